@@ -1,0 +1,40 @@
+# Everything runs in .venv, which the first target that needs it makes. Only Python 3.11+ and make
+# are needed. PYTHON picks another interpreter, VENV another folder.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: search test test-fast check lock clean
+
+# A real search with the real TPU compiler, on a machine without a TPU.
+search: $(READY)
+	$(BIN)/autotune search matmul --shape m=1024,k=1024,n=1024 --chip v5e --trials 24
+
+test: $(READY)
+	$(BIN)/python -m pytest
+
+test-fast: $(READY)
+	$(BIN)/python -m pytest -m "not slow"
+
+check: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+$(READY): requirements.lock pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements.lock
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $(READY)
+
+# Pin everything again, for every Python and platform. Names no registry host.
+lock: $(READY)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --generate-hashes \
+	  --no-header --no-annotate --no-emit-index-url --python-version 3.11 -o requirements.lock
+
+clean:
+	rm -rf $(VENV) build *.egg-info

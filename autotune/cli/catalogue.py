@@ -1,0 +1,63 @@
+"""``autotune kernels`` and ``autotune chips``."""
+
+import sys
+
+import click
+
+from autotune.cli.parts import json_option, print_json
+
+
+@click.command()
+@click.argument("name", required=False)
+@json_option
+def kernels(name: str | None, as_json: bool) -> None:
+    """List the installed kernels, or describe the one called NAME (or path/to/file.py:NAME)."""
+    from autotune.catalogue import catalogue
+
+    if name is not None:
+        _describe(name, as_json)
+        return
+    found = catalogue()
+    if as_json:
+        print_json({kernel: str(ref) for kernel, ref in found.items()})
+        return
+    for kernel, ref in found.items():
+        click.echo(f"{kernel:<20} {ref}")
+
+
+def _describe(name: str, as_json: bool) -> None:
+    """Dimensions, dtypes, options and axes: asks a compiler process, which needs JAX."""
+    from autotune.catalogue import find_kernel
+    from autotune.compiler.pool import CompilerPool
+    from autotune.kernelspec import spec_to_data
+
+    ref = find_kernel(name)
+    with CompilerPool(1, python=sys.executable) as pool:
+        spec = pool.run(lambda c: c.describe(ref))
+    if as_json:
+        print_json(spec_to_data(spec))
+        return
+    click.echo(f"{spec.name} ({spec.fingerprint}): {spec.doc}")
+    click.echo(f"  --shape   {'x'.join(spec.problems.dims)}")
+    click.echo(f"  --dtype   {', '.join(spec.problems.dtypes)}")
+    for option in spec.problems.options:
+        values = "|".join(str(value).lower() for value in option.choices)
+        default = str(option.default).lower()
+        click.echo(f"  --option  {option.name}={values} (default {default})")
+    click.echo(f"  tunes     {', '.join(spec.axes)}; grid order of {', '.join(spec.grid) or 'none'}")
+
+
+@click.command()
+@json_option
+def chips(as_json: bool) -> None:
+    """List the TPU generations, their core mode, and the names they are known by."""
+    from autotune.chip import Chip, aliases
+
+    if as_json:
+        print_json(
+            {c.value: {"cores_per_device": c.cores_per_device, "aliases": aliases(c)} for c in Chip}
+        )
+        return
+    for chip in Chip:
+        mode = "megacore, 2 cores" if chip.is_megacore else "1 core"
+        click.echo(f"{chip:<4} one device = {mode:<18} also: {', '.join(aliases(chip))}")

@@ -1,0 +1,24 @@
+"""``autotune db``."""
+
+import click
+
+from autotune.cli.parts import database_option, json_option, print_json
+
+
+@click.group()
+def db() -> None:
+    """Look after the database."""
+
+
+@db.command()
+@database_option
+@json_option
+def upgrade(database: str | None, as_json: bool) -> None:
+    """Create the tables, or bring them to this version. Nothing is lost."""
+    from autotune.cli.parts import own_package
+
+    version = own_package("db").upgrade(database)
+    if as_json:
+        print_json({"version": version})
+    else:
+        click.echo(f"the database is at version {version}")

@@ -1,0 +1,54 @@
+"""``autotune history``: what has been searched."""
+
+import click
+
+from autotune.chip import parse_chip
+from autotune.cli.asdata import summary_data, trial_data
+from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.units import micros, ratio
+from autotune.trial import KeySummary
+
+
+@click.command()
+@click.argument("kernel", required=False)
+@click.option("--chip", default=None, help="Only this TPU generation.")
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@click.option("--trials", is_flag=True, help="List every trial of each key.")
+@database_option
+@json_option
+def history(
+    kernel: str | None, chip: str | None, limit: int, trials: bool, database: str | None,
+    as_json: bool,
+) -> None:  # fmt: skip
+    """List the problems that have been searched, the latest first."""
+    only = None if chip is None else parse_chip(chip)
+    with open_database(database, create=False) as store:
+        found = store.history(kernel, only, limit)
+        details = [list(store.trials(s.key)) if trials else [] for s in found]
+        ids = [[store.trial_id(s.key, t.number) for t in ts] for s, ts in zip(found, details, strict=True)]
+    if as_json:
+        print_json(
+            [
+                {**summary_data(s), "trials": [{"id": i, **trial_data(t)} for i, t in zip(n, ts, strict=True)]}
+                for s, ts, n in zip(found, details, ids, strict=True)
+            ]
+        )
+        return
+    if not found:
+        click.echo("nothing has been searched yet")
+    for summary, rows, numbers in zip(found, details, ids, strict=True):
+        click.echo(_line(summary))
+        for number, trial in zip(numbers, rows, strict=True):
+            time_us = trial.estimate.time_us if trial.estimate else None
+            click.echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}")
+
+
+def _line(summary: KeySummary) -> str:
+    key = summary.key
+    counts = ", ".join(f"{n} {kind}" for kind, n in summary.outcomes)
+    return (
+        f"{summary.last_at:%Y-%m-%d %H:%M}  {key.kernel}  {key.problem}  {key.chip}  "
+        f"jax {key.toolchain.jax}  best {micros(summary.best_us)} "
+        f"({ratio(summary.default_us, summary.best_us)} default)  [{counts}]"
+        + ("" if summary.has_record else "  nothing published")
+    )

@@ -1,0 +1,111 @@
+"""``autotune lookup``: exact answers from the database, without JAX."""
+
+import sys
+
+import click
+
+from autotune.cli.asdata import record_data
+from autotune.cli.parts import (
+    chip_or_attached, database_option, json_option, open_database, parse_toolchain, print_json,
+    problem_options,
+)  # fmt: skip
+from autotune.cli.units import micros, ratio
+from autotune.errors import UnknownNameError
+from autotune.kernelspec import KernelSpec
+from autotune.key import Key
+from autotune.ports import Store
+from autotune.trial import Record
+
+
+@click.command()
+@click.argument("kernel")
+@problem_options
+@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@click.option("--toolchain", default=None, metavar="jax=…,jaxlib=…,libtpu=…",
+              help="Versions; default: those installed here.")
+@database_option
+@json_option
+def lookup(
+    kernel: str, shape: str, dtype: str | None, options: tuple[str, ...], chip: str | None,
+    toolchain: str | None, database: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Print the published config of KERNEL for exactly this problem, chip and toolchain.
+
+    Exit code 1 when there is none.
+    """
+    versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
+    with open_database(database, create=False) as store:
+        spec = _spec(store, kernel)
+        key = Key(
+            kernel=spec.name,
+            fingerprint=spec.fingerprint,
+            problem=spec.problems.parse(shape, dtype, options),
+            chip=target,
+            toolchain=versions,
+        )
+        record = store.record(key)
+        others = [] if record else _others(store, key)
+    if as_json:
+        print_json({"match": "exact", **record_data(record)} if record else
+                   {"match": None, "nearby": others})  # fmt: skip
+    elif record:
+        _print(record)
+    else:
+        click.echo(f"nothing is published for {key}", err=True)
+        for line in others:
+            click.echo(f"  {line}", err=True)
+    sys.exit(0 if record else 1)
+
+
+def _spec(store: Store, name: str) -> KernelSpec:
+    """The kernel as it is installed here if it was ever searched, else as last searched."""
+    from autotune.catalogue import catalogue, find_kernel, fingerprint
+    from autotune.errors import AutotuneError
+
+    try:
+        ref = find_kernel(name)
+    except AutotuneError:
+        ref = None
+    if ref is not None:
+        current = fingerprint(ref)
+        known = [s for s in store.kernels() if s.fingerprint == current]
+        if known:
+            return known[0]
+    found = store.kernel(name)
+    if found is None:
+        searched = sorted({spec.name for spec in store.kernels()})
+        what = "is not known" if name not in catalogue() and ref is None else "was never searched"
+        raise UnknownNameError(
+            f"kernel {name!r} {what} in this database, it has {', '.join(searched) or 'none'}: run "
+            "autotune search first"
+        )
+    return found
+
+
+def _others(store: Store, key: Key) -> list[str]:
+    """What is published for the same kernel: so that a miss tells where it missed."""
+    lines = []
+    for record in store.records(key.kernel):
+        other = record.key
+        same = {
+            "another fingerprint of the kernel": other.fingerprint == key.fingerprint,
+            f"chip {other.chip}": other.chip == key.chip,
+            str(other.toolchain): other.toolchain == key.toolchain,
+            str(other.problem): other.problem == key.problem,
+        }
+        different = [what for what, is_same in same.items() if not is_same]
+        if len(different) == 1:
+            lines.append(f"published for {different[0]}, otherwise the same")
+    return lines[:5]
+
+
+def _print(record: Record) -> None:
+    click.echo(str(record.config))
+    default = f", {ratio(record.default.time_us, record.estimate.time_us)} of the default's speed"
+    click.echo(
+        f"  {record.method} {micros(record.estimate.time_us)}"
+        f"{default if record.default.time_us else ''}; {record.reason}"
+    )
+    click.echo(f"  {record.verification}")
+    click.echo(f"  {record.key}")
+    click.echo(f"  {record.trials} trials, published {record.created_at:%Y-%m-%d %H:%M} UTC")

@@ -1,0 +1,62 @@
+"""The ``autotune`` command: finds the subcommand, and turns errors into one sentence."""
+
+import importlib
+import json
+import sys
+from typing import Any
+
+import click
+
+from autotune import __version__
+from autotune.errors import AutotuneError
+
+_COMMANDS = {
+    "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
+    "lookup": ("autotune.cli.lookup:lookup", "Print the published config for a problem."),
+    "show": ("autotune.cli.show:show", "Explain one trial."),
+    "history": ("autotune.cli.history:history", "List what has been searched."),
+    "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
+    "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
+    "db": ("autotune.cli.database:db", "Look after the database."),
+}
+
+
+class LazyGroup(click.Group):
+    """Imports a command's module only when it runs: ``--help`` and ``lookup`` stay light."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
+        if name not in _COMMANDS:
+            return None
+        module, _, attribute = _COMMANDS[name][0].partition(":")
+        found: click.Command = getattr(importlib.import_module(module), attribute)
+        return found
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in _COMMANDS.items()])
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, prog_name="autotune")
+def cli() -> None:
+    """Tune the block shapes of JAX Pallas TPU kernels, on any Linux machine, with no TPU."""
+
+
+def main(args: list[str] | None = None) -> Any:
+    """Entry point. Exit codes: 0 done, 1 nothing found, 2 wrong input or surroundings,
+    130 interrupted."""
+    given = sys.argv[1:] if args is None else args
+    try:
+        return cli.main(args=given, prog_name="autotune", standalone_mode=True)
+    except AutotuneError as error:
+        if "--json" in given:
+            click.echo(json.dumps({"error": str(error)}))
+        click.echo(f"error: {error}", err=True)
+        sys.exit(2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""What several commands share: their options, the store, and the problem on the command line."""
+
+import json
+from collections.abc import Callable
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from types import ModuleType
+from typing import Any, TypeVar
+
+import click
+
+from autotune.attached import attached_chip
+from autotune.catalogue import PROJECT_ROOT
+from autotune.chip import Chip, parse_chip
+from autotune.errors import AutotuneError, InvalidInputError
+from autotune.toolchain import Toolchain
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+database_option = click.option(
+    "--db", "database", metavar="URL|FILE", default=None,
+    help="Database; default $AUTOTUNE_DATABASE_URL, else a file in your data directory.",
+)  # fmt: skip
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def problem_options(command: F) -> F:
+    """``--shape``, ``--dtype`` and ``--option``."""
+    for option in (
+        click.option(
+            "--option", "options", multiple=True, metavar="NAME=VALUE",
+            help="A static option of the kernel; may be given several times.",
+        ),
+        click.option("--dtype", default=None, help="Element type (bf16, float32, int8 …)."),
+        click.option(
+            "--shape", required=True, metavar="m=…,k=…|AxBxC",
+            help="Dimensions by name, or in the kernel's own order.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def chip_or_attached(name: str | None) -> Chip:
+    """The chip that was named, else the attached one."""
+    return attached_chip() if name is None else parse_chip(name)
+
+
+def own_package(name: str) -> ModuleType:
+    """One of our packages with a common name. One that something else hides is reported."""
+    module = import_module(name)
+    found = Path(getattr(module, "__file__", None) or "a folder without code").resolve().parent
+    if found != PROJECT_ROOT / name:
+        raise AutotuneError(
+            f"the package {name} of pallas-autotune is hidden by {found}: run from another folder, "
+            "or take it off PYTHONPATH"
+        )
+    return module
+
+
+def open_database(url: str | None, *, create: bool) -> Any:
+    """The store at a URL."""
+    return own_package("db").open_store(url, create=create)
+
+
+def installed_toolchain() -> Toolchain | None:
+    """Versions of the installed jax, jaxlib and libtpu, read without importing them."""
+    try:
+        return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
+    except PackageNotFoundError:
+        return None
+
+
+def parse_toolchain(text: str | None) -> Toolchain:
+    """``jax=…,jaxlib=…,libtpu=…``, or the installed one."""
+    if text is None:
+        found = installed_toolchain()
+        if found is None:
+            raise InvalidInputError(
+                "no JAX with libtpu is installed here: give --toolchain "
+                "jax=VERSION,jaxlib=VERSION,libtpu=VERSION"
+            )
+        return found
+    parts = dict(part.partition("=")[::2] for part in text.split(","))
+    if set(parts) != {"jax", "jaxlib", "libtpu"} or not all(parts.values()):
+        raise InvalidInputError(
+            f"toolchain {text!r} is not of the form jax=VERSION,jaxlib=VERSION,libtpu=VERSION"
+        )
+    return Toolchain(**parts)
+
+
+def print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, default=str))

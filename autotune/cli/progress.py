@@ -1,0 +1,175 @@
+"""What a search shows while it runs."""
+
+import sys
+import time
+from collections import Counter
+from types import TracebackType
+from typing import Protocol
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn,
+    TimeRemainingColumn,
+)  # fmt: skip
+
+from autotune.cli.units import micros
+from autotune.space import Space
+from autotune.trial import Trial
+
+_SHORT = {
+    "estimated": "ok", "compiled, not estimated": "no estimate", "out of VMEM": "VMEM",
+    "compile failed": "failed", "timed out": "timeout", "crashed": "crashed",
+    "illegal": "illegal", "wrong result": "wrong",
+}  # fmt: skip
+
+
+class Watcher(Protocol):
+    """An ``Observer`` that is also a context manager and takes lines."""
+
+    def __enter__(self) -> "Watcher": ...
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...  # fmt: skip
+    def tracing(self, done: int, total: int) -> None: ...
+    def space_ready(self, space: Space, reused: int, goal: int) -> None: ...
+    def trial_done(self, trial: Trial) -> None: ...
+    def announce(self, line: str) -> None: ...
+
+
+def watcher(*, silent: bool) -> Watcher:
+    """A bar on a terminal, lines elsewhere, nothing when ``silent``."""
+    if silent:
+        return Silent()
+    return Bar() if sys.stderr.isatty() else Lines()
+
+
+class Silent:
+    """For ``--json``."""
+
+    def __enter__(self) -> "Silent":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        pass
+
+    def tracing(self, done: int, total: int) -> None:
+        pass
+
+    def space_ready(self, space: Space, reused: int, goal: int) -> None:
+        pass
+
+    def trial_done(self, trial: Trial) -> None:
+        pass
+
+    def announce(self, line: str) -> None:
+        pass
+
+
+class Tally:
+    """Counts by outcome, and the best time beside the default's."""
+
+    def __init__(self) -> None:
+        self.kinds: Counter[str] = Counter()
+        self.best_us: float | None = None
+        self.default_us: float | None = None
+
+    def add(self, trial: Trial) -> None:
+        self.kinds[_SHORT[trial.outcome.kind]] += 1
+        if trial.estimate is None:
+            return
+        if trial.number == 0:
+            self.default_us = trial.estimate.time_us
+        if self.best_us is None or trial.estimate.time_us < self.best_us:
+            self.best_us = trial.estimate.time_us
+
+    def __str__(self) -> str:
+        counts = " ".join(f"{kind} {n}" for kind, n in self.kinds.most_common())
+        best = f"best {micros(self.best_us)}"
+        if self.default_us and self.best_us:
+            best += f" ({self.default_us / self.best_us:.2f}× default)"
+        return f"{counts} · {best}"
+
+
+class Bar(Silent):
+    """A live bar on stderr."""
+
+    def __init__(self) -> None:
+        self._tally = Tally()
+        self._progress = Progress(
+            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24),
+            MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn(),
+            TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
+        )  # fmt: skip
+        self._task = self._progress.add_task("tracing", total=None, note="")
+
+    def __enter__(self) -> "Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._progress.stop()
+
+    def tracing(self, done: int, total: int) -> None:
+        self._progress.update(self._task, completed=done, total=total)
+
+    def space_ready(self, space: Space, reused: int, goal: int) -> None:
+        self._progress.update(self._task, visible=False)
+        self._progress.console.print(space_line(space, reused), highlight=False)
+        self._task = self._progress.add_task(
+            "compiling", total=goal, completed=reused, note="waiting for the first compiler"
+        )
+
+    def trial_done(self, trial: Trial) -> None:
+        self._tally.add(trial)
+        self._progress.update(self._task, advance=1, note=str(self._tally))
+
+    def announce(self, line: str) -> None:
+        self._progress.console.print(line, highlight=False)
+
+
+class Lines(Silent):
+    """A line for each new best and every few seconds: for logs."""
+
+    _EVERY_S = 10.0
+
+    def __init__(self) -> None:
+        self._tally, self._done, self._goal = Tally(), 0, 0
+        self._said = time.monotonic()
+
+    def space_ready(self, space: Space, reused: int, goal: int) -> None:
+        self._done, self._goal = reused, goal
+        self.announce(space_line(space, reused))
+
+    def trial_done(self, trial: Trial) -> None:
+        before = self._tally.best_us
+        self._tally.add(trial)
+        self._done += 1
+        is_best = self._tally.best_us != before
+        if is_best or time.monotonic() - self._said > self._EVERY_S or self._done == self._goal:
+            self._said = time.monotonic()
+            self.announce(f"{self._done}/{self._goal} {self._tally}")
+
+    def announce(self, line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+
+def space_line(space: Space, reused: int) -> str:
+    """How the raw space became candidates, in one line."""
+    refused = ", ".join(f"{n} {reason}" for reason, n in space.refused.most_common(3))
+    parts = [f"{space.raw_points} points", f"{len(space.candidates)} candidates"]
+    if space.sampled:
+        parts.append("a random sample of a larger space")
+    if refused:
+        parts.append(f"refused: {refused}")
+    if space.merged:
+        parts.append(f"{space.merged} the same as others")
+    if reused:
+        parts.append(f"{reused} trials reused")
+    return "; ".join(parts)

@@ -1,0 +1,25 @@
+"""Numbers as people read them, each with its unit."""
+
+
+def micros(time_us: float | None) -> str:
+    """Three or four significant digits: µs below 10 ms, ms above."""
+    if time_us is None:
+        return "–"
+    if time_us >= 10_000:
+        return f"{time_us / 1000:,.1f} ms"
+    return f"{time_us:,.1f} µs" if time_us < 1000 else f"{time_us:,.0f} µs"
+
+
+def mebibytes(size_bytes: int) -> str:
+    return f"{size_bytes / 2**20:,.2f} MiB" if size_bytes < 2**30 else f"{size_bytes / 2**30:.2f} GiB"
+
+
+def ratio(numerator: float | None, denominator: float | None) -> str:
+    """``1.25×``, or a dash where there is nothing to compare."""
+    if not numerator or not denominator:
+        return "–"
+    return f"{numerator / denominator:.2f}×"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"

@@ -1,0 +1,23 @@
+"""What the compiler made of one candidate, as plain data."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """``program`` is a hash of the final listing. ``simulation`` holds the fields of
+    ``autotune.simulator.Simulation``, or is None with the ``refusal`` why."""
+
+    seconds: float
+    vmem_used_bytes: int
+    program: str
+    listing_bytes: int
+    simulation: Mapping[str, Any] | None
+    refusal: str
+    simulate_s: float
+
+
+def compiled_from_data(data: Mapping[str, Any]) -> Compiled:
+    return Compiled(**data)

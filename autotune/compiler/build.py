@@ -1,0 +1,147 @@
+"""Tracing and compiling one candidate, in the child."""
+
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.chip import Chip
+from autotune.compiler import libtpu
+from autotune.compiler.chips import abstract_mesh
+from autotune.compilertext import hlo
+from autotune.config import Config
+from autotune.kernel import Array, Kernel
+from autotune.problem import Problem
+from autotune.simulator import Refusal, simulate
+from autotune.trace import reader
+from autotune.trace.model import Trace
+
+
+class StageError(Exception):
+    """A candidate failed at a stage: build, trace or compile. Carries the original as cause."""
+
+    def __init__(self, stage: str, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.stage, self.cause = stage, cause
+
+
+def trace_config(
+    kernel: Kernel, problem: Problem, config: Config, *, orders: bool
+) -> list[Trace]:
+    """Traces of a config, in all orders of a named grid if asked. Raises ``StageError``."""
+    function, arrays = _built(kernel, problem, config)
+    permutations = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
+    try:
+        return reader.read(function, arrays, permutations)
+    except Exception as error:
+        raise StageError("trace", error) from error
+
+
+def compile_config(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
+) -> tuple[Trace, Mapping[str, Any]]:
+    """The trace of a config and what the compiler made of it (fields of ``Compiled``)."""
+    trace = trace_config(kernel, problem, config, orders=False)[0]
+    function, arrays = _built(kernel, problem, config)
+    started = time.perf_counter()
+    text = _compile(function, arrays, chip, dump)
+    seconds = time.perf_counter() - started
+    listings = libtpu.listings(dump)
+    libtpu.clear(dump)
+    answer = {
+        "seconds": seconds,
+        "vmem_used_bytes": hlo.kernel_vmem_bytes(text) or 0,
+        **_simulated(listings, chip, arrays),
+    }
+    return trace, answer
+
+
+def compile_baseline(
+    kernel: Kernel, problem: Problem, chip: Chip, dump: Path
+) -> Mapping[str, Any]:
+    """XLA's own figures for the plain-XLA version: flops, bytes, the cycles that it expects."""
+    import jax
+
+    arrays = list(kernel.inputs(problem))
+    function = (kernel.baseline or kernel.reference)(problem)
+    device = libtpu.device(chip)
+    with abstract_mesh(device):
+        done = jax.jit(function).trace(*_specs(arrays, device)).lower().compile()
+    libtpu.clear(dump)
+    cost = done.cost_analysis() or {}
+    cost = cost[0] if isinstance(cost, (list, tuple)) else cost
+    return {
+        "flops": float(cost.get("flops", 0.0)),
+        "bytes": float(cost.get("bytes accessed", 0.0)),
+        "estimated_cycles": hlo.estimated_cycles(done.as_text()),
+    }
+
+
+def _built(
+    kernel: Kernel, problem: Problem, config: Config
+) -> tuple[Callable[..., Any], Sequence[Array]]:
+    try:
+        return kernel.build(problem, config), kernel.inputs(problem)
+    except Exception as error:
+        raise StageError("build", error) from error
+
+
+def _compile(
+    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, dump: Path
+) -> str:
+    import jax
+
+    device = libtpu.device(chip)
+    libtpu.clear(dump)
+    try:
+        with abstract_mesh(device):
+            lowered = jax.jit(function).trace(*_specs(arrays, device)).lower()
+            return str(lowered.compile().as_text())
+    except Exception as error:
+        libtpu.clear(dump)
+        raise StageError("compile", error) from error
+
+
+def _specs(arrays: Sequence[Array], device: Any) -> list[Any]:
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import SingleDeviceSharding
+
+    sharding = SingleDeviceSharding(device)
+    return [
+        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=sharding) for a in arrays
+    ]
+
+
+def _simulated(listings: list[str], chip: Chip, arrays: Sequence[Array]) -> dict[str, Any]:
+    """Program hash and simulation of the one kernel that was listed."""
+    import dataclasses
+
+    started = time.perf_counter()
+    digest = hashlib.sha256("".join(listings).encode()).hexdigest()[:16]
+    simulation, refusal = None, f"{len(listings)} kernels were listed, exactly one is needed"
+    if len(listings) == 1:
+        result = simulate(listings[0], chip=chip.value, scalars=_scalars(arrays))
+        if isinstance(result, Refusal):
+            refusal = result.reason
+        else:
+            simulation, refusal = dataclasses.asdict(result), ""
+    return {
+        "program": digest,
+        "listing_bytes": sum(map(len, listings)),
+        "simulation": simulation,
+        "refusal": refusal,
+        "simulate_s": time.perf_counter() - started,
+    }
+
+
+def _scalars(arrays: Sequence[Array]) -> dict[int, list[int]]:
+    """Contents of the arguments whose values steer the kernel, flat, by argument number."""
+    return {
+        number: [int(v) for v in np.asarray(array.values()).reshape(-1)]
+        for number, array in enumerate(arrays)
+        if array.values is not None
+    }

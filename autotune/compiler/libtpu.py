@@ -1,0 +1,78 @@
+"""Every switch of libtpu and of the JAX that drives it. Sources: docs/compiling-without-a-tpu.md."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.chip import Chip
+
+_TOPOLOGIES = {
+    Chip.V2: "v2:2x2",
+    Chip.V3: "v3:2x2",
+    Chip.V4: "v4:2x2x1",
+    Chip.V5E: "v5e:2x2",
+    Chip.V5P: "v5p:2x2x1",
+    Chip.V6E: "v6e:2x2",
+    Chip.V7X: "tpu7x:2x2x1",
+}
+
+LISTING_SUFFIX = "-final_bundles.txt"
+
+
+def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment of a process that compiles for a TPU that is not there.
+
+    ``LIBTPU_INIT_ARGS`` is read once, when libtpu is loaded: all candidates of a process share
+    the ``dump`` folder. ``ALLOW_MULTIPLE_LIBTPU_LOAD`` keeps two processes from colliding on
+    libtpu's lock file; the rest keeps libtpu from asking a metadata server that does not exist.
+    """
+    flags = (
+        f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true "
+        "--xla_jf_dump_llo_pass_label_regex=final_bundles"
+    )
+    return {
+        **base,
+        "JAX_PLATFORMS": "cpu",
+        "TPU_SKIP_MDS_QUERY": "1",
+        "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+        "TPU_ACCELERATOR_TYPE": "v5litepod-4",
+        "TPU_WORKER_HOSTNAMES": "localhost",
+        "TPU_LOG_DIR": str(dump / "log"),
+        "LIBTPU_INIT_ARGS": flags,
+        "PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE", "1"),
+    }
+
+
+def device(chip: Chip) -> Any:
+    """A compile-only device of a chip, v4 and v5p as megacore. Raises what JAX raises."""
+    from jax.experimental import topologies
+
+    more = {"chip_config_name": "megacore"} if chip is Chip.V4 else {}
+    described = topologies.get_topology_desc(
+        platform="tpu", topology_name=_TOPOLOGIES[chip], **more
+    )
+    return described.devices[0]
+
+
+def listings(dump: Path) -> list[str]:
+    """Texts of the final instruction listings of the kernels compiled last, and nothing else.
+
+    XLA's own programs, fusions and copies are listed too; a kernel's listing opens with an entry
+    bundle that names its custom call.
+    """
+    found = []
+    for path in sorted(dump.glob(f"*{LISTING_SUFFIX}")):
+        if "schedule-analysis" in path.name or "<late-" in path.name or "-TLP-" in path.name:
+            continue
+        text = path.read_text()
+        entry = text.partition("/* entry bundle: ")[2][:400]
+        if "custom-call(" in entry.partition("*/")[0]:
+            found.append(text)
+    return found
+
+
+def clear(dump: Path) -> None:
+    """Remove what earlier compilations left, logs included: they grow without end."""
+    for path in dump.iterdir():
+        if path.is_file() and path.suffix == ".txt":
+            path.unlink(missing_ok=True)

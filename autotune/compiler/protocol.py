@@ -1,0 +1,77 @@
+"""What parent and child say to each other: one JSON object a line, nothing pickled.
+
+A request is ``{"do": NAME, ...}``; an answer ``{"ok": ...}`` or
+``{"error": {"type": ..., "message": ..., "stage": ...}}`` with the stage that failed: load, build,
+trace, compile.
+"""
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from autotune.catalogue import KernelRef
+from autotune.chip import Chip, ChipInfo
+from autotune.config import Config, config_to_data
+from autotune.problem import Problem, problem_to_data
+
+Request = dict[str, Any]
+
+
+def hello() -> Request:
+    return {"do": "hello"}
+
+
+def chip_info(chip: Chip) -> Request:
+    return {"do": "chip", "chip": chip.value}
+
+
+def describe(ref: KernelRef) -> Request:
+    return {"do": "describe", "ref": asdict(ref)}
+
+
+def choices(ref: KernelRef, problem: Problem) -> Request:
+    return {"do": "choices", "ref": asdict(ref), "problem": problem_to_data(problem)}
+
+
+def trace(ref: KernelRef, problem: Problem, configs: list[Config], *, orders: bool) -> Request:
+    """Trace each config; with ``orders`` in every order of a named grid."""
+    return {
+        "do": "trace",
+        "ref": asdict(ref),
+        "problem": problem_to_data(problem),
+        "configs": [config_to_data(config) for config in configs],
+        "orders": orders,
+    }
+
+
+def compile_config(ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Request:
+    return {
+        "do": "compile",
+        "ref": asdict(ref),
+        "problem": problem_to_data(problem),
+        "config": config_to_data(config),
+        "chip": chip.value,
+    }
+
+
+def baseline(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
+    return {
+        "do": "baseline",
+        "ref": asdict(ref),
+        "problem": problem_to_data(problem),
+        "chip": chip.value,
+    }
+
+
+def verify(ref: KernelRef, problem: Problem, config: Config, seeds: list[int]) -> Request:
+    return {
+        "do": "verify",
+        "ref": asdict(ref),
+        "problem": problem_to_data(problem),
+        "config": config_to_data(config),
+        "seeds": seeds,
+    }
+
+
+def chip_from_data(data: Mapping[str, Any]) -> ChipInfo:
+    return ChipInfo(**{**data, "chip": Chip(data["chip"])})

@@ -1,0 +1,162 @@
+"""The child process: reads requests on stdin, answers on what was stdout. Run as a script.
+
+It starts without the parent's packages on its path, under any Python 3.11+ with any JAX from 0.6:
+the one folder it needs is its own.
+"""
+
+import json
+import os
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import IO, Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+    import autotune  # noqa: F401  (cached, so that the folder can leave the path again)
+
+    sys.path.pop(0)
+    sys.path[:] = [p for p in sys.path if p != str(Path(__file__).resolve().parent)]
+
+from autotune.catalogue import KernelRef, fingerprint
+from autotune.chip import Chip
+from autotune.compiler import build, chips
+from autotune.compiler.loading import Loader, LoadError
+from autotune.config import config_from_data
+from autotune.kernelspec import KernelSpec, spec_to_data
+from autotune.problem import Problem, problem_from_data
+from autotune.trace.model import trace_to_data
+
+
+class Worker:
+    """One handler per request; every answer is plain JSON data."""
+
+    def __init__(self, dump: Path) -> None:
+        self.dump = dump
+        self.loader = Loader()
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        """``{"ok": ...}`` or ``{"error": ...}``; nothing a candidate does gets past here."""
+        try:
+            return {"ok": getattr(self, "do_" + request["do"])(request)}
+        except build.StageError as error:
+            return _error(error.cause, error.stage)
+        except LoadError as error:
+            return _error(error, "load")
+        except Exception as error:
+            return _error(error, "request")
+
+    def do_hello(self, request: dict[str, Any]) -> dict[str, Any]:
+        import jax
+        import jaxlib
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            libtpu_version = version("libtpu")
+        except PackageNotFoundError:
+            libtpu_version = "none"
+        toolchain = {
+            "jax": jax.__version__,
+            "jaxlib": jaxlib.__version__,
+            "libtpu": libtpu_version,
+        }
+        return {"toolchain": toolchain, "python": sys.version.split()[0], "pid": os.getpid()}
+
+    def do_chip(self, request: dict[str, Any]) -> dict[str, Any]:
+        import dataclasses
+
+        return dataclasses.asdict(chips.chip_info(Chip(request["chip"]), self.dump))
+
+    def do_describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        ref = KernelRef(**request["ref"])
+        kernel = self.loader.kernel(ref)
+        spec = KernelSpec(
+            name=kernel.name,
+            fingerprint=fingerprint(ref),
+            problems=kernel.problem_spec,
+            axes=tuple(axis.name for axis in kernel.axes),
+            grid=kernel.grid,
+            doc=kernel.doc or "",
+        )
+        return spec_to_data(spec)
+
+    def do_choices(self, request: dict[str, Any]) -> dict[str, Any]:
+        kernel, problem = self._subject(request)
+        sentence = kernel.check(problem) if kernel.check else None
+        if sentence:
+            return {"impossible": sentence}
+        return {
+            "impossible": None,
+            "choices": {axis.name: list(axis.choices(problem)) for axis in kernel.axes},
+            "default": dict(kernel.default(problem)),
+            "grid": list(kernel.grid),
+        }
+
+    def do_trace(self, request: dict[str, Any]) -> list[dict[str, Any]]:
+        kernel, problem = self._subject(request)
+        answers = []
+        for data in request["configs"]:
+            try:
+                traces = build.trace_config(
+                    kernel, problem, config_from_data(data), orders=request["orders"]
+                )
+                answers.append({"ok": [trace_to_data(trace) for trace in traces]})
+            except build.StageError as error:
+                answers.append(_error(error.cause, error.stage))
+        return answers
+
+    def do_compile(self, request: dict[str, Any]) -> dict[str, Any]:
+        kernel, problem = self._subject(request)
+        config = config_from_data(request["config"])
+        trace, compiled = build.compile_config(
+            kernel, problem, config, Chip(request["chip"]), self.dump
+        )
+        return {"trace": trace_to_data(trace), "compiled": dict(compiled)}
+
+    def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
+        kernel, problem = self._subject(request)
+        return dict(build.compile_baseline(kernel, problem, Chip(request["chip"]), self.dump))
+
+    def do_verify(self, request: dict[str, Any]) -> dict[str, Any]:
+        from autotune.compiler import interpret
+
+        kernel, problem = self._subject(request)
+        config = config_from_data(request["config"])
+        return interpret.check(kernel, problem, config, request["seeds"])
+
+    def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
+        kernel = self.loader.kernel(KernelRef(**request["ref"]))
+        return kernel, problem_from_data(request["problem"])
+
+
+def _error(error: Exception, stage: str) -> dict[str, Any]:
+    return {"error": {"type": type(error).__name__, "message": str(error), "stage": stage}}
+
+
+def _private_stdout() -> IO[str]:
+    """The pipe to the parent; whatever libtpu prints to stdout goes to the log instead."""
+    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    return pipe
+
+
+def _die_with_parent(parent: int) -> None:
+    """A parent that was killed must not leave a compiler behind."""
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)
+
+
+def main() -> None:
+    """``worker.py DUMP_FOLDER PARENT_PID``."""
+    dump = Path(sys.argv[1])
+    threading.Thread(target=_die_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
+    pipe = _private_stdout()
+    worker = Worker(dump)
+    for line in sys.stdin:
+        print(json.dumps(worker.answer(json.loads(line))), file=pipe, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,29 @@
+"""The exceptions that reach a user. Each message is one sentence: what was wrong, what is right."""
+
+
+class AutotuneError(Exception):
+    """Anything that ends a command with a message instead of a traceback. Exit code 2."""
+
+
+class InvalidInputError(AutotuneError):
+    """What the user gave cannot be understood or is out of range."""
+
+
+class UnknownNameError(InvalidInputError):
+    """A kernel, chip, dimension, dtype or option that does not exist."""
+
+
+class NoLegalConfigError(AutotuneError):
+    """The problem has no configuration that could work."""
+
+
+class StoreError(AutotuneError):
+    """The database cannot be used: missing, read-only, corrupt, locked, or of another version."""
+
+
+class CompilerUnavailableError(AutotuneError):
+    """The compiler process cannot be started: no JAX, no libtpu, or a broken interpreter."""
+
+
+class KernelImportError(AutotuneError):
+    """A kernel declaration cannot be loaded."""

@@ -1,0 +1,95 @@
+"""Declaring a tunable kernel. A declaration module may import JAX; this one does not."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.config import AxisValue, Config
+from autotune.problem import Option, Problem, ProblemSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Axis:
+    """One thing that can be chosen, with the values worth trying for a problem.
+
+    ``dim`` names the problem dimension that the axis cuts into blocks, where there is one.
+    """
+
+    name: str
+    choices: Callable[[Problem], Iterable[AxisValue]]
+    dim: str | None = None
+
+
+def block(name: str, dim: str, *, minimum: int = 128, maximum: int = 8192) -> Axis:
+    """A block size over dimension ``dim``: 2^n and 3·2^n times ``minimum``, up to the whole.
+
+    The whole dimension is always among them: it is legal whatever its size.
+    """
+
+    def choices(problem: Problem) -> list[int]:
+        return block_sizes(problem[dim], minimum=minimum, maximum=maximum)
+
+    return Axis(name=name, choices=choices, dim=dim)
+
+
+def block_sizes(extent: int, *, minimum: int, maximum: int) -> list[int]:
+    """2^n and 3·2^n times ``minimum`` below ``extent``, and ``extent`` itself when ≤ ``maximum``.
+
+    With ``extent`` above ``maximum`` the whole dimension is left out: it cannot fit anyway.
+    """
+    multiples = {minimum * b * 2**n for b in (1, 3) for n in range(31)}
+    sizes = {s for s in multiples if s < extent and s <= maximum}
+    if extent <= maximum or not sizes:
+        sizes.add(extent)
+    return sorted(sizes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Array:
+    """One argument of a kernel. ``shape`` in elements.
+
+    ``values`` is for scalars that steer the kernel (page tables, group sizes, block indices):
+    a function that returns them as a NumPy array; what runs and when depends on them.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    values: Callable[[], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kernel:
+    """A tunable Pallas kernel. Nothing here speaks of legality, memory or time: all of that is
+    derived from what ``build`` traces to.
+
+    - ``dims``: names of the problem's dimensions, in the order of ``--shape 8x128x…``.
+    - ``axes``: what can be chosen; ``default``: the values that a user has without tuning.
+    - ``grid``: names of the grid axes in their default order; a config brings them in any order
+      that is legal. Empty when ``build`` has a grid of its own.
+    - ``build(problem, config)``: a function of ``inputs``; the ``pallas_call`` is inside it.
+    - ``reference(problem)``: a plain JAX function of the same inputs, for correctness.
+    - ``baseline(problem)``: the plain-XLA competitor; the reference unless given.
+    - ``check(problem)``: a sentence about why the problem is impossible, or None.
+    - ``reduced(problem)``: the problem with dimensions that no axis cuts (batch, heads) made small
+      for verification; those with a block axis are reduced to two blocks in any case.
+    """
+
+    name: str
+    dims: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    axes: tuple[Axis, ...]
+    default: Callable[[Problem], Mapping[str, AxisValue]]
+    inputs: Callable[[Problem], Sequence[Array]]
+    build: Callable[[Problem, Config], Callable[..., Any]]
+    reference: Callable[[Problem], Callable[..., Any]]
+    baseline: Callable[[Problem], Callable[..., Any]] | None = None
+    options: tuple[Option, ...] = ()
+    grid: tuple[str, ...] = ()
+    check: Callable[[Problem], str | None] | None = None
+    reduced: Callable[[Problem], Problem] | None = None
+    doc: str = ""
+
+    @property
+    def problem_spec(self) -> ProblemSpec:
+        return ProblemSpec(dims=self.dims, dtypes=self.dtypes, options=self.options)

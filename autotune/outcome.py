@@ -1,0 +1,139 @@
+"""What became of one candidate: a closed union. Failure is data here, never a large number."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
+
+    The parts are cycles turned into microseconds; they overlap in hardware, so they need not add
+    up to ``time_us``. ``limited_by`` is one of compute, HBM, step overhead, pipeline fill.
+    """
+
+    time_us: float
+    compute_us: float
+    memory_us: float
+    overhead_us: float
+    fill_us: float
+    limited_by: str
+    model: str
+    vmem_used_bytes: int
+    vmem_allowed_bytes: int
+    hbm_bytes: int
+    flops: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    kind: ClassVar[str] = "estimated"
+    estimate: Estimate
+    program: str
+    """Hash of the final instruction listing: equal programs have equal hashes."""
+
+    @property
+    def reason(self) -> str:
+        return f"limited by {self.estimate.limited_by}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEstimated:
+    """It compiles, but no time can be given."""
+
+    kind: ClassVar[str] = "compiled, not estimated"
+    reason: str
+    vmem_used_bytes: int
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Illegal:
+    """Against a rule of Pallas on TPU: alignment, output visits, parallel axes."""
+
+    kind: ClassVar[str] = "illegal"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfVmem:
+    """``by_rule``: known before compiling, ``used_bytes`` is then the least that is needed."""
+
+    kind: ClassVar[str] = "out of VMEM"
+    reason: str
+    used_bytes: int
+    allowed_bytes: int
+    by_rule: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFailed:
+    """``unsupported``: the compiler says that the chip or Mosaic cannot do it."""
+
+    kind: ClassVar[str] = "compile failed"
+    reason: str
+    unsupported: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut:
+    kind: ClassVar[str] = "timed out"
+    reason: str
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed:
+    """The compiler process died: abort, kill, out of memory. ``log_tail``: its last lines."""
+
+    kind: ClassVar[str] = "crashed"
+    reason: str
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongResult:
+    kind: ClassVar[str] = "wrong result"
+    reason: str
+    estimate: Estimate | None = None
+
+
+Outcome = (
+    Estimated
+    | NotEstimated
+    | Illegal
+    | OutOfVmem
+    | CompileFailed
+    | TimedOut
+    | Crashed
+    | WrongResult
+)
+
+_KINDS: dict[str, type[Any]] = {
+    cls.kind: cls
+    for cls in (
+        Estimated, NotEstimated, Illegal, OutOfVmem, CompileFailed, TimedOut, Crashed, WrongResult,
+    )
+}  # fmt: skip
+
+KINDS = tuple(_KINDS)
+
+
+def outcome_to_data(outcome: Outcome) -> dict[str, Any]:
+    """Plain JSON data with a ``kind``; ``outcome_from_data`` is the inverse."""
+    return {"kind": outcome.kind, **asdict(outcome)}
+
+
+def outcome_from_data(data: Mapping[str, Any]) -> Outcome:
+    fields = {name: value for name, value in data.items() if name != "kind"}
+    if fields.get("estimate") is not None:
+        fields["estimate"] = estimate_from_data(fields["estimate"])
+    outcome: Outcome = _KINDS[data["kind"]](**fields)
+    return outcome
+
+
+def estimate_from_data(data: Mapping[str, Any]) -> Estimate:
+    return Estimate(**{**data, "notes": tuple(data["notes"])})

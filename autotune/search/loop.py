@@ -1,0 +1,239 @@
+"""One search: explore, reuse, ask, compile, keep, tell, until a limit is reached."""
+
+import hashlib
+import time
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from autotune import rules
+from autotune.catalogue import KernelRef
+from autotune.chip import ChipInfo
+from autotune.compiler.client import Compiler
+from autotune.compiler.pool import CompilerPool
+from autotune.config import Config
+from autotune.estimate import estimate
+from autotune.key import Key
+from autotune.kernelspec import KernelSpec
+from autotune.outcome import Estimated, Illegal, Outcome, OutOfVmem
+from autotune.ports import Store
+from autotune.problem import Problem
+from autotune.search.study import CandidateStudy, coordinates
+from autotune.space import Candidate, Space, climb
+from autotune.toolchain import Toolchain
+from autotune.trial import Trial
+from autotune.vmem import limit_rungs
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """When a search stops. ``trials`` counts all trials of the key, earlier runs included."""
+
+    trials: int = 100
+    timeout_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is tuned, for what."""
+
+    ref: KernelRef
+    spec: KernelSpec
+    problem: Problem
+    chip: ChipInfo
+    toolchain: Toolchain
+
+    @property
+    def key(self) -> Key:
+        return Key(
+            kernel=self.spec.name,
+            fingerprint=self.spec.fingerprint,
+            problem=self.problem,
+            chip=self.chip.chip,
+            toolchain=self.toolchain,
+        )
+
+
+class Observer(Protocol):
+    """Who watches a search: a progress bar, a log, a test."""
+
+    def space_ready(self, space: Space, reused: int, goal: int) -> None: ...
+
+    def trial_done(self, trial: Trial) -> None: ...
+
+
+@dataclass(slots=True, kw_only=True)
+class Result:
+    """All trials of the key, and how the search ended: exhausted, trials, timeout, interrupted."""
+
+    subject: Subject
+    space: Space
+    trials: list[Trial]
+    reused: int
+    stopped_by: str
+    seconds: float
+
+
+def run_search(
+    pool: CompilerPool, store: Store, subject: Subject, space: Space, limits: Limits,
+    observer: Observer, *, study_url: str | None, seed: int = 0, method: str = "gp",
+) -> Result:  # fmt: skip
+    """Search until a limit; every finished trial is in the store before the next one starts."""
+    started = time.monotonic()
+    store.save_kernel(subject.spec)
+    earlier = list(store.trials(subject.key))
+    study = CandidateStudy(
+        space.candidates, limits=limit_rungs(subject.chip), name=_study_name(subject, space),
+        url=study_url, seed=seed, method=method,
+    )  # fmt: skip
+    loop = _Loop(pool, store, subject, space, study, observer, list(earlier))
+    loop.reuse()
+    observer.space_ready(space, len(earlier), max(len(earlier), min(limits.trials, loop.reachable)))
+    stopped_by = loop.run(limits, started)
+    return Result(
+        subject=subject, space=space, trials=loop.trials, reused=len(earlier),
+        stopped_by=stopped_by, seconds=time.monotonic() - started,
+    )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _Loop:
+    pool: CompilerPool
+    store: Store
+    subject: Subject
+    space: Space
+    study: CandidateStudy
+    observer: Observer
+    trials: list[Trial]
+    _running: dict[Future[tuple[Outcome, float]], Candidate] = field(default_factory=dict)
+
+    @property
+    def reachable(self) -> int:
+        """Trials that this space can still give, those done included."""
+        return max(len(self.space.candidates) + (self._default() is None), len(self.trials))
+
+    def reuse(self) -> None:
+        """Take in what earlier runs of the same key have found."""
+        for trial in self.trials:
+            candidate = self._candidate(trial.config)
+            if candidate is not None:
+                self._learn(candidate, trial.outcome)
+
+    def run(self, limits: Limits, started: float) -> str:
+        """Why it stopped. Ctrl-C ends it too: what is finished is kept."""
+        deadline = None if limits.timeout_s is None else started + limits.timeout_s
+        try:
+            if not any(trial.number == 0 for trial in self.trials):
+                self._default_first()
+            while True:
+                reason = self._fill(limits.trials, deadline)
+                if not self._running:
+                    return reason
+                self._collect()
+        except KeyboardInterrupt:
+            return "interrupted"
+
+    def _default_first(self) -> None:
+        """Trial 0 is the default config, whatever becomes of it."""
+        verdict = self.space.default_verdict
+        candidate = self._default()
+        if verdict is not None:
+            self._keep(self.space.default, verdict, 0.0)
+            return
+        assert candidate is not None
+        outcome, seconds = self.pool.run(_timed(self.subject, candidate))
+        self._keep(candidate.config, outcome, seconds)
+        self._learn(candidate, outcome)
+
+    def _fill(self, goal: int, deadline: float | None) -> str:
+        """Keep every compiler busy; the reason not to start more, or an empty string."""
+        while len(self._running) < self.pool.size:
+            if len(self.trials) + len(self._running) >= goal:
+                return "trials"
+            if deadline is not None and time.monotonic() > deadline:
+                return "timeout"
+            candidate = self.study.ask()
+            if candidate is None:
+                return "exhausted"
+            self._running[self.pool.submit(_timed(self.subject, candidate))] = candidate
+        return ""
+
+    def _collect(self) -> None:
+        done, _ = wait(self._running, timeout=1.0, return_when=FIRST_COMPLETED)
+        for future in done:
+            candidate = self._running.pop(future)
+            outcome, seconds = future.result()
+            self._keep(candidate.config, outcome, seconds)
+            self.study.tell(candidate, _time(outcome), outcome.reason)
+            self._climb(candidate, outcome)
+
+    def _learn(self, candidate: Candidate, outcome: Outcome) -> None:
+        self.study.learn(candidate, _time(outcome), outcome.reason)
+        self._climb(candidate, outcome)
+
+    def _climb(self, candidate: Candidate, outcome: Outcome) -> None:
+        """Out of VMEM under this limit: the same blocks under the next one become a candidate."""
+        if isinstance(outcome, OutOfVmem) and not outcome.by_rule:
+            higher = climb(candidate, self.subject.chip)
+            if higher is not None and self.study.add(higher):
+                self.space.candidates.append(higher)
+
+    def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
+        trial = Trial(
+            number=max((t.number for t in self.trials), default=-1) + 1,
+            config=config,
+            outcome=outcome,
+            seconds=seconds,
+            created_at=datetime.now(UTC),
+        )
+        while not self.store.save_trial(self.subject.key, trial):
+            known = list(self.store.trials(self.subject.key))
+            if any(t.config == config for t in known):
+                break  # another machine on the same study was first
+            trial = replace(trial, number=max(t.number for t in known) + 1)
+        self.trials.append(trial)
+        self.observer.trial_done(trial)
+
+    def _default(self) -> Candidate | None:
+        return self._candidate(self.space.default)
+
+    def _candidate(self, config: Config) -> Candidate | None:
+        """The candidate with this config; climbed ones come back with their limit."""
+        for candidate in self.space.candidates:
+            if candidate.config == config:
+                return candidate
+        return None
+
+
+def _timed(subject: Subject, candidate: Candidate) -> Callable[[Compiler], tuple[Outcome, float]]:
+    """The job of one candidate: its outcome and the wall clock that it took."""
+
+    def job(compiler: Compiler) -> tuple[Outcome, float]:
+        started = time.monotonic()
+        outcome = evaluate(compiler, subject, candidate.config)
+        return outcome, time.monotonic() - started
+
+    return job
+
+
+def evaluate(compiler: Compiler, subject: Subject, config: Config) -> Outcome:
+    """Compile one config and estimate its time; the rules are checked on its own trace again."""
+    answer = compiler.compile(subject.ref, subject.problem, config, subject.chip.chip)
+    if not isinstance(answer, tuple):
+        return answer
+    trace, compiled = answer
+    why = rules.illegal(trace, subject.chip)
+    return Illegal(reason=why) if why else estimate(trace, compiled, subject.chip)
+
+
+def _time(outcome: Outcome) -> float | None:
+    return outcome.estimate.time_us if isinstance(outcome, Estimated) else None
+
+
+def _study_name(subject: Subject, space: Space) -> str:
+    """One study for one key and one space: Optuna refuses other choices under the same name."""
+    points = sorted({value for c in space.candidates for value in map(str, coordinates(c))})
+    digest = hashlib.sha256("\n".join([str(subject.key), *points]).encode()).hexdigest()[:16]
+    return f"{subject.spec.name} {subject.problem} {subject.chip.chip} {digest}"

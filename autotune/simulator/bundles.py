@@ -1,0 +1,166 @@
+"""Listing text to bundles. Only operations that can decide time are kept.
+
+Grammar (jax 0.6.2 to 0.12, v4 to v7x): a bundle is
+``<hex address> [label] : <'>' per loop depth> { op ;; op ... } /* region markers */``.
+Comments nest. One bundle is one cycle, an empty one too.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_right
+from typing import NamedTuple
+
+from autotune.simulator.outcome import Unfit
+
+_BUNDLE = re.compile(r"^ *(0x[0-9a-f]{1,8}|0) +(?:[A-Z]{2} *)?:([> ]*)\{", re.M)
+_OPERATION = re.compile(
+    r"(?:\A|;;)\s*(%\w+) = "
+    r"((?!v)\S+|v(?:mat|pop|xpose|sync|wait)\S*|v\w+\.xlane\S*)[ ]*([^;}]*)"
+)
+_ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
+_RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
+_ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
+_COMMENT_EDGE = re.compile(r"(/\*|\*/)")
+_REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
+_VECTOR_SPILL = re.compile(r"= v(?:st|ld)\S* \[vmem:\[#allocation\d+_spill")
+_BOUNDS = re.compile(r"^iteration_bounds: \(([\d, ]{0,400})\)", re.M)
+_OPERAND = re.compile(
+    r"(%\w+) = inlined_call_operand\.(<no memory space>|\w+) "
+    r"\[shape: (\w+)\[([\d,]*)\][^\]]*?index: (\d{1,6}), kind: (\w+)"
+)
+
+DYNAMIC_BOUND = 2147483647  # printed in iteration_bounds for a grid axis given at run time
+
+
+class Operation(NamedTuple):
+    """One operation of a bundle; ``text`` is what follows the opcode, without comments."""
+
+    name: str
+    opcode: str
+    text: str
+
+
+class Bundle(NamedTuple):
+    """One issue cycle: the kept operations and the regions that start or end here."""
+
+    operations: tuple[Operation, ...]
+    starts: tuple[int, ...]
+    ends: tuple[int, ...]
+    depth: int  # of loops
+    empty: bool  # no operation at all, kept or not
+
+
+class Operand(NamedTuple):
+    """One operand of the custom call, as the entry bundle declares it."""
+
+    name: str
+    memory: str  # "hbm", "vmem", "cmem" (v4), "smem" or "<no memory space>" (a scalar)
+    number: int
+    kind: str  # "input" or "output"
+
+
+class Listing(NamedTuple):
+    """A whole listing; the position of a bundle is its address."""
+
+    bundles: tuple[Bundle, ...]
+    operands: tuple[Operand, ...]
+    grid: tuple[int, ...]  # iteration bounds of the grid as one core sees it, () if not printed
+    pipelined: bool  # the outer loop is the grid, run by the compiler's pipeline
+    spill_bundles: int
+
+
+def parse(text: str) -> Listing:
+    """Return the bundles of ``text``; Unfit where it is not one whole, ordered listing."""
+    lean = text.replace("/*vst_source=*/", "")
+    heads = list(_BUNDLE.finditer(lean))
+    if not heads:
+        raise Unfit("no bundle found in the listing")
+    _check_addresses([int(head[1], 16) for head in heads])
+    edges = [head.end() for head in heads], [head.start() for head in heads[1:]] + [len(lean)]
+    depths = (head[2].count(">") for head in heads)
+    bundles = tuple(_bundle(lean[i:j], d) for i, j, d in zip(*edges, depths, strict=True))
+    entry, final = lean[edges[0][0] : edges[1][0]], lean[edges[0][-1] :]
+    if "/* entry bundle:" not in entry or "/* exit bundle:" not in final:
+        raise Unfit("the listing is truncated: no entry bundle or no exit bundle")
+    return Listing(
+        bundles=bundles,
+        operands=_operands(entry),
+        grid=_grid(lean),
+        pipelined="iteration index, stage = 1" in lean,
+        spill_bundles=_spills(lean, edges[1]),
+    )
+
+
+def _check_addresses(addresses: list[int]) -> None:
+    for position, address in enumerate(addresses):
+        if address != position:
+            raise Unfit(f"bundle {address:#x} found where {position:#x} was expected")
+
+
+def _bundle(body: str, depth: int) -> Bundle:
+    markers = ""
+    if "/*" in body or "*/" in body:
+        body = _RESULT_KIND.sub(r"\1", _ARGUMENT_NAME.sub(r"\1=", body))
+        body, markers = strip_comments(body)
+    code, brace, rest = body.rpartition("}")
+    if not brace or rest.strip():
+        raise Unfit("a bundle is not closed, or text follows it")
+    if not code.strip():
+        return Bundle((), *_regions(markers), depth, True)
+    if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
+        raise Unfit("a bundle holds something that is no operation")
+    found = _OPERATION.findall(code)
+    operations = tuple(Operation(name, opcode, text.strip()) for name, opcode, text in found)
+    return Bundle(operations, *_regions(markers), depth, False)
+
+
+def strip_comments(text: str) -> tuple[str, str]:
+    """Return the text without its (nested) comments, and the comments after its last ``}``."""
+    depth, code, trailing = 0, "", ""
+    for piece in _COMMENT_EDGE.split(text):
+        if piece == "/*":
+            depth += 1
+        elif piece == "*/":
+            depth -= 1
+        elif depth == 0:
+            code += piece
+            trailing = "" if "}" in piece else trailing
+        else:
+            trailing += piece
+        if depth < 0:
+            raise Unfit("a comment is closed that was never opened")
+    if depth:
+        raise Unfit("a comment is never closed")
+    return code, trailing
+
+
+def _regions(markers: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    if "region" not in markers:
+        return (), ()
+    found = [(kind, int(number)) for kind, number in _REGION.findall(markers)]
+    starts = tuple(number for kind, number in found if kind.startswith("Start"))
+    return starts, tuple(number for kind, number in found if kind != "Start")
+
+
+def _operands(entry: str) -> tuple[Operand, ...]:
+    found = _OPERAND.findall(entry)
+    return tuple(Operand(name, memory, int(i), kind) for name, memory, _, _, i, kind in found)
+
+
+def _grid(text: str) -> tuple[int, ...]:
+    printed = _BOUNDS.search(text)
+    if printed is None:
+        return ()
+    return tuple(int(bound) for bound in printed[1].split(",") if bound.strip().isdigit())
+
+
+def _spills(text: str, ends: list[int]) -> int:
+    """Return how many bundles touch a vector spill slot."""
+    count, end = 0, 0
+    for spill in _VECTOR_SPILL.finditer(text):
+        if spill.start() < end:
+            continue  # this bundle is counted already
+        count += 1
+        end = ends[bisect_right(ends, spill.start())]
+    return count

@@ -1,0 +1,137 @@
+"""Scalar memory: which allocation holds which operand, and what a load from it yields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from autotune.simulator.bundles import Listing, Operand, Operation
+from autotune.simulator.outcome import Unfit
+from autotune.simulator.scalars import ALLOCATION_SHIFT, Instruction, understand
+
+Scalars = Mapping[int, Sequence[int]]  # operand index -> its 32-bit words
+
+_FIRST_OPERAND = 1 << 10  # operands get addresses above every allocation a listing has
+_COPIES = (
+    "int_to_ptr.hbm",
+    "int_to_ptr.vmem",
+    "int_to_ptr.smem",
+    "int_to_ptr.cmem",
+    "smov",
+    "sshll.u32",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScalarMemory:
+    """SMEM as the kernel finds it. Addresses are ``allocation << ALLOCATION_SHIFT | word``."""
+
+    given: Mapping[int, Sequence[int]]  # allocation -> words
+    absent: Mapping[int, int]  # allocation -> operand whose words were not given
+    opaque: bool  # some copy into SMEM has a destination that is not understood
+    stored: dict[int, int | None] = field(default_factory=dict)  # None: not computable
+
+    def load(self, address: int) -> int:
+        """Return the word; Unfit where it is data that was not given.
+
+        An allocation that nothing ever writes (core id, logical chip id, the dummy target of a
+        speculated load) reads as 0, and so does a word past the end of an operand.
+        """
+        if address in self.stored:
+            word = self.stored[address]
+            if word is None:
+                raise Unfit("a scalar computed from vector data decides the time")
+            return word
+        allocation, word_index = divmod(address, 1 << ALLOCATION_SHIFT)
+        words = self.given.get(allocation)
+        if words is not None:
+            return words[word_index] if word_index < len(words) else 0
+        if allocation in self.absent:
+            index = self.absent[allocation]
+            raise Unfit(f"the time depends on the contents of scalar operand {index}: not given")
+        if self.opaque:
+            raise Unfit("the time depends on scalar memory that is filled while the kernel runs")
+        return 0
+
+    def store(self, address: int, word: int | None) -> None:
+        """Write one word."""
+        self.stored[address] = word
+
+
+def operand_address(operand: Operand) -> int:
+    """Return a distinct stand-in for the address of an operand."""
+    return (_FIRST_OPERAND + operand.number % 512) << ALLOCATION_SHIFT
+
+
+def signed_words(words: Sequence[int]) -> tuple[int, ...]:
+    """Return the words as signed 32-bit values."""
+    return tuple(((int(word) + 0x80000000) & 0xFFFFFFFF) - 0x80000000 for word in words)
+
+
+def layout(
+    listing: Listing, definitions: Mapping[str, Operation], scalars: Scalars
+) -> ScalarMemory:
+    """Find the copies of operands into SMEM (scalar prefetch) and fill in what was given."""
+    operands = {operand.name: operand for operand in listing.operands}
+    filled = {
+        operand_address(operand) >> ALLOCATION_SHIFT: operand.number
+        for operand in listing.operands
+        if operand.memory == "smem"
+    }
+    opaque = False
+    for copy in _copies_to_smem(listing):
+        source = _origin(copy.arguments[0].reads, definitions)
+        target = _constant_allocation(copy, definitions)
+        if copy.guard or source not in operands or target is None:
+            opaque = True
+        else:
+            filled[target] = operands[source].number
+    return ScalarMemory(
+        given={a: signed_words(scalars[i]) for a, i in filled.items() if i in scalars},
+        absent={a: i for a, i in filled.items() if i not in scalars},
+        opaque=opaque,
+    )
+
+
+def _copies_to_smem(listing: Listing) -> list[Instruction]:
+    copies = [
+        understand(operation)
+        for bundle in listing.bundles
+        for operation in bundle.operations
+        if operation.opcode.startswith("dma.") and operation.opcode.endswith("_to_smem")
+    ]
+    if any(len(copy.arguments) < 4 for copy in copies):
+        raise Unfit("unreadable DMA to scalar memory")
+    return copies
+
+
+def _origin(reads: tuple[str, ...], definitions: Mapping[str, Operation]) -> str | None:
+    """Follow plain copies back to the name that they begin with."""
+    for _ in range(16):
+        if len(reads) != 1:
+            return None
+        operation = definitions.get(reads[0])
+        if operation is None or operation.opcode not in _COPIES:
+            return reads[0]
+        before = understand(operation).arguments[:1]
+        if not before or not before[0].reads:
+            return reads[0]
+        reads = before[0].reads
+    return None
+
+
+def _constant_allocation(copy: Instruction, definitions: Mapping[str, Operation]) -> int | None:
+    target = copy.arguments[2]
+    name = _origin(target.reads, definitions) if target.reads else None
+    if name is not None:
+        operation = definitions.get(name)
+        if operation is None or operation.opcode != "smov":
+            return None
+        arguments = understand(operation).arguments
+        if len(arguments) != 1 or arguments[0].reads:
+            return None
+        target = arguments[0]
+    source = target.source.strip("()")
+    if not source.isdigit() or int(source) % (1 << ALLOCATION_SHIFT):
+        return None
+    return int(source) >> ALLOCATION_SHIFT

@@ -1,0 +1,45 @@
+"""What a simulation promises: a :class:`Simulation`, or a :class:`Refusal` that says why not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Simulation:
+    """The time of one Pallas call, predicted from its final bundles.
+
+    All numbers are per core (one TensorCore runs one listing). "Independent" gives every DMA the
+    whole bandwidth, as libtpu's own static estimate does; "shared" queues all DMAs of the core on
+    one HBM channel, which is nearer to real time. The breakdown belongs to the shared reading.
+    """
+
+    cycles_independent: int
+    cycles_shared: int
+    us_independent: float
+    us_shared: float
+    steps: int  # grid steps (outer loop iterations where the listing has no grid)
+    extrapolated: bool  # true when only the first steps were run
+    dma_count: int  # DMAs issued, scalar-prefetch copies included
+    hbm_bytes_read: int
+    hbm_bytes_written: int
+    bundle_cycles: int  # bundles issued, one cycle each
+    stall_cycles: int  # cycles lost to MXU and XLU interlocks
+    dma_wait_cycles: int  # cycles lost in dma.done.wait, fill included
+    fill_cycles: int  # waits before and in the first step that has to wait
+    mxu_busy_cycles: int  # mean over the core's MXUs
+    spill_bundles: int  # bundles (static) that store or load a spilled vector register
+    vmem_operands: tuple[int, ...]  # operands that XLA placed in VMEM before the call
+    clock_hz: float
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """No number, and the reason."""
+
+    reason: str
+
+
+class Unfit(Exception):
+    """Raised inside this package only: the listing cannot be simulated, for the reason given."""

@@ -1,0 +1,149 @@
+"""Run a listing: parse, slice, walk, replay the DMAs, extrapolate."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from autotune.simulator import constants, dma
+from autotune.simulator.bundles import DYNAMIC_BOUND, Listing, parse
+from autotune.simulator.dma import Point, Timeline
+from autotune.simulator.graph import connect
+from autotune.simulator.lowering import STEP, Event, check_scalars, lower
+from autotune.simulator.memory import Scalars
+from autotune.simulator.outcome import Refusal, Simulation, Unfit
+from autotune.simulator.slicing import cut
+from autotune.simulator.stalls import price
+
+MOST_BLOCKS = 1_000_000  # about half a second; a loop that needs more is refused
+ON_CHIP = ("vmem", "cmem")  # where XLA may place operands before the call
+PIPELINE_STAGES = 2  # the pipelined grid loop runs this many more times than the grid has steps
+
+
+class Recording(NamedTuple):
+    """The walk of a kernel: its events, and what is left after an early stop."""
+
+    events: list[Event]
+    final: Event
+    passes: int  # of the outer loop, run whole
+    passes_left: int | None  # None: the walk reached the end
+
+
+def simulate(
+    listing: str, *, chip: str, scalars: Scalars | None = None, max_steps: int = 3000
+) -> Simulation | Refusal:
+    """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
+
+    ``scalars`` holds the contents of scalar-prefetch operands by operand index. More than
+    ``max_steps`` passes of the outer loop are extrapolated from the last period.
+    """
+    try:
+        if chip not in constants.CHIPS:
+            raise Unfit(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
+        return _simulate(parse(listing), constants.load(chip), scalars or {}, max_steps)
+    except Unfit as reason:
+        return Refusal(str(reason))
+
+
+def _simulate(
+    listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int
+) -> Simulation:
+    recording = record(listing, chip, scalars, max_steps)
+    events, final = recording.events, recording.final
+    alone = _finish(dma.replay(events, dma.independent(chip), final), recording, listing)
+    line = dma.replay(events, dma.shared(chip), final)
+    end = _finish(line, recording, listing)
+    _check_traffic(listing, end)
+    return Simulation(
+        cycles_independent=round(alone.cycles),
+        cycles_shared=round(end.cycles),
+        us_independent=alone.cycles / chip.clock_hz * 1e6,
+        us_shared=end.cycles / chip.clock_hz * 1e6,
+        steps=_grid_steps(listing, recording),
+        extrapolated=recording.passes_left is not None,
+        dma_count=round(end.reads + end.writes),
+        hbm_bytes_read=round(end.read_bytes),
+        hbm_bytes_written=round(end.written_bytes),
+        bundle_cycles=round(end.bundles),
+        stall_cycles=round(end.walked - end.bundles),
+        dma_wait_cycles=round(end.waited),
+        fill_cycles=round(line.fill_cycles),
+        mxu_busy_cycles=round(end.mxu),
+        spill_bundles=listing.spill_bundles,
+        vmem_operands=tuple(sorted(o.number for o in listing.operands if o.memory in ON_CHIP)),
+        clock_hz=chip.clock_hz,
+        notes=_notes(listing, chip, recording),
+    )
+
+
+def record(listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int) -> Recording:
+    """Walk the kernel; Unfit where the walk does not end."""
+    part = cut(listing, scalars)
+    check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
+    graph = connect(listing, chip.delay_slots)
+    program = lower(listing, graph, part, price(listing, chip), scalars)
+    events: list[Event] = []
+    clock, bundles, mxu, left, endless = program.walk(events.append, max_steps, MOST_BLOCKS)
+    if endless:
+        raise Unfit(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
+    passes = sum(1 for event in events if event[3] == STEP) - (left is not None)
+    return Recording(events, (clock, bundles, mxu, STEP), passes, left)
+
+
+def _finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
+    """Return the totals of the whole run, extrapolated where the walk stopped early.
+
+    ``total = t + passes left * mean pass over the last period`` (facts sect. 4.4), from a pass
+    that lies whole periods before the end, so that counts and bytes come out exact. The last
+    but one pass of the pipelined grid computes the last step and reads nothing; the last only
+    waits for the last write, which is neglected.
+    """
+    if recording.passes_left is None:
+        return line.end
+    points, drain = line.points, PIPELINE_STAGES if listing.pipelined else 0
+    period = _period(listing.grid, len(points))
+    end = recording.passes + recording.passes_left - drain
+    latest = len(points) - 1 - bool(drain)
+    start = latest - (latest - end) % period
+    here, before, after = points[start], points[start - period], points[start + bool(drain)]
+    tail = after._replace(reads=here.reads, read_bytes=here.read_bytes)
+    times = (end - start) // period
+    columns = zip(here, before, tail, strict=True)
+    return Point(*(last + times * (now - then) for now, then, last in columns))
+
+
+def _period(grid: tuple[int, ...], passes: int) -> int:
+    """Return the largest product of innermost grid bounds that was seen twice."""
+    period = 1
+    for bound in reversed(grid):
+        if bound == DYNAMIC_BOUND or 2 * (period * bound + 1) > passes:
+            break
+        period *= bound
+    return period if period > 1 else max(1, passes // 2 - 1)
+
+
+def _grid_steps(listing: Listing, recording: Recording) -> int:
+    """The grid's own steps where the outer loop is the pipelined grid, else its passes."""
+    passes = recording.passes + (recording.passes_left or 0)
+    return max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
+
+
+def _check_traffic(listing: Listing, end: Point) -> None:
+    in_hbm = [operand for operand in listing.operands if operand.memory == "hbm"]
+    if in_hbm and not end.reads + end.writes:
+        raise Unfit("operands are in HBM and the kernel issued no DMA")
+
+
+def _notes(listing: Listing, chip: constants.Chip, recording: Recording) -> tuple[str, ...]:
+    notes = []
+    if chip.stalls is None:
+        notes.append(f"{chip.name}: bundles only, no interlock stalls: a lower bound, unverified")
+    moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)
+    if moved:
+        notes.append(f"operands {moved} were in VMEM before the call: their copies are not counted")
+    steps = _grid_steps(listing, recording)
+    if listing.grid and DYNAMIC_BOUND not in listing.grid and math.prod(listing.grid) != steps:
+        notes.append(f"the grid is printed as {listing.grid}, the outer loop runs {steps} steps")
+    if recording.passes_left is not None:
+        notes.append(f"extrapolated from the first {recording.passes} passes of the outer loop")
+    return tuple(notes)

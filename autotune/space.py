@@ -1,0 +1,231 @@
+"""All candidates of a problem that could work, each of them once.
+
+The raw space is the product of the declared axes; grid orders, ``dimension_semantics`` and the
+VMEM limit come from the rules. Two points that compile to the same program are one candidate.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
+from random import Random
+
+from autotune import rules
+from autotune.catalogue import KernelRef
+from autotune.chip import ChipInfo
+from autotune.compiler.client import Choices, Failure
+from autotune.compiler.pool import CompilerPool
+from autotune.config import AxisValue, Config, make_config
+from autotune.errors import InvalidInputError, NoLegalConfigError
+from autotune.outcome import Illegal, Outcome, OutOfVmem
+from autotune.problem import Problem
+from autotune.roofline import Roofline, roofline
+from autotune.trace.model import Trace
+from autotune.vmem import limit_bytes, lowest_rung, next_rung, vmem_use
+
+MAX_TRACED = 20_000
+_BATCH = 12
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A config that may be compiled, with what is known of it before."""
+
+    config: Config
+    trace: Trace
+    roofline: Roofline
+
+
+@dataclass(slots=True, kw_only=True)
+class Space:
+    """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason;
+    ``default`` is the default config, judged even when the rules refuse it."""
+
+    candidates: list[Candidate]
+    default: Config
+    default_verdict: Outcome | None
+    refused: Counter[str] = field(default_factory=Counter)
+    merged: int = 0
+    raw_points: int = 0
+    sampled: bool = False
+
+
+Progress = Callable[[int, int], None]
+
+
+def explore(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, choices: Choices, chip: ChipInfo,
+    progress: Progress = lambda done, total: None,
+) -> Space:  # fmt: skip
+    """Trace every raw point and keep the legal, feasible, different ones.
+
+    Raises ``NoLegalConfigError`` when none is left, ``InvalidInputError`` for a problem whose
+    arrays exceed the chip's HBM.
+    """
+    default = _default_config(choices)
+    points = _points(choices)
+    sampled = len(points) > MAX_TRACED
+    if sampled:
+        points = Random(0).sample(points, MAX_TRACED)
+    space = Space(candidates=[], default=default, default_verdict=None, sampled=sampled)
+    own = None
+    for config, found in _traced(pool, ref, problem, [default, *points], progress):
+        if config is default:
+            own = _judge_default(space, found, chip)
+        else:
+            _add_point(space, config, found, chip)
+    if own is not None and all(c.config != space.default for c in space.candidates):
+        space.candidates.append(own)
+    if not space.candidates:
+        raise NoLegalConfigError(_why_none(space))
+    space.candidates.sort(key=lambda c: c.roofline.guess_us)
+    return space
+
+
+def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
+    """The same candidate with the next higher VMEM limit, or None at the top."""
+    limit = next_rung(candidate.config.vmem_limit_bytes, chip)
+    return None if limit is None else _with_limit(candidate, limit)
+
+
+def _points(choices: Choices) -> list[Config]:
+    names = list(choices.axes)
+    return [
+        make_config(dict(zip(names, values, strict=True)), grid_order=choices.grid)
+        for values in product(*choices.axes.values())
+    ]
+
+
+def _default_config(choices: Choices) -> Config:
+    axes: dict[str, AxisValue] = {name: choices.default[name] for name in choices.axes}
+    return make_config(axes, grid_order=choices.grid)
+
+
+def _traced(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, configs: Sequence[Config],
+    progress: Progress,
+) -> Iterator[tuple[Config, list[Trace] | Failure]]:  # fmt: skip
+    """Each config with its traces in all grid orders, in the order given."""
+    groups = [configs[start : start + _BATCH] for start in range(0, len(configs), _BATCH)]
+    jobs = [
+        pool.submit(lambda c, g=group: c.traces(ref, problem, g, orders=True)) for group in groups
+    ]
+    done = 0
+    for group, job in zip(groups, jobs, strict=True):
+        yield from zip(group, job.result(), strict=True)
+        done += len(group)
+        progress(done, len(configs))
+
+
+def _judge_default(
+    space: Space, found: list[Trace] | Failure, chip: ChipInfo
+) -> Candidate | None:
+    """The default as a candidate, or its verdict in the space when the rules refuse it.
+
+    It has the most parallel semantics that are legal and the compiler's own limit.
+    """
+    if not isinstance(found, list):
+        space.default_verdict = found
+        return None
+    trace = found[0]
+    if trace.io_bytes > chip.hbm_capacity_bytes:
+        raise InvalidInputError(
+            f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
+            f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
+        )
+    why = rules.illegal(trace, chip)
+    semantics = rules.semantics_variants(trace, chip.chip)[0]
+    space.default = space.default.replace(dimension_semantics=semantics)
+    certain = vmem_use(trace, chip).certain_bytes
+    if why:
+        space.default_verdict = Illegal(reason=why)
+    elif certain > limit_bytes(None, chip):
+        space.default_verdict = _out_of_vmem(certain, None, chip)
+    else:
+        return _candidate(space.default, trace, chip)
+    return None
+
+
+def _add_point(
+    space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo
+) -> None:
+    if not isinstance(found, list):
+        space.raw_points += 1
+        space.refused[found.reason] += 1
+        return
+    orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
+    seen: set[tuple[str, ...]] = set()
+    for order, trace in zip(orders, found, strict=True):
+        space.raw_points += 1
+        moving = _moving_axes(order, trace)
+        if moving in seen:
+            space.merged += 1  # axes of one block may stand anywhere: the program is the same
+            continue
+        seen.add(moving)
+        _add_order(space, config.replace(grid_order=order), trace, chip)
+
+
+def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> None:
+    why = rules.misaligned(trace, chip) or rules.bad_output_visits(trace)
+    if why:
+        space.refused["illegal: " + _kind_of(why)] += 1
+        return
+    certain = vmem_use(trace, chip).certain_bytes
+    rung = lowest_rung(certain, chip)
+    if rung is None:
+        space.refused["over the VMEM of the chip"] += 1
+        return
+    for semantics in rules.semantics_variants(trace, chip.chip):
+        chosen = config.replace(dimension_semantics=semantics)
+        candidate = _candidate(chosen, trace, chip)
+        space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
+
+
+def _candidate(config: Config, trace: Trace, chip: ChipInfo) -> Candidate:
+    traced = replace(trace, dimension_semantics=config.dimension_semantics)
+    return Candidate(config=config, trace=traced, roofline=roofline(traced, chip))
+
+
+def _with_limit(candidate: Candidate, limit: int) -> Candidate:
+    return Candidate(
+        config=candidate.config.replace(vmem_limit_bytes=limit),
+        trace=replace(candidate.trace, vmem_limit_bytes=limit),
+        roofline=candidate.roofline,
+    )
+
+
+def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
+    """The grid axes with more than one block, in order: the others change nothing."""
+    if not order:
+        return tuple(str(extent) for extent in trace.grid)
+    return tuple(name for name, extent in zip(order, trace.grid, strict=True) if extent > 1)
+
+
+def _out_of_vmem(certain: int, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+    allowed = limit_bytes(limit, chip)
+    return OutOfVmem(
+        reason=f"needs at least {certain / 2**20:.2f} MiB of VMEM, {allowed / 2**20:.2f} "
+        "are allowed",
+        used_bytes=certain,
+        allowed_bytes=allowed,
+        by_rule=True,
+    )
+
+
+def _kind_of(why: str) -> str:
+    """Refusals are counted by kind: their figures differ from point to point."""
+    if "aligned" in why:
+        return "block not aligned"
+    if "visited again" in why:
+        return "output block visited again after others"
+    if "ever written" in why:
+        return "output not fully written"
+    return why
+
+
+def _why_none(space: Space) -> str:
+    reasons = "; ".join(f"{reason} ({n})" for reason, n in space.refused.most_common(3))
+    return f"no legal configuration among {space.raw_points} points: {reasons}"
+
+
+

@@ -1,0 +1,15 @@
+"""The versions that together decide what a kernel compiles to."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Toolchain:
+    """jax, jaxlib and libtpu versions, as the process that compiles reports them."""
+
+    jax: str
+    jaxlib: str
+    libtpu: str
+
+    def __str__(self) -> str:
+        return f"jax {self.jax}, jaxlib {self.jaxlib}, libtpu {self.libtpu}"

@@ -1,0 +1,110 @@
+"""A traced ``pallas_call`` as plain data: everything that rules, memory and traffic need."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """One blocked input or output. Shapes in elements; squeezed block dimensions are 1.
+
+    ``varies`` tells for each grid axis whether the block index changes along it, ``exclusive``
+    whether no block is visited at two different positions of that axis. ``fetches`` counts the
+    changes of block over the whole grid (a block that stays is not transferred again), ``blocks``
+    the different blocks visited, ``blocks_total`` those that cover the array.
+    ``hbm_bytes`` is what all fetches move, ragged edges clipped.
+    ``buffers`` is what the kernel asks for, 0 where it leaves that to the compiler.
+    """
+
+    name: str
+    is_output: bool
+    shape: tuple[int, ...]
+    block: tuple[int, ...]
+    dtype: str
+    space: str  # default, vmem, smem, any, hbm, semaphore
+    varies: tuple[bool, ...]
+    exclusive: tuple[bool, ...]
+    fetches: int
+    blocks: int
+    blocks_total: int
+    hbm_bytes: int
+    buffers: int = 0
+
+    @property
+    def is_pipelined(self) -> bool:
+        """Moved block by block between HBM and VMEM by the Pallas pipeline."""
+        return self.space in ("default", "vmem")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scratch:
+    """Scratch memory. ``carried`` when a grid step reads what an earlier step wrote.
+
+    ``reset_axes``: the contents are written afresh whenever all these grid axes are at 0; None
+    when a carried scratch has no such reset that could be recognised.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    space: str
+    carried: bool
+    reset_axes: tuple[int, ...] | None = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """One ``pallas_call`` for one problem, config and grid order.
+
+    ``aliases`` are (operand index of an input, operand index of an output); operands are inputs
+    then outputs, scalar-prefetch operands apart. ``mxu_flops`` counts the multiply-adds of matrix
+    products as two and ``vector_ops`` the elements of all other arithmetic, both over the whole
+    grid and weighted by how often each conditional region runs.
+    """
+
+    grid: tuple[int, ...]
+    operands: tuple[Operand, ...]
+    scratch: tuple[Scratch, ...]
+    scalar_prefetch_bytes: int
+    aliases: tuple[tuple[int, int], ...]
+    alias_safe: bool
+    dimension_semantics: tuple[str, ...]
+    vmem_limit_bytes: int | None
+    mxu_flops: int
+    mxu_dtype: str | None
+    vector_ops: int
+    io_bytes: int
+    """Bytes of all arguments and results once: the least that can cross HBM."""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def steps(self) -> int:
+        steps = 1
+        for extent in self.grid:
+            steps *= extent
+        return steps
+
+    @property
+    def hbm_bytes(self) -> int:
+        """All that the pipeline moves between HBM and VMEM, bytes."""
+        return sum(op.hbm_bytes for op in self.operands) + self.scalar_prefetch_bytes
+
+
+def trace_to_data(trace: Trace) -> dict[str, Any]:
+    """Plain JSON data; ``trace_from_data`` is the inverse."""
+    return asdict(trace)
+
+
+def trace_from_data(data: Mapping[str, Any]) -> Trace:
+    fields = {name: _tuples(value) for name, value in data.items()}
+    operands = tuple(Operand(**_fields(item)) for item in data["operands"])
+    scratch = tuple(Scratch(**_fields(item)) for item in data["scratch"])
+    return Trace(**{**fields, "operands": operands, "scratch": scratch})
+
+
+def _fields(item: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _tuples(value) for name, value in item.items()}
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value

@@ -1,0 +1,68 @@
+"""One config evaluated for one key, and the published answer for a key."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotune.config import Config
+from autotune.key import Key
+from autotune.outcome import Estimate, Outcome
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trial:
+    """``number`` counts from 0 within a key; 0 is the default config. ``seconds``: wall clock."""
+
+    number: int
+    config: Config
+    outcome: Outcome
+    seconds: float
+    created_at: datetime
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The estimate of a trial that can win; None for every other outcome."""
+        return getattr(self.outcome, "estimate", None) if self.outcome.kind == "estimated" else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What stands behind a time: a config (None: plain XLA), and its estimate or why it has none."""
+
+    config: Config | None
+    time_us: float | None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The published answer for a key.
+
+    ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
+    ``verification`` says in words how the result was checked. ``method`` is "estimated" here.
+    """
+
+    key: Key
+    config: Config
+    estimate: Estimate
+    default: Evidence
+    baseline: Evidence
+    is_default: bool
+    reason: str
+    verification: str
+    verified: bool
+    trials: int
+    method: str
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeySummary:
+    """What has been tried for a key. ``outcomes``: trials by kind; times in microseconds, None
+    where there is no estimate."""
+
+    key: Key
+    outcomes: tuple[tuple[str, int], ...]
+    best_us: float | None
+    default_us: float | None
+    has_record: bool
+    last_at: datetime

@@ -1,0 +1,124 @@
+"""VMEM bytes of a kernel, from its trace: the *feasible* question before the compiler is asked."""
+
+from dataclasses import dataclass
+from math import prod
+
+from autotune.chip import ChipInfo
+from autotune.dtype import bits
+from autotune.trace.model import Operand, Scratch, Trace
+
+# Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
+_RUNG = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmemUse:
+    """``expected_bytes``: blocks with their buffers, and scratch; the compiler adds its own.
+
+    ``certain_bytes``: what no compiler decision can avoid, for refusing without compiling.
+    """
+
+    expected_bytes: int
+    certain_bytes: int
+
+
+def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
+    """VMEM bytes of one core, with tile padding and double buffering."""
+    blocks = [op for op in trace.operands if op.is_pipelined]
+    scratch = [s for s in trace.scratch if s.space == "vmem"]
+    expected = sum(_buffers(op, chip.num_cores) * _block_bytes(op, chip) for op in blocks)
+    expected += sum(_scratch_bytes(s, chip) for s in scratch)
+    certain = sum(_certain_bytes(op, chip) for op in blocks)
+    certain += sum(_scratch_bytes(s, chip) for s in scratch if s.carried)
+    return VmemUse(expected_bytes=expected, certain_bytes=certain)
+
+
+def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
+    """Bytes of a buffer in VMEM: lanes to 128, sublanes to the tile that Mosaic infers.
+
+    Source: ``infer_tiling`` in jax/_src/pallas/mosaic/tpu_info.py (``infer-memref-layout``).
+    """
+    width = bits(dtype)
+    packing = max(1, 32 // width)
+    generation_factor = 2 if chip.chip in ("v2", "v3") else 1
+    if len(shape) < 2:
+        tile = generation_factor * packing * chip.num_lanes
+        return _ceil_to(prod(shape), tile) * width // 8
+    tile = generation_factor * packing
+    while tile < min(shape[-2], chip.num_sublanes):
+        tile *= 2
+    rows, lanes = _ceil_to(shape[-2], tile), _ceil_to(shape[-1], chip.num_lanes)
+    return prod(shape[:-2]) * rows * lanes * width // 8
+
+
+def limit_bytes(vmem_limit_bytes: int | None, chip: ChipInfo) -> int:
+    """The limit in force: what the kernel asks for up to the capacity, else the compiler's own."""
+    return min(vmem_limit_bytes or chip.scoped_vmem_bytes, chip.vmem_capacity_bytes)
+
+
+def limit_rungs(chip: ChipInfo) -> tuple[int | None, ...]:
+    """Limits worth asking for: the compiler's own (None), then doubled up to the capacity.
+
+    Asking for more than a program needs does not change the program, so a candidate starts on
+    the lowest rung that may hold it and climbs only when the compiler says out of VMEM.
+    """
+    rungs: list[int | None] = [None]
+    rung = chip.scoped_vmem_bytes * _RUNG
+    while rung < chip.vmem_capacity_bytes:
+        rungs.append(rung)
+        rung *= _RUNG
+    if chip.scoped_vmem_bytes < chip.vmem_capacity_bytes:
+        rungs.append(chip.vmem_capacity_bytes)
+    return tuple(rungs)
+
+
+def lowest_rung(certain_bytes: int, chip: ChipInfo) -> tuple[int | None] | None:
+    """The lowest limit that can hold ``certain_bytes``, in a 1-tuple; None when none can."""
+    for rung in limit_rungs(chip):
+        if certain_bytes <= limit_bytes(rung, chip):
+            return (rung,)
+    return None
+
+
+def next_rung(current: int | None, chip: ChipInfo) -> int | None:
+    """The next higher limit than the one that was too small; None when it was the capacity."""
+    return next(
+        (r for r in limit_rungs(chip) if r is not None and r > limit_bytes(current, chip)), None
+    )
+
+
+def _buffers(operand: Operand, num_cores: int) -> int:
+    """Two where the block changes over the grid, one where it stays (seen from jax 0.9 on).
+
+    A megacore splits an axis and each core sees its half, which changes nothing here.
+    """
+    if operand.buffers:
+        return operand.buffers
+    return 2 if operand.fetches > 1 else 1
+
+
+def _certain_bytes(operand: Operand, chip: ChipInfo) -> int:
+    """Bytes that stay even if the compiler drops double buffering or pre-places the operand."""
+    array_bytes = prod(operand.shape) * bits(operand.dtype) // 8
+    if chip.places_operands_in_vmem and array_bytes < chip.vmem_capacity_bytes:
+        return 0
+    one = _block_bytes(operand, chip)
+    return one if chip.single_buffer_fallback else one * _certain_buffers(operand, chip)
+
+
+def _certain_buffers(operand: Operand, chip: ChipInfo) -> int:
+    """On a megacore a block that only the split axis changes stays for each core."""
+    moves = operand.fetches > (2 if chip.num_cores == 2 else 1)
+    return _buffers(operand, chip.num_cores) if moves else 1
+
+
+def _block_bytes(operand: Operand, chip: ChipInfo) -> int:
+    return padded_bytes(operand.block, operand.dtype, chip)
+
+
+def _scratch_bytes(scratch: Scratch, chip: ChipInfo) -> int:
+    return padded_bytes(scratch.shape, scratch.dtype, chip)
+
+
+def _ceil_to(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,0 +1,151 @@
+"""Connections. SQLite: write-ahead log, one writer at a time, waits for a lock. PostgreSQL."""
+
+import os
+import sqlite3
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from autotune.errors import StoreError
+from db.failure import BUSY_TIMEOUT_S, is_locked
+from db.url import Database
+
+_WRITES = "autotune_writes"
+_CONNECT_TIMEOUT_S = 10
+_MAGIC = b"SQLite format 3\0"
+
+
+def open_engine(database: Database, *, create: bool) -> Engine:
+    """An engine that may create the SQLite file, or must find it. Nothing is connected yet."""
+    if database.path is None:
+        return _postgres(database)
+    _check_file(database.path, create=create)
+    return _sqlite(database, database.path, create=create)
+
+
+def writing(engine: Engine) -> Engine:
+    """The same connections, for transactions that write: they take SQLite's lock at the start."""
+    return engine.execution_options(**{_WRITES: True})
+
+
+def use_write_ahead_log(path: Path) -> None:
+    """Readers never wait for the writer. It is a property of the file and stays."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    connection = _connect(path, "rwc")
+    try:
+        while not _switched(connection):
+            if time.monotonic() > deadline:
+                raise StoreError(f"the database file {path} stays locked by another program")
+            time.sleep(0.05)
+    finally:
+        connection.close()
+
+
+def _switched(connection: sqlite3.Connection) -> bool:
+    """False when another process holds a lock: this statement does not wait for it by itself."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError as error:
+        if is_locked(error):
+            return False
+        raise
+    return True
+
+
+def _postgres(database: Database) -> Engine:
+    try:
+        return create_engine(
+            database.url,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+        )
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            "PostgreSQL needs the psycopg package: pip install 'pallas-autotune[postgres]'"
+        ) from error
+
+
+def _sqlite(database: Database, path: Path, *, create: bool) -> Engine:
+    engine = create_engine(
+        database.url,
+        poolclass=QueuePool,
+        creator=lambda: _connect(path, "rwc" if create else _mode(path)),
+    )
+    event.listen(engine, "begin", _begin)
+    return engine
+
+
+def _begin(connection: Connection) -> None:
+    writes = connection.get_execution_options().get(_WRITES)
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+
+
+def _connect(path: Path, mode: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{_query(path, mode)}",
+        uri=True,
+        timeout=BUSY_TIMEOUT_S,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _mode(path: Path) -> str:
+    return "rw" if _writable(path) and _writable(path.parent) else "ro"
+
+
+def _query(path: Path, mode: str) -> str:
+    """SQLite cannot share memory in a folder that it may not write to: then nobody writes."""
+    alone = not Path(f"{path}-wal").exists()
+    immutable = mode == "ro" and alone and not _writable(path.parent)
+    return f"mode={mode}&immutable=1" if immutable else f"mode={mode}"
+
+
+def _check_file(path: Path, *, create: bool) -> None:
+    """Refuses, before anything is written, what is no file or cannot become one."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: name the database file in it")
+    if not create and not path.exists():
+        raise StoreError(f"there is no database at {path} yet: run a search first")
+    if not _may_be_sqlite(path):
+        raise StoreError(f"{path} is not a SQLite database: name another file")
+    if create:
+        _check_writable(path)
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """SQLite itself takes a file of a few bytes for an empty one, and overwrites it."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(_MAGIC)) in (b"", _MAGIC)
+    except OSError:
+        return True  # missing, or not readable: SQLite says so
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder {path.parent} for the database cannot be created: {error.strerror}"
+        ) from error
+    for place in (path, path.parent):
+        if place.exists() and not _writable(place):
+            raise StoreError(
+                f"{place} is read-only: make it writable or name another database file"
+            )
+
+
+def _writable(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=effective)

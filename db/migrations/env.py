@@ -1,0 +1,18 @@
+"""What Alembic runs around the scripts: inside the transaction of whoever called."""
+
+from alembic import context
+
+from db.migration import VERSION_TABLE
+from db.tables import Base
+
+context.configure(
+    connection=context.config.attributes["connection"],
+    target_metadata=Base.metadata,
+    version_table=VERSION_TABLE,
+    transactional_ddl=True,  # Alembic's default for SQLite would leave half a migration behind
+    include_name=lambda name, kind, parents: (
+        kind != "table" or (name in Base.metadata.tables)  # the others are Optuna's
+    ),
+)
+with context.begin_transaction():
+    context.run_migrations()

@@ -1,0 +1,126 @@
+"""Domain values to column values and back; equal to what went in."""
+
+from dataclasses import asdict
+from typing import Any
+
+from autotune.chip import Chip
+from autotune.config import config_from_data, config_to_data
+from autotune.kernelspec import KernelSpec, spec_from_data, spec_to_data
+from autotune.key import Key
+from autotune.outcome import estimate_from_data, outcome_from_data, outcome_to_data
+from autotune.problem import problem_from_data, problem_to_data
+from autotune.toolchain import Toolchain
+from autotune.trial import Evidence, Record, Trial
+from db.canonical import digest, from_text, to_text
+from db.tables import KernelRow, KeyRow, RecordRow, TrialRow
+
+
+def kernel_values(spec: KernelSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "fingerprint": spec.fingerprint,
+        "spec": to_text(spec_to_data(spec)),
+    }
+
+
+def kernel_from_row(row: KernelRow) -> KernelSpec:
+    return spec_from_data(from_text(row.spec))
+
+
+def key_identity(key: Key) -> dict[str, Any]:
+    """The columns that tell one key from another."""
+    return {
+        "kernel": key.kernel,
+        "fingerprint": key.fingerprint,
+        "chip": key.chip.value,
+        "problem_digest": digest(problem_to_data(key.problem)),
+        "jax": key.toolchain.jax,
+        "jaxlib": key.toolchain.jaxlib,
+        "libtpu": key.toolchain.libtpu,
+    }
+
+
+def key_values(key: Key) -> dict[str, Any]:
+    return {**key_identity(key), "problem": to_text(problem_to_data(key.problem))}
+
+
+def key_from_row(row: KeyRow) -> Key:
+    return Key(
+        kernel=row.kernel,
+        fingerprint=row.fingerprint,
+        problem=problem_from_data(from_text(row.problem)),
+        chip=Chip(row.chip),
+        toolchain=Toolchain(jax=row.jax, jaxlib=row.jaxlib, libtpu=row.libtpu),
+    )
+
+
+def trial_values(trial: Trial) -> dict[str, Any]:
+    config = config_to_data(trial.config)
+    return {
+        "number": trial.number,
+        "config": to_text(config),
+        "config_digest": digest(config),
+        "kind": trial.outcome.kind,
+        "outcome": to_text(outcome_to_data(trial.outcome)),
+        "time_us": trial.estimate.time_us if trial.estimate else None,
+        "seconds": trial.seconds,
+        "created_at": trial.created_at,
+    }
+
+
+def trial_from_row(row: TrialRow) -> Trial:
+    return Trial(
+        number=row.number,
+        config=config_from_data(from_text(row.config)),
+        outcome=outcome_from_data(from_text(row.outcome)),
+        seconds=row.seconds,
+        created_at=row.created_at,
+    )
+
+
+def record_values(record: Record) -> dict[str, Any]:
+    evidence = {
+        "estimate": asdict(record.estimate),
+        "default": _evidence_to_data(record.default),
+        "baseline": _evidence_to_data(record.baseline),
+        "reason": record.reason,
+        "verification": record.verification,
+    }
+    return {
+        "config": to_text(config_to_data(record.config)),
+        "evidence": to_text(evidence),
+        "time_us": record.estimate.time_us,
+        "is_default": record.is_default,
+        "verified": record.verified,
+        "trials": record.trials,
+        "method": record.method,
+        "created_at": record.created_at,
+    }
+
+
+def record_from_row(row: RecordRow, key: Key) -> Record:
+    evidence = from_text(row.evidence)
+    return Record(
+        key=key,
+        config=config_from_data(from_text(row.config)),
+        estimate=estimate_from_data(evidence["estimate"]),
+        default=_evidence_from_data(evidence["default"]),
+        baseline=_evidence_from_data(evidence["baseline"]),
+        is_default=row.is_default,
+        reason=evidence["reason"],
+        verification=evidence["verification"],
+        verified=row.verified,
+        trials=row.trials,
+        method=row.method,
+        created_at=row.created_at,
+    )
+
+
+def _evidence_to_data(evidence: Evidence) -> dict[str, Any]:
+    config = None if evidence.config is None else config_to_data(evidence.config)
+    return {"config": config, "time_us": evidence.time_us, "note": evidence.note}
+
+
+def _evidence_from_data(data: dict[str, Any]) -> Evidence:
+    config = data["config"] and config_from_data(data["config"])
+    return Evidence(config=config, time_us=data["time_us"], note=data["note"])

@@ -1,0 +1,141 @@
+"""The tables. Their names begin with ``autotune_`` because Optuna has ``trials`` of its own."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    DateTime,
+    Dialect,
+    Double,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Text,
+    UniqueConstraint,
+)
+from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.types import TypeDecorator
+
+PREFIX = "autotune_"
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware in and out, always UTC: SQLite keeps no zone."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is not None and value.tzinfo is None:
+            raise ValueError(f"{value} has no time zone")
+        return value.astimezone(UTC) if value else None
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        if value is None or value.tzinfo is not None:
+            return value.astimezone(UTC) if value else None
+        return value.replace(tzinfo=UTC)
+
+
+_ID = BigInteger().with_variant(Integer, "sqlite")  # only INTEGER numbers itself there
+
+
+class Base(DeclarativeBase):
+    metadata = MetaData(
+        naming_convention={
+            "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+            "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+            "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+            "pk": "pk_%(table_name)s",
+        }
+    )
+    type_annotation_map = {  # noqa: RUF012
+        str: Text,
+        float: Double,
+        int: BigInteger,
+        bool: Boolean,
+        datetime: UtcDateTime,
+    }
+
+
+def _numbered(*extra: Any) -> tuple[Any, ...]:
+    """Table arguments; an id is never given twice, not even after a row was deleted."""
+    return (*extra, {"sqlite_autoincrement": True})
+
+
+class KernelRow(Base):
+    __tablename__ = PREFIX + "kernels"
+    __table_args__ = _numbered(UniqueConstraint("name", "fingerprint"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    name: Mapped[str]
+    fingerprint: Mapped[str]
+    spec: Mapped[str]
+    created_at: Mapped[datetime]
+
+
+class KeyRow(Base):
+    """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it."""
+
+    __tablename__ = PREFIX + "keys"
+    # This order also serves "another toolchain" and "another shape" of the same kernel and chip.
+    __table_args__ = _numbered(
+        UniqueConstraint(
+            "kernel", "fingerprint", "chip", "problem_digest", "jax", "jaxlib", "libtpu",
+            name="uq_autotune_keys_all",
+        ),
+    )  # fmt: skip
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    kernel: Mapped[str]
+    fingerprint: Mapped[str]
+    problem: Mapped[str]
+    problem_digest: Mapped[str] = mapped_column(String(32))
+    chip: Mapped[str]
+    jax: Mapped[str]
+    jaxlib: Mapped[str]
+    libtpu: Mapped[str]
+
+
+class TrialRow(Base):
+    """``time_us`` is copied out of the estimate of a trial that can win, for sorting."""
+
+    __tablename__ = PREFIX + "trials"
+    __table_args__ = _numbered(
+        UniqueConstraint("key_id", "number"),
+        UniqueConstraint("key_id", "config_digest"),
+        Index(None, "key_id", "time_us"),
+        Index(None, "kind"),
+    )
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    number: Mapped[int]
+    config: Mapped[str]
+    config_digest: Mapped[str] = mapped_column(String(32))
+    kind: Mapped[str]
+    outcome: Mapped[str]
+    time_us: Mapped[float | None]
+    seconds: Mapped[float]
+    created_at: Mapped[datetime]
+
+
+class RecordRow(Base):
+    """Append-only. ``evidence`` holds the estimate, default, baseline and the texts as JSON."""
+
+    __tablename__ = PREFIX + "records"
+    __table_args__ = _numbered(Index(None, "key_id", "id"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    config: Mapped[str]
+    evidence: Mapped[str]
+    time_us: Mapped[float]
+    is_default: Mapped[bool]
+    verified: Mapped[bool]
+    trials: Mapped[int]
+    method: Mapped[str]
+    created_at: Mapped[datetime]

@@ -1,0 +1,1 @@
+"""The kernels of the catalogue: one module, one declared ``KERNEL``."""

@@ -1,0 +1,1 @@
+"""The HTTP service and its dashboard. Not built yet: see CHANGELOG.md."""

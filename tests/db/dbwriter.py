@@ -1,0 +1,29 @@
+"""A process that writes: URL, its own number, how many trials, and a file to wait for.
+
+Prints each number once it is committed. Takes the next free number, as a search does.
+"""
+
+import itertools
+import sys
+import time
+from pathlib import Path
+
+from dbsamples import key, record, trial
+
+from db import open_store
+
+
+def main(url: str, worker: int, count: int, signal: Path) -> None:
+    print("ready", flush=True)
+    while not signal.exists():
+        time.sleep(0.001)
+    with open_store(url, create=True) as store:
+        numbers = itertools.count()
+        for index in range(count):
+            bm = worker * 1_000_000 + index
+            number = next(n for n in numbers if store.save_trial(key(), trial(n, bm=bm)))
+            print(number, flush=True)
+            store.save_record(record(time_us=float(bm)))
+
+
+main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

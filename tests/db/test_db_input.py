@@ -1,0 +1,227 @@
+"""Databases that cannot be used: one sentence each, and nothing is written."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+
+import pytest
+from conftest import Postgres
+from dbsamples import key, trial
+
+from autotune.errors import StoreError
+from db import current, open_store, upgrade
+
+AsNobody = Callable[[], AbstractContextManager[None]]
+
+
+def refused(url: str, *, create: bool) -> str:
+    """The sentence with which opening fails."""
+    with pytest.raises(StoreError) as caught:
+        open_store(url, create=create)
+    sentence = str(caught.value)
+    assert "\n" not in sentence
+    assert len(sentence) < 400
+    return sentence
+
+
+def everything(folder: Path) -> dict[Path, bytes | None]:
+    return {path: path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_missing_file(tmp_path: Path) -> None:
+    path = tmp_path / "folder" / "autotune.db"
+    assert refused(str(path), create=False) == (
+        f"there is no database at {path} yet: run a search first"
+    )
+    with pytest.raises(StoreError, match="run a search first"):
+        current(str(path))
+    assert everything(tmp_path) == {}
+
+
+@pytest.mark.parametrize("create", [False, True])
+@pytest.mark.parametrize("content", [b"hello world" * 1000, b"x", b"SQLite format 3\0" + b"?" * 99])
+def test_corrupt_file(tmp_path: Path, content: bytes, create: bool) -> None:
+    path = tmp_path / "autotune.db"
+    path.write_bytes(content)
+    assert "is not a SQLite database" in refused(str(path), create=create)
+    assert everything(tmp_path) == {path: content}
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_damaged_pages(tmp_path: Path, create: bool) -> None:
+    path = tmp_path / "autotune.db"
+    upgrade(str(path))
+    content = path.read_bytes()
+    content = content[:100] + b"\xff" * (len(content) - 100)
+    path.write_bytes(content)
+    assert "is damaged" in refused(str(path), create=create)
+    assert path.read_bytes() == content
+
+
+def test_damage_found_later(tmp_path: Path) -> None:
+    path = tmp_path / "autotune.db"
+    with open_store(str(path), create=True) as store:
+        for number in range(100):
+            store.save_trial(key(), trial(number))
+    with path.open("r+b") as file:
+        file.seek(4096 * 12)
+        file.write(b"\xff" * 400_000)
+    with open_store(str(path), create=False) as store, pytest.raises(StoreError, match="damaged"):
+        store.trials(key())
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_folder_instead_of_a_file(tmp_path: Path, create: bool) -> None:
+    assert refused(str(tmp_path), create=create) == (
+        f"{tmp_path} is a folder: name the database file in it"
+    )
+    assert everything(tmp_path) == {}
+
+
+@pytest.mark.parametrize("create", [False, True])
+def test_newer_version(url: str, create: bool) -> None:
+    upgrade(url)
+    _set_version(url, "9999")
+    sentence = refused(url, create=create)
+    assert "was written by a newer version of autotune" in sentence
+    assert "9999" in sentence and "upgrade pallas-autotune" in sentence
+    assert current(url) == "9999"
+
+
+def test_newer_version_is_not_even_switched_to_another_journal(tmp_path: Path) -> None:
+    path = tmp_path / "autotune.db"
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("CREATE TABLE autotune_alembic_version (version_num VARCHAR(32))")
+        connection.execute("INSERT INTO autotune_alembic_version VALUES ('9999')")
+        connection.commit()
+    before = everything(tmp_path)
+    assert "newer version" in refused(str(path), create=True)
+    assert everything(tmp_path) == before
+
+
+def test_no_tables_yet(url: str) -> None:
+    if url.startswith("sqlite"):
+        Path(url.removeprefix("sqlite:///")).touch()
+    assert "there are no tuning results in" in refused(url, create=False)
+    assert current(url) is None
+
+
+def test_tables_that_were_dropped(url: str) -> None:
+    with open_store(url, create=True) as store:
+        store._work.write(
+            lambda session, _: session.connection().exec_driver_sql("DROP TABLE autotune_trials")
+        )
+        with pytest.raises(StoreError, match="run autotune db upgrade") as caught:
+            store.trials(key())
+    assert "\n" not in str(caught.value)
+
+
+def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:
+    path = open_folder / "autotune.db"
+    with open_store(str(path), create=True) as store:
+        store.save_trial(key(), trial())
+    path.chmod(0o444)
+    before = everything(open_folder)
+    with as_nobody():
+        assert "is read-only" in refused(str(path), create=True)
+        with open_store(str(path), create=False) as store:
+            assert store.trials(key()) == [trial()]
+            with pytest.raises(StoreError, match="is read-only: make it writable"):
+                store.save_trial(key(), trial(1))
+    assert everything(open_folder) == before
+
+
+def test_reading_a_read_only_file_beside_a_writer(open_folder: Path, as_nobody: AsNobody) -> None:
+    path = open_folder / "autotune.db"
+    with open_store(str(path), create=True) as writer:
+        writer.save_trial(key(), trial())
+        for file in open_folder.iterdir():
+            file.chmod(0o644)
+        with as_nobody(), open_store(str(path), create=False) as reader:
+            assert reader.trials(key()) == [trial()]
+            writer.save_trial(key(), trial(1))
+            assert len(reader.trials(key())) == 2
+
+
+def test_folder_that_cannot_be_created(open_folder: Path, as_nobody: AsNobody) -> None:
+    path = open_folder / "deep" / "er" / "autotune.db"
+    with as_nobody():
+        assert "cannot be created: Permission denied" in refused(str(path), create=True)
+        assert "is read-only" in refused(str(open_folder / "autotune.db"), create=True)
+    assert everything(open_folder) == {}
+
+
+def test_parent_that_is_a_file(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    for create in (False, True):
+        sentence = refused(str(tmp_path / "file" / "autotune.db"), create=create)
+        assert "cannot be created" in sentence or "there is no database" in sentence
+
+
+def test_file_that_may_not_be_read(open_folder: Path, as_nobody: AsNobody) -> None:
+    path = open_folder / "autotune.db"
+    upgrade(str(path))
+    path.chmod(0o600)
+    with as_nobody():
+        assert "cannot be opened" in refused(str(path), create=False)
+
+
+def test_full_disk(tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "a.db"), create=True) as store:
+        connections = [store._work._engine.raw_connection()]
+        connections[0].cursor().execute("PRAGMA max_page_count=1")  # no more pages than there are
+        connections[0].close()
+        with pytest.raises(StoreError, match="is full: make room"):
+            for number in range(1000):
+                store.save_trial(key(), trial(number))
+
+
+def test_postgresql_not_reachable(tmp_path: Path) -> None:
+    for url in (
+        f"postgresql://someone:secret@/autotune?host={tmp_path}",
+        "postgresql://someone:secret@127.0.0.1:1/autotune",
+    ):
+        sentence = refused(url, create=True)
+        assert sentence.startswith("cannot reach postgresql+psycopg://someone:***@")
+        assert "secret" not in sentence
+
+
+def test_postgresql_database_that_is_missing(postgres: Postgres) -> None:
+    url = postgres.new_database().replace("?host", "missing?host")
+    assert "does not exist: create the database first" in refused(url, create=True)
+
+
+def test_postgresql_user_without_rights(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    postgres.sql("DROP ROLE IF EXISTS stranger; CREATE ROLE stranger LOGIN")
+    sentence = refused(url.replace("//postgres:", "//stranger:"), create=True)
+    assert "does not allow this user" in sentence
+
+
+def test_postgresql_read_only(postgres: Postgres) -> None:
+    url = postgres.new_database()
+    with open_store(url, create=True) as store:
+        postgres.sql(f"ALTER DATABASE {_name(url)} SET default_transaction_read_only = on")
+        store.close()
+        with pytest.raises(StoreError, match="is read-only"):
+            store.save_trial(key(), trial())
+
+
+def test_names_that_are_no_text(url: str) -> None:
+    with open_store(url, create=True) as store:
+        with pytest.raises(StoreError, match="is not valid text"):
+            store.kernel("matmul\udcff")
+        if url.startswith("postgresql"):
+            with pytest.raises(StoreError, match="cannot hold"):
+                store.kernel("mat\0mul")
+
+
+def _name(url: str) -> str:
+    return url.partition("?")[0].rpartition("/")[2]
+
+
+def _set_version(url: str, version: str) -> None:
+    with open_store(url, create=True) as store:
+        statement = f"UPDATE autotune_alembic_version SET version_num = '{version}'"
+        store._work.write(lambda session, _: session.connection().exec_driver_sql(statement))

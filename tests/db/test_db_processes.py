@@ -1,0 +1,196 @@
+"""Several processes, killed processes, locks, and a server that restarts."""
+
+import os
+import random
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import Postgres
+from dbsamples import key, record, spec, trial
+from sqlalchemy.exc import DBAPIError
+
+from autotune.errors import StoreError
+from db import engine, open_store, store, transaction
+from db.failure import BUSY_TIMEOUT_S
+
+ROOT = Path(__file__).parents[2]
+
+
+@contextmanager
+def writers(url: str, signal: Path, *counts: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Processes that have imported everything and start to write when ``signal`` exists."""
+    command = [sys.executable, str(Path(__file__).with_name("dbwriter.py")), url]
+    env = {**os.environ, "PYTHONPATH": str(ROOT)}
+    started = [
+        subprocess.Popen(
+            [*command, str(worker + 1), str(count), str(signal)],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+        )
+        for worker, count in enumerate(counts)
+    ]  # fmt: skip
+    try:
+        for process in started:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "ready\n"
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+def test_processes_that_start_and_write_at_once_lose_nothing(url: str, tmp_path: Path) -> None:
+    """None of them finds tables: all migrate, then all fight for the same numbers."""
+    with writers(url, tmp_path / "go", 25, 25, 25, 25) as processes:
+        (tmp_path / "go").touch()
+        outputs = [process.communicate(timeout=60) for process in processes]
+    assert [errors for _, errors in outputs] == [""] * 4
+    acknowledged = sorted(int(line) for printed, _ in outputs for line in printed.split())
+    assert acknowledged == list(range(100))
+    with open_store(url, create=False) as opened:
+        assert [one.number for one in opened.trials(key())] == acknowledged
+        assert len({one.config for one in opened.trials(key())}) == 100
+
+
+def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_path: Path) -> None:
+    chance = random.Random(7)
+    acknowledged: list[int] = []
+    for round_number in range(6):
+        signal = tmp_path / f"go{round_number}"
+        with writers(sqlite_url, signal, 100_000) as (process,):
+            signal.touch()
+            time.sleep(chance.uniform(0.02, 0.5))
+            process.kill()
+            acknowledged += [int(line) for line in process.communicate()[0].splitlines(True)
+                             if line.endswith("\n")]  # fmt: skip
+        with closing(sqlite3.connect(tmp_path / "autotune.db")) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+        with open_store(sqlite_url, create=True) as opened:
+            found = {one.number for one in opened.trials(key())}
+            assert found >= set(acknowledged)
+            assert len(found) - len(acknowledged) <= round_number + 1  # the last, not printed
+            for number in found.symmetric_difference(acknowledged):
+                acknowledged.append(number)
+            opened.save_trial(key("other"), trial(round_number))
+    assert len(acknowledged) > 10
+
+
+def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
+    with open_store(sqlite_url, create=True) as opened:
+        other = sqlite3.connect(tmp_path / "autotune.db", check_same_thread=False)
+        other.execute("BEGIN IMMEDIATE")
+        threading.Timer(2.0, other.close).start()
+        begun = time.monotonic()
+        assert opened.trials(key()) == []  # a reader does not wait
+        assert time.monotonic() - begun < 1
+        assert opened.save_trial(key(), trial())
+        assert time.monotonic() - begun > 1.5
+
+
+def test_a_lock_that_stays(
+    sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert BUSY_TIMEOUT_S >= 30
+    assert engine.BUSY_TIMEOUT_S == BUSY_TIMEOUT_S
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.2)
+    with open_store(sqlite_url, create=True) as opened:
+        with closing(sqlite3.connect(tmp_path / "autotune.db")) as other:
+            other.execute("BEGIN IMMEDIATE")
+            with pytest.raises(StoreError, match="locked by another program"):
+                opened.save_trial(key(), trial())
+        assert opened.save_trial(key(), trial())
+
+
+def test_a_lock_while_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(engine, "BUSY_TIMEOUT_S", 0.2)
+    path = tmp_path / "autotune.db"
+    with closing(sqlite3.connect(path)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+        with pytest.raises(StoreError, match="locked by another program"):
+            open_store(str(path), create=True)
+    open_store(str(path), create=True).close()
+
+
+@pytest.mark.parametrize("statement, expected", [
+    ("PRAGMA journal_mode", "wal"), ("PRAGMA foreign_keys", 1), ("PRAGMA synchronous", 2),
+    ("PRAGMA busy_timeout", BUSY_TIMEOUT_S * 1000),
+])  # fmt: skip
+def test_settings_of_each_connection(sqlite_url: str, statement: str, expected: Any) -> None:
+    open_store(sqlite_url, create=True).close()
+    for create in (True, False):
+        with open_store(sqlite_url, create=create) as opened:
+            found = opened._work.read(lambda s: s.connection().exec_driver_sql(statement).scalar())
+        assert found == expected
+
+
+class TestServerGone:
+    @pytest.fixture
+    def opened(self, postgres: Postgres) -> Iterator[store.SqlStore]:
+        with open_store(postgres.new_database(), create=True) as opened:
+            yield opened
+
+    def test_a_restart(self, opened: store.SqlStore, postgres: Postgres) -> None:
+        assert opened.save_trial(key(), trial(0))
+        postgres.restart()
+        assert opened.trials(key()) == [trial(0)]
+        assert opened.save_trial(key(), trial(1))
+
+    def test_a_connection_that_breaks_before_the_commit(
+        self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        real, cuts = store._insert, []
+
+        def cut_once(*arguments: Any) -> bool:
+            done = real(*arguments)
+            if not cuts:
+                cuts.append(1)
+                database = opened._database.url.database
+                postgres.sql(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                    f"WHERE datname = '{database}'"
+                )
+            return done
+
+        monkeypatch.setattr(store, "_insert", cut_once)
+        assert opened.save_trial(key(), trial())
+        assert cuts
+        assert opened.trials(key()) == [trial()]
+
+    @pytest.mark.parametrize("breaks", [1, 2, 3])
+    def test_a_connection_that_breaks_after_the_commit(
+        self, opened: store.SqlStore, monkeypatch: pytest.MonkeyPatch, breaks: int
+    ) -> None:
+        left = breaks
+
+        def lose_the_answer(*arguments: Any) -> Any:
+            nonlocal left
+            result = real(*arguments)
+            if left:
+                left -= 1
+                raise DBAPIError("COMMIT", {}, Exception("cut"), connection_invalidated=True)
+            return result
+
+        real = transaction._once
+        monkeypatch.setattr(transaction, "_once", lose_the_answer)
+        monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", (0.0, 0.0))
+        if breaks > 2:
+            with pytest.raises((StoreError, DBAPIError)):
+                opened.save_trial(key(), trial())
+            return
+        assert opened.save_trial(key(), trial())
+        left = breaks
+        opened.save_record(record())
+        left = breaks
+        opened.save_kernel(spec())
+        assert opened.trials(key()) == [trial()]
+        monkeypatch.setattr(transaction, "_once", real)
+        count = "SELECT count(*) FROM autotune_records"
+        assert opened._work.read(lambda s: s.connection().exec_driver_sql(count).scalar()) == 1

@@ -1,0 +1,215 @@
+"""The contract of ``autotune.ports.Store``, on SQLite and on a real PostgreSQL."""
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from dbsamples import NASTY, NOON, OUTCOMES, TOKYO_NOON, config, key, record, spec, trial
+
+from autotune.chip import Chip
+from autotune.key import Key
+from autotune.outcome import KINDS
+from autotune.ports import Store
+from autotune.problem import Problem
+from db.store import SqlStore, open_store
+
+
+def test_it_is_a_store(store: SqlStore) -> None:
+    as_port: Store = store
+    assert as_port.trials(key()) == []
+
+
+class TestTrials:
+    def test_samples_cover_every_kind(self) -> None:
+        assert {outcome.kind for outcome in OUTCOMES} == set(KINDS)
+
+    def test_every_outcome_comes_back_equal(self, store: SqlStore) -> None:
+        saved = [trial(number, outcome) for number, outcome in enumerate(OUTCOMES)]
+        assert all(store.save_trial(key(), one) for one in saved)
+        assert store.trials(key()) == saved
+
+    def test_names_come_back_in_their_order(self, store: SqlStore) -> None:
+        store.save_trial(key(), trial())
+        found = store.trial(1)
+        assert found is not None
+        assert [name for name, _ in found[0].problem.dims] == ["m", "k", "a"]
+        assert [name for name, _ in found[1].config.axes] == ["bm", "bk", "fuse", "mode", "a"]
+        assert found[1].config["fuse"] is True
+
+    def test_they_come_by_number(self, store: SqlStore) -> None:
+        for number in (5, 0, 3):
+            store.save_trial(key(), trial(number))
+        assert [one.number for one in store.trials(key())] == [0, 3, 5]
+
+    def test_the_same_number_is_refused(self, store: SqlStore) -> None:
+        assert store.save_trial(key(), trial(0, bm=8))
+        assert not store.save_trial(key(), trial(0, bm=16))
+        assert store.trials(key()) == [trial(0, bm=8)]
+
+    def test_the_same_config_is_refused(self, store: SqlStore) -> None:
+        assert store.save_trial(key(), trial(0, bm=8))
+        assert not store.save_trial(key(), trial(1, bm=8))
+        assert not store.save_trial(key(), trial(0, bm=8))
+        assert store.trials(key()) == [trial(0, bm=8)]
+
+    def test_the_same_config_in_another_order_is_refused(self, store: SqlStore) -> None:
+        turned = trial(1).config.replace(axes=trial(1).config.axes[::-1])
+        assert store.save_trial(key(), trial(1))
+        assert not store.save_trial(key(), replace(trial(2), config=turned))
+
+    def test_another_grid_order_is_another_config(self, store: SqlStore) -> None:
+        turned = trial(1).config.replace(grid_order=("m", "n", "k"))
+        assert store.save_trial(key(), trial(1))
+        assert store.save_trial(key(), replace(trial(2), config=turned))
+
+    @pytest.mark.parametrize("other", [
+        key("rmsnorm"), key(m=8), key(chip=Chip.V4), key(jax="0.9.1"),
+        replace(key(), fingerprint="beef"),
+        replace(key(), toolchain=replace(key().toolchain, libtpu="0.0.31")),
+        replace(key(), toolchain=replace(key().toolchain, jaxlib="0.8")),
+        replace(key(), problem=replace(key().problem, dtype="float32")),
+        replace(key(), problem=replace(key().problem, options=())),
+    ], ids=str)  # fmt: skip
+    def test_keys_do_not_mix(self, store: SqlStore, other: Key) -> None:
+        assert store.save_trial(key(), trial())
+        assert store.trials(other) == []
+        assert store.save_trial(other, trial())
+        assert store.trials(key()) == store.trials(other) == [trial()]
+
+    def test_the_order_of_dimensions_does_not_make_a_key(self, store: SqlStore) -> None:
+        problem = key().problem
+        turned = Problem(dims=problem.dims[::-1], dtype=problem.dtype, options=problem.options)
+        store.save_trial(key(), trial())
+        assert store.trials(replace(key(), problem=turned)) == [trial()]
+
+    def test_one_is_found_by_its_number_in_the_database(self, store: SqlStore) -> None:
+        store.save_trial(key(), trial(0))
+        store.save_trial(key("rmsnorm"), trial(3))
+        number = store.trial_id(key("rmsnorm"), 3)
+        assert number is not None
+        assert store.trial(number) == (key("rmsnorm"), trial(3))
+
+    @pytest.mark.parametrize("number", [-1, 0, 99, 2**31, 2**63, 10**30])
+    def test_a_number_that_is_not_there(self, store: SqlStore, number: int) -> None:
+        store.save_trial(key(), trial(1))
+        assert store.trial(number) is None
+        assert store.trial_id(key(), number) is None
+
+    def test_times_are_utc(self, store: SqlStore) -> None:
+        store.save_trial(key(), replace(trial(), created_at=TOKYO_NOON))
+        found = store.trials(key())[0].created_at
+        assert found == TOKYO_NOON
+        assert found.utcoffset() == timedelta(0)
+
+    def test_a_time_without_a_zone_is_a_bug(self, store: SqlStore) -> None:
+        naive = replace(trial(), created_at=datetime(2026, 1, 1))
+        with pytest.raises(Exception, match="no time zone"):
+            store.save_trial(key(), naive)
+        assert store.trials(key()) == []
+
+    def test_threads_share_a_store(self, store: SqlStore) -> None:
+        def write(first: int) -> None:
+            for number in range(first, 40, 4):
+                assert store.save_trial(key(), trial(number))
+
+        threads = [threading.Thread(target=write, args=(first,)) for first in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [one.number for one in store.trials(key())] == list(range(40))
+
+
+class TestRecords:
+    def test_it_comes_back_equal(self, store: SqlStore) -> None:
+        store.save_record(record())
+        assert store.record(key()) == record()
+        assert list(store.records()) == [record()]
+
+    def test_a_default_that_won(self, store: SqlStore) -> None:
+        saved = replace(record(), is_default=True, verified=False, reason="nothing was faster")
+        store.save_record(saved)
+        assert store.record(key()) == saved
+
+    def test_none(self, store: SqlStore) -> None:
+        store.save_record(record())
+        assert store.record(key(m=1)) is None
+        assert list(store.records(kernel="rmsnorm")) == []
+
+    def test_the_one_saved_last_wins(self, store: SqlStore) -> None:
+        earlier = NOON - timedelta(days=1)
+        for time_us, when in ((5.0, NOON), (4.0, NOON), (6.0, earlier)):
+            store.save_record(record(time_us=time_us, created_at=when))
+        assert store.record(key()) == record(time_us=6.0, created_at=earlier)
+        assert len(list(store.records())) == 1
+
+    def test_newest_of_each_key_newest_first(self, store: SqlStore) -> None:
+        first, second, third = key(), key(chip=Chip.V4), key("rmsnorm")
+        for of in (first, second, third, first):
+            store.save_record(record(of))
+        assert [one.key for one in store.records()] == [first, third, second]
+        assert [one.key for one in store.records(kernel="matmul")] == [first, second]
+        assert [one.key for one in store.records(chip=Chip.V5E)] == [first, third]
+        assert [one.key for one in store.records("matmul", Chip.V4)] == [second]
+
+
+class TestKernels:
+    def test_it_comes_back_equal(self, store: SqlStore) -> None:
+        store.save_kernel(spec())
+        assert store.kernel("matmul") == spec()
+        assert store.kernel("matmul", "f00d") == spec()
+
+    def test_none(self, store: SqlStore) -> None:
+        store.save_kernel(spec())
+        assert store.kernel("rmsnorm") is None
+        assert store.kernel("matmul", "beef") is None
+
+    def test_the_same_again_changes_nothing(self, store: SqlStore) -> None:
+        store.save_kernel(spec())
+        store.save_kernel(spec(fingerprint="beef"))
+        store.save_kernel(replace(spec(), doc="changed"))
+        assert store.kernel("matmul", "f00d") == spec()
+        assert store.kernel("matmul") == spec(fingerprint="beef")
+
+    def test_by_name_last_first(self, store: SqlStore) -> None:
+        for name, fingerprint in (("b", "1"), ("B", "1"), ("a", "1"), ("b", "2")):
+            store.save_kernel(spec(name, fingerprint))
+        found = [(one.name, one.fingerprint) for one in store.kernels()]
+        assert found == [("B", "1"), ("a", "1"), ("b", "2"), ("b", "1")]
+
+
+def test_what_was_saved_is_there_after_closing(url: str) -> None:
+    with open_store(url, create=True) as first:
+        first.save_trial(key(), trial())
+        first.save_record(record())
+        first.save_kernel(spec())
+    with open_store(url, create=False) as second:
+        assert second.trials(key()) == [trial()]
+        assert second.record(key()) == record()
+        assert second.kernels() == [spec()]
+
+
+def test_a_store_opened_without_create_writes_too(url: str) -> None:
+    open_store(url, create=True).close()
+    with open_store(url, create=False) as store:
+        assert store.save_trial(key(), trial())
+
+
+def test_the_clock_is_passed_in(sqlite_url: str, tmp_path: Path) -> None:
+    import sqlite3
+
+    then = datetime(2001, 2, 3, tzinfo=UTC)
+    with open_store(sqlite_url, create=True, clock=lambda: then) as store:
+        store.save_kernel(spec())
+    connection = sqlite3.connect(tmp_path / "autotune.db")
+    found = connection.execute("SELECT created_at FROM autotune_kernels").fetchone()
+    connection.close()
+    assert found[0].startswith("2001-02-03 00:00:00")
+
+
+def test_text_that_no_database_takes_is_in_no_bare_column(store: SqlStore) -> None:
+    """NUL and lone surrogates from a compiler's message, in each place that may hold one."""
+    store.save_trial(key(), replace(trial(), config=config().replace(grid_order=(NASTY,))))
+    assert store.trials(key())[0].config.grid_order == (NASTY,)

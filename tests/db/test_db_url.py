@@ -1,0 +1,64 @@
+"""From what a user gives to a database."""
+
+from pathlib import Path
+
+import platformdirs
+import pytest
+from sqlalchemy import make_url
+
+from autotune.errors import StoreError
+from db.url import VARIABLE, parse_database
+
+
+@pytest.mark.parametrize("text, path", [
+    ("/a/b.db", "/a/b.db"), ("sqlite:////a/b.db", "/a/b.db"), ("b.db", "{cwd}/b.db"),
+    ("sqlite:///b.db", "{cwd}/b.db"), ("sqlite+pysqlite:////a/b.db", "/a/b.db"),
+    ("a/b c%20.db", "{cwd}/a/b c%20.db"), ("~/b.db", "{home}/b.db"), ("C:b", "{cwd}/C:b"),
+    ("a?b=c", "{cwd}/a?b=c"),
+    ("sqlite:////a%3Fb%20.db", "/a?b .db"),
+])  # fmt: skip
+def test_files(text: str, path: str) -> None:
+    expected = Path(path.format(cwd=Path.cwd(), home=Path.home()))
+    found = parse_database(text, env={})
+    assert found.path == expected
+    assert str(found) == str(expected)
+    assert make_url(found.full_url).database == str(expected)
+    assert parse_database(found.full_url, env={}) == found
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres", "postgresql+psycopg"])
+def test_servers(scheme: str) -> None:
+    found = parse_database(f"{scheme}://user:pass%40word@host:5433/name", env={})
+    assert found.path is None
+    assert found.full_url == "postgresql+psycopg://user:pass%40word@host:5433/name"
+    assert str(found) == "postgresql+psycopg://user:***@host:5433/name"
+
+
+def test_the_argument_is_before_the_environment() -> None:
+    env = {VARIABLE: "/env.db"}
+    assert parse_database("/arg.db", env).path == Path("/arg.db")
+    assert parse_database(None, env).path == Path("/env.db")
+
+
+@pytest.mark.parametrize("env", [{}, {VARIABLE: ""}])
+def test_the_users_own_file(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", "/data")
+    expected = Path(platformdirs.user_data_dir("pallas-autotune")) / "autotune.db"
+    assert parse_database(None, env).path == expected
+
+
+@pytest.mark.parametrize("text, part", [
+    ("mysql://host/name", "mysql databases are not supported: give a file path"),
+    ("postgresql+psycopg2://host/name", "are not supported"),
+    ("postgresql://user:secret@host:port/name", "is not a database URL"),
+    ("sqlite://", "in memory"), ("sqlite:///:memory:", "in memory"), (":memory:", "in memory"),
+    ("sqlite:///a.db?mode=ro", "without options"), ("sqlite://a/b.db", "four slashes"),
+    ("://x", "is not a database URL"), 
+    ("a\0.db", "must not"),
+])  # fmt: skip
+def test_what_is_no_database(text: str, part: str) -> None:
+    with pytest.raises(StoreError) as caught:
+        parse_database(text, env={})
+    assert part in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,36 @@
+"""Recorded listings: final bundles of libtpu for one kernel, chip and jax version each.
+
+The name says how the listing was made, e.g. ``v5e-0.10.2-mm_1024_1024_1024_128_128_128``: a bf16
+matmul of m, k, n with blocks bm, bk, bn (f32 or int8 where it says so).
+"""
+
+import gzip
+from pathlib import Path
+
+from autotune.simulator import Refusal, Simulation, simulate
+
+FOLDER = Path(__file__).parents[1] / "recorded" / "listings"
+
+
+def names() -> list[str]:
+    return sorted(path.name.removesuffix(".txt.gz") for path in FOLDER.glob("*.txt.gz"))
+
+
+def text(name: str) -> str:
+    return gzip.decompress((FOLDER / f"{name}.txt.gz").read_bytes()).decode()
+
+
+def chip(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def run(name: str, **options) -> Simulation:
+    result = simulate(text(name), chip=chip(name), **options)
+    assert isinstance(result, Simulation), result
+    return result
+
+
+def refusal(listing: str, *, chip: str, **options) -> str:
+    result = simulate(listing, chip=chip, **options)
+    assert isinstance(result, Refusal), result
+    return result.reason
