@@ -89,6 +89,4 @@ def _installed(point: EntryPoint) -> KernelRef | str:
         path = root / Path(*point.module.split(".")).with_suffix(".py")
     if not path.is_file():
         return f"kernel {point.name}: there is no module {point.module} at {path}"
-    return KernelRef(
-        path=str(path), attribute=point.attr, module=point.module, root=str(root)
-    )
+    return KernelRef(path=str(path), attribute=point.attr, module=point.module, root=str(root))

@@ -9,9 +9,9 @@ from autotune.vmem import limit_bytes
 
 MODEL = "schedule simulation"
 
-# Shares of the total from which a part is named as what limits a kernel.
-_FILL_SHARE = 0.3
-_WAIT_SHARE = 0.25
+# When the core waits for less than this share of the time, it is the core that limits.
+_WAIT_SHARE = 0.2
+# A kernel that keeps HBM busy for at least this share is limited by it rather than by latency.
 _MEMORY_SHARE = 0.6
 
 
@@ -58,8 +58,9 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
 
 def _limit(time_us: float, compute_us: float, memory_us: float, fill_us: float) -> str:
     """What to change first to make this candidate faster."""
-    if fill_us >= _FILL_SHARE * time_us:
+    waiting_us = time_us - compute_us
+    if waiting_us < _WAIT_SHARE * time_us:
+        return "compute"
+    if fill_us > waiting_us / 2:
         return "pipeline fill"
-    if time_us - compute_us >= _WAIT_SHARE * time_us:
-        return "HBM" if memory_us >= _MEMORY_SHARE * time_us else "step overhead"
-    return "compute"
+    return "HBM" if memory_us >= _MEMORY_SHARE * time_us else "step overhead"

@@ -41,9 +41,7 @@ def spec_from_data(data: Mapping[str, Any]) -> KernelSpec:
         Option(name=o["name"], choices=tuple(o["choices"]), default=o["default"])
         for o in data["options"]
     )
-    problems = ProblemSpec(
-        dims=tuple(data["dims"]), dtypes=tuple(data["dtypes"]), options=options
-    )
+    problems = ProblemSpec(dims=tuple(data["dims"]), dtypes=tuple(data["dtypes"]), options=options)
     return KernelSpec(
         name=data["name"],
         fingerprint=data["fingerprint"],

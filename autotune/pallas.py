@@ -54,6 +54,4 @@ def compiler_params(config: Config, **more: Any) -> Any:
 
     params = getattr(pltpu, "CompilerParams", None) or pltpu.TPUCompilerParams
     semantics = config.dimension_semantics or None
-    return params(
-        dimension_semantics=semantics, vmem_limit_bytes=config.vmem_limit_bytes, **more
-    )
+    return params(dimension_semantics=semantics, vmem_limit_bytes=config.vmem_limit_bytes, **more)

@@ -25,7 +25,7 @@ class Store(Protocol):
         """All descriptions, by name, the one saved last first."""
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
-        """Keep a finished trial. The same (key, config) or (key, number) again is refused: False."""
+        """Keep a finished trial. False: this (key, config) or (key, number) is there already."""
 
     def trials(self, key: Key) -> Sequence[Trial]:
         """All trials of a key, by number."""

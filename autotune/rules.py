@@ -79,9 +79,7 @@ def split_axis(grid: tuple[int, ...], semantics: tuple[str, ...]) -> int | None:
     Seen in listings of v4 and v5p (jax 0.10 and 0.12): the first parallel axis with an even
     extent, else the first parallel one with more than one block; None when nothing is divided.
     """
-    parallel = [
-        axis for axis, s in enumerate(semantics) if s == PARALLEL and grid[axis] > 1
-    ]
+    parallel = [axis for axis, s in enumerate(semantics) if s == PARALLEL and grid[axis] > 1]
     return next((axis for axis in parallel if grid[axis] % 2 == 0), next(iter(parallel), None))
 
 
@@ -92,9 +90,7 @@ def semantics_variants(trace: Trace, chip: Chip) -> list[tuple[str, ...]]:
     so only the most parallel one is kept. On a megacore those that divide the same axis are equal.
     """
     rank, prefix = len(trace.grid), parallel_prefix(trace)
-    candidates = [
-        (PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(prefix, -1, -1)
-    ]
+    candidates = [(PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(prefix, -1, -1)]
     if not chip.is_megacore:
         return candidates[:1]
     seen: dict[int | None, tuple[str, ...]] = {}

@@ -13,7 +13,7 @@ from random import Random
 from autotune import rules
 from autotune.catalogue import KernelRef
 from autotune.chip import ChipInfo
-from autotune.compiler.client import Choices, Failure
+from autotune.compiler.client import Choices, Compiler, Failure
 from autotune.compiler.pool import CompilerPool
 from autotune.config import AxisValue, Config, make_config
 from autotune.errors import InvalidInputError, NoLegalConfigError
@@ -55,7 +55,7 @@ Progress = Callable[[int, int], None]
 
 def explore(
     pool: CompilerPool, ref: KernelRef, problem: Problem, choices: Choices, chip: ChipInfo,
-    progress: Progress = lambda done, total: None,
+    progress: Progress = lambda _, __: None,
 ) -> Space:  # fmt: skip
     """Trace every raw point and keep the legal, feasible, different ones.
 
@@ -66,7 +66,7 @@ def explore(
     points = _points(choices)
     sampled = len(points) > MAX_TRACED
     if sampled:
-        points = Random(0).sample(points, MAX_TRACED)
+        points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
     space = Space(candidates=[], default=default, default_verdict=None, sampled=sampled)
     own = None
     for config, found in _traced(pool, ref, problem, [default, *points], progress):
@@ -107,19 +107,19 @@ def _traced(
 ) -> Iterator[tuple[Config, list[Trace] | Failure]]:  # fmt: skip
     """Each config with its traces in all grid orders, in the order given."""
     groups = [configs[start : start + _BATCH] for start in range(0, len(configs), _BATCH)]
-    jobs = [
-        pool.submit(lambda c, g=group: c.traces(ref, problem, g, orders=True)) for group in groups
-    ]
+
+    def job(group: Sequence[Config]) -> Callable[[Compiler], list[list[Trace] | Failure]]:
+        return lambda compiler: compiler.traces(ref, problem, group, orders=True)
+
+    pending = [pool.submit(job(group)) for group in groups]
     done = 0
-    for group, job in zip(groups, jobs, strict=True):
-        yield from zip(group, job.result(), strict=True)
+    for group, future in zip(groups, pending, strict=True):
+        yield from zip(group, future.result(), strict=True)
         done += len(group)
         progress(done, len(configs))
 
 
-def _judge_default(
-    space: Space, found: list[Trace] | Failure, chip: ChipInfo
-) -> Candidate | None:
+def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -> Candidate | None:
     """The default as a candidate, or its verdict in the space when the rules refuse it.
 
     It has the most parallel semantics that are legal and the compiler's own limit.
@@ -146,9 +146,7 @@ def _judge_default(
     return None
 
 
-def _add_point(
-    space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo
-) -> None:
+def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
     if not isinstance(found, list):
         space.raw_points += 1
         space.refused[found.reason] += 1
@@ -226,6 +224,3 @@ def _kind_of(why: str) -> str:
 def _why_none(space: Space) -> str:
     reasons = "; ".join(f"{reason} ({n})" for reason, n in space.refused.most_common(3))
     return f"no legal configuration among {space.raw_points} points: {reasons}"
-
-
-

@@ -26,7 +26,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What stands behind a time: a config (None: plain XLA), and its estimate or why it has none."""
+    """What stands behind a time: a config (None: plain XLA), its estimate or why it has none."""
 
     config: Config | None
     time_us: float | None

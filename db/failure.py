@@ -6,7 +6,8 @@ What is not known here is a bug and goes up unchanged.
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from sqlalchemy.exc import DBAPIError, TimeoutError
+from sqlalchemy import exc
+from sqlalchemy.exc import DBAPIError
 
 from autotune.errors import StoreError
 from db.url import VARIABLE, Database
@@ -56,7 +57,7 @@ def translated(database: Database) -> Iterator[None]:
         if template is None:
             raise
         raise StoreError(template.format(db=database, detail=_detail(error))) from error
-    except TimeoutError as error:
+    except exc.TimeoutError as error:
         raise StoreError(f"no connection to {database} was free: too many threads") from error
     except UnicodeEncodeError as error:
         raise StoreError(f"{error.object!r} is not valid text: use UTF-8") from error

@@ -4,7 +4,7 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy import Connection, Engine, Text, column, inspect, select, table, text
 
 from autotune.errors import StoreError
 from db.engine import open_engine, use_write_ahead_log, writing
@@ -20,6 +20,7 @@ HEAD = "0001"  # kept here so that opening a database does not import Alembic
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NUMBER = 0x6175746F74756E65  # "autotune": PostgreSQL's advisory lock
+_FIND_VERSION = select(column("version_num", Text)).select_from(table(VERSION_TABLE))
 _one_thread = threading.Lock()  # Alembic keeps its context in globals
 
 
@@ -84,8 +85,7 @@ def _version(engine: Engine) -> str | None:
     with engine.connect() as connection:
         if not inspect(connection).has_table(VERSION_TABLE):
             return None
-        found: str | None = connection.scalar(text(f"SELECT version_num FROM {VERSION_TABLE}"))
-        return found
+        return connection.scalar(_FIND_VERSION)
 
 
 def _require_known(version: str | None, database: Database) -> None:

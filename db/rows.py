@@ -7,7 +7,13 @@ from autotune.chip import Chip
 from autotune.config import config_from_data, config_to_data
 from autotune.kernelspec import KernelSpec, spec_from_data, spec_to_data
 from autotune.key import Key
-from autotune.outcome import estimate_from_data, outcome_from_data, outcome_to_data
+from autotune.outcome import (
+    Estimated,
+    Outcome,
+    estimate_from_data,
+    outcome_from_data,
+    outcome_to_data,
+)
 from autotune.problem import problem_from_data, problem_to_data
 from autotune.toolchain import Toolchain
 from autotune.trial import Evidence, Record, Trial
@@ -60,11 +66,18 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         "number": trial.number,
         "config": to_text(config),
         "config_digest": digest(config),
-        "kind": trial.outcome.kind,
-        "outcome": to_text(outcome_to_data(trial.outcome)),
-        "time_us": trial.estimate.time_us if trial.estimate else None,
+        **outcome_values(trial.outcome),
         "seconds": trial.seconds,
         "created_at": trial.created_at,
+    }
+
+
+def outcome_values(outcome: Outcome) -> dict[str, Any]:
+    """``time_us`` only for an outcome that can win."""
+    return {
+        "kind": outcome.kind,
+        "outcome": to_text(outcome_to_data(outcome)),
+        "time_us": outcome.estimate.time_us if isinstance(outcome, Estimated) else None,
     }
 
 

@@ -3,21 +3,21 @@
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
-from sqlalchemy import Engine, ScalarSelect, Select, func, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Engine, select
 from sqlalchemy.orm import Session
 
 from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
-from autotune.trial import Record, Trial
-from db import rows
+from autotune.outcome import WrongResult
+from autotune.trial import KeySummary, Record, Trial
+from db import query, rows
 from db.engine import open_engine
 from db.failure import translated
 from db.migration import bring_to_head, require_head
-from db.tables import Base, KernelRow, KeyRow, RecordRow, TrialRow
+from db.tables import KernelRow, KeyRow, RecordRow, TrialRow
 from db.transaction import Transactions
 from db.url import Database, parse_database
 
@@ -82,44 +82,67 @@ class SqlStore:
 
     def save_kernel(self, spec: KernelSpec) -> None:
         values = {**rows.kernel_values(spec), "created_at": self._clock()}
-        self._work.write(lambda session, again: _insert(session, KernelRow, values))
+        self._work.write(lambda session, _: query.insert(session, KernelRow, values))
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
-        query = select(KernelRow).where(KernelRow.name == name)
-        if fingerprint is not None:
-            query = query.where(KernelRow.fingerprint == fingerprint)
-        query = query.order_by(KernelRow.id.desc()).limit(1)
-        found = self._work.read(lambda s: [rows.kernel_from_row(row) for row in s.scalars(query)])
+        statement = query.kernels(name, fingerprint).limit(1)
+        found = self._work.read(
+            lambda s: [rows.kernel_from_row(row) for row in s.scalars(statement)]
+        )
         return found[0] if found else None
 
     def kernels(self) -> Sequence[KernelSpec]:
-        query = select(KernelRow).order_by(KernelRow.id.desc())
-        found = self._work.read(lambda s: [rows.kernel_from_row(row) for row in s.scalars(query)])
+        statement = query.kernels()
+        found = self._work.read(
+            lambda s: [rows.kernel_from_row(row) for row in s.scalars(statement)]
+        )
         return sorted(found, key=lambda spec: spec.name)  # collations differ between servers
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         values = rows.trial_values(trial)
+        same_number = query.trials(key).where(TrialRow.number == trial.number)
 
         def save(session: Session, again: bool) -> bool:
-            key_id = _key_id(session, key)
-            if _insert(session, TrialRow, {**values, "key_id": key_id}):
+            key_id = query.key_id(session, key)
+            if query.insert(session, TrialRow, {**values, "key_id": key_id}):
                 return True
             # The connection may have broken after the commit of the first attempt.
-            return again and _trial(session, key, trial.number) == trial
+            return again and trial in map(rows.trial_from_row, session.scalars(same_number))
 
         return self._work.write(save)
 
+    def mark_wrong(self, key: Key, number: int, reason: str) -> None:
+        statement = query.trials(key).where(TrialRow.number == number)
+
+        def mark(session: Session, _: bool) -> None:
+            for row in session.scalars(statement):
+                outcome = rows.trial_from_row(row).outcome
+                estimate = getattr(outcome, "estimate", None)  # marking again keeps it, too
+                wrong = WrongResult(reason=reason, estimate=estimate)
+                for name, value in rows.outcome_values(wrong).items():
+                    setattr(row, name, value)
+
+        self._work.write(mark)
+
+    def history(
+        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+    ) -> Sequence[KeySummary]:
+        keys = query.tried_keys(kernel, chip).limit(limit)
+        return self._work.read(
+            lambda session: [query.summary(session, *row) for row in session.execute(keys)]
+        )
+
     def trials(self, key: Key) -> Sequence[Trial]:
-        query = select(TrialRow).where(TrialRow.key_id == _id_of(key)).order_by(TrialRow.number)
-        return self._work.read(lambda s: [rows.trial_from_row(row) for row in s.scalars(query)])
+        statement = query.trials(key)
+        return self._work.read(lambda s: [rows.trial_from_row(row) for row in s.scalars(statement)])
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         if not 0 < trial_id <= _MAX_ID:
             return None
-        query = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id == trial_id)
+        statement = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id == trial_id)
 
         def find(session: Session) -> tuple[Key, Trial] | None:
-            row = session.execute(query).one_or_none()
+            row = session.execute(statement).one_or_none()
             return (rows.key_from_row(row[0]), rows.trial_from_row(row[1])) if row else None
 
         return self._work.read(find)
@@ -127,72 +150,29 @@ class SqlStore:
     def trial_id(self, key: Key, number: int) -> int | None:
         if not 0 <= number <= _MAX_ID:
             return None
-        query = select(TrialRow.id).where(TrialRow.key_id == _id_of(key), TrialRow.number == number)
-        return self._work.read(lambda session: session.scalar(query))
+        statement = (
+            query.trials(key).where(TrialRow.number == number).with_only_columns(TrialRow.id)
+        )
+        return self._work.read(lambda session: session.scalar(statement))
 
     def save_record(self, record: Record) -> None:
         values = rows.record_values(record)
 
         def save(session: Session, again: bool) -> None:
-            key_id = _key_id(session, record.key)
-            if not again or _record(session, record.key) != record:
+            key_id = query.key_id(session, record.key)
+            if not again or query.newest_record(session, record.key) != record:
                 session.add(RecordRow(**values, key_id=key_id))
 
         self._work.write(save)
 
     def record(self, key: Key) -> Record | None:
-        return self._work.read(lambda session: _record(session, key))
+        return self._work.read(lambda session: query.newest_record(session, key))
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
-        newest = select(func.max(RecordRow.id)).join(KeyRow).group_by(RecordRow.key_id)
-        if kernel is not None:
-            newest = newest.where(KeyRow.kernel == kernel)
-        if chip is not None:
-            newest = newest.where(KeyRow.chip == chip.value)
-        query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(newest))
-        query = query.order_by(RecordRow.id.desc())
+        statement = query.newest_records(kernel, chip)
         return self._work.read(
             lambda session: [
                 rows.record_from_row(record, rows.key_from_row(key))
-                for key, record in session.execute(query)
+                for key, record in session.execute(statement)
             ]
         )
-
-
-def _insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
-    """False when a unique constraint says that it is there already."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    statement = dialect.insert(table).values(values).on_conflict_do_nothing()
-    returning = statement.returning(table.__table__.c.id)  # a count of rows is not reliable
-    return session.scalar(returning) is not None
-
-
-def _key_id(session: Session, key: Key) -> int:
-    """The number of a key, which is written where it is new."""
-    found = session.scalar(_find_key(key))
-    if found is None:
-        _insert(session, KeyRow, rows.key_values(key))
-        found = session.scalar(_find_key(key))
-    assert found is not None
-    return found
-
-
-def _find_key(key: Key) -> Select[int]:
-    identity = rows.key_identity(key).items()
-    return select(KeyRow.id).where(*(getattr(KeyRow, name) == value for name, value in identity))
-
-
-def _id_of(key: Key) -> ScalarSelect[int]:
-    return _find_key(key).scalar_subquery()
-
-
-def _trial(session: Session, key: Key, number: int) -> Trial | None:
-    query = select(TrialRow).where(TrialRow.key_id == _id_of(key), TrialRow.number == number)
-    row = session.scalar(query)
-    return rows.trial_from_row(row) if row else None
-
-
-def _record(session: Session, key: Key) -> Record | None:
-    query = select(RecordRow).where(RecordRow.key_id == _id_of(key))
-    row = session.scalar(query.order_by(RecordRow.id.desc()).limit(1))
-    return rows.record_from_row(row, key) if row else None

@@ -29,12 +29,12 @@ class UtcDateTime(TypeDecorator[datetime]):
     impl = DateTime(timezone=True)
     cache_ok = True
 
-    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_bind_param(self, value: datetime | None, _: Dialect) -> datetime | None:
         if value is not None and value.tzinfo is None:
             raise ValueError(f"{value} has no time zone")
         return value.astimezone(UTC) if value else None
 
-    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+    def process_result_value(self, value: datetime | None, _: Dialect) -> datetime | None:
         if value is None or value.tzinfo is not None:
             return value.astimezone(UTC) if value else None
         return value.replace(tzinfo=UTC)
@@ -107,6 +107,7 @@ class TrialRow(Base):
     __table_args__ = _numbered(
         UniqueConstraint("key_id", "number"),
         UniqueConstraint("key_id", "config_digest"),
+        Index(None, "key_id", "id"),
         Index(None, "key_id", "time_us"),
         Index(None, "kind"),
     )

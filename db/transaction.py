@@ -33,7 +33,7 @@ class Transactions:
         self._engine.dispose()
 
     def read(self, work: Callable[[Session], T]) -> T:
-        return self._run(self._engine, lambda session, again: work(session))
+        return self._run(self._engine, lambda session, _: work(session))
 
     def write(self, work: Callable[[Session, bool], T]) -> T:
         return self._run(self._writing, work)

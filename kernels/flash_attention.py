@@ -42,11 +42,12 @@ def _body(
     first_key = step * block_kv
     sees = None if diagonal is None else diagonal + pl.program_id(q_axis) * block_q
 
-    @pl.when(step == 0)
-    def _() -> None:
+    def start() -> None:
         row_max[...] = jnp.full_like(row_max, _MASKED)
         row_sum[...] = jnp.zeros_like(row_sum)
         acc[...] = jnp.zeros_like(acc)
+
+    pl.when(step == 0)(start)
 
     def attend(width: int) -> None:
         scores = _scores(q[...], k[:width, :]) * (1 / math.sqrt(head_dim))  # [block_q, width]
@@ -71,9 +72,10 @@ def _body(
         pl.when(jnp.logical_and(visible, step < last))(lambda: attend(block_kv))
         pl.when(jnp.logical_and(visible, step == last))(lambda: attend(tail))
 
-    @pl.when(step == last)
-    def _() -> None:
+    def store() -> None:
         out[...] = (acc[...] / _lanes(row_sum[...], head_dim)).astype(out.dtype)
+
+    pl.when(step == last)(store)
 
 
 def _scores(q: Any, k: Any) -> Any:
@@ -115,7 +117,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         tail=kv_len - block_kv * (kv_blocks - 1),
         diagonal=diagonal,
     )
-    return pl.pallas_call(
+    call: Callable[..., Any] = pl.pallas_call(
         body,
         grid=grid.sizes,
         in_specs=[q_spec, kv_spec, kv_spec],
@@ -129,6 +131,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         compiler_params=compiler_params(config),
         name="flash_attention",
     )
+    return call
 
 
 def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:

@@ -20,7 +20,7 @@ _SEED = 0
 
 
 def _body(
-    expert: Any,  # [groups], read by the index maps
+    _expert: Any,  # [groups], read by the index maps
     rows: Any,  # [block_m, block_k]
     weights: Any,  # [block_k, block_n]
     out: Any,  # [block_m, block_n]
@@ -32,9 +32,10 @@ def _body(
     step, last = pl.program_id(k_axis), pl.num_programs(k_axis) - 1
     block_k = rows.shape[1]
 
-    @pl.when(step == 0)
-    def _() -> None:
+    def start() -> None:
         acc[...] = jnp.zeros_like(acc)
+
+    pl.when(step == 0)(start)
 
     def accumulate(width: int) -> None:
         acc[...] += jnp.dot(rows[:, :width], weights[:width, :], preferred_element_type=jnp.float32)
@@ -45,9 +46,10 @@ def _body(
         pl.when(step < last)(lambda: accumulate(block_k))
         pl.when(step == last)(lambda: accumulate(tail))
 
-    @pl.when(step == last)
-    def _() -> None:
+    def store() -> None:
         out[...] = acc[...].astype(out.dtype)
+
+    pl.when(step == last)(store)
 
 
 def _build(problem: Problem, config: Config) -> Callable[..., Any]:
@@ -56,7 +58,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     grid = Grid(config, n=pl.cdiv(n, block_n), m=pl.cdiv(tokens, block_m), k=pl.cdiv(k, block_k))
     per_group = _group(problem) // block_m
     weights_index = grid.index_map(lambda n, m, k, expert: (expert[lax.div(m, per_group)], k, n))
-    return pl.pallas_call(
+    call: Callable[..., Any] = pl.pallas_call(
         partial(_body, k_axis=grid.axis("k"), tail=k - block_k * (pl.cdiv(k, block_k) - 1)),
         grid_spec=pltpu.PrefetchScalarGridSpec(
             num_scalar_prefetch=1,
@@ -72,6 +74,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         compiler_params=compiler_params(config),
         name="gathered_matmul",
     )
+    return call
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:
@@ -111,7 +114,7 @@ def _group(problem: Problem) -> int:
 
 
 def _groups(problem: Problem) -> int:
-    return pl.cdiv(problem["tokens"], _group(problem))
+    return -(-problem["tokens"] // _group(problem))
 
 
 def _experts(problem: Problem) -> Any:

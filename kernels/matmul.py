@@ -36,9 +36,10 @@ def _body(
     step, last = pl.program_id(k_axis), pl.num_programs(k_axis) - 1
     block_k = lhs.shape[1]
 
-    @pl.when(step == 0)
-    def _() -> None:
+    def start() -> None:
         acc[...] = jnp.zeros_like(acc)
+
+    pl.when(step == 0)(start)
 
     def accumulate(width: int) -> None:
         left = lhs[:, :width]
@@ -51,9 +52,10 @@ def _body(
         pl.when(step < last)(lambda: accumulate(block_k))
         pl.when(step == last)(lambda: accumulate(tail))
 
-    @pl.when(step == last)
-    def _() -> None:
+    def store() -> None:
         out[...] = _ACTIVATIONS[activation](acc[...]).astype(out.dtype)
+
+    pl.when(step == last)(store)
 
 
 def _product(lhs: Any, rhs: Any, transpose_rhs: bool, accumulator: Any) -> Any:
@@ -81,7 +83,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         transpose_rhs=transpose_rhs,
         activation=str(problem.option("activation")),
     )
-    return pl.pallas_call(
+    call: Callable[..., Any] = pl.pallas_call(
         body,
         grid=grid.sizes,
         in_specs=[pl.BlockSpec((block_m, block_k), grid.index_map(lambda m, k: (m, k))), rhs_spec],
@@ -91,6 +93,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
         compiler_params=compiler_params(config),
         name="matmul",
     )
+    return call
 
 
 def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:

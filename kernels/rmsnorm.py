@@ -35,7 +35,7 @@ def _body(
     mean = jnp.sum(squares[...], axis=1, keepdims=True) / features
     scale = lax.rsqrt(mean + _EPSILON)  # [block_rows, 1]
 
-    def normalize(where: Any, width: int) -> None:
+    def normalize(where: Any, _width: int) -> None:
         part = x[:, where].astype(jnp.float32) * scale
         out[:, where] = (part * weight[:, where].astype(jnp.float32)).astype(out.dtype)
 
@@ -46,11 +46,8 @@ def _each_chunk(features: int, chunk: int, visit: Callable[[Any, int], None]) ->
     """``visit(slice, width)`` for every chunk; the last may be narrower and is not in the loop."""
     looped = (features - 1) // chunk
     if looped:
-
-        @pl.loop(0, looped)
-        def _(i: Any) -> None:
-            visit(pl.ds(pl.multiple_of(i * chunk, chunk), chunk), chunk)
-
+        starts = pl.loop(0, looped)
+        starts(lambda i: visit(pl.ds(pl.multiple_of(i * chunk, chunk), chunk), chunk))
     visit(pl.ds(looped * chunk, features - looped * chunk), features - looped * chunk)
 
 
@@ -58,7 +55,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     rows, features, block_rows = problem["rows"], problem["features"], config["block_rows"]
     grid = Grid(config, rows=pl.cdiv(rows, block_rows))
     spec = pl.BlockSpec((block_rows, features), grid.index_map(lambda rows: (rows, 0)))
-    weight_spec = pl.BlockSpec((1, features), grid.index_map(lambda rows: (0, 0)))
+    weight_spec = pl.BlockSpec((1, features), grid.index_map(lambda: (0, 0)))
     call = pl.pallas_call(
         _body,
         grid=grid.sizes,
@@ -95,14 +92,14 @@ def _block_rows(problem: Problem) -> list[int]:
     """Powers of two from one sublane tile up: a row is long, so a few rows fill a block."""
     rows = problem["rows"]
     sizes = [2**p for p in range(3, 11) if 2**p < rows]
-    return sizes + [rows] if rows <= _MOST_ROWS else sizes
+    return [*sizes, rows] if rows <= _MOST_ROWS else sizes
 
 
 def _block_features(problem: Problem) -> list[int]:
     """Chunks start on a lane tile; the whole row is one, too."""
     features = problem["features"]
     sizes = [2**p for p in range(7, 14) if 2**p < features]
-    return sizes + [features] if features <= _WIDEST_CHUNK else sizes
+    return [*sizes, features] if features <= _WIDEST_CHUNK else sizes
 
 
 def _default(problem: Problem) -> dict[str, int]:

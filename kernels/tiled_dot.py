@@ -29,9 +29,10 @@ def _body(
     step, last = pl.program_id(row_axis), pl.num_programs(row_axis) - 1
     block_rows = x.shape[0]
 
-    @pl.when(step == 0)
-    def _() -> None:
+    def start() -> None:
         total[...] = initial[...]
+
+    pl.when(step == 0)(start)
 
     def accumulate(rows: int) -> None:
         product = x[:rows, :].astype(jnp.float32) * y[:rows, :].astype(jnp.float32)
@@ -50,7 +51,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     blocks = pl.cdiv(rows, block_rows)
     grid = Grid(config, rows=blocks)
     spec = pl.BlockSpec((block_rows, _LANES), grid.index_map(lambda rows: (rows, 0)))
-    scalar = pl.BlockSpec((1, 1), grid.index_map(lambda rows: (0, 0)))
+    scalar = pl.BlockSpec((1, 1), grid.index_map(lambda: (0, 0)))
     call = pl.pallas_call(
         partial(_body, row_axis=grid.axis("rows"), tail=rows - block_rows * (blocks - 1)),
         grid=grid.sizes,
@@ -71,10 +72,17 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 
 
 def _plain(problem: Problem) -> Callable[..., Any]:
-    return lambda x, y, initial: initial + jnp.dot(x, y, preferred_element_type=jnp.float32)
+    row, column = (1, problem["n"]), (problem["n"], 1)
+
+    def dot(x: Any, y: Any, initial: Any) -> Any:
+        return initial + jnp.dot(
+            x.reshape(row), y.reshape(column), preferred_element_type=jnp.float32
+        )
+
+    return dot
 
 
-def _reference(problem: Problem) -> Callable[..., Any]:
+def _reference(_: Problem) -> Callable[..., Any]:
     def dot(x: Any, y: Any, initial: Any) -> Any:
         return initial + jnp.sum(x.astype(jnp.float32) * y.astype(jnp.float32))
 
@@ -82,7 +90,7 @@ def _reference(problem: Problem) -> Callable[..., Any]:
 
 
 def _rows(problem: Problem) -> int:
-    return pl.cdiv(problem["n"], _LANES)
+    return -(-problem["n"] // _LANES)
 
 
 def _inputs(problem: Problem) -> list[Array]:
@@ -95,7 +103,7 @@ def _block_rows(problem: Problem) -> list[int]:
     """Powers of two, and all rows unless they are many."""
     rows = _rows(problem)
     sizes = [2**p for p in range(31) if _FEWEST_ROWS <= 2**p < min(rows, _MOST_ROWS + 1)]
-    return sizes + [rows] if rows <= _MOST_ROWS else sizes
+    return [*sizes, rows] if rows <= _MOST_ROWS else sizes
 
 
 KERNEL = Kernel(

@@ -44,7 +44,9 @@ def _describe(name: str, as_json: bool) -> None:
         values = "|".join(str(value).lower() for value in option.choices)
         default = str(option.default).lower()
         click.echo(f"  --option  {option.name}={values} (default {default})")
-    click.echo(f"  tunes     {', '.join(spec.axes)}; grid order of {', '.join(spec.grid) or 'none'}")
+    click.echo(
+        f"  tunes     {', '.join(spec.axes)}; grid order of {', '.join(spec.grid) or 'none'}"
+    )
 
 
 @click.command()

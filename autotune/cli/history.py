@@ -25,11 +25,17 @@ def history(
     with open_database(database, create=False) as store:
         found = store.history(kernel, only, limit)
         details = [list(store.trials(s.key)) if trials else [] for s in found]
-        ids = [[store.trial_id(s.key, t.number) for t in ts] for s, ts in zip(found, details, strict=True)]
+        ids = [
+            [store.trial_id(s.key, t.number) for t in ts]
+            for s, ts in zip(found, details, strict=True)
+        ]
     if as_json:
         print_json(
             [
-                {**summary_data(s), "trials": [{"id": i, **trial_data(t)} for i, t in zip(n, ts, strict=True)]}
+                {
+                    **summary_data(s),
+                    "trials": [{"id": i, **trial_data(t)} for i, t in zip(n, ts, strict=True)],
+                }
                 for s, ts, n in zip(found, details, ids, strict=True)
             ]
         )

@@ -6,9 +6,14 @@ import click
 
 from autotune.cli.asdata import record_data
 from autotune.cli.parts import (
-    chip_or_attached, database_option, json_option, open_database, parse_toolchain, print_json,
+    chip_or_attached,
+    database_option,
+    json_option,
+    open_database,
+    parse_toolchain,
+    print_json,
     problem_options,
-)  # fmt: skip
+)
 from autotune.cli.units import micros, ratio
 from autotune.errors import UnknownNameError
 from autotune.kernelspec import KernelSpec
@@ -21,8 +26,12 @@ from autotune.trial import Record
 @click.argument("kernel")
 @problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
-@click.option("--toolchain", default=None, metavar="jax=…,jaxlib=…,libtpu=…",
-              help="Versions; default: those installed here.")
+@click.option(
+    "--toolchain",
+    default=None,
+    metavar="jax=…,jaxlib=…,libtpu=…",
+    help="Versions; default: those installed here.",
+)
 @database_option
 @json_option
 def lookup(

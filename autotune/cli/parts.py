@@ -19,9 +19,12 @@ from autotune.toolchain import Toolchain
 F = TypeVar("F", bound=Callable[..., Any])
 
 database_option = click.option(
-    "--db", "database", metavar="URL|FILE", default=None,
+    "--db",
+    "database",
+    metavar="URL|FILE",
+    default=None,
     help="Database; default $AUTOTUNE_DATABASE_URL, else a file in your data directory.",
-)  # fmt: skip
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

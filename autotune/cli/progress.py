@@ -6,11 +6,17 @@ from collections import Counter
 from types import TracebackType
 from typing import Protocol
 
+import click
 from rich.console import Console
 from rich.progress import (
-    BarColumn, MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn,
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
     TimeRemainingColumn,
-)  # fmt: skip
+)
 
 from autotune.cli.units import micros
 from autotune.space import Space
@@ -157,7 +163,7 @@ class Lines(Silent):
             self.announce(f"{self._done}/{self._goal} {self._tally}")
 
     def announce(self, line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        click.echo(line, err=True)
 
 
 def space_line(space: Space, reused: int) -> str:

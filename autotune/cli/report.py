@@ -4,6 +4,7 @@ from collections import Counter
 from dataclasses import asdict
 from typing import Any
 
+from rich import box
 from rich.console import Console
 from rich.table import Table
 
@@ -14,6 +15,7 @@ from autotune.search.publish import Publication
 from autotune.trial import Trial
 
 _TOP = 5
+_LOG_WIDTH = 120
 
 Ids = dict[int, int | None]
 
@@ -56,50 +58,67 @@ def top(trials: list[Trial]) -> list[Trial]:
 def print_result(result: Result, published: Publication, ids: Ids, place: str) -> None:
     """The table for people."""
     console = Console()
+    if not console.is_terminal:
+        console = Console(width=_LOG_WIDTH)
     key = result.subject.key
-    console.print(f"[bold]{key.kernel}[/] {key.problem} on [bold]{key.chip}[/] ({key.toolchain})",
-                  highlight=False)  # fmt: skip
+    console.print(f"[bold]{key.kernel}[/] {key.problem} on [bold]{key.chip}[/]", highlight=False)
+    console.print(f"{key.toolchain}", highlight=False)
     console.print(_table(result, published, ids))
     for line in (*_winner_lines(published), *_count_lines(result, published)):
-        console.print(line, highlight=False)
+        console.print(line, highlight=False, markup=False)
     state = published.record and ("verified" if published.record.verified else "NOT VERIFIED")
-    console.print(f"{'Published, ' + state if state else 'Nothing published'}: "
-                  f"{published.reason}. Kept in {place}.", highlight=False)  # fmt: skip
+    console.print(
+        f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.",
+        highlight=False, markup=False,
+    )  # fmt: skip
+    console.print(f"Kept in {place}", highlight=False, markup=False, soft_wrap=True)
 
 
 def _table(result: Result, published: Publication, ids: Ids) -> Table:
-    table = Table(title_justify="left")
-    for name in ("", "trial", "config", "time (est.)", "vs default", "limited by", "VMEM used"):
-        table.add_column(name, overflow="fold", justify="right" if "time" in name else "left")
-    default = published.default
+    """One column per axis of the config: rows stay short."""
+    table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    spec = result.subject.spec
+    for name in ("", "trial", *spec.axes, "order", "semantics", "VMEM limit"):
+        table.add_column(name, overflow="fold", justify="right" if name in spec.axes else "left")
+    for name in ("estimated", "× default", "limited by", "VMEM used"):
+        table.add_column(name, justify="left" if name == "limited by" else "right")
+    default, winner = published.default, published.winner
     default_us = default.estimate.time_us if default and default.estimate else None
-    winner = published.winner
     rows = top(result.trials)
-    if winner is not None and winner not in rows:
-        rows.insert(0, winner)
+    for extra in (default, winner):
+        if extra is not None and extra not in rows:
+            rows.append(extra)
     for trial in rows:
-        _row(table, "winner" if trial is winner else "", trial, default_us, ids)
-    if default is not None and default not in rows:
-        _row(table, "default", default, default_us, ids)
-    baseline_us = published.baseline.time_us
-    table.add_row("plain XLA", "", "", f"≥ {micros(baseline_us)}" if baseline_us else "–",
-                  "", "lower bound" if baseline_us else published.baseline.note, "")  # fmt: skip
+        roles = [name for name, t in (("winner", winner), ("default", default)) if trial is t]
+        table.add_row(", ".join(roles), str(ids.get(trial.number)), *_config_cells(trial),
+                      *_time_cells(trial, default_us))  # fmt: skip
+    table.add_row("plain XLA", *[""] * (4 + len(spec.axes)), *_baseline_cells(published))
     return table
 
 
-def _row(table: Table, label: str, trial: Trial, default_us: float | None, ids: Ids) -> None:
-    number = ids.get(trial.number)
-    if trial.number == 0:
-        label = f"{label}, default" if label == "winner" else "default"
+def _config_cells(trial: Trial) -> list[str]:
+    config = trial.config
+    limit = config.vmem_limit_bytes
+    return [
+        *(str(value) for _, value in config.axes),
+        ">".join(config.grid_order),
+        "".join(s[0].upper() for s in config.dimension_semantics),
+        "compiler's" if limit is None else mebibytes(limit),
+    ]
+
+
+def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     e = trial.estimate
     if e is None:
-        table.add_row(label, str(number), str(trial.config), "–", "–", trial.outcome.kind, "–")
-        return
-    table.add_row(
-        label, str(number), str(trial.config), micros(e.time_us),
-        ratio(default_us, e.time_us), e.limited_by,
-        f"{mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
-    )  # fmt: skip
+        return ["–", "–", trial.outcome.kind, "–"]
+    return [
+        micros(e.time_us), ratio(default_us, e.time_us), e.limited_by, mebibytes(e.vmem_used_bytes),
+    ]  # fmt: skip
+
+
+def _baseline_cells(published: Publication) -> list[str]:
+    bound = published.baseline.time_us
+    return [f"≥ {micros(bound)}" if bound else "–", "", "lower bound" if bound else "unknown", ""]
 
 
 def _winner_lines(published: Publication) -> list[str]:
@@ -115,12 +134,14 @@ def _winner_lines(published: Publication) -> list[str]:
     lines += [f"Note: {note}." for note in e.notes]
     baseline_us = published.baseline.time_us
     if baseline_us is not None and baseline_us > e.time_us:
-        lines.append("Plain XLA cannot be faster than this estimate: its own roofline is above it.")
+        lines.append(f"Plain XLA needs at least {micros(baseline_us)}: it is likely slower.")
     elif baseline_us is not None:
         lines.append(
-            f"Plain XLA may be faster: its roofline is {ratio(e.time_us, baseline_us)} below this "
-            "estimate; XLA rarely reaches it. Compare on a TPU."
+            f"Plain XLA needs at least {micros(baseline_us)} and may be faster than this estimate: "
+            "compare both on a TPU."
         )
+    else:
+        lines.append(published.baseline.note)
     return lines
 
 

@@ -6,8 +6,13 @@ from typing import TYPE_CHECKING, NoReturn
 import click
 
 from autotune.cli.parts import (
-    chip_or_attached, database_option, json_option, open_database, print_json, problem_options,
-)  # fmt: skip
+    chip_or_attached,
+    database_option,
+    json_option,
+    open_database,
+    print_json,
+    problem_options,
+)
 
 if TYPE_CHECKING:
     from autotune.catalogue import KernelRef
@@ -20,23 +25,62 @@ if TYPE_CHECKING:
 @click.argument("kernel")
 @problem_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
-@click.option("--trials", default=100, show_default=True, type=click.IntRange(min=1),
-              help="Stop when the key has this many trials, earlier runs included.")
-@click.option("--timeout", default=None, type=click.FloatRange(min=0), metavar="SECONDS",
-              help="Start no more trials after this time.")
-@click.option("--compilers", default=2, show_default=True, type=click.IntRange(1, 64),
-              help="Compiler processes side by side.")
-@click.option("--candidate-timeout", default=120.0, show_default=True, metavar="SECONDS",
-              type=click.FloatRange(min=1), help="Kill a compiler that takes longer for one.")
-@click.option("--candidate-memory", default=8.0, show_default=True, metavar="GIB",
-              type=click.FloatRange(min=1), help="Kill a compiler that holds more than this.")
-@click.option("--python", default=sys.executable, metavar="INTERPRETER",
-              help="Compile with the JAX of this interpreter (3.11+).")
+@click.option(
+    "--trials",
+    default=100,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Stop when the key has this many trials, earlier runs included.",
+)
+@click.option(
+    "--timeout",
+    default=None,
+    type=click.FloatRange(min=0),
+    metavar="SECONDS",
+    help="Start no more trials after this time.",
+)
+@click.option(
+    "--compilers",
+    default=2,
+    show_default=True,
+    type=click.IntRange(1, 64),
+    help="Compiler processes side by side.",
+)
+@click.option(
+    "--candidate-timeout",
+    default=120.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(min=1),
+    help="Kill a compiler that takes longer for one.",
+)
+@click.option(
+    "--candidate-memory",
+    default=8.0,
+    show_default=True,
+    metavar="GIB",
+    type=click.FloatRange(min=1),
+    help="Kill a compiler that holds more than this.",
+)
+@click.option(
+    "--python",
+    default=sys.executable,
+    metavar="INTERPRETER",
+    help="Compile with the JAX of this interpreter (3.11+).",
+)
 @click.option("--seed", default=0, show_default=True)
-@click.option("--method", default="gp", show_default=True,
-              type=click.Choice(["gp", "tpe", "random"]), help="How candidates are proposed.")
-@click.option("--allow-unverified", is_flag=True,
-              help="Publish a winner that could not be verified; it carries the label.")
+@click.option(
+    "--method",
+    default="gp",
+    show_default=True,
+    type=click.Choice(["gp", "tpe", "random"]),
+    help="How candidates are proposed.",
+)
+@click.option(
+    "--allow-unverified",
+    is_flag=True,
+    help="Publish a winner that could not be verified; it carries the label.",
+)
 @database_option
 @json_option
 def search(

@@ -11,7 +11,9 @@ def micros(time_us: float | None) -> str:
 
 
 def mebibytes(size_bytes: int) -> str:
-    return f"{size_bytes / 2**20:,.2f} MiB" if size_bytes < 2**30 else f"{size_bytes / 2**30:.2f} GiB"
+    return (
+        f"{size_bytes / 2**20:,.2f} MiB" if size_bytes < 2**30 else f"{size_bytes / 2**30:.2f} GiB"
+    )
 
 
 def ratio(numerator: float | None, denominator: float | None) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.chip import Chip
 from autotune.compiler import libtpu
-from autotune.compiler.chips import abstract_mesh
+from autotune.compiler.chips import abstract_mesh, compile_only_device
 from autotune.compilertext import hlo
 from autotune.config import Config
 from autotune.kernel import Array, Kernel
@@ -28,9 +28,7 @@ class StageError(Exception):
         self.stage, self.cause = stage, cause
 
 
-def trace_config(
-    kernel: Kernel, problem: Problem, config: Config, *, orders: bool
-) -> list[Trace]:
+def trace_config(kernel: Kernel, problem: Problem, config: Config, *, orders: bool) -> list[Trace]:
     """Traces of a config, in all orders of a named grid if asked. Raises ``StageError``."""
     function, arrays = _built(kernel, problem, config)
     permutations = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
@@ -59,15 +57,13 @@ def compile_config(
     return trace, answer
 
 
-def compile_baseline(
-    kernel: Kernel, problem: Problem, chip: Chip, dump: Path
-) -> Mapping[str, Any]:
+def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> Mapping[str, Any]:
     """XLA's own figures for the plain-XLA version: flops, bytes, the cycles that it expects."""
     import jax
 
     arrays = list(kernel.inputs(problem))
     function = (kernel.baseline or kernel.reference)(problem)
-    device = libtpu.device(chip)
+    device = compile_only_device(chip)
     with abstract_mesh(device):
         done = jax.jit(function).trace(*_specs(arrays, device)).lower().compile()
     libtpu.clear(dump)
@@ -89,12 +85,10 @@ def _built(
         raise StageError("build", error) from error
 
 
-def _compile(
-    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, dump: Path
-) -> str:
+def _compile(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, dump: Path) -> str:
     import jax
 
-    device = libtpu.device(chip)
+    device = compile_only_device(chip)
     libtpu.clear(dump)
     try:
         with abstract_mesh(device):
@@ -111,9 +105,7 @@ def _specs(arrays: Sequence[Array], device: Any) -> list[Any]:
     from jax.sharding import SingleDeviceSharding
 
     sharding = SingleDeviceSharding(device)
-    return [
-        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=sharding) for a in arrays
-    ]
+    return [jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=sharding) for a in arrays]
 
 
 def _simulated(listings: list[str], chip: Chip, arrays: Sequence[Array]) -> dict[str, Any]:

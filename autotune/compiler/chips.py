@@ -19,12 +19,12 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
     Raises ``ValueError`` with a sentence when this toolchain does not know the chip.
     """
     try:
-        device = libtpu.device(chip)
+        device = compile_only_device(chip)
     except Exception as error:
         raise ValueError(
             f"this libtpu cannot compile for {chip}: {str(error).splitlines()[0][:200]}"
         ) from error
-    info = _tpu_info(chip, device)
+    info = _tpu_info(chip)
     capacity = info["vmem_capacity_bytes"]
     limit = _scoped_limit(chip, device, capacity)
     return ChipInfo(
@@ -32,10 +32,17 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
         device_kind=device.device_kind,
         num_cores=getattr(device, "num_cores", 1),
         scoped_vmem_bytes=limit,
-        single_buffer_fallback=_drops_double_buffering(chip, device, limit),
-        places_operands_in_vmem=_places_operands(chip, device, dump),
+        single_buffer_fallback=_drops_double_buffering(device, limit),
+        places_operands_in_vmem=_places_operands(device, dump),
         **info,
     )
+
+
+def compile_only_device(chip: Chip) -> Any:
+    """A device that nothing can run on, for compiling. Raises what JAX raises."""
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(**libtpu.topology(chip)).devices[0]
 
 
 def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
@@ -57,7 +64,7 @@ def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
     return context
 
 
-def _tpu_info(chip: Chip, device: Any) -> dict[str, Any]:
+def _tpu_info(chip: Chip) -> dict[str, Any]:
     """Fields of ``ChipInfo`` from JAX. A JAX without ``get_tpu_info_for_chip`` knows the figures
     by device kind only; those of v7x are not in it, but it cannot compile for v7x either."""
     from jax.experimental.pallas import tpu as pltpu
@@ -116,13 +123,13 @@ def _scoped_limit(chip: Chip, device: Any, capacity: int) -> int:
     return min(round(float(found.group(1) or found.group(2)) * 2**20), capacity)
 
 
-def _drops_double_buffering(chip: Chip, device: Any, limit: int) -> bool:
+def _drops_double_buffering(device: Any, limit: int) -> bool:
     """A copy whose blocks fit once but not twice: does the compiler accept it?"""
     rows = limit // 3 // (128 * 4) // 8 * 8
     return _try(device, _copy_kernel(rows * 4, rows)) is None
 
 
-def _places_operands(chip: Chip, device: Any, dump: Path) -> bool:
+def _places_operands(device: Any, dump: Path) -> bool:
     """A small copy: does its listing take an operand from VMEM instead of HBM?"""
     libtpu.clear(dump)
     _try(device, _copy_kernel(1024, 256))

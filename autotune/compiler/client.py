@@ -117,7 +117,9 @@ class Compiler:
     def close(self) -> None:
         self.process.close()
 
-    def _ask(self, request: protocol.Request, limit_s: float) -> dict[str, Any] | Crashed | TimedOut:
+    def _ask(
+        self, request: protocol.Request, limit_s: float
+    ) -> dict[str, Any] | Crashed | TimedOut:
         try:
             if not self._ready:  # the time to start and import JAX is not the candidate's
                 self.process.ask(protocol.hello(), START_LIMIT_S)

@@ -20,9 +20,7 @@ _TOLERANCE = {"bfloat16": 2e-2, "float16": 4e-3, "float32": 2e-4}
 _FLOAT8_TOLERANCE = 1e-1
 
 
-def check(
-    kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int]
-) -> dict[str, Any]:
+def check(kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int]) -> dict[str, Any]:
     """Plain data: ``ok``, the ``problem`` that was run, the largest ``error`` in units of the
     tolerance, the ``check`` that failed, and how many ``runs`` passed.
 

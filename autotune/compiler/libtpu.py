@@ -1,8 +1,7 @@
-"""Every switch of libtpu and of the JAX that drives it. Sources: docs/compiling-without-a-tpu.md."""
+"""Every switch of libtpu and of the JAX that drives it. See docs/compiling-without-a-tpu.md."""
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from autotune.chip import Chip
 
@@ -43,15 +42,10 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def device(chip: Chip) -> Any:
-    """A compile-only device of a chip, v4 and v5p as megacore. Raises what JAX raises."""
-    from jax.experimental import topologies
-
+def topology(chip: Chip) -> dict[str, str]:
+    """Arguments of ``get_topology_desc`` for a compile-only chip, v4 and v5p as megacore."""
     more = {"chip_config_name": "megacore"} if chip is Chip.V4 else {}
-    described = topologies.get_topology_desc(
-        platform="tpu", topology_name=_TOPOLOGIES[chip], **more
-    )
-    return described.devices[0]
+    return {"platform": "tpu", "topology_name": _TOPOLOGIES[chip], **more}
 
 
 def listings(dump: Path) -> list[str]:

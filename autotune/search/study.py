@@ -210,5 +210,7 @@ def _distributions(
 def _storage(url: str | None) -> optuna.storages.BaseStorage:
     if url is None:
         return optuna.storages.InMemoryStorage()
-    wait = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    wait = (
+        {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
+    )
     return optuna.storages.RDBStorage(url, engine_kwargs=wait)

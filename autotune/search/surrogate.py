@@ -40,7 +40,11 @@ def _raw_features(candidate: Candidate) -> dict[str, float]:
             row[name] = log2(max(value, 1))
     row["order=" + ">".join(candidate.config.grid_order)] = 1.0
     row["cores"] = float(line.cores)
-    for name, part in (("mem", line.memory_us), ("steps", line.overhead_us), ("fill", line.fill_us)):
+    for name, part in (
+        ("mem", line.memory_us),
+        ("steps", line.overhead_us),
+        ("fill", line.fill_us),
+    ):
         row[name] = log(max(part, 1e-3))
     return row
 

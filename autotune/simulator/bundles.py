@@ -11,7 +11,7 @@ import re
 from bisect import bisect_right
 from typing import NamedTuple
 
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 
 _BUNDLE = re.compile(r"^ *(0x[0-9a-f]{1,8}|0) +(?:[A-Z]{2} *)?:([> ]*)\{", re.M)
 _OPERATION = re.compile(
@@ -71,18 +71,18 @@ class Listing(NamedTuple):
 
 
 def parse(text: str) -> Listing:
-    """Return the bundles of ``text``; Unfit where it is not one whole, ordered listing."""
+    """Return the bundles of ``text``; UnfitError where it is not one whole, ordered listing."""
     lean = text.replace("/*vst_source=*/", "")
     heads = list(_BUNDLE.finditer(lean))
     if not heads:
-        raise Unfit("no bundle found in the listing")
+        raise UnfitError("no bundle found in the listing")
     _check_addresses([int(head[1], 16) for head in heads])
     edges = [head.end() for head in heads], [head.start() for head in heads[1:]] + [len(lean)]
     depths = (head[2].count(">") for head in heads)
     bundles = tuple(_bundle(lean[i:j], d) for i, j, d in zip(*edges, depths, strict=True))
     entry, final = lean[edges[0][0] : edges[1][0]], lean[edges[0][-1] :]
     if "/* entry bundle:" not in entry or "/* exit bundle:" not in final:
-        raise Unfit("the listing is truncated: no entry bundle or no exit bundle")
+        raise UnfitError("the listing is truncated: no entry bundle or no exit bundle")
     return Listing(
         bundles=bundles,
         operands=_operands(entry),
@@ -95,7 +95,7 @@ def parse(text: str) -> Listing:
 def _check_addresses(addresses: list[int]) -> None:
     for position, address in enumerate(addresses):
         if address != position:
-            raise Unfit(f"bundle {address:#x} found where {position:#x} was expected")
+            raise UnfitError(f"bundle {address:#x} found where {position:#x} was expected")
 
 
 def _bundle(body: str, depth: int) -> Bundle:
@@ -105,11 +105,11 @@ def _bundle(body: str, depth: int) -> Bundle:
         body, markers = strip_comments(body)
     code, brace, rest = body.rpartition("}")
     if not brace or rest.strip():
-        raise Unfit("a bundle is not closed, or text follows it")
+        raise UnfitError("a bundle is not closed, or text follows it")
     if not code.strip():
         return Bundle((), *_regions(markers), depth, True)
     if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
-        raise Unfit("a bundle holds something that is no operation")
+        raise UnfitError("a bundle holds something that is no operation")
     found = _OPERATION.findall(code)
     operations = tuple(Operation(name, opcode, text.strip()) for name, opcode, text in found)
     return Bundle(operations, *_regions(markers), depth, False)
@@ -129,9 +129,9 @@ def strip_comments(text: str) -> tuple[str, str]:
         else:
             trailing += piece
         if depth < 0:
-            raise Unfit("a comment is closed that was never opened")
+            raise UnfitError("a comment is closed that was never opened")
     if depth:
-        raise Unfit("a comment is never closed")
+        raise UnfitError("a comment is never closed")
     return code, trailing
 
 

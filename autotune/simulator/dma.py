@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from autotune.simulator.constants import Chip
 from autotune.simulator.lowering import HBM_READ, HBM_WRITE, SIGNALLED, STEP, WAITED, Event
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 
@@ -76,7 +76,7 @@ def shared(chip: Chip) -> Channel:
 
 
 def replay(events: Iterable[Event], channel: Channel, final: Event) -> Timeline:
-    """Return the time line of the events; Unfit where a wait can never end."""
+    """Return the time line of the events; UnfitError where a wait can never end."""
     engine, points, waits = _Engine(channel), [], []
     for clock, amount, which, kind in events:
         if kind == STEP:
@@ -113,7 +113,7 @@ class _Engine:
         """Issue a DMA of ``amount`` granules; ``clock`` does not know the waits so far."""
         size = amount * self._channel.granule_bytes
         if not 0 <= size < _MOST_BYTES:
-            raise Unfit(f"a DMA of {size:.0f} bytes")
+            raise UnfitError(f"a DMA of {size:.0f} bytes")
         self._writes += bool(kind & HBM_WRITE)
         self._reads += not kind & HBM_WRITE
         self._read += size if kind & HBM_READ else 0
@@ -142,7 +142,7 @@ class _Engine:
         arrivals = self._arrivals.get(semaphore, [])
         while missing > 0:
             if not arrivals:
-                raise Unfit("a DMA wait that nothing in the listing satisfies")
+                raise UnfitError("a DMA wait that nothing in the listing satisfies")
             until, size = arrivals.pop(0)
             if size > missing:
                 arrivals.insert(0, (until, size - missing))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from autotune.simulator.bundles import Bundle, Listing, Operation
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 
 # jax 0.9 and later print `target = $regionN`; 0.6.2 prints `bundleno = X (0x..), region = N`,
 # where bundleno belongs to another numbering and must not be used.
@@ -54,7 +54,7 @@ class Graph:
 
 
 def connect(listing: Listing, delay_slots: int) -> Graph:
-    """Return the control flow of a listing; Unfit where a branch leads nowhere known.
+    """Return the control flow of a listing; UnfitError where a branch leads nowhere known.
 
     The ``delay_slots`` bundles after a branch always issue. v7x puts branches in the delay
     slots of others: there the first that is taken wins (anything else would leave the region
@@ -85,10 +85,10 @@ def _branches(listing: Listing) -> dict[int, Branch]:
     for address, bundle in enumerate(listing.bundles):
         for operation in bundle.operations:
             if _NO_RETURN.match(operation.opcode):
-                raise Unfit(f"unknown control operation {operation.opcode}")
+                raise UnfitError(f"unknown control operation {operation.opcode}")
             if operation.opcode == "sbr.rel":
                 if address in branches:
-                    raise Unfit(f"two branches in the bundle {address:#x}")
+                    raise UnfitError(f"two branches in the bundle {address:#x}")
                 branches[address] = Branch(address, _target(operation, starts, ends), operation)
     return branches
 
@@ -99,23 +99,23 @@ def _regions(listing: Listing) -> tuple[dict[int, int], dict[int, int]]:
     for address, bundle in enumerate(listing.bundles):
         for region in bundle.starts:
             if starts.setdefault(region, address) != address:
-                raise Unfit(f"region {region} starts twice")
+                raise UnfitError(f"region {region} starts twice")
         for region in bundle.ends:
             if ends.setdefault(region, address) != address:
-                raise Unfit(f"region {region} ends twice")
+                raise UnfitError(f"region {region} ends twice")
     return starts, ends
 
 
 def _target(operation: Operation, starts: dict[int, int], ends: dict[int, int]) -> int:
     printed = _TARGET.search(operation.text)
     if printed is None:
-        raise Unfit(f"unreadable branch target: {operation.text[:60]!r}")
+        raise UnfitError(f"unreadable branch target: {operation.text[:60]!r}")
     region = int(printed[1])
     if region in starts:
         return starts[region]
     if region - 1 in ends:  # a region that starts at the exit is not printed (seen on v5p)
         return ends[region - 1] + 1
-    raise Unfit(f"branch to region {region}, which the listing does not hold")
+    raise UnfitError(f"branch to region {region}, which the listing does not hold")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ class _Shape:
         printed = self.shadows[branch.address]
         stop = branch.address + printed + 1
         if stop > self.count:
-            raise Unfit("the listing ends in the delay slots of a branch")
+            raise UnfitError("the listing ends in the delay slots of a branch")
         shadowed = [a for a in range(branch.address + 1, stop) if a in self.branches]
         otherwise = Place(stop, shadowed[0] if shadowed else -1)
         taken = Place(branch.target, -1)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autotune.simulator.bundles import Bundle, Listing, Operand
 from autotune.simulator.graph import Block, Branch, Graph
 from autotune.simulator.memory import Scalars, operand_address, signed_words
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import Instruction, identifier, value_of
 from autotune.simulator.slicing import PHIS, SIGNAL, WAIT, Slice
 from autotune.simulator.stalls import Costs
@@ -42,7 +42,7 @@ def lower(listing: Listing, graph: Graph, part: Slice, costs: Costs, scalars: Sc
     writer = _Writer(listing, graph, part, costs)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
     scope: dict[str, Callable[..., Walk]] = {}
-    exec(compile(source, "<slice of a listing>", "exec"), scope)
+    exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
     memory = part.memory
     return Program(
         walk=scope["make"](memory.load, memory.store),
@@ -87,7 +87,7 @@ def check_scalars(part: Slice, scalars: Scalars, *, dynamic_grid: bool) -> None:
         missing = operand.memory == "<no memory space>" and not scalars.get(operand.number)
         if missing and name in read:
             what = "the grid bound or another scalar" if dynamic_grid else "a scalar"
-            raise Unfit(f"operand {operand.number} is {what} that decides the time: not given")
+            raise UnfitError(f"operand {operand.number} is {what} that decides the time: not given")
 
 
 def _decisive_reads(reader: Instruction) -> tuple[str, ...]:
@@ -197,7 +197,7 @@ class _Writer:
 
     def _store(self, store: Instruction, poisoned: bool) -> list[str]:
         if len(store.arguments) != 1:
-            raise Unfit("unreadable scalar store")
+            raise UnfitError("unreadable scalar store")
         value = "None" if poisoned else store.arguments[0].source
         if store.slot:
             return _guarded([f"slot_{store.slot} = {value}"], store)

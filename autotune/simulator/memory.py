@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.simulator.bundles import Listing, Operand, Operation
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import ALLOCATION_SHIFT, Instruction, understand
 
 Scalars = Mapping[int, Sequence[int]]  # operand index -> its 32-bit words
@@ -32,7 +32,7 @@ class ScalarMemory:
     stored: dict[int, int | None] = field(default_factory=dict)  # None: not computable
 
     def load(self, address: int) -> int:
-        """Return the word; Unfit where it is data that was not given.
+        """Return the word; UnfitError where it is data that was not given.
 
         An allocation that nothing ever writes (core id, logical chip id, the dummy target of a
         speculated load) reads as 0, and so does a word past the end of an operand.
@@ -40,7 +40,7 @@ class ScalarMemory:
         if address in self.stored:
             word = self.stored[address]
             if word is None:
-                raise Unfit("a scalar computed from vector data decides the time")
+                raise UnfitError("a scalar computed from vector data decides the time")
             return word
         allocation, word_index = divmod(address, 1 << ALLOCATION_SHIFT)
         words = self.given.get(allocation)
@@ -48,9 +48,9 @@ class ScalarMemory:
             return words[word_index] if word_index < len(words) else 0
         if allocation in self.absent:
             index = self.absent[allocation]
-            raise Unfit(f"the time depends on the contents of scalar operand {index}: not given")
+            raise UnfitError(f"the contents of scalar operand {index} decide the time: not given")
         if self.opaque:
-            raise Unfit("the time depends on scalar memory that is filled while the kernel runs")
+            raise UnfitError("scalar memory that is filled while the kernel runs decides the time")
         return 0
 
     def store(self, address: int, word: int | None) -> None:
@@ -101,7 +101,7 @@ def _copies_to_smem(listing: Listing) -> list[Instruction]:
         if operation.opcode.startswith("dma.") and operation.opcode.endswith("_to_smem")
     ]
     if any(len(copy.arguments) < 4 for copy in copies):
-        raise Unfit("unreadable DMA to scalar memory")
+        raise UnfitError("unreadable DMA to scalar memory")
     return copies
 
 

@@ -41,5 +41,5 @@ class Refusal:
     reason: str
 
 
-class Unfit(Exception):
+class UnfitError(Exception):
     """Raised inside this package only: the listing cannot be simulated, for the reason given."""

@@ -11,12 +11,13 @@ from autotune.simulator.dma import Point, Timeline
 from autotune.simulator.graph import connect
 from autotune.simulator.lowering import STEP, Event, check_scalars, lower
 from autotune.simulator.memory import Scalars
-from autotune.simulator.outcome import Refusal, Simulation, Unfit
+from autotune.simulator.outcome import Refusal, Simulation, UnfitError
 from autotune.simulator.slicing import cut
 from autotune.simulator.stalls import price
 
 MOST_BLOCKS = 1_000_000  # about half a second; a loop that needs more is refused
 ON_CHIP = ("vmem", "cmem")  # where XLA may place operands before the call
+FEWEST_STEPS = 3  # below it there is no step between filling and draining the pipeline
 PIPELINE_STAGES = 2  # the pipelined grid loop runs this many more times than the grid has steps
 
 
@@ -39,9 +40,9 @@ def simulate(
     """
     try:
         if chip not in constants.CHIPS:
-            raise Unfit(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
+            raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
         return _simulate(parse(listing), constants.load(chip), scalars or {}, max_steps)
-    except Unfit as reason:
+    except UnfitError as reason:
         return Refusal(str(reason))
 
 
@@ -77,15 +78,17 @@ def _simulate(
 
 
 def record(listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int) -> Recording:
-    """Walk the kernel; Unfit where the walk does not end."""
+    """Walk the kernel; UnfitError where the walk does not end."""
     part = cut(listing, scalars)
     check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
     graph = connect(listing, chip.delay_slots)
     program = lower(listing, graph, part, price(listing, chip), scalars)
     events: list[Event] = []
-    clock, bundles, mxu, left, endless = program.walk(events.append, max_steps, MOST_BLOCKS)
+    clock, bundles, mxu, left, endless = program.walk(
+        events.append, max(max_steps, FEWEST_STEPS), MOST_BLOCKS
+    )
     if endless:
-        raise Unfit(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
+        raise UnfitError(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
     passes = sum(1 for event in events if event[3] == STEP) - (left is not None)
     return Recording(events, (clock, bundles, mxu, STEP), passes, left)
 
@@ -131,7 +134,7 @@ def _grid_steps(listing: Listing, recording: Recording) -> int:
 def _check_traffic(listing: Listing, end: Point) -> None:
     in_hbm = [operand for operand in listing.operands if operand.memory == "hbm"]
     if in_hbm and not end.reads + end.writes:
-        raise Unfit("operands are in HBM and the kernel issued no DMA")
+        raise UnfitError("operands are in HBM and the kernel issued no DMA")
 
 
 def _notes(listing: Listing, chip: constants.Chip, recording: Recording) -> tuple[str, ...]:

@@ -9,7 +9,7 @@ import re
 from typing import NamedTuple
 
 from autotune.simulator.bundles import Operation
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 
 ALLOCATION_SHIFT = 20  # every #allocationN gets 2**20 addresses of its own
 _MOST_ALLOCATIONS = 1 << (31 - ALLOCATION_SHIFT)
@@ -93,7 +93,7 @@ def _split_guard(text: str) -> tuple[Guard | None, str]:
 def _split_memory(text: str) -> tuple[str, Expression | None, str]:
     found = _MEMORY.search(text)
     if found is None:
-        raise Unfit(f"unreadable scalar memory access: {text[:60]!r}")
+        raise UnfitError(f"unreadable scalar memory access: {text[:60]!r}")
     rest = text[: found.start()] + text[found.end() :]
     spill = _SPILL_SLOT.match(found[1])
     return (spill[1], None, rest) if spill else ("", _sum(found[1]), rest)
@@ -109,7 +109,7 @@ def identifier(name: str) -> str:
     """Return the Python identifier for an SSA name."""
     found = _NAME.match(name)
     if found is None:
-        raise Unfit(f"unreadable name {name[:40]!r}")
+        raise UnfitError(f"unreadable name {name[:40]!r}")
     return f"x_{found[1]}"
 
 
@@ -132,14 +132,14 @@ def _term(text: str) -> Expression:
     if allocation is None:
         return _expression(text)
     if int(allocation[1]) >= _MOST_ALLOCATIONS:
-        raise Unfit(f"allocation number {allocation[1]} is too large")
+        raise UnfitError(f"allocation number {allocation[1]} is too large")
     return Expression(str(int(allocation[1]) << ALLOCATION_SHIFT))
 
 
 def _number(text: str) -> int:
     found = _NUMBER.match(text)
     if found is None:
-        raise Unfit(f"unreadable argument {text[:40]!r}")
+        raise UnfitError(f"unreadable argument {text[:40]!r}")
     return _signed(int(found[1], 0 if found[1].startswith("0x") else 10))
 
 
@@ -181,10 +181,10 @@ _SPACED = re.compile(r"(scalar_lea|int_to_ptr)\.\w+\Z")
 
 
 def value_of(instruction: Instruction) -> str:
-    """Return the Python expression of a scalar operation; Unfit for an unknown opcode."""
+    """Return the Python expression of a scalar operation; UnfitError for an unknown opcode."""
     arity, template = _template(instruction.opcode)
     if len(instruction.arguments) != arity:
-        raise Unfit(f"{instruction.opcode} with {len(instruction.arguments)} arguments")
+        raise UnfitError(f"{instruction.opcode} with {len(instruction.arguments)} arguments")
     return template.format(*(argument.source for argument in instruction.arguments))
 
 
@@ -197,7 +197,7 @@ def _template(opcode: str) -> tuple[int, str]:
     plain = _SPACED.match(opcode) or _TYPED.match(opcode)
     known = _TEMPLATES.get(plain[1] if plain else opcode)
     if known is None:
-        raise Unfit(f"unknown opcode {opcode} decides the time of this kernel")
+        raise UnfitError(f"unknown opcode {opcode} decides the time of this kernel")
     return known
 
 

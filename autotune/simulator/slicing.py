@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from autotune.simulator.bundles import Listing, Operand, Operation
 from autotune.simulator.memory import ScalarMemory, Scalars, layout
-from autotune.simulator.outcome import Unfit
+from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import Expression, Instruction, understand, value_of
 
 _LOCAL_DMA = re.compile(r"dma\.(hbm|vmem|smem|cmem)_to_(hbm|vmem|smem|cmem)\Z")
@@ -37,7 +37,7 @@ class Slice:
 
 
 def cut(listing: Listing, scalars: Scalars) -> Slice:
-    """Return the slice of a listing; Unfit where it holds an opcode that is not known."""
+    """Return the slice of a listing; UnfitError where it holds an opcode that is not known."""
     definitions, stores = _definitions(listing)
     operands = {operand.name: operand for operand in listing.operands}
     search = _Search(definitions=definitions, stores=stores, operands=operands)
@@ -67,7 +67,7 @@ def _definitions(listing: Listing) -> tuple[dict[str, Operation], list[Operation
             if operation.opcode == "sst":
                 stores.append(operation)
             elif definitions.setdefault(operation.name, operation) is not operation:
-                raise Unfit(f"{operation.name} is defined twice")
+                raise UnfitError(f"{operation.name} is defined twice")
     return definitions, stores
 
 
@@ -111,17 +111,17 @@ def _root(operation: Operation) -> Instruction:
     if root.opcode not in ("sbr.rel", WAIT, SIGNAL):
         _check_dma(root)
     elif root.opcode != "sbr.rel" and len(root.arguments) != 2:
-        raise Unfit(f"unreadable {root.opcode}: {operation.text[:60]!r}")
+        raise UnfitError(f"unreadable {root.opcode}: {operation.text[:60]!r}")
     return root
 
 
 def _check_dma(root: Instruction) -> None:
     """Arguments are source, size, destination, semaphore; their printed names are checked."""
     if not _LOCAL_DMA.match(root.opcode):
-        raise Unfit(f"unknown kind of DMA {root.opcode}")
+        raise UnfitError(f"unknown kind of DMA {root.opcode}")
     names = root.argument_names
     if len(names) < 4 or names[1] != "size_in_granules" or names[3] != "dst_syncflagno":
-        raise Unfit(f"unreadable arguments of {root.opcode}")
+        raise UnfitError(f"unreadable arguments of {root.opcode}")
 
 
 def _needs(root: Instruction) -> list[str]:
@@ -158,7 +158,7 @@ class _Search:
     def _define(self, name: str) -> Instruction:
         operation = self.definitions.get(name)
         if operation is None:
-            raise Unfit(f"{name} decides the time of this kernel and is never defined")
+            raise UnfitError(f"{name} decides the time of this kernel and is never defined")
         instruction = understand(operation)
         if instruction.opcode not in (*PHIS, "sld"):
             value_of(instruction)  # refuses what it does not know
@@ -185,7 +185,7 @@ class _Search:
         trial = _Search(definitions=self.definitions, stores=[], operands=self.operands)
         try:
             trial.include([name for value in store.arguments for name in value.reads])
-        except Unfit:
+        except UnfitError:
             return False
         return True
 
@@ -228,5 +228,5 @@ def _phi_arguments(phi: Instruction) -> list[str]:
     names = [name for argument in phi.arguments for name in argument.reads]
     others = [name for name in names if name.rpartition("_")[2] != register]
     if phi.guard or others or len(names) != len(phi.arguments):
-        raise Unfit(f"the phi {phi.name} takes a value from another register")
+        raise UnfitError(f"the phi {phi.name} takes a value from another register")
     return list(dict.fromkeys(names))

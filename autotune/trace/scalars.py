@@ -177,8 +177,10 @@ def scalar_indices(eqn: Any, read: Callable[[Any], Value]) -> list[Value] | None
 
 def _select(args: list[Value]) -> Value:
     which, *cases = args
-    return np.choose(which.astype(np.int64), np.broadcast_arrays(*cases)) if len(cases) != 2 else (
-        np.where(which, cases[1], cases[0])
+    return (
+        np.choose(which.astype(np.int64), np.broadcast_arrays(*cases))
+        if len(cases) != 2
+        else (np.where(which, cases[1], cases[0]))
     )
 
 

@@ -10,8 +10,8 @@ context.configure(
     target_metadata=Base.metadata,
     version_table=VERSION_TABLE,
     transactional_ddl=True,  # Alembic's default for SQLite would leave half a migration behind
-    include_name=lambda name, kind, parents: (
-        kind != "table" or (name in Base.metadata.tables)  # the others are Optuna's
+    include_name=lambda name, kind, _: (
+        kind != "table" or name in Base.metadata.tables  # the others are Optuna's
     ),
 )
 with context.begin_transaction():

@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+import alembic.command  # noqa: F401  imported now, so that all migrate at the same moment
 from dbsamples import key, record, trial
 
 from db import open_store

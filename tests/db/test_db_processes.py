@@ -18,7 +18,7 @@ from dbsamples import key, record, spec, trial
 from sqlalchemy.exc import DBAPIError
 
 from autotune.errors import StoreError
-from db import engine, open_store, store, transaction
+from db import engine, open_store, query, store, transaction
 from db.failure import BUSY_TIMEOUT_S
 
 ROOT = Path(__file__).parents[2]
@@ -119,6 +119,17 @@ def test_a_lock_while_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.Mo
     open_store(str(path), create=True).close()
 
 
+def test_a_reader_of_a_file_that_has_no_write_ahead_log_yet(tmp_path: Path) -> None:
+    path = tmp_path / "autotune.db"
+    other = sqlite3.connect(path, check_same_thread=False)
+    other.executescript("CREATE TABLE others (id); INSERT INTO others VALUES (1); BEGIN")
+    other.execute("SELECT * FROM others").fetchall()
+    threading.Timer(1.0, other.close).start()
+    begun = time.monotonic()
+    open_store(str(path), create=True).close()
+    assert time.monotonic() - begun > 0.5
+
+
 @pytest.mark.parametrize("statement, expected", [
     ("PRAGMA journal_mode", "wal"), ("PRAGMA foreign_keys", 1), ("PRAGMA synchronous", 2),
     ("PRAGMA busy_timeout", BUSY_TIMEOUT_S * 1000),
@@ -143,10 +154,18 @@ class TestServerGone:
         assert opened.trials(key()) == [trial(0)]
         assert opened.save_trial(key(), trial(1))
 
+    def test_a_restart_is_noticed_before_work_begins(
+        self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", ())
+        assert opened.trials(key()) == []
+        postgres.restart()
+        assert opened.trials(key()) == []
+
     def test_a_connection_that_breaks_before_the_commit(
         self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        real, cuts = store._insert, []
+        real, cuts = query.insert, []
 
         def cut_once(*arguments: Any) -> bool:
             done = real(*arguments)
@@ -159,7 +178,7 @@ class TestServerGone:
                 )
             return done
 
-        monkeypatch.setattr(store, "_insert", cut_once)
+        monkeypatch.setattr(query, "insert", cut_once)
         assert opened.save_trial(key(), trial())
         assert cuts
         assert opened.trials(key()) == [trial()]

@@ -6,13 +6,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from dbsamples import NASTY, NOON, OUTCOMES, TOKYO_NOON, config, key, record, spec, trial
+from dbsamples import NASTY, NOON, OUTCOMES, TOKYO_NOON, config, estimate, key, record, spec, trial
 
 from autotune.chip import Chip
 from autotune.key import Key
-from autotune.outcome import KINDS
+from autotune.outcome import KINDS, Estimated, Illegal, WrongResult
 from autotune.ports import Store
 from autotune.problem import Problem
+from autotune.trial import KeySummary
 from db.store import SqlStore, open_store
 
 
@@ -120,6 +121,63 @@ class TestTrials:
         for thread in threads:
             thread.join()
         assert [one.number for one in store.trials(key())] == list(range(40))
+
+
+class TestMarkWrong:
+    def test_the_estimate_is_kept_and_cannot_win(self, store: SqlStore) -> None:
+        for number in range(2):
+            store.save_trial(key(), trial(number))
+        store.mark_wrong(key(), 1, NASTY)
+        outcome = WrongResult(reason=NASTY, estimate=estimate())
+        assert store.trials(key()) == [trial(0), trial(1, outcome)]
+        assert store.history()[0].outcomes == (("estimated", 1), ("wrong result", 1))
+
+    def test_again_keeps_the_estimate(self, store: SqlStore) -> None:
+        store.save_trial(key(), trial())
+        store.mark_wrong(key(), 0, "first")
+        store.mark_wrong(key(), 0, "second")
+        outcome = WrongResult(reason="second", estimate=estimate())
+        assert store.trials(key()) == [trial(0, outcome)]
+
+    def test_what_is_not_there(self, store: SqlStore) -> None:
+        store.save_trial(key(), trial())
+        store.mark_wrong(key(), 1, "off")
+        store.mark_wrong(key("rmsnorm"), 0, "off")
+        assert store.trials(key()) == [trial()]
+
+
+class TestHistory:
+    def test_a_key(self, store: SqlStore) -> None:
+        times = {0: 9.0, 1: 5.0, 2: 7.0}
+        for number, time_us in times.items():
+            outcome = Estimated(estimate=estimate(time_us), program="")
+            store.save_trial(key(), trial(number, outcome))
+        store.save_trial(key(), trial(3, Illegal(reason="no")))
+        expected = KeySummary(
+            key=key(), outcomes=(("estimated", 3), ("illegal", 1)), best_us=5.0, default_us=9.0,
+            has_record=False, last_at=trial(3).created_at,
+        )  # fmt: skip
+        assert store.history() == [expected]
+        store.save_record(record())
+        assert store.history() == [replace(expected, has_record=True)]
+        store.mark_wrong(key(), 1, "off")
+        assert store.history()[0].best_us == 7.0
+
+    def test_without_any_estimate(self, store: SqlStore) -> None:
+        store.save_trial(key(), trial(1, Illegal(reason="no")))
+        found = store.history()[0]
+        assert (found.best_us, found.default_us) == (None, None)
+
+    def test_the_key_with_the_newest_trial_first(self, store: SqlStore) -> None:
+        first, second, third = key(), key(chip=Chip.V4), key("rmsnorm")
+        store.save_record(record(key("untried")))
+        for number, of in enumerate((first, second, third, first)):
+            store.save_trial(of, trial(number))
+        assert [one.key for one in store.history()] == [first, third, second]
+        assert [one.key for one in store.history(limit=2)] == [first, third]
+        assert [one.key for one in store.history("matmul")] == [first, second]
+        assert [one.key for one in store.history(chip=Chip.V5E)] == [first, third]
+        assert store.history("softmax") == []
 
 
 class TestRecords:

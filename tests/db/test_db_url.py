@@ -53,7 +53,7 @@ def test_the_users_own_file(env: dict[str, str], monkeypatch: pytest.MonkeyPatch
     ("postgresql://user:secret@host:port/name", "is not a database URL"),
     ("sqlite://", "in memory"), ("sqlite:///:memory:", "in memory"), (":memory:", "in memory"),
     ("sqlite:///a.db?mode=ro", "without options"), ("sqlite://a/b.db", "four slashes"),
-    ("://x", "is not a database URL"), 
+    ("://x", "is not a database URL"),
     ("a\0.db", "must not"),
 ])  # fmt: skip
 def test_what_is_no_database(text: str, part: str) -> None:

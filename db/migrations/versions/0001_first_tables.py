@@ -86,6 +86,7 @@ def _create_trials() -> None:
         ),
         sqlite_autoincrement=True,
     )
+    op.create_index(op.f("ix_autotune_trials_key_id_id"), "autotune_trials", ["key_id", "id"])
     op.create_index(
         op.f("ix_autotune_trials_key_id_time_us"), "autotune_trials", ["key_id", "time_us"]
     )

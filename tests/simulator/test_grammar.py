@@ -1,0 +1,431 @@
+"""The grammar of a listing and what each operation means, on listings written by hand."""
+
+import pytest
+import recordings
+
+from autotune.simulator import simulate
+from autotune.simulator.bundles import parse, strip_comments
+from autotune.simulator.constants import CHIPS, load
+from autotune.simulator.graph import connect
+from autotune.simulator.outcome import UnfitError
+
+HBM = (
+    "%s0_s0 = inlined_call_operand.hbm [shape: f32[8,128], index: 0, kind: input, "
+    "shape index: {}] /* operand 0 */"
+)
+SCALAR = (
+    "%s9_s9 = inlined_call_operand.<no memory space> [shape: s32[], index: 3, kind: input, "
+    "shape index: {}] /* operand 3 */"
+)
+READ = (
+    "%{n} = dma.hbm_to_vmem [thread:$0] {guard} /*hbm=*/%s0_s0, /*size_in_granules=*/{size}, "
+    "/*vmem=*/[#allocation2], /*dst_syncflagno=*/{flag} /* \niteration_bounds: (4)\n */"
+)
+
+
+def read(n, *, size="64", flag="[#allocation3]", guard=""):
+    return READ.format(n=n, size=size, flag=flag, guard=guard)
+
+
+def wait(n, *, size="64", flag="[#allocation3]", guard=""):
+    return f"%{n} = dma.done.wait {guard}{', ' if guard else ''}{flag}, {size}"
+
+
+def listing(*bundles):
+    """Bundles are (operations, markers) or operations; the entry and exit bundles are added."""
+    rows = [(HBM + "  ;;  " + SCALAR, "entry bundle: %f = custom-call(%x)")]
+    rows += [row if isinstance(row, tuple) else (row, "") for row in bundles]
+    rows.append(("%99 = vsyncpa [#allocation3], 1", "exit bundle: %f = custom-call(%x)"))
+    lines = ["= control target key start", "LB: loop body", "= control target key end", ""]
+    for address, (operations, markers) in enumerate(rows):
+        place = "     0" if address == 0 else f"{address:#6x}"
+        body = f"{{ {operations} }}" if operations else "{}"
+        lines.append(f"{place}   :  {body}" + (f" /* {markers} */" if markers else ""))
+    return "\n".join(lines) + "\n"
+
+
+def run(*bundles, chip="v5e", **options):
+    return recordings.simulate(listing(*bundles), chip=chip, **options)
+
+
+NOTHING = ("", "", "", "")
+DONE = (read(1), wait(2))
+
+
+def test_one_dma_costs_its_latency_and_its_bytes():
+    chip, result = load("v5e"), run(*DONE)
+    bundles = 4
+    last = 64 * 32 / chip.dma_bytes_per_cycle + chip.read_latency_cycles
+    assert result.cycles_independent == round(1 + last) + 2
+    assert result.hbm_bytes_read == 64 * 32
+    assert result.bundle_cycles == bundles
+    assert result.steps == 1
+
+
+@pytest.mark.parametrize(("chip", "unit"), [("v4", 512), ("v5e", 32), ("v7x", 32)])
+def test_the_unit_of_a_dma_size_is_the_chips(chip, unit):
+    assert run(*DONE, chip=chip).hbm_bytes_read == 64 * unit
+
+
+def test_an_empty_bundle_is_one_cycle():
+    assert run(*DONE, "", "").bundle_cycles == run(*DONE).bundle_cycles + 2
+
+
+def test_comments_nest():
+    code, trailing = strip_comments("a /* b /* c */ d */ e } /* f /* g */ h */")
+    assert (code, trailing) == ("a  e  } ".replace("  }", " }"), " f  g  h ")
+    for broken in ("a /* b", "a */ b", "/* /* */"):
+        with pytest.raises(UnfitError):
+            strip_comments(broken)
+
+
+@pytest.mark.parametrize(
+    "body", ["{ %1 = vnop  ", "{ %1 = vnop } %2 = vnop", "{ vnop }", "{ %1 = vnop ;; vnop }"]
+)
+def test_a_bundle_that_is_no_list_of_operations_refuses(body):
+    text = listing(*DONE, "%7 = vnop").replace("{ %7 = vnop }", body)
+    assert "bundle" in recordings.refusal(text, chip="v5e")
+
+
+def test_a_comment_may_hold_operations_braces_and_separators():
+    noise = "%5 = shalt.err (!%p1_p1) /* Bounds ;; } { %7 = dma.hbm_to_vmem /*hbm=*/%s1 */"
+    assert run(*DONE, noise).dma_count == 1
+
+
+@pytest.mark.parametrize(
+    ("guard", "count"),
+    [("(%p1_p1),", 1), ("(!%p1_p1),", 0), ("(%p2_p2),", 0), ("(!%p2_p2),", 1), ("(%p3_p3),", 1)],
+)
+def test_predication(guard, count):
+    result = run(
+        read(90),
+        "%s1_s1 = smov 4294967295  ;;  %s2_s2 = smov 0",
+        "%p1_p1 = scmp.lt.s32.totalorder %s1_s1, %s2_s2",  # -1 < 0
+        "%p2_p2 = scmp.lt.u32.totalorder %s1_s1, %s2_s2",  # not so unsigned
+        "%p3_p3 = pnand %p1_p1, %p2_p2",
+        read(1, guard=guard),
+    )
+    assert result.dma_count == 1 + count
+
+
+@pytest.mark.parametrize(
+    ("operation", "value"),
+    [
+        ("sadd.s32 4294967295, 65", 64),
+        ("ssub.s32 65, 1", 64),
+        ("smul.u32 8, 8", 64),
+        ("sand.u32 127, 4294967232", 64),
+        ("sor.u32 64, 0", 64),
+        ("sxor.u32 65, 1", 64),
+        ("sshll.u32 1, 6", 64),
+        ("sshll.u32 4294967295, 31", -(2**31)),
+        ("sshra.s32 4294967168, 1", -64),
+        ("sshrl.u32 4294967295, 26", 63),
+        ("smin.u32 4294967295, 64", 64),
+        ("smax.s32 4294967295, 64", 64),
+        ("smov 64", 64),
+        ("scalar_lea.vmem 60, 4", 64),
+        ("int_to_ptr.vmem [resolvable:$true] 64", 64),
+        ("scalar_select /*predicate=*/%p1_p1, /*on_true=*/64, /*on_false=*/3", 64),
+        ("smov (%p1_p1, 3), 64", 64),
+        ("smov (!%p1_p1, 64), 3", 64),
+    ],
+)
+def test_scalar_operations(operation, value):
+    """The value sizes a DMA; a negative size is refused, so those are negated first."""
+    result = run(
+        "%p1_p1 = scmp.eq.s32.totalorder 1, 1",
+        f"%s1_s1 = {operation}",
+        "%s2_s2 = " + ("ssub.s32 0, %s1_s1" if -(2**31) < value < 0 else "smov %s1_s1"),
+        read(1, size="%s2_s2"),
+    )
+    if value == -(2**31):
+        assert "bytes" in result.reason
+    else:
+        assert result.hbm_bytes_read == abs(value) * 32
+
+
+def test_an_unknown_opcode_refuses_only_where_it_decides():
+    odd = "%s1_s1 = sfoo.u32 1, 2"
+    assert "sfoo" in run(odd, read(1, size="%s1_s1")).reason
+    assert run(odd, *DONE).dma_count == 1
+
+
+def test_a_name_that_is_never_defined_refuses():
+    assert "never defined" in run(read(1, size="%s1_s1")).reason
+
+
+def test_spills_keep_their_value():
+    result = run(
+        "%s1_s1 = smov 64  ;;  %p1_p1 = pmov 0",
+        "%5 = sst [smem:[#allocation7_spill]] %s1_s1",
+        "%6 = sst [smem:[#allocation7_spill]] (%p1_p1), %s9_s9",
+        "%s2_s2 = sld [smem:[#allocation7_spill]]",
+        read(1, size="%s2_s2"),
+        scalars={3: [1]},
+    )
+    assert result.hbm_bytes_read == 64 * 32
+
+
+def test_waits_take_from_their_own_semaphore():
+    other = wait(2, flag="[#allocation3 + $0x1]")
+    assert "wait" in run(read(1), other).reason
+    assert run(read(1, flag="[#allocation3 + $0x1]"), other).dma_count == 1
+    lea = "%s5_s5 = scalar_lea.sflag [#allocation3], 1"
+    assert run(lea, read(1, flag="%s5_s5"), other).dma_count == 1
+
+
+def test_a_wait_may_take_part_of_a_dma():
+    half = wait(2, size="32"), wait(3, size="32")
+    assert run(read(1), *half).dma_count == 1
+    assert "wait" in run(read(1), *half, wait(4, size="32")).reason
+
+
+def test_fill_is_the_wait_of_the_first_step_that_waits():
+    result = run(*loop())
+    assert result.fill_cycles == pytest.approx(result.dma_wait_cycles / 4, abs=2)
+    before = run(read(91), wait(92), *loop())
+    assert before.fill_cycles == pytest.approx(2 * before.dma_wait_cycles / 5, abs=4)
+
+
+def test_a_copy_to_an_unknown_place_in_smem_makes_all_of_smem_unknown():
+    def copy(target):
+        return (
+            f"%50 = dma.hbm_to_smem /*hbm=*/%s0_s0, /*size_in_granules=*/16, "
+            f"/*smem=*/{target}, /*dst_syncflagno=*/[#allocation3]"
+        )
+
+    load = "%s1_s1 = sld [smem:[#allocation5 + $0x1]]"
+    used = (load, read(1, size="%s1_s1"))
+    known = run("%s3_s3 = smov [#allocation5]", copy("%s3_s3"), *used, scalars={0: [1, 64]})
+    assert known.hbm_bytes_read == (16 + 64) * 32
+    unknown = run("%s3_s3 = sadd.s32 1, %s9_s9", copy("%s3_s3"), *used, scalars={0: [1, 64]})
+    assert "filled while" in unknown.reason
+    never_written = run(copy("[#allocation6]"), *used, scalars={0: [1, 64]})
+    assert never_written.hbm_bytes_read == 16 * 32
+
+
+def test_a_semaphore_raised_without_a_dma_satisfies_a_wait():
+    assert run(*DONE, "%7 = vsyncadd [#allocation4], 64", wait(8, flag="[#allocation4]")).steps == 1
+    assert "wait" in run(*DONE, wait(8, flag="[#allocation4]")).reason
+
+
+def loop(bound="4", style="target = $region2", phis=None):
+    """A counted loop with a read in each pass; the branch has four delay slots."""
+    phis = phis or "%s2_s2 = sphi %s1_s2, %s3_s2 /* phi copy */"
+    return (
+        ("%s1_s2 = smov 0", ""),
+        (f"%s3_s2 = sadd.s32 1, %s2_s2  ;;  {phis}", "Start region 2"),
+        (read(1), ""),
+        (wait(2), ""),
+        (f"%p1_p1 = scmp.ge.s32.totalorder %s3_s2, {bound}", ""),
+        (f"%4 = sbr.rel (!%p1_p1) {style}", ""),
+        *NOTHING,
+    )
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["target = $region2", ", target bundleno = 99 (0x63), region = 2", "target = $region2 "],
+)
+def test_both_styles_of_branch_target(style):
+    result = run(*loop(style=style))
+    assert (result.steps, result.dma_count) == (4, 4)
+    assert result.bundle_cycles == 2 + 4 * 9 + 1
+
+
+def test_phis_of_a_header_are_taken_at_once():
+    """Two counters swap in every pass: read one after the other they would become equal."""
+    result = run(
+        "%s11_s5 = smov 1  ;;  %s12_s6 = smov 100",
+        *loop(
+            phis="%s2_s2 = sphi %s1_s2, %s3_s2  ;;  %s13_s5 = sphi %s11_s5, %s15_s5  ;;  "
+            "%s14_s6 = sphi %s12_s6, %s16_s6  ;;  "
+            "%s15_s5 = smov %s14_s6  ;;  %s16_s6 = smov %s13_s5"
+        )[:2],
+        (read(1, size="%s13_s5"), ""),
+        *loop()[3:][1:],
+    )
+    assert result.hbm_bytes_read == (1 + 100 + 1 + 100) * 32
+
+
+def test_an_inner_phi_may_take_an_outer_phi():
+    """The inner loop goes on counting in the register of the outer one."""
+    result = run(
+        "%s1_s2 = smov 0",
+        ("%s2_s2 = sphi %s1_s2, %s6_s2", "Start region 2"),
+        ("%s3_s2 = sphi %s2_s2, %s4_s2  ;;  %s4_s2 = sadd.s32 1, %s3_s2", "Start region 3"),
+        read(1, size="%s4_s2"),
+        "%s5_s5 = sand.u32 1, %s4_s2  ;;  %p1_p1 = scmp.ne.s32.totalorder %s5_s5, 0",
+        "%4 = sbr.rel (%p1_p1) target = $region3",
+        *NOTHING,
+        "%s6_s2 = sadd.s32 10, %s4_s2  ;;  %p2_p2 = scmp.lt.s32.totalorder %s4_s2, 20",
+        "%5 = sbr.rel (%p2_p2) target = $region2",
+        *NOTHING,
+    )
+    assert result.hbm_bytes_read == (1 + 2 + 13 + 14 + 25 + 26) * 32
+
+
+def test_a_phi_with_an_argument_in_another_register_refuses():
+    rows = loop(phis="%s2_s2 = sphi %s1_s2, %s5_s7  ;;  %s5_s7 = smov %s3_s2")
+    assert "register" in run(*rows).reason
+
+
+def test_a_region_without_a_start_is_behind_the_end_of_the_one_before():
+    skip = "%4 = sbr.rel target = $region8"
+    result = run(read(90), skip, *NOTHING, (read(1), "End region 7"), read(2))
+    assert result.dma_count == 2
+    assert "region" in run(read(90), skip, *NOTHING, read(1)).reason
+
+
+@pytest.mark.parametrize(
+    ("chip", "slots"), [("v4", 1), ("v5e", 4), ("v5p", 4), ("v6e", 4), ("v7x", 6)]
+)
+def test_delay_slots_of_a_taken_branch_execute(chip, slots):
+    reads = [read(n) for n in range(71, 79)]
+    result = run("%4 = sbr.rel target = $region8", *reads, (read(20), "Start region 8"), chip=chip)
+    assert result.dma_count == slots + 1
+
+
+def test_merged_delay_slots_on_v7x_end_at_the_empty_bundle():
+    """Region 9 never ends: its end stood on an empty bundle that was merged with its neighbours."""
+    body = ("", *(read(n) for n in range(71, 77)))
+    taken = "%4 = sbr.rel target = $region8"
+    end = (read(20), "Start region 8")
+    marked = run((taken, "Start region 9"), *body[:5], (read(76), "End region 9"), end, chip="v7x")
+    merged = run((taken, "Start region 9"), *body, end, chip="v7x")
+    assert marked.dma_count == 5 + 1
+    assert merged.dma_count == 0 + 1
+    assert merged.bundle_cycles == 1 + 1 + 6 + 1 + 1
+
+
+@pytest.mark.parametrize(
+    ("window", "executed"),
+    [
+        # the first empty bundle is not the end: a guarded operation was moved up behind it
+        (("", "%s70_s7 = smov (!%p1_p1), 3", read(71), "", read(72), read(73)), 1),
+        # empty bundles in a row are not merged: the window goes on over all of them
+        (("", "", "", "", "", "", read(71)), 0),
+        (("", "", *(read(n) for n in range(71, 75))), 0),
+        # no empty bundle: all six are printed
+        (tuple(read(n) for n in range(71, 79)), 6),
+    ],
+)
+def test_where_merged_delay_slots_end(window, executed):
+    branch = ("%4 = sbr.rel (%p1_p1) target = $region8", "Start region 9")
+    end = (read(20), "Start region 8")
+    result = run("%p1_p1 = pmov 1", branch, *window, end, chip="v7x")
+    assert result.dma_count == executed + 1
+    assert result.bundle_cycles == 1 + 1 + 1 + 6 + 1 + 1
+
+
+def test_the_first_taken_branch_wins_over_one_in_its_delay_slots():
+    rows = ("%4 = sbr.rel target = $region8", "%5 = sbr.rel target = $region7", *NOTHING, read(1))
+    far = ((read(2), "Start region 7"), "", "", (read(3), "Start region 8"), "")
+    assert run(*rows, *far).dma_count == 1
+    first = ("%4 = sbr.rel (%p1_p1) target = $region8", *rows[1:])
+    assert run("%p1_p1 = pmov 0", *first, *far).dma_count == 2
+
+
+def test_a_loop_that_never_ends_refuses():
+    assert (
+        "end"
+        in run(
+            "%4 = sbr.rel target = $region2",
+            (read(1), "Start region 2"),
+            *NOTHING[:3],
+            "%5 = sbr.rel target = $region2",
+            *NOTHING,
+        ).reason
+    )
+
+
+@pytest.mark.parametrize("opcode", ["scall", "sbr.ind", "sret"])
+def test_control_that_is_not_understood_refuses(opcode):
+    assert "control" in run(*DONE, f"%4 = {opcode} 7").reason
+
+
+def test_a_dynamic_bound_must_be_given():
+    assert "operand 3" in run(*loop(bound="%s9_s9")).reason
+    result = run(*loop(bound="%s9_s9"), scalars={3: [7]})
+    assert (result.steps, result.dma_count) == (7, 7)
+
+
+def test_operands_in_hbm_and_no_dma_refuses():
+    assert "no DMA" in run("").reason
+
+
+@pytest.mark.parametrize("chip", ["v2", "v3", "", "tpu"])
+def test_other_chips_refuse(chip):
+    assert "chip" in run(*DONE, chip=chip).reason
+
+
+def test_v4_is_a_lower_bound():
+    assert any("lower bound" in note for note in run(*DONE, chip="v4").notes)
+    assert load("v4").stalls is None
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_block_can_be_reached_once(chip):
+    graph = connect(parse(listing(*loop())), 4)
+    assert graph.back_edge.target == 2
+    assert sorted(place.address for place in graph.blocks) == [0, 2, 11]
+
+
+def matmuls(*operations, chip="v5e"):
+    return simulate(listing(*DONE, *operations), chip=chip)
+
+
+def test_a_pop_waits_for_its_matmul():
+    chip = load("v5e")
+    result = matmuls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu0")
+    assert result.stall_cycles == chip.stalls.matmul_latency - 1
+    assert result.mxu_busy_cycles == 16 / 4
+    apart = matmuls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu1")
+    assert apart.stall_cycles == 0
+
+
+def test_a_matmul_that_loads_weights_waits_for_their_pushes():
+    pushes = [f"%{n} = vmatpush.bf16.msra.mxu0 %v1" for n in range(10, 40)]
+    pop = "%v2_v2 = vpop.f32.mrf.mxu0"
+    loads = matmuls(*pushes, "%50 = vmatmul.bf16.vlgmr.msra.gmra.mxu0 %v1", pop)
+    plain = matmuls(*pushes, "%50 = vmatmul.bf16.gmra.mxu0 %v1", pop)
+    late = 30 * (load("v5e").stalls.push_cycles - 1)
+    assert loads.stall_cycles - plain.stall_cycles == pytest.approx(late, abs=1)
+
+
+def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
+    late = matmuls(
+        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
+        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
+        "%v2_v2 = vpop.f32.mrb[7].mxu0",
+        chip="v7x",
+    )
+    early = matmuls(
+        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
+        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
+        "%v2_v2 = vpop.f32.mrb[0].mxu0",
+        chip="v7x",
+    )
+    assert late.stall_cycles > early.stall_cycles > 200
+
+
+def test_a_cross_lane_pop_names_its_push():
+    chip = load("v5e")
+    push = "%20 = vadd.xlane.f32.xlu0 %v1"
+    named = matmuls(push, "", "%v2_v2 = vpop.xlane.xlu0 %20")
+    assert named.stall_cycles == chip.stalls.reduce_latency - 2
+    assert matmuls(push, "", "%v2_v2 = vpop.xlane.xlu0 %21").stall_cycles == 0
+
+
+def test_matmuls_beyond_the_backlog_stall():
+    rows = [f"%{n} = vmatmul.bf16.gmra.mxu0 %v1" for n in range(30, 50)]
+    chip = load("v5e")
+    assert matmuls(*rows).stall_cycles == 19 * 16 - 19 - chip.stalls.backlog_cycles
+
+
+def test_spilled_vectors_are_counted():
+    spill = "%7 = vst [vmem:[#allocation32_spill] sm:$0xff] /*vst_source=*/%v4_v4"
+    fill = "%v5_v5 = vld [vmem:[#allocation32_spill] sm:$0xff]"
+    assert run(*DONE, spill, f"{spill}  ;;  {fill}", fill).spill_bundles == 3
+    assert run(*DONE).spill_bundles == 0

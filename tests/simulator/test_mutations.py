@@ -1,0 +1,117 @@
+"""A listing that is cut, shuffled or garbled is refused, or still gives the right answer."""
+
+import random
+import time
+
+import pytest
+import recordings
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+NAMES = [
+    "v4-0.10.2-loop_1024_512_128",
+    "v5e-0.10.2-loop_1024_512_128",
+    "v5e-0.6.2-mm_1024_1024_1024_128_128_128",
+    "v7x-0.12.0.1-loop_16384_1024_128",
+]
+TEXTS = {name: recordings.text(name) for name in NAMES}
+RIGHT = {name: recordings.run(name) for name in NAMES}
+SECONDS = 3.0  # far above any of these; a hang would take for ever
+
+TRAFFIC = ("steps", "dma_count", "hbm_bytes_read", "hbm_bytes_written")
+
+
+def outcome(name, text):
+    began = time.perf_counter()
+    result = recordings.simulate(text, chip=recordings.chip(name))
+    assert time.perf_counter() - began < SECONDS
+    return result
+
+
+def refused_or_right(name, text):
+    result = outcome(name, text)
+    if isinstance(result, recordings.Simulation):
+        assert [getattr(result, f) for f in TRAFFIC] == [getattr(RIGHT[name], f) for f in TRAFFIC]
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(NAMES), share=st.floats(0, 0.999))
+def test_truncated(name, share):
+    text = TEXTS[name]
+    cut = text[: int(len(text.rstrip()) * share)]
+    result = outcome(name, cut)
+    assert isinstance(result, recordings.Refusal)
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
+def test_two_lines_swapped(name, seed):
+    lines = TEXTS[name].splitlines(keepends=True)
+    first, second = random.Random(seed).sample(range(len(lines)), 2)
+    lines[first], lines[second] = lines[second], lines[first]
+    refused_or_right(name, "".join(lines))
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32), count=st.integers(1, 5))
+def test_lines_dropped(name, seed, count):
+    lines = TEXTS[name].splitlines(keepends=True)
+    for index in sorted(random.Random(seed).sample(range(len(lines)), count), reverse=True):
+        del lines[index]
+    refused_or_right(name, "".join(lines))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    name=st.sampled_from(NAMES),
+    share=st.floats(0, 1),
+    noise=st.text(alphabet=st.sampled_from("{}[](),;:/*%= \n<>$#x0"), min_size=1, max_size=8),
+)
+def test_punctuation_inserted_never_raises_or_hangs(name, share, noise):
+    text = TEXTS[name]
+    at = int(len(text) * share)
+    outcome(name, text[:at] + noise + text[at:])
+
+
+@settings(max_examples=100, deadline=None)
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
+def test_numbers_and_names_garbled_never_raise_or_hang(name, seed):
+    """Such a listing may be a valid one of another kernel: only the manner is promised."""
+    rng, text = random.Random(seed), TEXTS[name]
+    for _ in range(rng.randint(1, 20)):
+        at = rng.randrange(len(text))
+        text = text[:at] + rng.choice("0123456789sp_") + text[at + 1 :]
+    outcome(name, text)
+
+
+@settings(max_examples=30, deadline=None)
+@given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
+def test_all_lines_shuffled(name, seed):
+    lines = TEXTS[name].splitlines(keepends=True)
+    random.Random(seed).shuffle(lines)
+    assert isinstance(outcome(name, "".join(lines)), recordings.Refusal)
+
+
+@pytest.mark.parametrize("chip", ["v4", "v5e", "v7x"])
+@settings(max_examples=50, deadline=None)
+@given(text=st.text(max_size=300))
+def test_garbage(chip, text):
+    assert isinstance(recordings.simulate(text, chip=chip), recordings.Refusal)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", " ", "\n" * 10, "0", "0 : {", "     0   :  {}", "/*" * 5000, "{" * 5000, "0x0 " * 5000],
+)
+def test_empty_and_unclosed(text):
+    assert isinstance(recordings.simulate(text, chip="v5e"), recordings.Refusal)
+
+
+@pytest.mark.parametrize("filler", [" ", "\n", "/", "*", "{", ";;", "[", "%s1_s1 = ", "0x1"])
+def test_long_runs_take_no_time(filler):
+    run = filler * (200_000 // len(filler))
+    name = "v5e-0.10.2-loop_1024_512_128"
+    half = len(TEXTS[name]) // 2
+    outcome(name, run)
+    outcome(name, TEXTS[name][:half] + run + TEXTS[name][half:])
+    outcome(name, TEXTS[name] + run)
