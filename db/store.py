@@ -86,16 +86,12 @@ class SqlStore:
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
         statement = query.kernels(name, fingerprint).limit(1)
-        found = self._work.read(
-            lambda s: [rows.kernel_from_row(row) for row in s.scalars(statement)]
-        )
+        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
         return found[0] if found else None
 
     def kernels(self) -> Sequence[KernelSpec]:
         statement = query.kernels()
-        found = self._work.read(
-            lambda s: [rows.kernel_from_row(row) for row in s.scalars(statement)]
-        )
+        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
         return sorted(found, key=lambda spec: spec.name)  # collations differ between servers
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
@@ -134,7 +130,7 @@ class SqlStore:
 
     def trials(self, key: Key) -> Sequence[Trial]:
         statement = query.trials(key)
-        return self._work.read(lambda s: [rows.trial_from_row(row) for row in s.scalars(statement)])
+        return self._work.read(lambda s: list(map(rows.trial_from_row, s.scalars(statement))))
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         if not 0 < trial_id <= _MAX_ID:
@@ -150,10 +146,8 @@ class SqlStore:
     def trial_id(self, key: Key, number: int) -> int | None:
         if not 0 <= number <= _MAX_ID:
             return None
-        statement = (
-            query.trials(key).where(TrialRow.number == number).with_only_columns(TrialRow.id)
-        )
-        return self._work.read(lambda session: session.scalar(statement))
+        statement = query.trials(key).where(TrialRow.number == number)
+        return self._work.read(lambda s: s.scalar(statement.with_only_columns(TrialRow.id)))
 
     def save_record(self, record: Record) -> None:
         values = rows.record_values(record)

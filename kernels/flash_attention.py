@@ -174,6 +174,13 @@ def _check(problem: Problem) -> str | None:
     return None
 
 
+def _reduced(problem: Problem) -> Problem:
+    """One batch and at most two kv heads; the size of a group of query heads stays."""
+    kv_heads = min(2, problem["kv_heads"])
+    group = problem["q_heads"] // problem["kv_heads"]
+    return problem.with_dims(batch=1, kv_heads=kv_heads, q_heads=kv_heads * group)
+
+
 KERNEL = Kernel(
     name="flash_attention",
     dims=("batch", "q_heads", "kv_heads", "q_len", "kv_len", "head_dim"),
@@ -193,5 +200,6 @@ KERNEL = Kernel(
     reference=lambda problem: _plain(problem, convert=jnp.float32),
     baseline=_plain,
     check=_check,
+    reduced=_reduced,
     doc="softmax(q @ k.T / sqrt(head_dim)) @ v, with grouped query heads",
 )

@@ -43,7 +43,10 @@ def check(kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int]
 
 
 def reduced_problem(kernel: Kernel, problem: Problem, config: Config) -> Problem:
-    """Two blocks on every axis that has them, the last one ragged where the real one is."""
+    """Two blocks on every axis that has them, the last one ragged where the real one is.
+
+    A dimension keeps its full size where the kernel refuses the reduced problem otherwise.
+    """
     small = kernel.reduced(problem) if kernel.reduced else problem
     sizes: dict[str, int] = {}
     for axis in kernel.axes:
@@ -53,7 +56,12 @@ def reduced_problem(kernel: Kernel, problem: Problem, config: Config) -> Problem
         extent = problem[axis.dim]
         wanted = size + (extent % size or size) if extent > size else extent
         sizes[axis.dim] = max(wanted, sizes.get(axis.dim, 0))
-    return small.with_dims(**sizes)
+    small = small.with_dims(**sizes)
+    for dim in sizes:  # such as causal attention, which needs kv_len >= q_len
+        if kernel.check is None or kernel.check(small) is None:
+            break
+        small = small.with_dims(**{dim: problem[dim]})
+    return small
 
 
 def _unsupported() -> str | None:

@@ -143,7 +143,7 @@ def _notes(listing: Listing, chip: constants.Chip, recording: Recording) -> tupl
         notes.append(f"{chip.name}: bundles only, no interlock stalls: a lower bound, unverified")
     moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)
     if moved:
-        notes.append(f"operands {moved} were in VMEM before the call: their copies are not counted")
+        notes.append(f"operands {moved} were in VMEM before the call")
     steps = _grid_steps(listing, recording)
     if listing.grid and DYNAMIC_BOUND not in listing.grid and math.prod(listing.grid) != steps:
         notes.append(f"the grid is printed as {listing.grid}, the outer loop runs {steps} steps")

@@ -82,6 +82,7 @@ class _Call:
             grid=grid,
             operands=tuple(operands),
             scratch=self._scratch(order),
+            scalar_operands=len(self._scalar_vars()),
             scalar_prefetch_bytes=sum(_aval_bytes(v.aval) for v in self._scalar_vars()),
             aliases=aliases,
             alias_safe=safe,

@@ -51,6 +51,7 @@ def visits(walk: BlockWalk, grid: Sequence[int]) -> Visits:
             for index in walk.index)
         for axis in range(rank)
     )  # fmt: skip
+    walk = _collapsed(walk, varies)
     inner = max((axis for axis in range(rank) if varies[axis]), default=-1)
     leading = prod(grid[: inner + 1])
     if _is_injective(walk, varies, grid):
@@ -62,6 +63,12 @@ def visits(walk: BlockWalk, grid: Sequence[int]) -> Visits:
     if leading > MAX_ENUMERATED_STEPS:
         return _unknown(walk, grid)
     return _enumerated(walk, grid, varies, inner)
+
+
+def _collapsed(walk: BlockWalk, varies: tuple[bool, ...]) -> BlockWalk:
+    """Size 1 along each axis on which the block stays: a clamped index has more and all equal."""
+    keep = tuple(slice(None) if v else slice(0, 1) for v in varies)
+    return BlockWalk(index=tuple(index[keep] for index in walk.index), sizes=walk.sizes)
 
 
 def _is_injective(walk: BlockWalk, varies: tuple[bool, ...], grid: Sequence[int]) -> bool:

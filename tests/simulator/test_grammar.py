@@ -319,6 +319,12 @@ def test_where_merged_delay_slots_end(window, executed):
     assert result.bundle_cycles == 1 + 1 + 1 + 6 + 1 + 1
 
 
+def test_a_printed_run_of_empty_delay_slots_is_counted_once():
+    rows = ("%4 = sbr.rel (%p1_p1) target = $region8", "Start region 9"), *[""] * 6, *DONE
+    result = run("%p1_p1 = pmov 0", *rows, ("", "Start region 8"), chip="v7x")
+    assert result.bundle_cycles == 1 + 1 + 1 + 6 + 2 + 1 + 1
+
+
 def test_the_first_taken_branch_wins_over_one_in_its_delay_slots():
     rows = ("%4 = sbr.rel target = $region8", "%5 = sbr.rel target = $region7", *NOTHING, read(1))
     far = ((read(2), "Start region 7"), "", "", (read(3), "Start region 8"), "")
