@@ -1,14 +1,20 @@
 """Typed questions to a compiler process: outcomes and values in, no dictionaries out."""
 
+import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from autotune.catalogue import KernelRef
 from autotune.chip import Chip, ChipInfo
 from autotune.compiled import Compiled, compiled_from_data
 from autotune.compiler import protocol
-from autotune.compiler.process import START_LIMIT_S, ChildDied, ChildTimedOut, CompilerProcess
+from autotune.compiler.process import (
+    START_LIMIT_S,
+    ChildDiedError,
+    ChildTimedOutError,
+    CompilerProcess,
+)
 from autotune.compilertext.messages import classify
 from autotune.config import AxisValue, Config
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
@@ -19,6 +25,9 @@ from autotune.toolchain import Toolchain
 from autotune.trace.model import Trace, trace_from_data
 
 Failure = OutOfVmem | CompileFailed | Crashed | TimedOut | Illegal
+
+_STARTS = 2  # a machine under load may fail once; an interpreter that cannot work fails always
+_LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,14 +50,17 @@ class XlaCost:
 
 @dataclass(slots=True)
 class Compiler:
-    """One compiler child. ``limit_s``: wall clock for one candidate."""
+    """One compiler child. ``limit_s``: wall clock for one candidate.
+
+    Every method raises ``CompilerUnavailableError`` when the child cannot even be started, and
+    ``CompilerInterruptedError`` when the process has been interrupted.
+    """
 
     process: CompilerProcess
     limit_s: float = 120.0
-    _ready: bool = field(default=False, init=False)
 
     def toolchain(self) -> Toolchain:
-        """Versions in the child. Raises ``CompilerUnavailableError`` when it has no TPU compiler."""
+        """Versions in the child. Raises ``CompilerUnavailableError`` without a TPU compiler."""
         data = self._demand(protocol.hello(), START_LIMIT_S)["toolchain"]
         if data["libtpu"] == "none":
             raise CompilerUnavailableError(
@@ -73,13 +85,11 @@ class Compiler:
     def traces(
         self, ref: KernelRef, problem: Problem, configs: Sequence[Config], *, orders: bool
     ) -> list[list[Trace] | Failure]:
-        """Per config its traces (one per grid order, or one), or why there are none."""
-        request = protocol.trace(ref, problem, list(configs), orders=orders)
-        answers = self._demand(request, self.limit_s * max(1, len(configs)))
-        return [
-            [trace_from_data(t) for t in answer["ok"]] if "ok" in answer else _failure(answer)
-            for answer in answers
-        ]
+        """Per config its traces (one per grid order, or one), or why there are none.
+
+        One question for each config: one that kills the child, or hangs, costs only itself.
+        """
+        return [self._trace(ref, problem, config, orders) for config in configs]
 
     def compile(
         self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
@@ -117,20 +127,50 @@ class Compiler:
     def close(self) -> None:
         self.process.close()
 
+    def _trace(
+        self, ref: KernelRef, problem: Problem, config: Config, orders: bool
+    ) -> list[Trace] | Failure:
+        answer = self._ask(protocol.trace(ref, problem, [config], orders=orders), self.limit_s)
+        if not isinstance(answer, dict):
+            return answer
+        found = answer if "error" in answer else answer["ok"][0]
+        if "error" in found:
+            return _failure(found)
+        return [trace_from_data(trace) for trace in found["ok"]]
+
     def _ask(
         self, request: protocol.Request, limit_s: float
     ) -> dict[str, Any] | Crashed | TimedOut:
+        if not self.process.running:
+            self._start()
         try:
-            if not self._ready:  # the time to start and import JAX is not the candidate's
-                self.process.ask(protocol.hello(), START_LIMIT_S)
-                self._ready = True
             return self.process.ask(request, limit_s)
-        except ChildTimedOut as error:
-            self._ready = False
+        except ChildTimedOutError as error:
             return TimedOut(reason=str(error), limit_s=limit_s)
-        except ChildDied as error:
-            self._ready = False
+        except ChildDiedError as error:
             return Crashed(reason=str(error), log_tail=error.log_tail)
+
+    def _start(self) -> None:
+        """Start the child and import JAX there: that time is not the candidate's."""
+        for _ in range(_STARTS - 1):
+            if self._first_answer() is None:
+                return
+        reason = self._first_answer()
+        if reason is not None:
+            raise CompilerUnavailableError(_cannot_work(self.process.python, reason))
+
+    def _first_answer(self) -> str | None:
+        """None when the child is ready, else why it is not."""
+        try:
+            answer = self.process.ask(protocol.hello(), START_LIMIT_S)
+        except ChildTimedOutError as error:
+            return str(error)
+        except ChildDiedError as error:
+            return f"{error}\n{error.log_tail}"
+        if "error" in answer:
+            self.process.stop()
+            return "{type}: {message}".format(**answer["error"])
+        return None
 
     def _demand(self, request: protocol.Request, limit_s: float) -> Any:
         """The answer to something that must work for any search to make sense."""
@@ -144,13 +184,23 @@ class Compiler:
             error = answer["error"]
             if error["stage"] == "load":
                 raise KernelImportError(error["message"])
-            if error["type"] in ("ModuleNotFoundError", "ImportError"):
-                raise CompilerUnavailableError(
-                    f"the compiling interpreter lacks what a search needs ({error['message']}): "
-                    "install pallas-autotune[search]"
-                )
             raise CompilerUnavailableError(f"{error['type']}: {error['message']}")
         return answer["ok"]
+
+
+def _cannot_work(python: str, reason: str) -> str:
+    """A sentence about an interpreter that does not answer the first question."""
+    lacks = _LACKS.search(reason)
+    if lacks:
+        return (
+            f"{python} lacks what compiling needs ({lacks.group(1).strip()}): install "
+            "pallas-autotune[search] there, or jax[tpu] and numpy"
+        )
+    if "unknown option -P" in reason.lower():
+        return f"{python} is older than Python 3.11, which is the oldest that can compile"
+    lines = [line.strip() for line in reason.splitlines() if line.strip()]
+    detail = lines[0] if len(lines) < 2 else f"{lines[0]}: {lines[-1]}"
+    return f"the compiler process does not start under {python}: {detail}"
 
 
 def _failure(answer: dict[str, Any]) -> Failure:
@@ -158,5 +208,5 @@ def _failure(answer: dict[str, Any]) -> Failure:
     error = answer["error"]
     if error["stage"] == "compile":
         return classify(error["type"], error["message"])
-    reason = f"{error['stage']} raised {error['type']}: {error['message']}".strip()
+    reason = f"{error['stage']} raised {error['type']}: {error['message']}".rstrip(": ")
     return CompileFailed(reason=reason.splitlines()[0][:240], message=error["message"])

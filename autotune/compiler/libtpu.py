@@ -1,5 +1,6 @@
 """Every switch of libtpu and of the JAX that drives it. See docs/compiling-without-a-tpu.md."""
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -66,7 +67,10 @@ def listings(dump: Path) -> list[str]:
 
 
 def clear(dump: Path) -> None:
-    """Remove what earlier compilations left, logs included: they grow without end."""
+    """Remove what earlier compilations left, and cut libtpu's logs: they grow without end."""
     for path in dump.iterdir():
-        if path.is_file() and path.suffix == ".txt":
+        if path.is_file():
             path.unlink(missing_ok=True)
+    for log in (dump / "log").glob("*"):
+        if log.is_file() and not log.is_symlink():
+            os.truncate(log, 0)  # libtpu holds it open: removing would free nothing

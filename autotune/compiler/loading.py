@@ -23,7 +23,7 @@ class PinnedPackages:
     def __init__(self) -> None:
         self.roots: dict[str, str] = {}
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
         root = self.roots.get(name) if path is None else None
         return PathFinder.find_spec(name, [root]) if root else None
 
@@ -45,7 +45,9 @@ class Loader:
     def _load(self, ref: KernelRef) -> Kernel:
         try:
             module = self._module(ref)
-        except Exception as error:
+        except LoadError:
+            raise
+        except (Exception, SystemExit) as error:
             raise LoadError(
                 f"the kernel file {ref.path} does not import: {type(error).__name__}: {error}"
             ) from error
@@ -72,5 +74,9 @@ class Loader:
         folder = str(Path(ref.path).parent)
         if folder not in sys.path:
             sys.path.append(folder)
-        spec.loader.exec_module(module)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
         return module

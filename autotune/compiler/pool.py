@@ -16,7 +16,7 @@ MAX_COMPILERS = 2
 
 
 class CompilerPool:
-    """``size`` compilers, each used by one job at a time. A context manager that leaves no child."""
+    """``size`` compilers, each used by one job at a time. Leaves no child behind its ``with``."""
 
     def __init__(
         self,
@@ -63,7 +63,15 @@ class CompilerPool:
         self.close()
 
     def close(self) -> None:
-        """Stop running jobs, kill every child."""
+        """Stop running jobs, kill every child. Takes about a second, so another Ctrl-C meanwhile
+        is not heard: it would leave children behind."""
+        while True:
+            try:
+                return self._stop()
+            except KeyboardInterrupt:
+                continue
+
+    def _stop(self) -> None:
         for compiler in self._compilers:
             compiler.process.interrupt()
         self._threads.shutdown(wait=True, cancel_futures=True)

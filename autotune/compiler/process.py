@@ -3,81 +3,108 @@
 import contextlib
 import json
 import os
-import selectors
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.compiler import libtpu
+from autotune.compiler.exchange import exchange
+from autotune.compiler.processtree import MemoryWatch, kill_family
 from autotune.errors import CompilerUnavailableError
 
 _WORKER = Path(__file__).with_name("worker.py")
 _POLL_S = 0.1
-_LOG_TAIL_LINES = 12
+_REAP_S = 5.0
+_LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
+_NEEDED_BYTES = 64 << 20  # the listings of one large kernel, with room to spare
 START_LIMIT_S = 120.0
 DEFAULT_MEMORY_BYTES = 8 << 30
 
 
-class ChildTimedOut(Exception):
+class ChildTimedOutError(Exception):
     """The child did not answer within the limit and was killed."""
 
 
-class ChildDied(Exception):
-    """The child ended without an answer. ``log_tail``: the last lines that it wrote."""
+class ChildDiedError(Exception):
+    """The child ended without an answer. ``log_tail``: the last lines that it wrote meanwhile."""
 
     def __init__(self, reason: str, log_tail: str) -> None:
         super().__init__(reason)
         self.log_tail = log_tail
 
 
+class CompilerInterruptedError(Exception):
+    """The parent wants no answer any more. It says nothing of the candidate."""
+
+
 class CompilerProcess:
     """A child that is started on first use and again after each death.
 
-    ``python``: the interpreter to run it under. ``memory_bytes``: resident memory above which the
-    child is killed. Not for use from two threads at a time, except ``interrupt``.
+    ``python``: the interpreter to run it under. ``memory_bytes``: resident memory, its own
+    descendants included, above which the child is killed. ``worker``: the script that it runs.
+    Not for use from two threads at a time, except ``interrupt``.
     """
 
     def __init__(
-        self, python: str = sys.executable, memory_bytes: int = DEFAULT_MEMORY_BYTES
+        self,
+        python: str = sys.executable,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        worker: Path = _WORKER,
     ) -> None:
-        self._python, self._memory_bytes = python, memory_bytes
+        self.python = python
+        self._memory_bytes, self._worker = memory_bytes, worker
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
-        self._interrupted = False
+        self._stopped = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the next ``ask`` meets a child that is there already."""
+        return self._child is not None
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
-        """The child's answer. Raises ``ChildTimedOut`` or ``ChildDied``; either way the child is
-        gone and the next call starts another."""
-        child = self._child or self._start()
+        """The child's answer.
+
+        Raises ``ChildTimedOutError`` or ``ChildDiedError``; either way the child is gone and the
+        next call starts another. ``CompilerInterruptedError`` after ``interrupt`` and ``close``.
+        """
+        if self._stopped:
+            raise CompilerInterruptedError
         try:
-            assert child.stdin is not None
-            child.stdin.write(json.dumps(request).encode() + b"\n")
-            child.stdin.flush()
-            answer: dict[str, Any] = json.loads(self._read_line(child, limit_s))
-            return answer
-        except BrokenPipeError:
-            raise self._death(child) from None
+            child = self._child or self._start()
+            self._prepare_folder()
+            watch = self._watch(child, limit_s)
+            data = json.dumps(request).encode() + b"\n"
+            line = exchange(child, data, lambda: next(watch), _POLL_S)
+            return self._parsed(child, line)
         except BaseException:
-            self.close()
+            self.stop()
             raise
 
     def interrupt(self) -> None:
-        """Make a running ``ask`` fail soon. May be called from another thread."""
-        self._interrupted = True
+        """Make a running ``ask`` fail soon, and every later one at once. May be called from
+        another thread."""
+        self._stopped = True
 
     def close(self) -> None:
-        """Kill the child with everything that it started and remove its folder."""
+        """Kill the child with everything that it started and remove its folder, for good."""
+        self._stopped = True
+        self.stop()
+
+    def stop(self) -> None:
+        """The same, but the next ``ask`` starts another child."""
         child, self._child = self._child, None
         if child is not None:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(child.pid, signal.SIGKILL)
-            child.wait()
+            kill_family(child.pid)
+            child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_REAP_S)
             for pipe in (child.stdin, child.stdout):
                 if pipe is not None:
                     with contextlib.suppress(OSError):
@@ -87,76 +114,103 @@ class CompilerProcess:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _start(self) -> subprocess.Popen[bytes]:
-        folder = Path(tempfile.mkdtemp(prefix="autotune-compiler-"))
-        self._folder = folder
-        dump = folder / "dump"
-        dump.mkdir()
+        with _no_folder():
+            self._folder = folder = Path(tempfile.mkdtemp(prefix="autotune-compiler-", dir=_temp()))
+            dump = folder / "dump"
+            dump.mkdir()
+            log = (folder / "log").open("ab")  # appending: the log is cut while it is written
         try:
-            with (folder / "log").open("wb") as log:
+            with log:
                 self._child = subprocess.Popen(
-                    [self._python, "-P", str(_WORKER), str(dump), str(os.getpid())],
+                    [self.python, "-P", "-u", str(self._worker), str(dump)],
                     stdin=subprocess.PIPE,
                     stdout=subprocess.PIPE,
                     stderr=log,
+                    bufsize=0,
                     env=libtpu.child_environment(dump, os.environ),
                     start_new_session=True,
                 )
         except OSError as error:
-            self.close()
             raise CompilerUnavailableError(
-                f"the interpreter {self._python} cannot be started: {error.strerror}"
+                f"the interpreter {self.python} cannot be started: {error.strerror}"
             ) from error
         return self._child
 
-    def _read_line(self, child: subprocess.Popen[bytes], limit_s: float) -> bytes:
-        """One line from the child, watching the clock and the child's memory."""
-        assert child.stdout is not None
+    def _prepare_folder(self) -> None:
+        """Room for the listings, and a log that holds one request: it would grow without end."""
+        assert self._folder is not None
+        with _no_folder():
+            os.truncate(self._folder / "log", 0)
+            free = shutil.disk_usage(self._folder).free
+        if free < _NEEDED_BYTES:
+            raise CompilerUnavailableError(
+                f"only {free >> 20} MiB are free in {self._folder.parent}, the compiler needs "
+                f"{_NEEDED_BYTES >> 20} for its listings: make room, or set TMPDIR"
+            )
+
+    def _watch(self, child: subprocess.Popen[bytes], limit_s: float) -> Iterator[None]:
+        """Each step looks at the clock and the child's memory, and raises to end the wait."""
+        memory = MemoryWatch(child.pid)
         deadline = time.monotonic() + limit_s
-        pieces: list[bytes] = []
-        with selectors.DefaultSelector() as selector:
-            selector.register(child.stdout, selectors.EVENT_READ)
-            while not (pieces and pieces[-1].endswith(b"\n")):
-                if self._interrupted:
-                    raise ChildDied("interrupted", "")
-                if time.monotonic() > deadline:
-                    raise ChildTimedOut(f"no answer within {limit_s:g} s")
-                if selector.select(_POLL_S):
-                    piece = os.read(child.stdout.fileno(), 1 << 20)
-                    if not piece:
-                        raise self._death(child)
-                    pieces.append(piece)
-                elif _resident_bytes(child.pid) > self._memory_bytes:
-                    raise ChildDied(
-                        f"killed at {self._memory_bytes / 2**30:.1f} GiB of memory", self._log()
-                    )
-        return b"".join(pieces)
+        while True:
+            if self._stopped:
+                raise CompilerInterruptedError
+            if time.monotonic() > deadline:
+                raise ChildTimedOutError(f"no answer within {limit_s:g} s")
+            if memory.resident_bytes() > self._memory_bytes:
+                raise self._died(
+                    f"out of memory: killed at the limit of {self._memory_bytes / 2**30:.1f} GiB"
+                )
+            yield
 
-    def _death(self, child: subprocess.Popen[bytes]) -> ChildDied:
-        """What to say of a child that closed its pipe."""
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(5)
-        code = child.returncode
-        if code is not None and code < 0:
-            reason = f"the compiler process died of {signal.Signals(-code).name}"
-        else:
-            reason = f"the compiler process ended with exit code {code}"
-        log = self._log()
-        self.close()
-        return ChildDied(reason, log)
+    def _parsed(self, child: subprocess.Popen[bytes], line: bytes | None) -> dict[str, Any]:
+        if line is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_REAP_S)
+            raise self._died(_cause_of_death(child.returncode))
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+        raise self._died(f"the compiler process answered nonsense: {line[:80]!r}")
 
-    def _log(self) -> str:
-        if self._folder is None:
-            return ""
+    def _died(self, reason: str) -> ChildDiedError:
+        text = b""
         with contextlib.suppress(OSError):
-            text = (self._folder / "log").read_bytes()[-8192:].decode(errors="replace")
-            return "\n".join(text.splitlines()[-_LOG_TAIL_LINES:])
-        return ""
+            if self._folder is not None:
+                with (self._folder / "log").open("rb") as log:
+                    log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+                    text = log.read()
+        lines = text.decode(errors="replace").splitlines()
+        return ChildDiedError(reason, "\n".join(lines[-_LOG_TAIL_LINES:]))
 
 
-def _resident_bytes(pid: int) -> int:
-    """Resident memory of a process, 0 when it is gone or the system has no /proc."""
+def _cause_of_death(code: int | None) -> str:
+    """A sentence about a return code, negative for a signal."""
+    if code is None:
+        return "the compiler process closed its pipe and did not end"
+    if code >= 0:
+        return f"the compiler process ended with exit code {code} in the middle of its work"
     try:
-        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    except (OSError, IndexError, ValueError):
-        return 0
-    return pages * os.sysconf("SC_PAGE_SIZE")
+        name = f"{signal.Signals(-code).name} ({signal.strsignal(-code)})"
+    except ValueError:
+        name = f"signal {-code}"
+    hint = ", sent from outside: most often the system has run out of memory"
+    return f"the compiler process died of {name}{hint if -code == signal.SIGKILL else ''}"
+
+
+def _temp() -> str | None:
+    """None for the usual place. libtpu's switches are parted by spaces, so its folder has none."""
+    return "/tmp" if any(c.isspace() for c in tempfile.gettempdir()) else None  # noqa: S108
+
+
+@contextlib.contextmanager
+def _no_folder() -> Iterator[None]:
+    """The one place that speaks of a temporary folder that cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise CompilerUnavailableError(
+            f"no temporary folder can be made for the compiler ({error.strerror}): make room, or "
+            "set TMPDIR to a folder that can be written"
+        ) from error

@@ -6,9 +6,8 @@ the one folder it needs is its own.
 
 import json
 import os
+import resource
 import sys
-import threading
-import time
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,6 +17,9 @@ if __name__ == "__main__":
 
     sys.path.pop(0)
     sys.path[:] = [p for p in sys.path if p != str(Path(__file__).resolve().parent)]
+    from autotune.compiler.guardian import stand_guard
+
+    stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
 
 from autotune.catalogue import KernelRef, fingerprint
 from autotune.chip import Chip
@@ -27,6 +29,8 @@ from autotune.config import config_from_data
 from autotune.kernelspec import KernelSpec, spec_to_data
 from autotune.problem import Problem, problem_from_data
 from autotune.trace.model import trace_to_data
+
+_MAX_FILE_BYTES = 1 << 30
 
 
 class Worker:
@@ -46,11 +50,14 @@ class Worker:
             return _error(error, "load")
         except Exception as error:
             return _error(error, "request")
+        except BaseException as error:  # SystemExit, KeyboardInterrupt: a candidate's whim as well
+            return _error(error, "kernel")
 
-    def do_hello(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_hello(self, _: dict[str, Any]) -> dict[str, Any]:
+        from importlib.metadata import PackageNotFoundError, version
+
         import jax
         import jaxlib
-        from importlib.metadata import PackageNotFoundError, version
 
         try:
             libtpu_version = version("libtpu")
@@ -130,32 +137,43 @@ class Worker:
         return kernel, problem_from_data(request["problem"])
 
 
-def _error(error: Exception, stage: str) -> dict[str, Any]:
+def _error(error: BaseException, stage: str) -> dict[str, Any]:
     return {"error": {"type": type(error).__name__, "message": str(error), "stage": stage}}
 
 
-def _private_stdout() -> IO[str]:
-    """The pipe to the parent; whatever libtpu prints to stdout goes to the log instead."""
-    pipe = os.fdopen(os.dup(1), "w", encoding="utf-8")
+def _encoded(answer: dict[str, Any]) -> str:
+    """One line. A kernel may give NumPy's numbers as choices."""
+    try:
+        return json.dumps(answer, default=lambda value: value.item())
+    except Exception as error:
+        return json.dumps(_error(error, "request"))
+
+
+def _private_pipes() -> tuple[IO[str], IO[str]]:
+    """Requests and answers. Whatever else reads stdin finds it empty, and whatever libtpu or a
+    kernel prints goes to the log."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with Path(os.devnull).open() as empty:
+        os.dup2(empty.fileno(), 0)
     os.dup2(2, 1)
-    return pipe
+    return requests, answers
 
 
-def _die_with_parent(parent: int) -> None:
-    """A parent that was killed must not leave a compiler behind."""
-    while os.getppid() == parent:
-        time.sleep(0.5)
-    os._exit(1)
+def _limit_file_sizes() -> None:
+    """A kernel that prints without end must not fill the disk."""
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    mine = _MAX_FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILE_BYTES)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (mine, hard))
 
 
 def main() -> None:
-    """``worker.py DUMP_FOLDER PARENT_PID``."""
-    dump = Path(sys.argv[1])
-    threading.Thread(target=_die_with_parent, args=(int(sys.argv[2]),), daemon=True).start()
-    pipe = _private_stdout()
-    worker = Worker(dump)
-    for line in sys.stdin:
-        print(json.dumps(worker.answer(json.loads(line))), file=pipe, flush=True)
+    """``worker.py DUMP_FOLDER``."""
+    requests, answers = _private_pipes()
+    _limit_file_sizes()
+    worker = Worker(Path(sys.argv[1]))
+    for line in requests:
+        print(_encoded(worker.answer(json.loads(line))), file=answers, flush=True)
 
 
 if __name__ == "__main__":

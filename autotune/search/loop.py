@@ -4,6 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -14,6 +15,7 @@ from autotune.chip import ChipInfo
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.config import Config
+from autotune.errors import StoreError
 from autotune.estimate import estimate
 from autotune.key import Key
 from autotune.kernelspec import KernelSpec
@@ -133,7 +135,20 @@ class _Loop:
                     return reason
                 self._collect()
         except KeyboardInterrupt:
+            with suppress(KeyboardInterrupt):
+                self._keep_finished()
             return "interrupted"
+        except BaseException:
+            with suppress(StoreError):  # it may be the store that is lost
+                self._keep_finished()
+            raise
+
+    def _keep_finished(self) -> None:
+        """Candidates that were done when the search was stopped are trials like all others."""
+        for future, candidate in self._running.items():
+            finished = future.done() and not future.cancelled() and future.exception() is None
+            if finished and all(trial.config != candidate.config for trial in self.trials):
+                self._keep(candidate.config, *future.result())
 
     def _default_first(self) -> None:
         """Trial 0 is the default config, whatever becomes of it."""
@@ -163,9 +178,10 @@ class _Loop:
     def _collect(self) -> None:
         done, _ = wait(self._running, timeout=1.0, return_when=FIRST_COMPLETED)
         for future in done:
-            candidate = self._running.pop(future)
+            candidate = self._running[future]
             outcome, seconds = future.result()
             self._keep(candidate.config, outcome, seconds)
+            del self._running[future]
             self.study.tell(candidate, _time(outcome), outcome.reason)
             self._climb(candidate, outcome)
 

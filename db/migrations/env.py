@@ -9,7 +9,6 @@ context.configure(
     connection=context.config.attributes["connection"],
     target_metadata=Base.metadata,
     version_table=VERSION_TABLE,
-    transactional_ddl=True,  # Alembic's default for SQLite would leave half a migration behind
     include_name=lambda name, kind, _: (
         kind != "table" or name in Base.metadata.tables  # the others are Optuna's
     ),

@@ -1,0 +1,211 @@
+"""Points for the benchmarks: kernels, problems, chips, and configs that lie where rules decide."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from autotune import rules
+from autotune.catalogue import KernelRef, find_kernel
+from autotune.chip import Chip, ChipInfo
+from autotune.compiler.client import Choices, Compiler
+from autotune.compiler.pool import CompilerPool
+from autotune.config import AxisValue, Config, make_config
+from autotune.problem import Problem
+from autotune.trace.model import Trace
+from autotune.vmem import VmemUse, limit_bytes, vmem_use
+
+ROOT = Path(__file__).resolve().parent.parent
+CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
+MIB = 2**20
+
+# Shape, dtype, options: whole and ragged, small enough for XLA to keep in VMEM and far too large.
+PROBLEMS: dict[str, tuple[tuple[str, str, str], ...]] = {
+    "matmul": (
+        ("4096x4096x4096", "bfloat16", ""),
+        ("1000x1100x700", "bfloat16", ""),
+        ("8192x4096x8192", "float32", "activation=relu"),
+        ("2048x2048x2048", "int8", ""),
+        ("4000x5000x3000", "bfloat16", "transpose_rhs=true"),
+        ("256x384x200", "float32", ""),
+        ("16384x8192x16384", "bfloat16", "activation=gelu"),
+    ),
+    "flash_attention": (
+        ("1x8x8x4096x4096x128", "bfloat16", ""),
+        ("2x8x2x1000x1500x64", "bfloat16", "causal=true"),
+        ("1x4x4x2048x8192x128", "float32", ""),
+        ("1x2x1x200x300x128", "bfloat16", ""),
+        ("4x16x4x8192x8192x128", "bfloat16", "causal=true"),
+    ),
+    "rmsnorm": (
+        ("8192x4096", "bfloat16", ""),
+        ("1000x1111", "bfloat16", ""),
+        ("65536x2048", "float32", ""),
+        ("100x512", "float32", ""),
+        ("4096x16384", "bfloat16", ""),
+    ),
+    "vector_add": (
+        ("50000000", "bfloat16", ""),
+        ("1000000", "float32", ""),
+        ("5000", "bfloat16", ""),
+        ("40000001", "float32", ""),
+    ),
+    "tiled_dot": (
+        ("16777216", "bfloat16", ""),
+        ("100000", "float32", ""),
+        ("64000001", "float32", ""),
+        ("3000", "bfloat16", ""),
+    ),
+    "gathered_matmul": (
+        ("4096x4096x4096x8", "bfloat16", "group=512"),
+        ("1000x1000x1500x8", "bfloat16", ""),
+        ("2048x2048x4096x4", "float32", "group=256"),
+        ("256x256x200x3", "float32", ""),
+    ),
+}
+
+# Rows below a bf16 tile, lanes and rows off their tiles, what is no multiple of anything.
+_ODD = (1, 7, 8, 16, 24, 64, 100, 120, 129, 136, 192, 200, 250, 264, 320, 500, 640, 1000, 1001)
+_ODD_VECTOR = (100, 128, 192, 256, 384, 512, 640, 1000, 1536, 3072, 5120, 7168, 99999, 131072)
+_LARGE = (1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192)
+_LARGE_VECTOR = tuple(p * 2**15 for p in (4, 8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 256, 512, 1024))
+_LARGE_ROWS = tuple(p * 2**10 for p in (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """A kernel and a problem, with what it declares."""
+
+    ref: KernelRef
+    kernel: str
+    problem: Problem
+    choices: Choices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A config of a subject on a chip, and our verdict from its trace alone."""
+
+    subject: Subject
+    config: Config
+    chip: ChipInfo
+    trace: Trace
+    misaligned: str | None
+    use: VmemUse
+
+    @property
+    def limit_bytes(self) -> int:
+        return limit_bytes(self.config.vmem_limit_bytes, self.chip)
+
+    @property
+    def is_over_vmem(self) -> bool:
+        return self.use.certain_bytes > self.limit_bytes
+
+    @property
+    def stratum(self) -> str:
+        """Where the point lies: expected bytes against the limit in force."""
+        if self.misaligned:
+            return "misaligned"
+        share = self.use.expected_bytes / self.limit_bytes
+        if share <= 0.5:
+            return "fits"
+        if share <= 1.3:
+            return "near the limit"
+        return "over" if share <= 3 else "far over"
+
+    def __str__(self) -> str:
+        where = f"{self.subject.kernel} {self.subject.problem} {self.chip.chip}"
+        return f"{where} {self.config}"
+
+
+def subjects(pool: CompilerPool) -> list[Subject]:
+    """Every kernel of the catalogue with each of its problems."""
+    return [
+        pool.run(lambda c, name=name, text=text: _subject(c, name, *text))  # type: ignore[misc]
+        for name, problems in PROBLEMS.items()
+        for text in problems
+    ]
+
+
+def _subject(compiler: Compiler, name: str, shape: str, dtype: str, options: str) -> Subject:
+    ref = find_kernel(name)
+    spec = compiler.describe(ref)
+    problem = spec.problems.parse(shape, dtype, [options] if options else [])
+    return Subject(
+        ref=ref, kernel=name, problem=problem, choices=compiler.choices(ref, problem)
+    )  # fmt: skip
+
+
+def configs(subject: Subject, rng: Random, count: int) -> list[Config]:
+    """Different configs: declared sizes, odd ones and large ones, each axis on its own."""
+    found: dict[Config, None] = {}
+    for _ in range(count * 3):
+        found[_config(subject, rng)] = None
+        if len(found) == count:
+            break
+    return list(found)
+
+
+def _config(subject: Subject, rng: Random) -> Config:
+    kind = rng.choices(("declared", "odd", "large"), (4, 3, 4))[0]
+    axes: dict[str, AxisValue] = {
+        name: _size(subject, name, values, rng, kind)
+        for name, values in subject.choices.axes.items()
+    }
+    order = list(subject.choices.grid)
+    if subject.kernel == "matmul" and rng.random() < 0.3:
+        order[0], order[1] = order[1], order[0]
+    return make_config(axes, grid_order=tuple(order))
+
+
+def _size(
+    subject: Subject, name: str, declared: Sequence[AxisValue], rng: Random, kind: str
+) -> AxisValue:
+    if kind == "declared" or rng.random() < 0.3:
+        return rng.choice(declared)
+    if subject.kernel == "vector_add":
+        return rng.choice(_ODD_VECTOR if kind == "odd" else _LARGE_VECTOR)
+    if subject.kernel == "tiled_dot":
+        return rng.choice(_ODD if kind == "odd" else _LARGE_ROWS)
+    if name == "block_m" and subject.kernel == "gathered_matmul":
+        return rng.choice((8, 16, 64, *declared))  # a block lies within one group
+    return rng.choice(_ODD if kind == "odd" else _LARGE)
+
+
+def points(
+    pool: CompilerPool, subject: Subject, chips: Sequence[ChipInfo], rng: Random, count: int
+) -> Iterator[Point]:
+    """Configs of a subject that can be traced, each on every chip, each with a limit of its own."""
+    chosen = configs(subject, rng, count)
+    found = pool.run(
+        lambda c: c.traces(subject.ref, subject.problem, chosen, orders=False)
+    )  # fmt: skip
+    for config, traces in zip(chosen, found, strict=True):
+        if not isinstance(traces, list):
+            continue
+        for chip in chips:
+            semantics = rng.choice(rules.semantics_variants(traces[0], chip.chip))
+            limit = rng.choice((None, None, *_limits(chip)))
+            yield _point(
+                subject,
+                config.replace(dimension_semantics=semantics, vmem_limit_bytes=limit),
+                chip,
+                traces[0],
+            )
+
+
+def _limits(chip: ChipInfo) -> tuple[int, ...]:
+    """Limits that a kernel may ask for: between the compiler's own and above the capacity."""
+    scoped, capacity = chip.scoped_vmem_bytes, chip.vmem_capacity_bytes
+    return (scoped // 2, (scoped + capacity) // 2, capacity)
+
+
+def _point(subject: Subject, config: Config, chip: ChipInfo, trace: Trace) -> Point:
+    return Point(
+        subject=subject,
+        config=config,
+        chip=chip,
+        trace=trace,
+        misaligned=rules.misaligned(trace, chip),
+        use=vmem_use(trace, chip),
+    )

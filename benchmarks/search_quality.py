@@ -1,0 +1,233 @@
+"""How close a search comes to the best of its space, and after how many compiles.
+
+An exhaustive table of estimates is the truth. Searches are replayed against it through the real
+loop and study; only the compiler is replaced. Exit code 1 when a bar below is missed.
+
+    .venv/bin/python benchmarks/search_quality.py [--tables DIR] [--seeds 10]
+"""
+
+import argparse
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from platformdirs import user_cache_path
+from tables import Case, Table, build
+
+from autotune.compiler.pool import CompilerPool
+from autotune.config import Config
+from autotune.outcome import Estimated, Outcome
+from autotune.search.loop import Limits, run_search
+from autotune.trial import Trial
+
+CASES = tuple(
+    Case(kernel=kernel, shape=shape, chip=chip)
+    for kernel, shape in (
+        ("matmul", "512x2048x1024"),
+        ("flash_attention", "1x8x8x4096x4096x128"),
+        ("gathered_matmul", "2048x1024x1024x8"),
+    )
+    for chip in ("v5e", "v6e")
+)
+METHODS = ("gp", "tpe", "random", "roofline")
+OURS, RIVALS = "gp", ("tpe", "random")
+NEAR_PERCENT = 3.0
+COMPILERS = 2  # the default of ``autotune search``: one candidate is pending at every ask
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """One search: its best time after each compile as regret in percent, infinite before one."""
+
+    regrets: tuple[float, ...]
+
+    @property
+    def regret(self) -> float:
+        return self.regrets[-1]
+
+    def compiles_until(self, percent: float) -> int | None:
+        """None when it never came so near."""
+        near = (n for n, regret in enumerate(self.regrets, 1) if regret <= percent)
+        return next(near, None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """All seeds of one method on one table."""
+
+    method: str
+    replays: tuple[Replay, ...]
+
+    @property
+    def median(self) -> float:
+        return median(replay.regret for replay in self.replays)
+
+    @property
+    def worst(self) -> float:
+        return max(replay.regret for replay in self.replays)
+
+    @property
+    def mean(self) -> float:
+        return sum(replay.regret for replay in self.replays) / len(self.replays)
+
+    @property
+    def compiles(self) -> float:
+        """Median number of compiles until within 3 %; infinite when most seeds never were."""
+        found = [replay.compiles_until(NEAR_PERCENT) for replay in self.replays]
+        return median(float("inf") if count is None else count for count in found)
+
+
+def main() -> int:
+    arguments = _arguments()
+    failures: list[str] = []
+    with CompilerPool(1) as pool:
+        for case in CASES:
+            table = build(pool, case, arguments.tables, _progress(str(case)))
+            failures += report(case, table, summaries(table, arguments.seeds))
+    print("\n" + ("\n".join(failures) if failures else "every bar is held"))
+    return 1 if failures else 0
+
+
+def budget(table: Table) -> int:
+    return max(30, int(0.15 * len(table.space.candidates)))
+
+
+def summaries(table: Table, seeds: int) -> list[Summary]:
+    return [
+        Summary(method=method, replays=tuple(_replays(table, method, seeds)))
+        for method in METHODS
+    ]
+
+
+def _replays(table: Table, method: str, seeds: int) -> Iterator[Replay]:
+    for seed in range(seeds):
+        run = _roofline_order if method == "roofline" else _search
+        yield Replay(regrets=tuple(_regrets(table, run(table, method, seed))))
+
+
+def _search(table: Table, method: str, seed: int) -> list[Outcome]:
+    """The real search, with a compiler that looks everything up."""
+    space = replace(table.space, candidates=list(table.space.candidates))
+    pool: Any = _TablePool(_TableCompiler(table), COMPILERS)
+    store: Any = _MemoryStore()
+    result = run_search(
+        pool, store, table.subject, space, Limits(trials=budget(table)), _Silent(),
+        study_url=None, seed=seed, method=method,
+    )  # fmt: skip
+    return [trial.outcome for trial in result.trials]
+
+
+def _roofline_order(table: Table, _method: str, _seed: int) -> list[Outcome]:
+    """No learning at all: the default, then the candidates as the roofline orders them."""
+    ordered = [candidate.config for candidate in table.space.candidates]
+    rest = [config for config in ordered if config != table.space.default]
+    return [table.outcomes[config] for config in [table.space.default, *rest][: budget(table)]]
+
+
+def _regrets(table: Table, outcomes: Sequence[Outcome]) -> Iterator[float]:
+    best_us = float("inf")
+    for outcome in outcomes:
+        if isinstance(outcome, Estimated):
+            best_us = min(best_us, outcome.estimate.time_us)
+        yield (best_us / table.best_us - 1) * 100
+
+
+def report(case: Case, table: Table, found: Sequence[Summary]) -> list[str]:
+    """Print one case; the bars that it misses."""
+    size, limit = len(table.space.candidates), budget(table)
+    failed = len(table.outcomes) - len(table.times_us)
+    default = table.outcomes.get(table.space.default)
+    start = default.estimate.time_us if isinstance(default, Estimated) else float("nan")
+    print(
+        f"\n{case}: {size} candidates ({failed} fail), {limit} compiled = {limit / size:.0%}, "
+        f"best {table.best_us:.2f} us, default {start / table.best_us:.2f} x that"
+        + (", table from an older model" if table.stale else "")
+    )
+    print(f"  {'':9} {'median':>8} {'mean':>8} {'worst':>8}   regret in %   compiles to within 3 %")
+    for one in found:
+        print(
+            f"  {one.method:9} {one.median:8.2f} {one.mean:8.2f} {one.worst:8.2f} {'':14}"
+            f"{one.compiles:7.0f}"
+        )
+    ours = next(one for one in found if one.method == OURS)
+    rivals = [one for one in found if one.method in RIVALS]
+    print("  " + ", ".join(f"{_ratio(r, ours)} times the compiles with {r.method}" for r in rivals))
+    missed = [f"{case}: behind {r.method}" for r in rivals if ours.median > r.median + 1e-9]
+    if ours.median > NEAR_PERCENT:
+        missed.append(f"{case}: median regret {ours.median:.2f} %")
+    return missed
+
+
+def _ratio(rival: Summary, ours: Summary) -> str:
+    """How many times more compiles the rival needs for the same nearness."""
+    if rival.compiles == float("inf"):
+        needed = len(rival.replays[0].regrets)
+        return f">{needed / ours.compiles:.1f}"
+    return f"{rival.compiles / ours.compiles:.1f}"
+
+
+@dataclass(frozen=True, slots=True)
+class _TableCompiler:
+    table: Table
+
+    def compile(self, _ref: Any, _problem: Any, config: Config, _chip: Any) -> Outcome:
+        return self.table.outcomes[config]
+
+
+@dataclass(frozen=True, slots=True)
+class _TablePool:
+    """Answers are there at once, and yet the loop asks for ``size`` candidates before it looks."""
+
+    compiler: _TableCompiler
+    size: int
+
+    def submit(self, job: Callable[[Any], Any]) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(job(self.compiler))
+        return future
+
+    def run(self, job: Callable[[Any], Any]) -> Any:
+        return job(self.compiler)
+
+
+class _MemoryStore:
+    """What the loop asks of a store; every search starts with an empty one."""
+
+    def save_kernel(self, spec: object) -> None: ...
+
+    def trials(self, key: object) -> list[Trial]:
+        return []
+
+    def save_trial(self, key: object, trial: Trial) -> bool:
+        return True
+
+
+class _Silent:
+    def space_ready(self, space: object, reused: int, goal: int) -> None: ...
+
+    def trial_done(self, trial: Trial) -> None: ...
+
+
+def _progress(title: str) -> Callable[[int, int], None]:
+    def show(done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            end = "\n" if done == total else ""
+            print(f"\r{title}: {done} of {total}", end=end, file=sys.stderr, flush=True)
+
+    return show
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
+    cache = user_cache_path("pallas-autotune") / "search-quality"
+    parser.add_argument("--tables", type=Path, default=cache, help=f"default: {cache}")
+    parser.add_argument("--seeds", type=int, default=10)
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

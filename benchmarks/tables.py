@@ -1,0 +1,136 @@
+"""Exhaustive tables: what the compiler and the model say of every candidate of a space.
+
+A table is a file of JSON lines that only grows, so an interrupted run continues where it was.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.catalogue import PROJECT_ROOT, find_kernel
+from autotune.chip import Chip, ChipInfo
+from autotune.compiler.pool import CompilerPool
+from autotune.config import Config, config_from_data, config_to_data
+from autotune.outcome import Estimated, Outcome, OutOfVmem, outcome_from_data, outcome_to_data
+from autotune.search.loop import Subject, evaluate
+from autotune.space import Candidate, Space, climb, explore
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One space to search, as a user would name it."""
+
+    kernel: str
+    shape: str
+    chip: str
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.kernel, self.shape, *self.options, "on", self.chip))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """``outcomes`` holds every candidate of ``space`` and the higher VMEM limits that they need.
+
+    ``stale``: some were estimated by another version of the model than the one installed.
+    """
+
+    subject: Subject
+    space: Space
+    outcomes: Mapping[Config, Outcome]
+    stale: bool
+
+    @property
+    def times_us(self) -> dict[Config, float]:
+        return {
+            config: outcome.estimate.time_us
+            for config, outcome in self.outcomes.items()
+            if isinstance(outcome, Estimated)
+        }
+
+    @property
+    def best_us(self) -> float:
+        return min(self.times_us.values())
+
+
+def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> Table:
+    """Compile what the folder's table of this case lacks; each answer is on disk before the next
+    is asked for."""
+    subject = _subject(pool, case)
+    choices = pool.run(lambda c: c.choices(subject.ref, subject.problem))
+    space = explore(pool, subject.ref, subject.problem, choices, subject.chip)
+    path, model = folder / _file_name(subject), _model_digest()
+    outcomes, models = _read(path)
+    waiting = list(space.candidates)
+    for number, candidate in enumerate(waiting):  # grows: higher limits come behind
+        if candidate.config not in outcomes:
+            outcome = pool.run(lambda c, config=candidate.config: evaluate(c, subject, config))
+            outcomes[candidate.config] = outcome
+            models.add(model)
+            _append(path, {"model": model, "config": config_to_data(candidate.config),
+                           "outcome": outcome_to_data(outcome)})  # fmt: skip
+        higher = _higher(candidate, outcomes[candidate.config], subject.chip)
+        if higher is not None and all(higher.config != c.config for c in waiting):
+            waiting.append(higher)
+        progress(number + 1, len(waiting))
+    kept = {candidate.config: outcomes[candidate.config] for candidate in waiting}
+    return Table(subject=subject, space=space, outcomes=kept, stale=models != {model})
+
+
+def _subject(pool: CompilerPool, case: Case) -> Subject:
+    ref = find_kernel(case.kernel)
+    spec = pool.run(lambda c: c.describe(ref))
+    return Subject(
+        ref=ref,
+        spec=spec,
+        problem=spec.problems.parse(case.shape, None, case.options),
+        chip=pool.run(lambda c: c.chip_info(Chip(case.chip))),
+        toolchain=pool.run(lambda c: c.toolchain()),
+    )
+
+
+def _higher(candidate: Candidate, outcome: Outcome, chip: ChipInfo) -> Candidate | None:
+    """As in the search: only what the compiler itself refused climbs."""
+    climbs = isinstance(outcome, OutOfVmem) and not outcome.by_rule
+    return climb(candidate, chip) if climbs else None
+
+
+def _file_name(subject: Subject) -> str:
+    digest = hashlib.sha256(str(subject.key).encode()).hexdigest()[:16]
+    return f"{subject.spec.name}-{subject.chip.chip}-{digest}.jsonl"
+
+
+def _model_digest() -> str:
+    """Of the code that turns a listing into microseconds."""
+    files = [*sorted((PROJECT_ROOT / "autotune/simulator").glob("*.py"))]
+    sources = [path.read_bytes() for path in [*files, PROJECT_ROOT / "autotune/estimate.py"]]
+    return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]
+
+
+def _read(path: Path) -> tuple[dict[Config, Outcome], set[str]]:
+    """All whole lines; a kill may have cut the last one."""
+    outcomes: dict[Config, Outcome] = {}
+    models: set[str] = set()
+    for line in path.read_text(encoding="utf-8").splitlines() if path.exists() else ():
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        outcomes[config_from_data(row["config"])] = outcome_from_data(row["outcome"])
+        models.add(row["model"])
+    return outcomes, models
+
+
+def _append(path: Path, row: Mapping[str, Any]) -> None:
+    """On a line of its own, whatever a kill has left at the end of the file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a+b") as file:
+        if file.tell() and not path.read_bytes().endswith(b"\n"):
+            file.write(b"\n")
+        file.write(json.dumps(row).encode() + b"\n")

@@ -1,0 +1,156 @@
+"""Bad input: one clear sentence, exit code 2, nothing written."""
+
+import sqlite3
+import sys
+from pathlib import Path
+
+import pytest
+from commands import assert_one_sentence, autotune
+
+GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("no_kernel", *GOOD), "unknown kernel 'no_kernel': choose one of"),
+        (("./absent.py:K", *GOOD), "there is no kernel file ./absent.py"),
+        (("matmul", "--shape", "1x1x1", "--chip", "v9"), "unknown chip 'v9': choose one of v2"),
+        (("matmul", "--shape", "1x1x1"), "no TPU is attached to this machine: name the chip"),
+        (("matmul", *GOOD, "--python", "/no/such/python"), "/no/such/python cannot be started"),
+    ],
+)
+def test_wrong_names(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    assert_one_sentence(autotune("search", *args, cwd=tmp_path), says)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("--shape", "256x256"), "has 2 dimensions, this kernel has 3: mxkxn"),
+        (("--shape", "m=256,k=256,q=256"), "unknown dimension 'q': this kernel has m, k, n"),
+        (("--shape", "0x1x1"), "dimension m=0 must be at least 1"),
+        (("--shape", "m=-3,k=1,n=1"), "dimension m=-3 must be at least 1"),
+        (("--shape", "9999999999999999999x1x1"), "dimension m is too large"),
+        (("--shape", "1000000x1000000x1000000"), "GiB of HBM, v5e has"),
+        (("--shape", "1x1x1", "--dtype", "float99"), "unknown dtype 'float99': choose one of"),
+        (("--shape", "1x1x1", "--dtype", "int4"), "dtype int4 is not supported by this kernel"),
+        (("--shape", "1x1x1", "--option", "activation=swish"), "is not one of none, relu, gelu"),
+        (("--shape", "1x1x1", "--dtype", "int8", "--option", "activation=gelu"), "int8"),
+    ],
+)  # fmt: skip
+def test_wrong_problems(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
+    assert_one_sentence(autotune("search", "matmul", "--chip", "v5e", *args, cwd=tmp_path), says)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path: Path) -> None:
+    kernel = tmp_path / "odd.py"
+    kernel.write_text(ODD_KERNEL)
+    done = autotune("search", f"{kernel}:ODD", "--shape", "1000", "--chip", "v5e", cwd=tmp_path)
+    assert_one_sentence(done, "no legal configuration among 2 points")
+    assert "block not aligned (2)" in done.stderr
+    assert not (tmp_path / "test.db").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("import nothing_like_this\n", "does not import: ModuleNotFoundError"),
+        ("x = 1\n", "has no kernel declaration called K"),
+        ("def broken(:\n", "does not import: SyntaxError"),
+    ],
+)
+def test_a_kernel_file_that_is_none(text: str, says: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(text)
+    assert_one_sentence(autotune("search", f"{file}:K", *GOOD, cwd=tmp_path), says)
+
+
+def test_an_interpreter_without_jax_is_named_with_the_cure(tmp_path: Path) -> None:
+    bare = tmp_path / "bare"
+    import venv
+
+    venv.create(bare, with_pip=False, symlinks=True)
+    python = bare / "bin" / "python"
+    done = autotune("search", "vector_add", "--shape", "1000", "--chip", "v5e", "--python",
+                    str(python), cwd=tmp_path)  # fmt: skip
+    assert_one_sentence(done, "install pallas-autotune[search]")
+
+
+def test_a_corrupt_database_is_left_as_it_is(tmp_path: Path) -> None:
+    file = tmp_path / "test.db"
+    file.write_bytes(b"this is no database" * 100)
+    before = file.read_bytes()
+    done = autotune("history", cwd=tmp_path)
+    assert_one_sentence(done, "test.db")
+    assert file.read_bytes() == before
+
+
+def test_a_database_from_a_newer_version_is_refused(tmp_path: Path) -> None:
+    assert autotune("db", "upgrade", cwd=tmp_path).returncode == 0
+    with sqlite3.connect(tmp_path / "test.db") as connection:
+        tables = [n for (n,) in connection.execute("select name from sqlite_master")]
+        version = next(n for n in tables if "alembic_version" in n and "pkc" not in n)
+        connection.execute(f"update {version} set version_num = 'from_the_future'")
+    connection.close()
+    for args in (("history",), ("db", "upgrade")):
+        assert_one_sentence(autotune(*args, cwd=tmp_path), "newer")
+
+
+@pytest.mark.parametrize("args", [("show", "7"), ("show", "0"), ("history", "--chip", "v0")])
+def test_wrong_numbers_and_filters(args: tuple[str, ...], tmp_path: Path) -> None:
+    assert autotune("db", "upgrade", cwd=tmp_path).returncode == 0
+    done = autotune(*args, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+
+
+def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:
+    done = autotune("lookup", "matmul", *GOOD, "--json", cwd=tmp_path)
+    assert done.returncode == 2
+    assert '"error": "there is no database at' in done.stdout
+
+
+def test_without_an_installed_toolchain_lookup_asks_for_one(tmp_path: Path) -> None:
+    from autotune.cli.parts import parse_toolchain
+    from autotune.errors import InvalidInputError
+
+    with pytest.raises(InvalidInputError, match="is not of the form"):
+        parse_toolchain("jax=1")
+    assert parse_toolchain("jax=1,libtpu=3,jaxlib=2").libtpu == "3"
+    assert sys.version_info >= (3, 11)
+
+
+ODD_KERNEL = '''
+import jax
+from jax.experimental import pallas as pl
+
+from autotune.kernel import Array, Axis, Kernel
+from autotune.pallas import Grid, compiler_params
+
+
+def build(problem, config):
+    size, grid = config["block"], Grid(config, i=-(-problem["n"] // config["block"]))
+
+    def body(x, out):
+        out[...] = x[...]
+
+    spec = pl.BlockSpec((8, size), grid.index_map(lambda i: (0, i)))
+    shape = jax.ShapeDtypeStruct((8, problem["n"]), "float32")
+    return pl.pallas_call(body, grid=grid.sizes, in_specs=[spec], out_specs=spec, out_shape=shape,
+                          compiler_params=compiler_params(config))
+
+
+ODD = Kernel(
+    name="odd", dims=("n",), dtypes=("float32",),
+    axes=(Axis(name="block", choices=lambda p: (100, 200), dim="n"),),
+    default=lambda p: {"block": 100}, grid=("i",),
+    inputs=lambda p: [Array(name="x", shape=(8, p["n"]), dtype=p.dtype)],
+    build=build, reference=lambda p: lambda x: x,
+)
+'''

@@ -1,0 +1,80 @@
+"""What the light commands import, and that nothing in the current folder gets in the way."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from commands import assert_one_sentence, autotune
+
+HEAVY = ("jax", "jaxlib", "optuna", "fastapi", "numpy", "libtpu")
+
+PROBE = """
+import sys
+from autotune.cli.main import main
+try:
+    main({args!r})
+except SystemExit:
+    pass
+found = sorted(name for name in {heavy!r} if name in sys.modules)
+print("FOUND", found)
+"""
+
+
+@pytest.mark.parametrize(
+    "args",
+    [
+        ["--help"],
+        ["search", "--help"],
+        ["lookup", "matmul", "--shape", "1x1x1", "--chip", "v5e"],
+        ["history"],
+        ["show", "1"],
+        ["kernels"],
+        ["chips"],
+        ["db", "upgrade"],
+    ],
+)
+def test_light_commands_import_no_jax_optuna_or_fastapi(args: list[str], tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE.format(args=args, heavy=HEAVY)],
+        capture_output=True, text=True, cwd=tmp_path, check=True,
+        env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
+    )  # fmt: skip
+    assert done.stdout.strip().splitlines()[-1] == "FOUND []"
+
+
+def _decoys(folder: Path) -> None:
+    for name in ("kernels", "service", "db", "jax", "autotune"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
+
+
+def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None:
+    _decoys(tmp_path)
+    done = autotune("history", cwd=tmp_path)
+    assert_one_sentence(done, "there is no database at")
+    done = autotune("db", "upgrade", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_the_compiler_process_ignores_decoys_too(tmp_path: Path) -> None:
+    _decoys(tmp_path)
+    done = autotune("kernels", "matmul", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["dims"] == ["m", "k", "n"]
+
+
+def test_a_shadowed_package_is_reported_as_such(tmp_path: Path) -> None:
+    (tmp_path / "db").mkdir()
+    (tmp_path / "db" / "__init__.py").write_text("")
+    done = autotune("history", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
+    assert_one_sentence(done, "the package db of pallas-autotune is hidden by")
+
+
+def test_kernels_and_chips_list_everything(tmp_path: Path) -> None:
+    kernels = json.loads(autotune("kernels", "--json", cwd=tmp_path).stdout)
+    assert {"matmul", "flash_attention", "rmsnorm", "vector_add", "tiled_dot"} <= set(kernels)
+    chips = json.loads(autotune("chips", "--json", cwd=tmp_path).stdout)
+    assert list(chips) == ["v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x"]

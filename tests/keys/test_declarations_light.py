@@ -1,0 +1,92 @@
+"""Configs, block sizes, the grid in any order, fingerprints, the attached chip."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.attached import attached_chip
+from autotune.catalogue import KernelRef, find_kernel, fingerprint
+from autotune.chip import Chip
+from autotune.config import config_from_data, config_to_data, make_config
+from autotune.errors import InvalidInputError, KernelImportError, UnknownNameError
+from autotune.kernel import block_sizes
+from autotune.pallas import Grid
+
+
+@given(st.integers(1, 100_000), st.sampled_from([8, 16, 128]), st.integers(128, 8192))
+def test_block_sizes_are_aligned_or_the_whole_dimension(
+    extent: int, minimum: int, maximum: int
+) -> None:
+    sizes = block_sizes(extent, minimum=minimum, maximum=maximum)
+    assert sizes == sorted(set(sizes))
+    assert sizes
+    assert all(size == extent or size % minimum == 0 for size in sizes)
+    assert all(size <= extent for size in sizes)
+    assert all(size <= max(maximum, minimum) or sizes == [extent] for size in sizes)
+
+
+def test_a_grid_follows_the_order_of_the_config() -> None:
+    config = make_config({"b": 1}, grid_order=("k", "m"))
+    grid = Grid(config, m=2, k=3)
+    assert grid.sizes == (3, 2)
+    assert (grid.axis("k"), grid.axis("m")) == (0, 1)
+    assert grid.index_map(lambda m, k: (m, k))(10, 20) == (20, 10)
+
+
+def test_an_index_map_gets_scalar_references_behind_the_grid() -> None:
+    grid = Grid(make_config({}, grid_order=("n", "m")), m=2, n=2)
+    assert grid.index_map(lambda m, table: (table, m))("i_n", "i_m", "ref") == ("ref", "i_m")
+
+
+def test_a_grid_order_of_other_axes_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not name the axes"):
+        Grid(make_config({}, grid_order=("a",)), m=1)
+
+
+def test_config_round_trip() -> None:
+    config = make_config(
+        {"z": 1, "a": "x"}, grid_order=("m",), dimension_semantics=("parallel",),
+        vmem_limit_bytes=7,
+    )  # fmt: skip
+    assert config_from_data(config_to_data(config)) == config
+    assert list(dict(config.axes)) == ["z", "a"]
+
+
+def test_a_fingerprint_sees_code_and_not_comments(tmp_path: Path) -> None:
+    file = tmp_path / "k.py"
+    ref = KernelRef(path=str(file), attribute="KERNEL")
+    file.write_text("# a\nx = 1\n\ny = 2  \n")
+    first = fingerprint(ref)
+    file.write_text("x = 1\r\n    # b\ny = 2\n")
+    assert fingerprint(ref) == first
+    file.write_text("x = 1\ny = 3\n")
+    assert fingerprint(ref) != first
+
+
+def test_kernels_are_found_by_name_and_by_file(tmp_path: Path) -> None:
+    assert find_kernel("matmul").module == "kernels.matmul"
+    file = tmp_path / "mine.py"
+    file.write_text("")
+    assert find_kernel(f"{file}:NAME").attribute == "NAME"
+    assert find_kernel(str(file)).attribute == "KERNEL"
+    with pytest.raises(UnknownNameError, match="choose one of .*matmul"):
+        find_kernel("no_such_kernel")
+    with pytest.raises(KernelImportError, match="there is no kernel file"):
+        find_kernel(f"{tmp_path}/absent.py:X")
+
+
+def _pci(root: Path, vendor: str, device: str) -> Path:
+    folder = root / "0000:00:04.0"
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text(vendor + "\n")
+    (folder / "device").write_text(device + "\n")
+    return root
+
+
+def test_the_attached_chip_is_read_from_the_bus(tmp_path: Path) -> None:
+    assert attached_chip(_pci(tmp_path / "a", "0x1ae0", "0x006f")) is Chip.V6E
+    for name, vendor in (("b", "0x10de"), ("c", "0x1ae0")):
+        with pytest.raises(InvalidInputError, match=r"no TPU is attached.*v5e"):
+            attached_chip(_pci(tmp_path / name, vendor, "0x9999"))
