@@ -1,6 +1,8 @@
 """VMEM bytes of a kernel, from its trace: the *feasible* question before the compiler is asked."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import permutations, product
 from math import prod
 
 from autotune.chip import ChipInfo
@@ -9,6 +11,8 @@ from autotune.trace.model import Operand, Scratch, Trace
 
 # Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
 _RUNG = 2
+
+_MOST_MOVABLE = 10  # operands beyond are left out of the certain bytes: 2^n ways are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,11 +30,15 @@ def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
     """VMEM bytes of one core, with tile padding and double buffering."""
     blocks = [op for op in trace.operands if op.is_pipelined]
     scratch = [s for s in trace.scratch if s.space == "vmem"]
-    expected = sum(_buffers(op, chip.num_cores) * _block_bytes(op, chip) for op in blocks)
+    expected = sum(operand_bytes(op, chip) for op in blocks)
     expected += sum(_scratch_bytes(s, chip) for s in scratch)
-    certain = sum(_certain_bytes(op, chip) for op in blocks)
-    certain += sum(_scratch_bytes(s, chip) for s in scratch if s.carried)
-    return VmemUse(expected_bytes=expected, certain_bytes=certain)
+    carried = sum(_scratch_bytes(s, chip) for s in scratch if s.carried)
+    return VmemUse(expected_bytes=expected, certain_bytes=_certain_bytes(blocks, carried, chip))
+
+
+def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
+    """VMEM bytes that the blocks of an operand take, buffers included."""
+    return _buffers(operand, chip.num_cores) * _block_bytes(operand, chip)
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
@@ -97,11 +105,47 @@ def _buffers(operand: Operand, num_cores: int) -> int:
     return 2 if operand.fetches > 1 else 1
 
 
-def _certain_bytes(operand: Operand, chip: ChipInfo) -> int:
-    """Bytes that stay even if the compiler drops double buffering or pre-places the operand."""
-    array_bytes = prod(operand.shape) * bits(operand.dtype) // 8
-    if chip.places_operands_in_vmem and array_bytes < chip.vmem_capacity_bytes:
-        return 0
+def _certain_bytes(blocks: Sequence[Operand], scratch_bytes: int, chip: ChipInfo) -> int:
+    """The least over all ways in which XLA could keep whole operands in VMEM ahead of the call.
+
+    An operand that lies there needs no blocks, but its array and the rest share the capacity. When
+    no way fits, the least total, which is then above the capacity.
+    """
+    staying = [op for op in blocks if _stays_in_hbm(op, chip)]
+    movable = [op for op in blocks if not _stays_in_hbm(op, chip)][:_MOST_MOVABLE]
+    fixed = scratch_bytes + sum(_least_bytes(op, chip) for op in staying)
+    fitting, total = [], []
+    for choice in product((False, True), repeat=len(movable)):
+        chosen = list(zip(movable, choice, strict=True))
+        rest = fixed + sum(_least_bytes(op, chip) for op, placed in chosen if not placed)
+        placed = sum(_array_bytes(op) for op, placed in chosen if placed)
+        total.append(placed + rest)
+        if placed + rest <= chip.vmem_capacity_bytes:
+            fitting.append(rest)
+    return min(fitting, default=min(total))
+
+
+def _stays_in_hbm(operand: Operand, chip: ChipInfo) -> bool:
+    """Whether XLA has no reason to touch the array: it enters or leaves the function as it is, in
+    the layout that the kernel needs.
+
+    At its boundary XLA lays an array out in the order of dimensions that pads least (checked on
+    900 shapes on v4, v5e and v7x, jax 0.10); a kernel needs the last dimension minor. Where the
+    two differ there is a copy, and its other end may be in VMEM.
+    """
+    if not operand.at_boundary or (chip.places_operands_in_vmem and not operand.is_output):
+        return False
+    natural = padded_bytes(operand.shape, operand.dtype, chip)
+    orders = permutations(operand.shape)
+    return natural == min(padded_bytes(order, operand.dtype, chip) for order in orders)
+
+
+def _array_bytes(operand: Operand) -> int:
+    return prod(operand.shape) * bits(operand.dtype) // 8
+
+
+def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
+    """Bytes of the blocks even if the compiler drops double buffering."""
     one = _block_bytes(operand, chip)
     return one if chip.single_buffer_fallback else one * _certain_buffers(operand, chip)
 

@@ -25,7 +25,10 @@ _PASSES = "(original|post-bundle-packing-post-ra)"
 _ALLOCATION = re.compile(
     r"^\s*#allocation\w+ \[shape = [^\n]*?space=vmem, size = (0x[0-9a-f]+)[^\n]*?tag = '([^']*)", re.M
 )
-_PLACED = re.compile(r"inlined_call_operand\.vmem \[[^\]]*index: (\d+)")
+_PLACED = re.compile(
+    r"inlined_call_operand\.vmem [^\n]*?(input|output) window allocation for operator "
+    r"(?:input|output) (\d+)"
+)
 _WINDOW = re.compile(r"(input|output) window allocation for operator (?:input|output) (\d+)")
 _LEVELS = re.compile(r"has (\d+) buffering level")
 
@@ -34,12 +37,12 @@ _LEVELS = re.compile(r"has (\d+) buffering level")
 class Evidence:
     """Bytes by kind of allocation, before the first and after the last pass of the compiler.
 
-    ``placed``: operands that lie in VMEM before the kernel starts, by number.
+    ``placed``: operands that lie in VMEM before the kernel starts, as ``input 0``.
     """
 
     before: Mapping[str, int]
     after: Mapping[str, int]
-    placed: tuple[int, ...]
+    placed: tuple[str, ...]
 
 
 class EvidenceChild:
@@ -100,7 +103,7 @@ def _answer(request: Mapping[str, Any], dump: Path) -> dict[str, Any]:
     texts = {p.name: p.read_text() for p in dump.glob("*.txt") if f"-{name}." in p.name}
     before = next(text for path, text in texts.items() if "-original" in path)
     after = next(text for path, text in texts.items() if "-post-bundle-packing-post-ra" in path)
-    placed = sorted({int(number) for number in _PLACED.findall(before)})
+    placed = sorted({f"{way} {number}" for way, number in _PLACED.findall(before)})
     return {"before": allocations(before), "after": allocations(after), "placed": placed}
 
 

@@ -98,8 +98,9 @@ class CompilerProcess:
         self.stop()
 
     def stop(self) -> None:
-        """The same, but the next ``ask`` starts another child."""
-        child, self._child = self._child, None
+        """The same, but the next ``ask`` starts another child. What Ctrl-C cuts short can be
+        called again."""
+        child = self._child
         if child is not None:
             kill_family(child.pid)
             child.kill()
@@ -109,9 +110,10 @@ class CompilerProcess:
                 if pipe is not None:
                     with contextlib.suppress(OSError):
                         pipe.close()
-        folder, self._folder = self._folder, None
-        if folder is not None:
-            shutil.rmtree(folder, ignore_errors=True)
+            self._child = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
     def _start(self) -> subprocess.Popen[bytes]:
         with _no_folder():

@@ -160,17 +160,18 @@ def _private_pipes() -> tuple[IO[str], IO[str]]:
     return requests, answers
 
 
-def _limit_file_sizes() -> None:
-    """A kernel that prints without end must not fill the disk."""
-    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    mine = _MAX_FILE_BYTES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILE_BYTES)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (mine, hard))
+def _spare_the_disk() -> None:
+    """A kernel that prints without end must not fill it, nor a compiler that dumps its core."""
+    for limit, most in ((resource.RLIMIT_FSIZE, _MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(limit)
+        soft = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(limit, (soft, hard))
 
 
 def main() -> None:
     """``worker.py DUMP_FOLDER``."""
     requests, answers = _private_pipes()
-    _limit_file_sizes()
+    _spare_the_disk()
     worker = Worker(Path(sys.argv[1]))
     for line in requests:
         print(_encoded(worker.answer(json.loads(line))), file=answers, flush=True)

@@ -18,6 +18,11 @@ _ONE_BUFFER = re.compile(
     r"Allocation \(size=(\d+)\)() would exceed memory \(size=(\d+)\)() :: .*?space=vmem", re.DOTALL
 )
 _OTHER_SPACE = re.compile(rf"memory space (\w+)\. Used {_SIZE} of {_SIZE}")
+# HBM from jax 0.10 on; jax 0.6 says it as above.
+_HBM = re.compile(
+    rf"out of memory on (HBM), the total memory required [^(]*\({_SIZE}\) exceeds available HBM "
+    rf"\({_SIZE}\)"
+)
 
 _UNSUPPORTED = re.compile(
     r"unsupported|not implemented|unimplemented|notimplementederror|not supported|E2001|E2003",
@@ -43,10 +48,10 @@ def classify(error_type: str, message: str) -> Verdict:
                 used_bytes=used,
                 allowed_bytes=allowed,
             )
-    space = _OTHER_SPACE.search(message)
+    space = _OTHER_SPACE.search(message) or _HBM.search(message)
     if space:
         return CompileFailed(
-            reason=f"out of {space.group(1)}: needs {''.join(space.group(2, 3))}, "
+            reason=f"out of {space.group(1).upper()}: needs {''.join(space.group(2, 3))}, "
             f"{''.join(space.group(4, 5))} are there",
             message=message,
         )

@@ -17,8 +17,8 @@ from autotune.compiler.pool import CompilerPool
 from autotune.config import Config
 from autotune.errors import StoreError
 from autotune.estimate import estimate
-from autotune.key import Key
 from autotune.kernelspec import KernelSpec
+from autotune.key import Key
 from autotune.outcome import Estimated, Illegal, Outcome, OutOfVmem
 from autotune.ports import Store
 from autotune.problem import Problem

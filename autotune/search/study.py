@@ -1,27 +1,29 @@
 """Optuna: studies, samplers, storage. No other module names it."""
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import numpy as np
 import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, RandomSampler, TPESampler
-from optuna.trial import FrozenTrial, TrialState, create_trial
+from optuna.samplers import BaseSampler, TPESampler
+from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
-from autotune.search.surrogate import Surrogate, expected_improvement
+from autotune.search.surrogate import Surrogate
 from autotune.space import Candidate
 
 METHODS = ("gp", "tpe", "random")
 
-_STARTUP = 5  # roofline's best before the surrogate takes over
-_TPE_TRIES = 30
+_TIE = 0.05  # of a logarithmic score: candidates this close are equally good
+_TPE_TRIES = 50
 _STALE_AFTER = timedelta(minutes=30)
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+_Propose = Callable[[optuna.Study, FrozenTrial], int]
 
 
 class CandidateStudy:
@@ -39,63 +41,50 @@ class CandidateStudy:
         self._candidates = list(candidates)
         self._index = {coordinates(c): n for n, c in enumerate(self._candidates)}
         self._open = set(range(len(self._candidates)))
-        self._asked: dict[int, int] = {}
+        self._asked: dict[int, Trial] = {}
         self._times: dict[int, float] = {}
         self._failed: set[int] = set()
-        self._method, self._seed = method, seed
-        self._surrogate = Surrogate(self._candidates)
+        self._random = np.random.default_rng(seed)
+        self._surrogate: Surrogate | None = None
         self._space = _distributions(self._candidates, limits)
         self._study = optuna.create_study(
-            study_name=name, storage=_storage(url), sampler=self._sampler(), load_if_exists=True
-        )
+            study_name=name, storage=_storage(url), load_if_exists=True,
+            sampler=_Proposer(self, self._method(method, seed)),
+        )  # fmt: skip
         self._close_stale()
+        self._stored: dict[tuple[Any, ...], FrozenTrial] | None = None
 
     def learn(self, candidate: Candidate, time_us: float | None, reason: str) -> None:
         """Take in an earlier trial of the same key; told to Optuna unless it knows it already."""
-        number = self._number(candidate)
-        self._settle(number, time_us)
-        point = repr(coordinates(candidate))
-        if any(t.user_attrs.get("point") == point for t in self._study.get_trials(deepcopy=False)):
-            return
-        done = time_us is not None
-        self._study.add_trial(
-            create_trial(
-                state=TrialState.COMPLETE if done else TrialState.FAIL,
-                value=time_us,
-                params=_params(candidate),
-                distributions=dict(self._space),
-                user_attrs={"point": point, "reason": reason},
-            )
-        )
+        self._settle(self._number(candidate), time_us)
+        if self._stored is None:
+            self._stored = self._read_stored()
+        stored = self._stored.get(coordinates(candidate))
+        if stored is None:
+            trial = self._finished(candidate, time_us, reason)
+            self._study.add_trial(trial)
+            self._stored[coordinates(candidate)] = trial
+        elif not stored.state.is_finished():  # a killed search had the result, but told nobody
+            self._finish(stored.number, time_us)
 
     def ask(self) -> Candidate | None:
         """The next candidate, or None when the space is exhausted."""
         if not self._open:
             return None
-        for _ in range(_TPE_TRIES):
-            trial = self._study.ask(dict(self._space))
-            number = self._index.get(tuple(trial.params[name] for name in self._space))
-            if number is not None and number in self._open:
-                break
-            self._study.tell(trial, state=TrialState.FAIL)  # proposed something illegal or known
-        else:
-            number = int(np.random.default_rng(self._seed).choice(sorted(self._open)))
-            self._study.enqueue_trial(_params(self._candidates[number]))
-            trial = self._study.ask(dict(self._space))
-        trial.set_user_attr("point", repr(coordinates(self._candidates[number])))
+        trial = self._study.ask(dict(self._space))
+        number = self._index[tuple(trial.params[name] for name in self._space)]
         self._open.discard(number)
-        self._asked[number] = trial.number
+        self._asked[number] = trial
         return self._candidates[number]
 
     def tell(self, candidate: Candidate, time_us: float | None, reason: str) -> None:
         """What became of a candidate that ``ask`` gave out. None: it failed, for ``reason``."""
         number = self._number(candidate)
-        self._settle(number, time_us)
         trial = self._asked.pop(number)
+        self._settle(number, time_us)
         if time_us is None:
-            self._study.tell(trial, state=TrialState.FAIL)
-        else:
-            self._study.tell(trial, time_us)
+            trial.set_user_attr("reason", reason)
+        self._finish(trial.number, time_us)
 
     def add(self, candidate: Candidate) -> bool:
         """Bring in another candidate; False when it is in already."""
@@ -104,24 +93,13 @@ class CandidateStudy:
         self._index[coordinates(candidate)] = len(self._candidates)
         self._open.add(len(self._candidates))
         self._candidates.append(candidate)
-        self._surrogate = Surrogate(self._candidates)
+        self._surrogate = None
         return True
 
-    def propose(self) -> int:
-        """Index of the candidate to compile next: the roofline's first ones, then the surrogate's
-        expected improvement, times the odds that it compiles."""
-        pool = sorted(self._open)
-        if len(self._times) < _STARTUP:
-            return min(pool, key=lambda n: self._candidates[n].roofline.guess_us)
-        seen = list(self._times)
-        posterior = self._surrogate.posterior(seen, [self._times[n] for n in seen])
-        gain = expected_improvement(posterior, min(self._times.values()))
-        pending = list(self._asked)
-        odds = 1.0 - self._surrogate.failure_odds(seen, [*self._failed])
-        score = gain * odds
-        if pending:  # do not send two compilers to the same corner
-            score = score * (1.0 - self._surrogate.failure_odds(seen, pending))
-        return max(pool, key=lambda n: score[n])
+    def is_open(self, params: Mapping[str, Any]) -> int | None:
+        """The number of the candidate with these parameters, when it may still be given out."""
+        number = self._index.get(tuple(params[name] for name in self._space))
+        return number if number in self._open else None
 
     def params(self, number: int) -> dict[str, Any]:
         return _params(self._candidates[number])
@@ -129,12 +107,25 @@ class CandidateStudy:
     def space(self) -> dict[str, BaseDistribution]:
         return dict(self._space)
 
-    def _sampler(self) -> BaseSampler:
-        if self._method == "tpe":
-            return TPESampler(seed=self._seed, multivariate=True)
-        if self._method == "random":
-            return RandomSampler(seed=self._seed)
-        return _SurrogateSampler(self)
+    def _method(self, method: str, seed: int) -> _Propose:
+        if method == "random":
+            return lambda study, trial: self._any()
+        if method == "tpe":
+            return _Tpe(self, seed, self._any)
+        return lambda study, trial: self._most_promising()
+
+    def _most_promising(self) -> int:
+        """One of the best scores. The seed decides between equals: twins in another grid order
+        and candidates of which equally little is known."""
+        if self._surrogate is None:
+            self._surrogate = Surrogate(self._candidates)
+        score = self._surrogate.scores(self._times, sorted(self._failed), list(self._asked))
+        pool = np.array(sorted(self._open))
+        best = pool[score[pool] >= score[pool].max() - _TIE]
+        return int(self._random.choice(best))
+
+    def _any(self) -> int:
+        return int(self._random.choice(sorted(self._open)))
 
     def _number(self, candidate: Candidate) -> int:
         self.add(candidate)
@@ -147,19 +138,42 @@ class CandidateStudy:
         else:
             self._times[number] = time_us
 
+    def _finish(self, number: int, time_us: float | None) -> None:
+        """Another machine that found the trial stale may have been first."""
+        state = TrialState.FAIL if time_us is None else TrialState.COMPLETE
+        self._study.tell(number, time_us, state=state, skip_if_finished=True)
+
+    def _finished(self, candidate: Candidate, time_us: float | None, reason: str) -> FrozenTrial:
+        return create_trial(
+            state=TrialState.FAIL if time_us is None else TrialState.COMPLETE,
+            value=time_us,
+            params=_params(candidate),
+            distributions=dict(self._space),
+            user_attrs={"reason": reason},
+        )
+
+    def _read_stored(self) -> dict[tuple[Any, ...], FrozenTrial]:
+        """What Optuna knows by coordinates, without trials that were given up as stale."""
+        return {
+            tuple(trial.params[name] for name in self._space): trial
+            for trial in self._study.get_trials(deepcopy=False)
+            if trial.params.keys() == self._space.keys()
+            and (trial.state != TrialState.FAIL or "reason" in trial.user_attrs)
+        }
+
     def _close_stale(self) -> None:
         """Trials that a killed search left running; those of another live machine are younger."""
         oldest = datetime.now() - _STALE_AFTER
         for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
             if trial.datetime_start is not None and trial.datetime_start < oldest:
-                self._study.tell(trial.number, state=TrialState.FAIL, skip_if_finished=True)
+                self._finish(trial.number, None)
 
 
-class _SurrogateSampler(BaseSampler):
-    """Lets the study's own surrogate choose, so that Optuna sees and stores each proposal."""
+class _Proposer(BaseSampler):
+    """Hands Optuna the candidate that ``propose`` picks, so that each proposal is stored."""
 
-    def __init__(self, owner: CandidateStudy) -> None:
-        self._owner = owner
+    def __init__(self, owner: CandidateStudy, propose: _Propose) -> None:
+        self._owner, self._propose = owner, propose
 
     def infer_relative_search_space(
         self, study: optuna.Study, trial: FrozenTrial
@@ -169,13 +183,34 @@ class _SurrogateSampler(BaseSampler):
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
-        return self._owner.params(self._owner.propose())
+        return self._owner.params(self._propose(study, trial))
 
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str,
         param_distribution: BaseDistribution,
     ) -> Any:  # fmt: skip
         raise AssertionError("every parameter is proposed together")
+
+
+class _Tpe:
+    """Optuna's own TPE, drawn from until it proposes something legal and new."""
+
+    def __init__(self, owner: CandidateStudy, seed: int, fallback: Callable[[], int]) -> None:
+        self._owner, self._fallback = owner, fallback
+        self._sampler = TPESampler(seed=seed, multivariate=True)
+
+    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> int:
+        space = self._owner.space()
+        free = {name: values for name, values in space.items() if not values.single()}
+        fixed = {name: values.choices[0] for name, values in space.items() if values.single()}
+        for _ in range(_TPE_TRIES):
+            drawn = self._sampler.sample_relative(study, trial, free) if free else {}
+            if not drawn:  # TPE starts with random trials, too
+                break
+            number = self._owner.is_open({**fixed, **drawn})
+            if number is not None:
+                return number
+        return self._fallback()
 
 
 def coordinates(candidate: Candidate) -> tuple[Any, ...]:

@@ -163,6 +163,7 @@ _TEMPLATES: dict[str, tuple[int, str]] = {  # opcode -> arity, expression
     "sshrl": (2, _wrap(f"({{0}}&{_MASK})>>({{1}}&63)")),
     "squotient": (2, _wrap(f"({{0}}&{_MASK})//(({{1}}&{_MASK}) or {_MASK})")),
     "sremainder": (2, _wrap(f"({{0}}&{_MASK})%(({{1}}&{_MASK}) or {_MASK})")),
+    "sc": (2, f"(({{0}}&{_MASK})+({{1}}&{_MASK}))>{_MASK}"),  # the carry of an unsigned sum
     "smov": (1, "{0}"),
     "pmov": (1, "{0}"),
     "scalar_lea": (2, _wrap("{0}+{1}")),

@@ -15,6 +15,8 @@ class Operand:
     the different blocks visited, ``blocks_total`` those that cover the array.
     ``hbm_bytes`` is what all fetches move, ragged edges clipped.
     ``buffers`` is what the kernel asks for, 0 where it leaves that to the compiler.
+    ``at_boundary``: the array is an argument or a result of the whole function as it is; any other
+    one XLA computes, and may keep where it likes.
     """
 
     name: str
@@ -30,6 +32,7 @@ class Operand:
     blocks_total: int
     hbm_bytes: int
     buffers: int = 0
+    at_boundary: bool = False
 
     @property
     def is_pipelined(self) -> bool:

@@ -1,6 +1,7 @@
 """From a kernel's function to ``Trace``: needs JAX, compiles nothing."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -11,7 +12,7 @@ from autotune.dtype import bits
 from autotune.kernel import Array
 from autotune.trace.body import Body, analyse
 from autotune.trace.model import Operand, Scratch, Trace
-from autotune.trace.scalars import axis_index, evaluate, open_jaxpr
+from autotune.trace.scalars import axis_index, called_jaxpr, evaluate, open_jaxpr
 from autotune.trace.visits import BlockWalk, same_walk, visits
 
 _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
@@ -36,7 +37,7 @@ def read(
     specs = [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
     closed = jax.make_jaxpr(function)(*specs)
     known = [None if a.values is None else np.asarray(a.values()) for a in arrays]
-    calls = list(_pallas_calls(closed, known))
+    calls = list(_pallas_calls(closed, known, _Boundary.of(closed)))
     if len(calls) != 1:
         raise NotOnePallasCallError(
             f"the kernel's function holds {len(calls)} pallas_call, exactly one is supported"
@@ -53,8 +54,10 @@ def all_orders(rank: int) -> list[tuple[int, ...]]:
 class _Call:
     """One ``pallas_call`` equation, with the values that are known of its scalar operands."""
 
-    def __init__(self, eqn: Any, known: Sequence[Any], io_bytes: int) -> None:
-        self.eqn, self.io_bytes = eqn, io_bytes
+    def __init__(
+        self, eqn: Any, known: Sequence[Any], boundary: "_Boundary", io_bytes: int
+    ) -> None:
+        self.eqn, self.boundary, self.io_bytes = eqn, boundary, io_bytes
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
         self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
@@ -75,7 +78,8 @@ class _Call:
             found = visits(walk, grid)
             if not found.exact:
                 notes.append(f"block visits of operand {number} are not known exactly")
-            operands.append(_operand(mapping, found, number >= self.mapping.num_inputs))
+            is_output = number >= self.mapping.num_inputs
+            operands.append(_operand(mapping, found, is_output, self._at_boundary(number)))
         aliases, safe = self._aliases(walks)
         params = _compiler_params(self.eqn)
         return Trace(
@@ -98,6 +102,14 @@ class _Call:
     def _scalar_vars(self) -> list[Any]:
         start = self.mapping.num_dynamic_grid_bounds
         return list(self.eqn.invars[start : start + self.mapping.num_index_operands])
+
+    def _at_boundary(self, number: int) -> bool:
+        """Whether a blocked operand is an argument or a result of the whole function."""
+        if number >= self.mapping.num_inputs:
+            return self.eqn.outvars[number - self.mapping.num_inputs] in self.boundary.results
+        skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
+        var = self.eqn.invars[skipped + number]
+        return not hasattr(var, "val") and var in self.boundary.arguments
 
     def _walk(self, mapping: Any) -> BlockWalk:
         rank = len(self.grid)
@@ -152,7 +164,38 @@ class _Call:
         return tuple(found), safe
 
 
-def _pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[tuple[Any, list[Any]]]:
+@dataclass(frozen=True, slots=True)
+class _Boundary:
+    """Variables of one jaxpr that are arguments or results of the outermost function."""
+
+    arguments: frozenset[Any]
+    results: frozenset[Any]
+
+    @classmethod
+    def of(cls, jaxpr: Any) -> "_Boundary":
+        plain = open_jaxpr(jaxpr)
+        return cls(_variables(plain.invars), _variables(plain.outvars))
+
+    def inside(self, eqn: Any, inner: Any) -> "_Boundary":
+        """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
+        plain = open_jaxpr(inner)
+        if len(plain.invars) != len(eqn.invars) or called_jaxpr(eqn) is None:
+            return _Boundary(frozenset(), frozenset())
+        given = zip(plain.invars, eqn.invars, strict=True)
+        made = zip(plain.outvars, eqn.outvars, strict=True)
+        return _Boundary(
+            _variables(i for i, v in given if not hasattr(v, "val") and v in self.arguments),
+            _variables(i for i, v in made if v in self.results),
+        )
+
+
+def _variables(found: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(v for v in found if not hasattr(v, "val"))
+
+
+def _pallas_calls(
+    jaxpr: Any, known: Sequence[Any], boundary: _Boundary
+) -> Iterator[tuple[Any, list[Any], _Boundary]]:
     """Each ``pallas_call`` with the values of its operands that follow from known inputs."""
     plain = open_jaxpr(jaxpr)
     values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
@@ -164,7 +207,7 @@ def _pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[tuple[Any, list[
     for eqn in plain.eqns:
         inputs = [value(v) for v in eqn.invars]
         if eqn.primitive.name == "pallas_call":
-            yield eqn, inputs
+            yield eqn, inputs, boundary
             continue
         if all(v is not None for v in inputs) and _is_small(eqn):
             values.update(zip(eqn.outvars, _compute(eqn, inputs), strict=True))
@@ -172,7 +215,7 @@ def _pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[tuple[Any, list[
         for param in eqn.params.values():
             for inner in param if isinstance(param, (tuple, list)) else (param,):
                 if hasattr(open_jaxpr(inner), "eqns"):
-                    yield from _pallas_calls(inner, inputs)
+                    yield from _pallas_calls(inner, inputs, boundary.inside(eqn, inner))
 
 
 def _is_small(eqn: Any) -> bool:
@@ -195,7 +238,7 @@ def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]
     return tuple(int(s) for s in sizes)
 
 
-def _operand(mapping: Any, found: Any, is_output: bool) -> Operand:
+def _operand(mapping: Any, found: Any, is_output: bool, at_boundary: bool) -> Operand:
     array = _array(mapping)
     shape, block, dtype = tuple(array.shape), _block_shape(mapping), str(array.dtype)
     mode = mapping.pipeline_mode
@@ -213,6 +256,7 @@ def _operand(mapping: Any, found: Any, is_output: bool) -> Operand:
         blocks_total=prod(-(-s // b) for s, b in zip(shape, block, strict=True)),
         hbm_bytes=_operand_bytes(mapping, found, dtype),
         buffers=int(getattr(mode, "buffer_count", 0) or 0),
+        at_boundary=at_boundary,
     )
 
 

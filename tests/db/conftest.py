@@ -27,6 +27,9 @@ class Postgres:
 
     def __init__(self, server: Any) -> None:
         self._server = server
+        self.sql("ALTER SYSTEM SET fsync = off")  # starting and stopping takes a minute else,
+        self.sql("ALTER SYSTEM SET autovacuum = off")  # where the disk is busy
+        self.sql("SELECT pg_reload_conf()")
 
     def new_database(self) -> str:
         name = f"test_{next(_numbers)}"

@@ -109,6 +109,20 @@ def test_predication(guard, count):
 
 
 @pytest.mark.parametrize(
+    ("left", "count"), [(2454267025, 2), (1840700269, 1), (1840700270, 2), (0, 1), (4294967295, 2)]
+)
+def test_the_carry_of_an_unsigned_sum(left, count):
+    """v4 divides grid positions by constants: ``sc`` is the carry of a 64-bit multiplication."""
+    result = run(
+        read(90),
+        f"%s1_s1 = smov {left}",
+        "%p1_p1 = sc.u32 %s1_s1, 2454267026",  # 2^32 - 2454267026 = 1840700270
+        read(1, guard="(%p1_p1),"),
+    )
+    assert result.dma_count == count
+
+
+@pytest.mark.parametrize(
     ("operation", "value"),
     [
         ("sadd.s32 4294967295, 65", 64),

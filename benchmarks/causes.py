@@ -1,0 +1,87 @@
+"""The named cause of a difference between our VMEM bytes and the compiler's, from its own table."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from autotune.trace.model import Operand
+from autotune.vmem import operand_bytes
+from evidence import Evidence
+from points import MIB, Point
+
+PLACED = "operands that XLA had already placed in VMEM"
+SINGLE = "blocks buffered once"
+WINDOWS = "blocks padded or buffered otherwise"
+FORWARDED = "scratch forwarded in registers"
+SCRATCH = "scratch padded otherwise"
+SPILLS = "registers spilled to VMEM"
+INTERNAL = "the compiler's internal scratch"
+SHARED = "buffers that share space, never alive together"
+_KNOWN = (PLACED, SINGLE, FORWARDED, SPILLS, INTERNAL, SHARED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cause:
+    """The largest part of a difference, in its direction; ``parts`` add up to all of it."""
+
+    name: str
+    parts: Mapping[str, int]
+
+    @property
+    def is_known(self) -> bool:
+        return self.name in _KNOWN
+
+    def __str__(self) -> str:
+        listed = sorted(self.parts.items(), key=lambda part: -abs(part[1]))
+        return "; ".join(f"{name} {size / MIB:+.3f} MiB" for name, size in listed if size)
+
+
+def cause(point: Point, used_bytes: int, evidence: Evidence) -> Cause:
+    """Which kind of allocation makes the compiler's bytes differ from ours."""
+    parts = _window_parts(point, evidence) | _scratch_parts(point, evidence)
+    difference = used_bytes - point.use.expected_bytes
+    parts[SHARED] = difference - sum(parts.values())
+    sign = 1 if difference > 0 else -1
+    return Cause(name=max(parts, key=lambda name: sign * parts[name]), parts=parts)
+
+
+def _window_parts(point: Point, evidence: Evidence) -> dict[str, int]:
+    """What each window takes less or more than we expect."""
+    parts = {PLACED: 0, SINGLE: 0, WINDOWS: 0}
+    for name, operand in _windows(point, evidence):
+        expected = operand_bytes(operand, point.chip)
+        if name in evidence.placed:
+            parts[PLACED] -= expected
+        elif f"{name} single-buffered" in evidence.after:
+            parts[SINGLE] += evidence.after[f"{name} single-buffered"] - expected
+        else:
+            parts[WINDOWS] += evidence.after.get(name, 0) - expected
+    return parts
+
+
+def _windows(point: Point, evidence: Evidence) -> list[tuple[str, Operand]]:
+    """Operands under the compiler's names: inputs are counted behind the scalar operands."""
+    scalars = 1 if point.trace.scalar_prefetch_bytes else 0
+    inputs = [op for op in point.trace.operands if not op.is_output]
+    outputs = [op for op in point.trace.operands if op.is_output]
+    named = [(f"input {scalars + n}", op) for n, op in enumerate(inputs)]
+    return named + [(f"output {n}", op) for n, op in enumerate(outputs)]
+
+
+def _scratch_parts(point: Point, evidence: Evidence) -> dict[str, int]:
+    declared = point.use.expected_bytes - sum(
+        operand_bytes(op, point.chip) for op in point.trace.operands
+    )
+    before = evidence.before.get("scratch operand", 0)
+    after = evidence.after.get("scratch operand", 0)
+    others = {
+        kind: size
+        for kind, size in evidence.after.items()
+        if not kind.startswith(("input ", "output ")) and kind != "scratch operand"
+    }
+    spills = sum(size for kind, size in others.items() if "spilled" in kind)
+    return {
+        FORWARDED: after - before,
+        SCRATCH: before - declared,
+        SPILLS: spills,
+        INTERNAL: sum(others.values()) - spills,
+    }

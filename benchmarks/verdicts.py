@@ -1,0 +1,258 @@
+"""Our verdicts from the trace alone against the real TPU compiler.
+
+Exit code 1 when a candidate that the compiler accepts is called misaligned or over VMEM, when less
+than 90 % of the compile time of VMEM-infeasible candidates is saved, when a difference in VMEM
+bytes has no cause, or when fewer points than asked for were compared.
+"""
+
+import argparse
+import json
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
+from concurrent.futures import as_completed
+from dataclasses import dataclass
+from random import Random
+
+from rich.progress import Progress
+
+from autotune.compiled import Compiled
+from autotune.compiler.client import Compiler, Failure
+from autotune.compiler.pool import CompilerPool
+from autotune.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
+from autotune.trace.model import Trace
+from causes import Cause, cause
+from evidence import EvidenceChild
+from points import CHIPS, MIB, Point, points, subjects
+
+LIMIT_S = 40.0
+REQUIRED_SAVED = 0.9
+TOLERANCE = 0.1
+SHARES = {"misaligned": 0.3, "fits": 0.32, "near the limit": 0.24, "over": 0.09, "far over": 0.05}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What the compiler said, and the wall clock that it took."""
+
+    point: Point
+    outcome: tuple[Trace, Compiled] | Failure
+    seconds: float
+
+    @property
+    def accepted(self) -> Compiled | None:
+        return self.outcome[1] if isinstance(self.outcome, tuple) else None
+
+    @property
+    def is_alignment_refusal(self) -> bool:
+        return isinstance(self.outcome, CompileFailed) and (
+            "Pallas TPU lowering currently requires" in self.outcome.message
+        )
+
+    @property
+    def is_vmem_infeasible(self) -> bool:
+        """Refused for VMEM; or given up on, and too large by our count of what is needed."""
+        if isinstance(self.outcome, OutOfVmem):
+            return True
+        gave_up = isinstance(self.outcome, (TimedOut, Crashed))
+        return gave_up and self.point.use.expected_bytes > self.point.limit_bytes
+
+
+def choose(pool: CompilerPool, count: int, rng: Random) -> list[Point]:
+    """``count`` different points, spread over kernels and chips, each stratum with its share."""
+    chips = [pool.run(lambda c, chip=chip: c.chip_info(chip)) for chip in CHIPS]  # type: ignore[misc]
+    cells: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
+    for subject in subjects(pool):
+        for point in points(pool, subject, chips, rng, 14):
+            cells[point.stratum, point.subject.kernel, point.chip.chip].append(point)
+    chosen: list[Point] = []
+    for stratum, share in SHARES.items():
+        groups = [cell for key, cell in cells.items() if key[0] == stratum]
+        chosen += _spread(groups, round(count * share), rng)
+    fitting = [cell for key, cell in cells.items() if key[0] in ("fits", "misaligned")]
+    chosen += _spread([[p for p in g if p not in chosen] for g in fitting], count - len(chosen), rng)
+    rng.shuffle(chosen)
+    return chosen
+
+
+def _spread(groups: Sequence[list[Point]], count: int, rng: Random) -> list[Point]:
+    """``count`` of the points, taken in turn from each group."""
+    piles = [rng.sample(group, len(group)) for group in groups if group]
+    rng.shuffle(piles)
+    taken: list[Point] = []
+    while piles and len(taken) < count:
+        taken += [pile.pop() for pile in piles[: count - len(taken)]]
+        piles = [pile for pile in piles if pile]
+    return taken
+
+
+def ask(pool: CompilerPool, chosen: Sequence[Point]) -> list[Answer]:
+    """The compiler's answer to every point, in the order in which they come."""
+
+    def job(point: Point) -> Callable[[Compiler], Answer]:
+        def run(compiler: Compiler) -> Answer:
+            compiler.toolchain()  # a child that was killed starts again: not this point's time
+            started = time.monotonic()
+            outcome = compiler.compile(
+                point.subject.ref, point.subject.problem, point.config, point.chip.chip
+            )
+            return Answer(point=point, outcome=outcome, seconds=time.monotonic() - started)
+
+        return run
+
+    answers = []
+    pending = [pool.submit(job(point)) for point in chosen]
+    with Progress() as bar:
+        task = bar.add_task("compiling", total=len(chosen))
+        for future in as_completed(pending):
+            answers.append(future.result())
+            bar.update(task, completed=len(answers), description=f"compiling {len(answers)}")
+    return answers
+
+
+def causes(answers: Sequence[Answer]) -> list[tuple[Answer, Cause]]:
+    """Each accepted point whose VMEM bytes differ by more than the tolerance, with its cause."""
+    differing = [a for a in answers if a.accepted and abs(_ratio(a) - 1) > TOLERANCE]
+    found = []
+    child = EvidenceChild()
+    with Progress() as bar:
+        for answer in bar.track(differing, description="looking for causes"):
+            assert answer.accepted is not None
+            used = answer.accepted.vmem_used_bytes
+            found.append((answer, cause(answer.point, used, child.ask(answer.point))))
+    child.close()
+    return found
+
+
+def _ratio(answer: Answer) -> float:
+    assert answer.accepted is not None
+    return answer.accepted.vmem_used_bytes / max(1, answer.point.use.expected_bytes)
+
+
+def wrong(answers: Sequence[Answer]) -> list[Answer]:
+    """Accepted by the compiler, refused by a rule of ours."""
+    return [a for a in answers if a.accepted and (a.point.misaligned or a.point.is_over_vmem)]
+
+
+def allowed_but_refused(answers: Sequence[Answer]) -> Counter[str]:
+    """Reasons of the compiler for points that no rule of ours refuses."""
+    reasons: Counter[str] = Counter()
+    for a in answers:
+        if a.accepted or a.point.misaligned or a.point.is_over_vmem:
+            continue
+        assert not isinstance(a.outcome, tuple)
+        exact = isinstance(a.outcome, CompileFailed) and not a.is_alignment_refusal
+        reasons[f"{a.outcome.kind}: {a.outcome.reason[:150]}" if exact else a.outcome.kind] += 1
+    return reasons
+
+
+def saved(answers: Sequence[Answer]) -> tuple[float, float, int, int]:
+    """Seconds of VMEM-infeasible candidates known beforehand and of all; how many of each."""
+    infeasible = [a for a in answers if a.is_vmem_infeasible and not a.point.misaligned]
+    known = [a for a in infeasible if a.point.is_over_vmem]
+    return (
+        sum(a.seconds for a in known),
+        sum(a.seconds for a in infeasible),
+        len(known),
+        len(infeasible),
+    )
+
+
+def report(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]], count: int) -> bool:
+    """Print everything; whether every required figure is met."""
+    strata = Counter(a.point.stratum for a in answers)
+    print(f"points: {len(answers)} ({', '.join(f'{n} {s}' for s, n in strata.most_common())})")
+    print("chips: ", dict(Counter(a.point.chip.chip.value for a in answers)))
+    print("kernels:", dict(Counter(a.point.subject.kernel for a in answers)))
+    outcomes = Counter("accepted" if a.accepted else a.outcome.kind for a in answers)  # type: ignore[union-attr]
+    print("compiler:", dict(outcomes))
+    mistakes = wrong(answers)
+    print(f"\nwrong verdicts: {len(mistakes)} (must be 0)")
+    for a in mistakes:
+        assert a.accepted is not None
+        over = f"certain {a.point.use.certain_bytes}, limit {a.point.limit_bytes}"
+        print(f"  {a.point}: {a.point.misaligned or over}; used {a.accepted.vmem_used_bytes}")
+    print("\nrefused by the compiler, allowed by our rules:")
+    for reason, n in allowed_but_refused(answers).most_common():
+        print(f"  {n:4d}  {reason}")
+    share = _report_saved(answers)
+    explained = _report_bytes(answers, found)
+    return not mistakes and share >= REQUIRED_SAVED and explained and len(answers) >= count
+
+
+def _report_saved(answers: Sequence[Answer]) -> float:
+    known_s, all_s, known, infeasible = saved(answers)
+    share = known_s / all_s if all_s else 1.0
+    print(
+        f"\ncompile time of VMEM-infeasible candidates saved: {share:.1%} (at least "
+        f"{REQUIRED_SAVED:.0%}): {known_s:.0f} s of {all_s:.0f} s, {known} of {infeasible} "
+        f"candidates; {sum(isinstance(a.outcome, TimedOut) for a in answers)} hit the limit of "
+        f"{LIMIT_S:.0f} s, which counts as their time"
+    )
+    missed = [a for a in answers if a.is_vmem_infeasible and not a.point.is_over_vmem]
+    for a in sorted(missed, key=lambda a: -a.seconds)[:8]:
+        use = a.point.use
+        print(
+            f"  not known: {a.seconds:5.1f} s, certain {use.certain_bytes / MIB:.1f}, expected "
+            f"{use.expected_bytes / MIB:.1f}, limit {a.point.limit_bytes / MIB:.1f} MiB: {a.point}"
+        )
+    return share
+
+
+def _report_bytes(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]]) -> bool:
+    ratios = sorted(_ratio(a) for a in answers if a.accepted)
+    print(f"\nVMEM bytes, compiler / ours, {len(ratios)} accepted points:")
+    for share in (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1):
+        print(f"  {share:4.0%} {ratios[min(len(ratios) - 1, int(share * len(ratios)))]:8.3f}")
+    print(f"  within 10 %: {sum(abs(r - 1) <= TOLERANCE for r in ratios)} of {len(ratios)}")
+    print(f"\ncauses of the {len(found)} differences above 10 %:")
+    for name, n in Counter(c.name for _, c in found).most_common():
+        print(f"  {n:4d}  {name}")
+    for answer, why in sorted(found, key=lambda pair: pair[1].name):
+        print(f"  {_ratio(answer):7.3f}  {why}  {answer.point}")
+    return all(why.is_known for _, why in found)
+
+
+def as_data(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]]) -> list[object]:
+    named = {id(answer): why for answer, why in found}
+    return [
+        {
+            "point": str(a.point),
+            "stratum": a.point.stratum,
+            "misaligned": a.point.misaligned,
+            "over_vmem": a.point.is_over_vmem,
+            "expected_bytes": a.point.use.expected_bytes,
+            "certain_bytes": a.point.use.certain_bytes,
+            "limit_bytes": a.point.limit_bytes,
+            "used_bytes": a.accepted.vmem_used_bytes if a.accepted else None,
+            "outcome": "accepted" if a.accepted else a.outcome.kind,  # type: ignore[union-attr]
+            "reason": "" if a.accepted else a.outcome.reason,  # type: ignore[union-attr]
+            "seconds": round(a.seconds, 3),
+            "cause": str(named[id(a)]) if id(a) in named else None,
+        }
+        for a in answers
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--points", type=int, default=330)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--compilers", type=int, default=2)
+    parser.add_argument("--json", metavar="FILE", help="also write every point to FILE")
+    options = parser.parse_args()
+    with CompilerPool(options.compilers, limit_s=LIMIT_S) as pool:
+        print(pool.run(lambda c: c.toolchain()))
+        answers = ask(pool, choose(pool, options.points, Random(options.seed)))
+    found = causes(answers)
+    met = report(answers, found, options.points)
+    if options.json:
+        with open(options.json, "w", encoding="utf-8") as file:
+            json.dump(as_data(answers, found), file, indent=1)
+    print("\nall required figures are met" if met else "\na required figure is MISSED")
+    return 0 if met else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

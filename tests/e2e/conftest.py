@@ -1,0 +1,23 @@
+"""The real compiler, end to end: everything here is slow. One pool of compilers for all tests."""
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.compiler.pool import CompilerPool
+
+sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "/e2e/" in str(item.path):
+            item.add_marker(pytest.mark.slow)
+
+
+@pytest.fixture(scope="session")
+def pool() -> Iterator[CompilerPool]:
+    with CompilerPool(2) as compilers:
+        yield compilers

@@ -1,0 +1,87 @@
+"""The space against the real compiler: canonical, and rising limits."""
+
+from collections import Counter
+
+import pytest
+
+from autotune.catalogue import find_kernel
+from autotune.chip import Chip
+from autotune.compiler.pool import CompilerPool
+from autotune.config import make_config
+from autotune.outcome import Estimated, OutOfVmem
+from autotune.search.loop import Subject, evaluate
+from autotune.space import Space, climb, explore
+
+
+def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:
+    ref = find_kernel(kernel)
+    spec = pool.run(lambda c: c.describe(ref))
+    problem = spec.problems.parse(shape)
+    info = pool.run(lambda c: c.chip_info(chip))
+    toolchain = pool.run(lambda c: c.toolchain())
+    choices = pool.run(lambda c: c.choices(ref, problem))
+    subject = Subject(ref=ref, spec=spec, problem=problem, chip=info, toolchain=toolchain)
+    return subject, explore(pool, ref, problem, choices, info)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "chip"),
+    [
+        ("matmul", "256x256x512", Chip.V5P),
+        ("matmul", "256x512x256", Chip.V6E),
+        ("flash_attention", "2x2x2x256x384x128", Chip.V4),
+        ("vector_add", "10000", Chip.V5E),
+    ],
+)
+def test_no_two_candidates_compile_to_the_same_program(
+    pool: CompilerPool, kernel: str, shape: str, chip: Chip
+) -> None:
+    subject, space = _explored(pool, kernel, shape, chip)
+    jobs = [
+        pool.submit(lambda c, config=candidate.config: evaluate(c, subject, config))
+        for candidate in space.candidates
+    ]
+    outcomes = [job.result() for job in jobs]
+    assert {o.kind for o in outcomes} == {"estimated"}
+    programs = Counter(o.program for o in outcomes if isinstance(o, Estimated))
+    assert max(programs.values()) == 1
+
+
+def test_semantics_that_are_left_out_compile_to_what_is_kept(pool: CompilerPool) -> None:
+    """One core: semantics change nothing. Megacore: the divided axis decides."""
+    config = make_config(
+        {"block_m": 128, "block_k": 128, "block_n": 128}, grid_order=("m", "n", "k")
+    )
+
+    def program(chip: Chip, semantics: str) -> str:
+        subject, _ = _explored(pool, "matmul", "256x256x256", chip)
+        words = tuple({"P": "parallel", "A": "arbitrary"}[letter] for letter in semantics)
+        chosen = config.replace(dimension_semantics=words)
+        outcome = pool.run(lambda c: evaluate(c, subject, chosen))
+        assert isinstance(outcome, Estimated)
+        return outcome.program
+
+    assert program(Chip.V5E, "PPA") == program(Chip.V5E, "PAA") == program(Chip.V5E, "AAA")
+    assert program(Chip.V5P, "PPA") == program(Chip.V5P, "PAA")
+    assert program(Chip.V5P, "PPA") != program(Chip.V5P, "AAA")
+
+
+def test_a_candidate_climbs_to_the_limit_that_holds_it(pool: CompilerPool) -> None:
+    """1024-blocks of bf16 need 16 MiB by arithmetic and 18.4 MiB with the compiler's spills: v5e
+    refuses them under its own limit of 16 MiB and takes them under the next."""
+    subject, space = _explored(pool, "matmul", "2048x2048x2048", Chip.V5E)
+    candidate = next(
+        c
+        for c in space.candidates
+        if dict(c.config.axes) == {"block_m": 1024, "block_k": 1024, "block_n": 1024}
+    )
+    assert candidate.config.vmem_limit_bytes is None
+    refused = pool.run(lambda c: evaluate(c, subject, candidate.config))
+    assert isinstance(refused, OutOfVmem)
+    assert not refused.by_rule
+    assert refused.used_bytes > refused.allowed_bytes == 16 << 20
+    higher = climb(candidate, subject.chip)
+    assert higher is not None and higher.config.vmem_limit_bytes == 32 << 20
+    taken = pool.run(lambda c: evaluate(c, subject, higher.config))
+    assert isinstance(taken, Estimated)
+    assert 16 << 20 < taken.estimate.vmem_used_bytes <= 32 << 20

@@ -1,0 +1,111 @@
+"""``autotune search`` and what can be done with its result, with the real TPU compiler."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from commands import autotune
+
+SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e")
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """A folder with a database after one search of 12 trials, and what it printed."""
+    folder = tmp_path_factory.mktemp("searched")
+    done = autotune(*SEARCH, "--trials", "12", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder, json.loads(done.stdout)
+
+
+def test_a_search_publishes_a_verified_winner(searched: tuple[Path, dict[str, Any]]) -> None:
+    _, report = searched
+    record = report["record"]
+    assert record["verified"] and not record["is_default"]
+    assert record["estimate"]["time_us"] < 0.97 * record["default"]["time_us"]
+    assert record["config"]["dimension_semantics"][-1] in ("parallel", "arbitrary")
+    # 2 * 512^3 operations at 197 TFLOP/s take 1.36 us: no estimate can be below
+    assert record["estimate"]["time_us"] > 1.36
+    # three bf16 arrays of 512x512 through 820 GB/s of HBM take longer than that
+    assert record["baseline"]["time_us"] == pytest.approx(3 * 512**2 * 2 / 820e9 * 1e6, rel=0.02)
+    assert report["default"]["number"] == 0
+    assert sum(report["outcomes"].values()) == 12
+
+
+def test_the_same_command_compiles_nothing_again(searched: tuple[Path, dict[str, Any]]) -> None:
+    folder, first = searched
+    again = json.loads(autotune(*SEARCH, "--trials", "12", "--json", cwd=folder).stdout)
+    assert again["reused"] == 12
+    assert again["winner"] == first["winner"]
+    more = json.loads(autotune(*SEARCH, "--trials", "15", "--json", cwd=folder).stdout)
+    assert more["reused"] == 12
+    assert sum(more["outcomes"].values()) == 15
+    history = json.loads(autotune("history", "--trials", "--json", cwd=folder).stdout)
+    configs = [json.dumps(t["config"], sort_keys=True) for t in history[0]["trials"]]
+    assert len(configs) == len(set(configs)) == 15
+    assert [t["number"] for t in history[0]["trials"]] == list(range(15))
+
+
+def test_lookup_finds_exactly_this_and_nothing_else(
+    searched: tuple[Path, dict[str, Any]],
+) -> None:
+    folder, report = searched
+    asked = ("lookup", "matmul", "--chip", "TPU v5 lite", "--json")
+    found = autotune(*asked, "--shape", "512x512x512", cwd=folder)
+    assert found.returncode == 0
+    assert json.loads(found.stdout)["config"]["axes"] == report["record"]["config"]["axes"]
+    missed = autotune(*asked, "--shape", "512x512x1024", cwd=folder)
+    assert missed.returncode == 1
+    assert json.loads(missed.stdout)["match"] is None
+    versions = "jax=0.1,jaxlib=0.1,libtpu=0.1"
+    other = autotune(*asked, "--shape", "512x512x512", "--toolchain", versions, cwd=folder)
+    assert other.returncode == 1
+    assert "otherwise the same" in json.loads(other.stdout)["nearby"][0]
+
+
+def test_show_explains_a_trial(searched: tuple[Path, dict[str, Any]]) -> None:
+    folder, report = searched
+    text = autotune("show", str(report["winner"]["id"]), cwd=folder).stdout
+    for word in ("core busy", "HBM", "step overhead", "VMEM", "TFLOP/s", "reproduce: autotune"):
+        assert word in text
+    data = json.loads(autotune("show", "1", "--json", cwd=folder).stdout)
+    assert data["number"] == 0
+
+
+def test_the_table_names_winner_default_and_xla(searched: tuple[Path, dict[str, Any]]) -> None:
+    folder, _ = searched
+    text = autotune(*SEARCH, "--trials", "12", cwd=folder).stdout
+    for word in ("winner", "default", "plain XLA", "limited by", "Published, verified"):
+        assert word in text
+    assert max(len(line) for line in text.splitlines() if "Kept in" not in line) <= 120
+
+
+def test_a_timeout_stops_and_keeps(tmp_path: Path) -> None:
+    done = autotune(*SEARCH, "--timeout", "0", "--json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    assert report["stopped_by"] == "timeout"
+    assert sum(report["outcomes"].values()) == 1  # the default is always tried
+    assert report["record"]["is_default"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [
+        ("flash_attention", "1x4x2x512x1024x128"),
+        ("rmsnorm", "1000x1000"),
+        ("vector_add", "100000"),
+        ("tiled_dot", "300001"),
+        ("gathered_matmul", "512x256x384x4"),
+    ],
+)
+@pytest.mark.parametrize("chip", ["v4", "v7x"])
+def test_every_kernel_on_the_oldest_and_newest_chip(
+    kernel: str, shape: str, chip: str, tmp_path: Path
+) -> None:
+    done = autotune("search", kernel, "--shape", shape, "--chip", chip, "--trials", "4", "--json",
+                    cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr + done.stdout
+    report = json.loads(done.stdout)
+    assert report["record"]["verified"]
+    assert set(report["outcomes"]) <= {"estimated", "out of VMEM"}

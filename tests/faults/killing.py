@@ -1,0 +1,119 @@
+"""A real ``autotune search`` that is killed again and again, and what its database then holds."""
+
+import contextlib
+import json
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from random import Random
+
+from leftovers import wait_for_none
+
+KERNEL = f"{Path(__file__).with_name('faulty_kernel.py')}:MANY"
+GONE_WITHIN_S = 5.0
+_START_LIMIT_S = 60.0
+_IS_THERE = "select 1 from sqlite_master where name = 'autotune_trials'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """One kill. ``lost`` and ``recompiled`` are what must be zero; ``gone_s``: until the last child
+    and folder had gone."""
+
+    before: int
+    after: int
+    lost: int
+    recompiled: int
+    intact: bool
+    left: tuple[str, ...]
+    gone_s: float
+
+
+class Victim:
+    """Searches of one problem in one database, in ``folder``, one process after another."""
+
+    def __init__(self, folder: Path, trials: int) -> None:
+        self.database, self.temporary = folder / "killed.db", folder / "tmp"
+        self.trials = trials
+        self._log = folder / "compiled.log"
+        self.temporary.mkdir()
+
+    def start(self, *more: str) -> subprocess.Popen[str]:
+        command = [
+            sys.executable, "-m", "autotune", "search", KERNEL, "--shape", "n=8192",
+            "--chip", "v5e", "--trials", str(self.trials), "--db", str(self.database), *more,
+        ]  # fmt: skip
+        environment = {
+            **os.environ, "TMPDIR": str(self.temporary), "FAULTY_KERNEL_LOG": str(self._log),
+        }  # fmt: skip
+        return subprocess.Popen(
+            command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+
+    def kept(self) -> dict[int, tuple[str, str]]:
+        """Trials by number, as config and outcome."""
+        if not self.database.exists():
+            return {}
+        with contextlib.closing(sqlite3.connect(self.database, timeout=30)) as connection:
+            if not connection.execute(_IS_THERE).fetchone():
+                return {}
+            rows = connection.execute("select number, config, outcome from autotune_trials")
+            return {number: (config, outcome) for number, config, outcome in rows}
+
+    def intact(self) -> bool:
+        if not self.database.exists():
+            return True
+        with contextlib.closing(sqlite3.connect(self.database, timeout=30)) as connection:
+            found: Sequence[str] = connection.execute("pragma integrity_check").fetchone()
+        return found[0] == "ok"
+
+    def compiled(self) -> list[str]:
+        return self._log.read_text().splitlines() if self._log.exists() else []
+
+    def wait_for_trials(self, process: subprocess.Popen[str], count: int) -> None:
+        """Until the database holds ``count`` trials, or the process has ended."""
+        deadline = time.monotonic() + _START_LIMIT_S
+        while len(self.kept()) < count and process.poll() is None:
+            assert time.monotonic() < deadline, "the search does not get on"
+            time.sleep(0.02)
+
+    def run_and_kill(self, random: Random) -> Killed:
+        """Start or resume the search, and ``kill -9`` it at a random moment."""
+        before, compiled = self.kept(), len(self.compiled())
+        process = self.start()
+        if random.random() < 0.8:
+            self.wait_for_trials(process, len(before) + random.randint(1, 4))
+            time.sleep(random.uniform(0, 0.5))
+        else:  # while it starts, asks for the chip, traces
+            time.sleep(random.uniform(0, 4))
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        processes, folders, gone_s = wait_for_none(self.temporary, GONE_WITHIN_S)
+        after = self.kept()
+        return Killed(
+            before=len(before), after=len(after),
+            lost=sum(after.get(number) != trial for number, trial in before.items()),
+            recompiled=len(_points(before) & set(self.compiled()[compiled:])),
+            intact=self.intact(), left=(*processes, *folders), gone_s=gone_s,
+        )  # fmt: skip
+
+    def finish(self) -> tuple[int, int, int]:
+        """Exit code of the search that is not killed, trials lost and trials recompiled."""
+        before, compiled = self.kept(), len(self.compiled())
+        process = self.start()
+        process.communicate(timeout=300)
+        after = self.kept()
+        lost = sum(after.get(number) != trial for number, trial in before.items())
+        again = _points(before) & set(self.compiled()[compiled:])
+        return process.returncode, lost, len(again)
+
+
+def _points(trials: dict[int, tuple[str, str]]) -> set[str]:
+    """What the kernel writes to its log when it compiles these."""
+    return {f"rows={json.loads(config)['axes']['rows']}" for config, _ in trials.values()}

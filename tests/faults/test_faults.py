@@ -1,0 +1,54 @@
+"""A candidate that attacks its compiler costs itself, never the search."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+from faultsearch import EXPECTED, REFUSED, Run, search_faults, temporary_folder
+from leftovers import wait_for_none
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def own_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    with temporary_folder(tmp_path_factory.mktemp("faults") / "tmp") as folder:
+        yield folder
+
+
+@pytest.fixture(scope="module")
+def run(own_folder: Path) -> Run:
+    return search_faults(own_folder.parent, limit_s=8)
+
+
+def test_the_search_ends_normally_and_loses_no_candidate(run: Run) -> None:
+    assert run.result.stopped_by == "exhausted"
+    assert len(run.result.trials) == len(run.kept) == len(EXPECTED)
+    assert set(run.kept) == set(EXPECTED)
+    assert run.kept["works"].number == 0
+
+
+@pytest.mark.parametrize("behaviour", EXPECTED)
+def test_each_candidate_has_its_outcome_and_a_reason(run: Run, behaviour: str) -> None:
+    kind, words = EXPECTED[behaviour]
+    outcome = run.kept[behaviour].outcome
+    assert (outcome.kind, words in outcome.reason) == (kind, True), outcome
+
+
+@pytest.mark.parametrize("behaviour", REFUSED)
+def test_a_fault_while_tracing_costs_one_point(run: Run, behaviour: str) -> None:
+    words = REFUSED[behaviour]
+    assert sum(n for reason, n in run.space.refused.items() if words in reason) == 1
+    assert sum(run.space.refused.values()) == len(REFUSED)
+    assert run.space.raw_points == len(EXPECTED) + len(REFUSED)
+
+
+def test_a_crash_keeps_the_last_lines_of_the_log(run: Run) -> None:
+    assert "signal 6" in getattr(run.kept["aborts"].outcome, "log_tail", "")
+
+
+def test_nothing_is_left_behind(run: Run, own_folder: Path) -> None:
+    processes, folders, _ = wait_for_none(own_folder, 3)
+    assert (processes, folders) == ([], [])
+    assert psutil.Process().children(recursive=True) == []

@@ -1,0 +1,176 @@
+"""What gets published: only what is right, and only what beats the default."""
+
+from collections.abc import Callable, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.catalogue import KernelRef
+from autotune.chip import Chip, ChipInfo
+from autotune.compiler.client import XlaCost
+from autotune.config import Config, make_config
+from autotune.kernelspec import KernelSpec
+from autotune.key import Key
+from autotune.outcome import CompileFailed, Crashed, Estimate, Estimated, Outcome
+from autotune.problem import ProblemSpec
+from autotune.roofline import Roofline
+from autotune.search.loop import Result, Subject
+from autotune.search.publish import ESTIMATE_MARGIN, Publication, finalists, publish
+from autotune.space import Candidate, Space
+from autotune.toolchain import Toolchain
+from autotune.trace.model import Trace
+from autotune.trial import Record, Trial
+
+CHIP = ChipInfo(
+    chip=Chip.V5E, device_kind="TPU v5 lite", num_cores=1, vmem_capacity_bytes=1 << 27,
+    scoped_vmem_bytes=1 << 24, hbm_capacity_bytes=1 << 34, hbm_bytes_per_s=8e11,
+    bf16_ops_per_s=2e14, int8_ops_per_s=4e14,
+)  # fmt: skip
+SPEC = KernelSpec(
+    name="k", fingerprint="f", axes=("b",), grid=(),
+    problems=ProblemSpec(dims=("n",), dtypes=("bfloat16",)),
+)  # fmt: skip
+SUBJECT = Subject(
+    ref=KernelRef(path="k.py", attribute="K"), spec=SPEC, problem=SPEC.problems.parse("8"),
+    chip=CHIP, toolchain=Toolchain(jax="1", jaxlib="1", libtpu="1"),
+)  # fmt: skip
+TRACE = Trace(
+    grid=(1,), operands=(), scratch=(), scalar_operands=0, scalar_prefetch_bytes=0, aliases=(),
+    alias_safe=True, dimension_semantics=(), vmem_limit_bytes=None, mxu_flops=0, mxu_dtype=None,
+    vector_ops=0, io_bytes=800,
+)  # fmt: skip
+
+
+def estimated(time_us: float) -> Estimated:
+    estimate = Estimate(
+        time_us=time_us, compute_us=1, memory_us=1, overhead_us=0, fill_us=0, limited_by="compute",
+        model="test", vmem_used_bytes=1, vmem_allowed_bytes=2, hbm_bytes=3, flops=4,
+    )  # fmt: skip
+    return Estimated(estimate=estimate, program=str(time_us))
+
+
+def trial(number: int, outcome: Outcome) -> Trial:
+    return Trial(number=number, config=make_config({"b": number}), outcome=outcome, seconds=0.0,
+                 created_at=datetime.now(UTC))  # fmt: skip
+
+
+class FakeCompiler:
+    """Verification answers by the value of axis b."""
+
+    def __init__(self, verdicts: dict[int, bool | None]) -> None:
+        self.verdicts, self.asked = verdicts, list[int]()
+
+    def verify(self, ref: Any, problem: Any, config: Config, seeds: Sequence[int]) -> Any:
+        self.asked.append(config["b"])
+        verdict = self.verdicts.get(config["b"], True)
+        if config["b"] in self.verdicts and verdict is None:
+            return Crashed(reason="died")
+        return {"ok": verdict, "reason": "because", "runs": len(seeds)}
+
+    def baseline(self, ref: Any, problem: Any, chip: Any) -> XlaCost:
+        return XlaCost(flops=2e8, bytes=1e9, estimated_cycles=1)
+
+
+class FakePool:
+    def __init__(self, compiler: FakeCompiler) -> None:
+        self.compiler = compiler
+
+    def run(self, job: Callable[[Any], Any]) -> Any:
+        return job(self.compiler)
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.saved: list[Record] = []
+        self.wrong: list[int] = []
+
+    def save_record(self, record: Record) -> None:
+        self.saved.append(record)
+
+    def mark_wrong(self, key: Key, number: int, reason: str) -> None:
+        self.wrong.append(number)
+
+
+def run(
+    outcomes: list[Outcome], verdicts: dict[int, bool | None] | None = None, **options: Any
+) -> tuple[Publication, FakeStore, FakeCompiler]:
+    trials = [trial(number, outcome) for number, outcome in enumerate(outcomes)]
+    line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
+    space = Space(
+        candidates=[Candidate(config=trials[0].config, trace=TRACE, roofline=line)],
+        default=trials[0].config, default_verdict=None,
+    )  # fmt: skip
+    result = Result(subject=SUBJECT, space=space, trials=trials, reused=0, stopped_by="trials",
+                    seconds=0.0)  # fmt: skip
+    compiler, store = FakeCompiler(verdicts or {}), FakeStore()
+    pool: Any = FakePool(compiler)
+    any_store: Any = store
+    return publish(pool, any_store, result, **options), store, compiler
+
+
+def test_the_fastest_right_one_wins() -> None:
+    published, store, compiler = run([estimated(100), estimated(50), estimated(40)])
+    assert published.winner is not None and published.winner.number == 2
+    assert store.saved[0].verified and not store.saved[0].is_default
+    assert compiler.asked == [2]
+    assert "2.50 times" in published.reason
+
+
+def test_a_wrong_one_is_marked_and_the_next_is_tried() -> None:
+    published, store, _ = run([estimated(100), estimated(50), estimated(40)], {2: False})
+    assert published.winner is not None and published.winner.number == 1
+    assert store.wrong == [2]
+    assert published.wrong[0][0].number == 2
+
+
+def test_a_wrong_default_is_not_published_either() -> None:
+    published, store, _ = run([estimated(100), estimated(50)], {0: False, 1: False})
+    assert published.record is None and store.saved == []
+    assert store.wrong == [1, 0]
+
+
+@pytest.mark.parametrize("time_us", [100.0, 98.0, 150.0])
+def test_within_the_margin_the_default_is_the_record(time_us: float) -> None:
+    published, store, _ = run([estimated(100), estimated(time_us)])
+    assert store.saved[0].is_default
+    assert "nothing was estimated more than" in published.reason
+
+
+def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
+    published, store, _ = run([estimated(100), estimated(50)], {1: None})
+    assert published.record is None and store.saved == []
+    assert "could not be verified" in published.reason
+    published, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
+    assert store.saved[0].verified is False
+    assert store.saved[0].verification.startswith("not verified")
+
+
+def test_without_a_default_that_compiles_the_best_is_published_with_the_reason() -> None:
+    published, store, _ = run([CompileFailed(reason="no"), estimated(50)])
+    assert store.saved[0].default.time_us is None
+    assert "the default is no alternative: compile failed" in published.reason
+
+
+def test_nothing_estimated_publishes_nothing() -> None:
+    published, store, _ = run([CompileFailed(reason="no")])
+    assert (published.record, published.winner, store.saved) == (None, None, [])
+
+
+def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
+    published, _, _ = run([estimated(100)])
+    # 2e8 operations at 2e14/s are 1 us; 800 bytes at 8e11/s are 0.001 us; XLA's own 1e9 bytes
+    # would be 1250 us and are no bound.
+    assert published.baseline.time_us == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12))
+def test_finalists_beat_the_default_by_the_margin_and_end_with_it(times: list[float]) -> None:
+    trials = [trial(n, estimated(t)) for n, t in enumerate(times)]
+    found = finalists(trials, trials[0])
+    assert found[-1].number == 0
+    limit = times[0] * (1 - ESTIMATE_MARGIN)
+    assert all(times[t.number] < limit for t in found[:-1])
+    assert [times[t.number] for t in found[:-1]] == sorted(t for t in times[1:] if t < limit)[:5]
