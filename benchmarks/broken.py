@@ -68,10 +68,10 @@ def _running_sum(problem: Problem, config: Config) -> Any:
     """Each output block is written once, but a scratch buffer carries the sum through all steps."""
 
     def body(x: Any, out: Any, total: Any) -> None:
-        @pl.when(pl.program_id(0) == 0)
-        def _() -> None:
+        def start() -> None:
             total[...] = jnp.zeros_like(total)
 
+        pl.when(pl.program_id(0) == 0)(start)
         total[...] += x[...]
         out[...] = total[...]
 
@@ -103,9 +103,11 @@ def _shifted(x: Any) -> Any:
     return 2 * jnp.concatenate([x[:_ROWS], x[:-_ROWS]])
 
 
+def _sums(x: Any) -> Any:
+    return jnp.cumsum(x.reshape(-1, _ROWS, _LANES), 0).reshape(x.shape)
+
+
 HALF_WRITTEN = _kernel("half_written", _half_written, lambda x: 2 * x)
 SHIFTED_ALIAS = _kernel("shifted_alias", _shifted_alias, _shifted)
-RUNNING_SUM = _kernel(
-    "running_sum", _running_sum, lambda x: jnp.cumsum(x.reshape(-1, _ROWS, _LANES), 0).reshape(x.shape)
-)  # fmt: skip
+RUNNING_SUM = _kernel("running_sum", _running_sum, _sums)
 BY_HAND = _kernel("by_hand", _by_hand, lambda x: x[-_ROWS:])

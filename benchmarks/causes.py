@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.trace.model import Operand
-from autotune.vmem import operand_bytes
 from evidence import Evidence
 from points import MIB, Point
+
+from autotune.trace.model import Operand
+from autotune.vmem import operand_bytes
 
 PLACED = "operands that XLA had already placed in VMEM"
 SINGLE = "blocks buffered once"
@@ -47,7 +48,7 @@ def cause(point: Point, used_bytes: int, evidence: Evidence) -> Cause:
 def _window_parts(point: Point, evidence: Evidence) -> dict[str, int]:
     """What each window takes less or more than we expect."""
     parts = {PLACED: 0, SINGLE: 0, WINDOWS: 0}
-    for name, operand in _windows(point, evidence):
+    for name, operand in _windows(point):
         expected = operand_bytes(operand, point.chip)
         if name in evidence.placed:
             parts[PLACED] -= expected
@@ -58,9 +59,9 @@ def _window_parts(point: Point, evidence: Evidence) -> dict[str, int]:
     return parts
 
 
-def _windows(point: Point, evidence: Evidence) -> list[tuple[str, Operand]]:
+def _windows(point: Point) -> list[tuple[str, Operand]]:
     """Operands under the compiler's names: inputs are counted behind the scalar operands."""
-    scalars = 1 if point.trace.scalar_prefetch_bytes else 0
+    scalars = point.trace.scalar_operands
     inputs = [op for op in point.trace.operands if not op.is_output]
     outputs = [op for op in point.trace.operands if op.is_output]
     named = [(f"input {scalars + n}", op) for n, op in enumerate(inputs)]

@@ -16,14 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from points import Point
+
 from autotune.compiler import libtpu
 from autotune.config import Config, config_from_data, config_to_data
 from autotune.problem import problem_from_data, problem_to_data
-from points import Point
 
 _PASSES = "(original|post-bundle-packing-post-ra)"
 _ALLOCATION = re.compile(
-    r"^\s*#allocation\w+ \[shape = [^\n]*?space=vmem, size = (0x[0-9a-f]+)[^\n]*?tag = '([^']*)", re.M
+    r"^\s*#allocation\w+ \[shape = [^\n]*?space=vmem, size = (0x[0-9a-f]+)[^\n]*?tag = '([^']*)",
+    re.M,
 )
 _PLACED = re.compile(
     r"inlined_call_operand\.vmem [^\n]*?(input|output) window allocation for operator "

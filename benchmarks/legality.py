@@ -11,12 +11,11 @@ import json
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from concurrent.futures import as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
-from rich.progress import Progress
+from points import as_they_come
 
 from autotune import rules
 from autotune.catalogue import KernelRef, find_kernel
@@ -42,7 +41,7 @@ CASES: tuple[tuple[str, str, str, str, dict[str, int]], ...] = (
     ("matmul", "64x256x256", "int8", "activation=relu",
      {"block_m": 32, "block_k": 128, "block_n": 128}),
     ("flash_attention", "2x2x1x32x256x128", "bfloat16", "", {"block_q": 16, "block_kv": 128}),
-    ("flash_attention", "1x4x2x24x200x64", "float32", "causal=true",
+    ("flash_attention", "1x2x1x24x200x64", "float32", "causal=true",
      {"block_q": 16, "block_kv": 128}),
     ("rmsnorm", "40x300", "bfloat16", "", {"block_rows": 16, "block_features": 128}),
     ("vector_add", "3000", "float32", "", {"block_n": 1024}),
@@ -89,9 +88,12 @@ def catalogue_cases(pool: CompilerPool) -> Iterator[Case]:
             lambda c, r=ref, p=problem, g=config: c.traces(r, p, [g], orders=True)[0]  # type: ignore[misc]
         )
         assert isinstance(traces, list), traces
+        found: list[Case] = []
         for order, trace in zip(permutations(spec.grid), traces, strict=True):
-            assert min(trace.grid) > 1 or name == "flash_attention", (name, trace.grid)
-            yield from _of_order(ref, name, problem, config.replace(grid_order=order), trace)
+            assert max(trace.grid) > 1, (name, trace.grid)
+            found += _of_order(ref, name, problem, config.replace(grid_order=order), trace)
+        yield from found
+        yield _too_many(found[0])
 
 
 def _of_order(
@@ -118,12 +120,18 @@ def _of_order(
     for axis in range(1, prefix):
         kinds = tuple(PARALLEL if a == axis else ARBITRARY for a in range(rank))
         yield case(kinds, PREFIX)
-    yield case((PARALLEL,) * (rank + 1), LENGTH)
+
+
+def _too_many(case: Case) -> Case:
+    """One more semantics than the grid has axes."""
+    semantics = (ARBITRARY,) * (len(case.config.grid_order) + 1)
+    config = case.config.replace(dimension_semantics=semantics)
+    return replace(case, config=config, rule=LENGTH)
 
 
 def all_prefixes(rank: int, prefix: int) -> list[tuple[str, ...]]:
-    """No semantics, all arbitrary, and each number of leading parallel axes up to ``prefix``."""
-    return [(), *((PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(prefix + 1))]
+    """All arbitrary, and each number of leading parallel axes up to ``prefix``."""
+    return [(PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(prefix + 1)]
 
 
 def broken_cases(pool: CompilerPool) -> Iterator[Case]:
@@ -153,12 +161,7 @@ def run(compiler: Compiler, case: Case) -> Ran:
 
 def run_all(pool: CompilerPool, cases: Sequence[Case]) -> list[Ran]:
     pending = [pool.submit(lambda c, case=case: run(c, case)) for case in cases]  # type: ignore[misc]
-    done = []
-    with Progress() as bar:
-        task = bar.add_task("interpreting", total=len(cases))
-        for future in as_completed(pending):
-            done.append(future.result())
-            bar.update(task, completed=len(done))
+    done = as_they_come(pending, "interpreting")
     return sorted(done, key=lambda ran: cases.index(ran.case))
 
 

@@ -1,9 +1,14 @@
 """Points for the benchmarks: kernels, problems, chips, and configs that lie where rules decide."""
 
+import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, as_completed
 from dataclasses import dataclass
-from pathlib import Path
 from random import Random
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import Progress
 
 from autotune import rules
 from autotune.catalogue import KernelRef, find_kernel
@@ -15,7 +20,8 @@ from autotune.problem import Problem
 from autotune.trace.model import Trace
 from autotune.vmem import VmemUse, limit_bytes, vmem_use
 
-ROOT = Path(__file__).resolve().parent.parent
+T = TypeVar("T")
+
 CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 MIB = 2**20
 
@@ -68,7 +74,9 @@ PROBLEMS: dict[str, tuple[tuple[str, str, str], ...]] = {
 _ODD = (1, 7, 8, 16, 24, 64, 100, 120, 129, 136, 192, 200, 250, 264, 320, 500, 640, 1000, 1001)
 _ODD_VECTOR = (100, 128, 192, 256, 384, 512, 640, 1000, 1536, 3072, 5120, 7168, 99999, 131072)
 _LARGE = (1024, 1536, 2048, 2560, 3072, 4096, 5120, 6144, 8192)
-_LARGE_VECTOR = tuple(p * 2**15 for p in (4, 8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 256, 512, 1024))
+_LARGE_VECTOR = tuple(
+    p * 2**15 for p in (4, 8, 16, 24, 32, 40, 48, 64, 80, 96, 128, 256, 512, 1024)
+)
 _LARGE_ROWS = tuple(p * 2**10 for p in (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96, 128))
 
 
@@ -116,6 +124,19 @@ class Point:
     def __str__(self) -> str:
         where = f"{self.subject.kernel} {self.subject.problem} {self.chip.chip}"
         return f"{where} {self.config}"
+
+
+def as_they_come(pending: Sequence[Future[T]], what: str) -> Iterator[T]:
+    """Results in the order in which they are ready: with a bar on a terminal, else with lines."""
+    started, console = time.monotonic(), Console()
+    with Progress(console=console, disable=not console.is_terminal) as bar:
+        task = bar.add_task(what, total=len(pending))
+        for number, future in enumerate(as_completed(pending), start=1):
+            yield future.result()
+            bar.update(task, completed=number)
+            if not console.is_terminal and (number % 20 == 0 or number == len(pending)):
+                seconds = time.monotonic() - started
+                print(f"{what}: {number} of {len(pending)}, {seconds:.0f} s", flush=True)
 
 
 def subjects(pool: CompilerPool) -> list[Subject]:

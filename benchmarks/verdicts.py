@@ -11,20 +11,19 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
-from concurrent.futures import as_completed
 from dataclasses import dataclass
+from pathlib import Path
 from random import Random
 
-from rich.progress import Progress
+from causes import Cause, cause
+from evidence import EvidenceChild
+from points import CHIPS, MIB, Point, as_they_come, points, subjects
 
 from autotune.compiled import Compiled
 from autotune.compiler.client import Compiler, Failure
 from autotune.compiler.pool import CompilerPool
 from autotune.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.trace.model import Trace
-from causes import Cause, cause
-from evidence import EvidenceChild
-from points import CHIPS, MIB, Point, points, subjects
 
 LIMIT_S = 40.0
 REQUIRED_SAVED = 0.9
@@ -71,7 +70,9 @@ def choose(pool: CompilerPool, count: int, rng: Random) -> list[Point]:
         groups = [cell for key, cell in cells.items() if key[0] == stratum]
         chosen += _spread(groups, round(count * share), rng)
     fitting = [cell for key, cell in cells.items() if key[0] in ("fits", "misaligned")]
-    chosen += _spread([[p for p in g if p not in chosen] for g in fitting], count - len(chosen), rng)
+    chosen += _spread(
+        [[p for p in g if p not in chosen] for g in fitting], count - len(chosen), rng
+    )
     rng.shuffle(chosen)
     return chosen
 
@@ -101,14 +102,7 @@ def ask(pool: CompilerPool, chosen: Sequence[Point]) -> list[Answer]:
 
         return run
 
-    answers = []
-    pending = [pool.submit(job(point)) for point in chosen]
-    with Progress() as bar:
-        task = bar.add_task("compiling", total=len(chosen))
-        for future in as_completed(pending):
-            answers.append(future.result())
-            bar.update(task, completed=len(answers), description=f"compiling {len(answers)}")
-    return answers
+    return list(as_they_come([pool.submit(job(point)) for point in chosen], "compiling"))
 
 
 def causes(answers: Sequence[Answer]) -> list[tuple[Answer, Cause]]:
@@ -116,11 +110,11 @@ def causes(answers: Sequence[Answer]) -> list[tuple[Answer, Cause]]:
     differing = [a for a in answers if a.accepted and abs(_ratio(a) - 1) > TOLERANCE]
     found = []
     child = EvidenceChild()
-    with Progress() as bar:
-        for answer in bar.track(differing, description="looking for causes"):
-            assert answer.accepted is not None
-            used = answer.accepted.vmem_used_bytes
-            found.append((answer, cause(answer.point, used, child.ask(answer.point))))
+    print(f"looking for the causes of {len(differing)} differences", flush=True)
+    for answer in differing:
+        assert answer.accepted is not None
+        used = answer.accepted.vmem_used_bytes
+        found.append((answer, cause(answer.point, used, child.ask(answer.point))))
     child.close()
     return found
 
@@ -248,8 +242,7 @@ def main() -> int:
     found = causes(answers)
     met = report(answers, found, options.points)
     if options.json:
-        with open(options.json, "w", encoding="utf-8") as file:
-            json.dump(as_data(answers, found), file, indent=1)
+        Path(options.json).write_text(json.dumps(as_data(answers, found), indent=1))
     print("\nall required figures are met" if met else "\na required figure is MISSED")
     return 0 if met else 1
 

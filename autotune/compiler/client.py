@@ -196,7 +196,7 @@ def _cannot_work(python: str, reason: str) -> str:
             f"{python} lacks what compiling needs ({lacks.group(1).strip()}): install "
             "pallas-autotune[search] there, or jax[tpu] and numpy"
         )
-    if "unknown option -P" in reason.lower():
+    if "Unknown option: -P" in reason:
         return f"{python} is older than Python 3.11, which is the oldest that can compile"
     lines = [line.strip() for line in reason.splitlines() if line.strip()]
     detail = lines[0] if len(lines) < 2 else f"{lines[0]}: {lines[-1]}"

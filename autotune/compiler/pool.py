@@ -3,12 +3,13 @@
 import sys
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 from typing import TypeVar
 
 from autotune.compiler.client import Compiler
-from autotune.compiler.process import DEFAULT_MEMORY_BYTES, CompilerProcess
+from autotune.compiler.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
 
 T = TypeVar("T")
 
@@ -25,10 +26,12 @@ class CompilerPool:
         python: str = sys.executable,
         limit_s: float = 120.0,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        worker: Path = WORKER,
     ) -> None:
         self.size = size
         self._compilers = [
-            Compiler(CompilerProcess(python, memory_bytes), limit_s=limit_s) for _ in range(size)
+            Compiler(CompilerProcess(python, memory_bytes, worker), limit_s=limit_s)
+            for _ in range(size)
         ]
         self._free: SimpleQueue[Compiler] = SimpleQueue()
         for compiler in self._compilers:

@@ -18,7 +18,7 @@ from autotune.compiler.exchange import exchange
 from autotune.compiler.processtree import MemoryWatch, kill_family
 from autotune.errors import CompilerUnavailableError
 
-_WORKER = Path(__file__).with_name("worker.py")
+WORKER = Path(__file__).with_name("worker.py")
 _POLL_S = 0.1
 _REAP_S = 5.0
 _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
@@ -55,7 +55,7 @@ class CompilerProcess:
         self,
         python: str = sys.executable,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        worker: Path = _WORKER,
+        worker: Path = WORKER,
     ) -> None:
         self.python = python
         self._memory_bytes, self._worker = memory_bytes, worker

@@ -71,7 +71,7 @@ class CandidateStudy:
         """The next candidate, or None when the space is exhausted."""
         if not self._open:
             return None
-        trial = self._study.ask(dict(self._space))
+        trial = self._study.ask(self.space())
         number = self._index[tuple(trial.params[name] for name in self._space)]
         self._open.discard(number)
         self._asked[number] = trial
@@ -96,8 +96,8 @@ class CandidateStudy:
         self._surrogate = None
         return True
 
-    def is_open(self, params: Mapping[str, Any]) -> int | None:
-        """The number of the candidate with these parameters, when it may still be given out."""
+    def open_number(self, params: Mapping[str, Any]) -> int | None:
+        """The candidate with these parameters, when there is one that may still be given out."""
         number = self._index.get(tuple(params[name] for name in self._space))
         return number if number in self._open else None
 
@@ -108,13 +108,11 @@ class CandidateStudy:
         return dict(self._space)
 
     def _method(self, method: str, seed: int) -> _Propose:
-        if method == "random":
-            return lambda study, trial: self._any()
         if method == "tpe":
-            return _Tpe(self, seed, self._any)
-        return lambda study, trial: self._most_promising()
+            return _Tpe(self, seed, fallback=self._any)
+        return self._any if method == "random" else self._most_promising
 
-    def _most_promising(self) -> int:
+    def _most_promising(self, *_: object) -> int:
         """One of the best scores. The seed decides between equals: twins in another grid order
         and candidates of which equally little is known."""
         if self._surrogate is None:
@@ -124,7 +122,7 @@ class CandidateStudy:
         best = pool[score[pool] >= score[pool].max() - _TIE]
         return int(self._random.choice(best))
 
-    def _any(self) -> int:
+    def _any(self, *_: object) -> int:
         return int(self._random.choice(sorted(self._open)))
 
     def _number(self, candidate: Candidate) -> int:
@@ -148,7 +146,7 @@ class CandidateStudy:
             state=TrialState.FAIL if time_us is None else TrialState.COMPLETE,
             value=time_us,
             params=_params(candidate),
-            distributions=dict(self._space),
+            distributions=self.space(),
             user_attrs={"reason": reason},
         )
 
@@ -175,20 +173,13 @@ class _Proposer(BaseSampler):
     def __init__(self, owner: CandidateStudy, propose: _Propose) -> None:
         self._owner, self._propose = owner, propose
 
-    def infer_relative_search_space(
-        self, study: optuna.Study, trial: FrozenTrial
-    ) -> dict[str, BaseDistribution]:
+    def infer_relative_search_space(self, *_: Any, **__: Any) -> dict[str, BaseDistribution]:
         return self._owner.space()
 
-    def sample_relative(
-        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
-    ) -> dict[str, Any]:
+    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, *_: Any) -> dict[str, Any]:
         return self._owner.params(self._propose(study, trial))
 
-    def sample_independent(
-        self, study: optuna.Study, trial: FrozenTrial, param_name: str,
-        param_distribution: BaseDistribution,
-    ) -> Any:  # fmt: skip
+    def sample_independent(self, *_: Any, **__: Any) -> Any:
         raise AssertionError("every parameter is proposed together")
 
 
@@ -200,14 +191,12 @@ class _Tpe:
         self._sampler = TPESampler(seed=seed, multivariate=True)
 
     def __call__(self, study: optuna.Study, trial: FrozenTrial) -> int:
-        space = self._owner.space()
-        free = {name: values for name, values in space.items() if not values.single()}
-        fixed = {name: values.choices[0] for name, values in space.items() if values.single()}
-        for _ in range(_TPE_TRIES):
-            drawn = self._sampler.sample_relative(study, trial, free) if free else {}
+        free = {name: some for name, some in self._owner.space().items() if not some.single()}
+        for _ in range(_TPE_TRIES if free else 0):
+            drawn = self._sampler.sample_relative(study, trial, free)
             if not drawn:  # TPE starts with random trials, too
                 break
-            number = self._owner.is_open({**fixed, **drawn})
+            number = self._owner.open_number({**self._owner.params(0), **drawn})
             if number is not None:
                 return number
         return self._fallback()
@@ -230,7 +219,7 @@ def _params(candidate: Candidate) -> dict[str, Any]:
 
 def _distributions(
     candidates: Sequence[Candidate], limits: Sequence[int | None]
-) -> Mapping[str, BaseDistribution]:
+) -> Mapping[str, CategoricalDistribution]:
     """Every value of each coordinate, sorted: Optuna refuses a study whose choices change."""
     columns: dict[str, set[Any]] = {"vmem limit": {limit or 0 for limit in limits}}
     for candidate in candidates:

@@ -1,13 +1,12 @@
-"""A Gaussian process over the candidates of one space: what to compile next.
+"""What to compile next: a Gaussian process over the candidates of one space, and their risk.
 
 It learns the logarithm of the ratio between the time and the roofline's guess, so it starts from
 physics and only has to learn what the roofline misses.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import erfc, log, log2, pi, prod, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,38 +17,20 @@ from autotune.trace.model import Trace
 
 Array = NDArray[np.float64]
 
-_LENGTHS = (0.5, 1.0, 2.0, 4.0)  # of standardised features
+_LENGTHS = (0.5, 1.0, 2.0, 4.0)  # of the distance between rows of ``features``
 _NOISES = (1e-4, 1e-2)
-_FAR = -6.0  # below so many deviations the asymptote is more exact
-_START_ODDS, _START_WEIGHT = 0.6, 0.5
+_FLAG_SPREAD = 2.0  # a flag that differs counts half as much as a number by one deviation
+_FIRST_SCALE = 0.3  # of log(time / guess), while too few times are known to tell
+_LEAST_SCALE = 0.05
+_FAR = -6.0  # below so many deviations the asymptote of the improvement is more exact
 
+_START_ODDS = 0.6  # of failure, for the candidate with the largest blocks, before anything is known
+_START_WEIGHT = 0.5  # of that guess, against one for each compiled neighbour
+_DOOMED = 0.95  # odds of what is no smaller than a failure
+_RUNG_DISTANCE = 4.0  # a doubled VMEM limit changes as much as blocks 16 times as large
 
-def features(candidates: Sequence[Candidate]) -> Array:
-    """One row per candidate [candidates, features], standardised columns."""
-    rows = [_raw_features(candidate) for candidate in candidates]
-    names = sorted({name for row in rows for name in row})
-    table = np.array([[row.get(name, 0.0) for name in names] for row in rows])
-    spread = table.std(axis=0)
-    kept = spread > 1e-9
-    return np.asarray((table[:, kept] - table[:, kept].mean(axis=0)) / spread[kept])
-
-
-def _raw_features(candidate: Candidate) -> dict[str, float]:
-    line, row = candidate.roofline, {}
-    for name, value in candidate.config.axes:
-        if isinstance(value, bool) or isinstance(value, str):
-            row[f"{name}={value}"] = 1.0
-        else:
-            row[name] = log2(max(value, 1))
-    row["order=" + ">".join(candidate.config.grid_order)] = 1.0
-    row["cores"] = float(line.cores)
-    for name, part in (
-        ("mem", line.memory_us),
-        ("steps", line.overhead_us),
-        ("fill", line.fill_us),
-    ):
-        row[name] = log(max(part, 1e-3))
-    return row
+# Large blocks take the compiler tens of seconds: how much of a gain a doubled footprint is worth.
+_COST_OF_DOUBLING = 0.02
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,115 +48,135 @@ class Surrogate:
         self._table = features(candidates)
         self._prior = np.log(np.array([c.roofline.guess_us for c in candidates]))
         self._risk = Risk(candidates)
+        self._cost = _COST_OF_DOUBLING * _log_footprint(candidates)
+
+    def scores(
+        self, times_us: Mapping[int, float], failed: Sequence[int], pending: Sequence[int]
+    ) -> Array:
+        """Logarithm of what compiling each candidate promises: its expected improvement, times
+        the odds that it compiles. All arguments speak of indices of candidates."""
+        seen = list(times_us)
+        posterior = self.posterior(seen, list(times_us.values()), pending)
+        success = np.log1p(-self._risk.odds(seen, failed)) - self._cost
+        if not seen:
+            return success - posterior.mean
+        hoped = posterior.mean[list(pending)]
+        best = min([log(min(times_us.values())), *hoped])
+        return success + log_improvement(posterior, best)
 
     def posterior(
         self, seen: Sequence[int], times_us: Sequence[float], pending: Sequence[int] = ()
     ) -> Posterior:
-        """``seen``: indices of timed candidates. ``pending`` ones only take away uncertainty:
-        their time is expected to be as predicted."""
-        where = np.asarray(seen, dtype=np.intp)
-        ratio = np.log(np.asarray(times_us)) - self._prior[where]
-        centre = float(np.median(ratio)) if len(ratio) else 0.0
-        scale = max(float(ratio.std()), 0.05) if len(ratio) > 3 else 0.3
+        """``pending`` candidates only take away uncertainty: their time is expected to be as
+        predicted, so that two compilers do not look into the same corner."""
+        known = [*seen, *pending]
+        if not known:
+            return Posterior(mean=self._prior, deviation=np.full_like(self._prior, _FIRST_SCALE))
+        ratio = np.log(np.asarray(times_us, dtype=np.float64)) - self._prior[list(seen)]
+        centre = float(np.median(ratio)) if seen else 0.0
+        scale = max(float(ratio.std()), _LEAST_SCALE) if len(seen) > 3 else _FIRST_SCALE
         target = (ratio - centre) / scale
-        length, noise = self._hyperparameters(where, target)
-        mean = self._predict(where, length, noise) @ target
-        known = np.concatenate([where, np.asarray(pending, dtype=np.intp)])
-        deviation = self._deviation(known, length, noise)
-        return Posterior(mean=mean * scale + centre + self._prior, deviation=deviation * scale)
-
-    def failure_odds(self, fine: Sequence[int], failed: Sequence[int]) -> Array:
-        return self._risk.odds(fine, failed)
-
-    def scores(
-        self, times_us: dict[int, float], failed: Sequence[int], pending: Sequence[int]
-    ) -> Array:
-        """Logarithm of what compiling each candidate promises: gain times odds of success."""
-        seen = list(times_us)
-        posterior = self.posterior(seen, [times_us[n] for n in seen], pending)
-        odds = self.failure_odds(seen, failed)
-        if not seen:
-            return np.log1p(-odds) - posterior.mean
-        best = min(log(min(times_us.values())), *posterior.mean[list(pending)], np.inf)
-        return log_improvement(posterior, best) + np.log1p(-odds)
-
-    def _hyperparameters(self, where: Any, target: Array) -> tuple[float, float]:
-        """The length and noise with the highest marginal likelihood on a small grid."""
-        points = self._table[where]
-        scored = [
-            (_log_likelihood(points, target, length, noise), length, noise)
-            for length in _LENGTHS
-            for noise in _NOISES
-        ]
-        return max(scored)[1:]
-
-    def _predict(self, where: Any, length: float, noise: float) -> Array:
-        points = self._table[where]
-        gram = _kernel(points, points, length) + noise * np.eye(len(points))
-        return np.asarray(_kernel(self._table, points, length) @ np.linalg.inv(gram))
-
-    def _deviation(self, where: Any, length: float, noise: float) -> Array:
-        points = self._table[where]
-        gram = _kernel(points, points, length) + noise * np.eye(len(points))
-        half = np.linalg.solve(np.linalg.cholesky(gram), _kernel(points, self._table, length))
-        return np.sqrt(np.clip(1.0 - (half**2).sum(axis=0), 1e-9, None))
+        distance = _distances(self._table, self._table[known])  # [candidates, known]
+        gram = distance[known]  # [known, known]
+        length, noise = _likeliest(gram[: len(seen), : len(seen)], target)
+        factor = _whitening(gram, length, noise)
+        whitened = _matern(distance, length) @ factor.T
+        variance = 1.0 - (whitened**2).sum(axis=1)
+        # the first rows of the factor belong to the seen ones alone: pending ones change no mean
+        mean = whitened[:, : len(seen)] @ (factor[: len(seen), : len(seen)] @ target)
+        return Posterior(
+            mean=mean * scale + centre + self._prior,
+            deviation=np.sqrt(np.clip(variance, 1e-9, None)) * scale,
+        )
 
 
 class Risk:
     """The odds that a candidate does not compile, from those that did and did not.
 
-    Nearly all failures are blocks that are too large, so what is at least as large as a failure
-    in every size fails too, and what is at most as large as a success compiles.
+    Nearly all failures are blocks that are too large: what is in no size smaller than a failure
+    is expected to fail too, what is in no size larger than a success is expected to compile.
+    Grid orders and semantics of one block shape are one thing here.
     """
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
-        sizes = [_sizes(c) for c in candidates]
-        self._sizes = np.array(sizes, dtype=np.float64)
-        self._limits = np.array([float(c.config.vmem_limit_bytes or 0) for c in candidates])
-        kinds = [tuple(v for _, v in c.config.axes if isinstance(v, (str, bool))) for c in candidates]
-        codes = {kind: n for n, kind in enumerate(dict.fromkeys(kinds))}
-        self._kinds = np.array([codes[kind] for kind in kinds])
-        room = np.log2(np.array([_footprint_bytes(c.trace) for c in candidates], dtype=np.float64))
-        levels = np.log2(np.maximum(self._limits, 2.0**24))
-        self._points = np.column_stack([self._sizes, room, 4.0 * levels])
+        limits = np.array([c.config.vmem_limit_bytes or 0 for c in candidates])
+        rungs = np.unique(limits, return_inverse=True)[1]
+        sizes = np.array([_sizes(c) for c in candidates], dtype=np.float64)
+        room = _log_footprint(candidates)
+        table = np.column_stack([_kinds(candidates), rungs, room, sizes])
+        shapes, self._shape = np.unique(table, axis=0, return_inverse=True)
+        kinds, rungs, room = shapes[:, 0], shapes[:, 1], shapes[:, 2]
+        # [columns, shapes]: one shape can fail because of another when none of these is larger
+        self._order = np.vstack([kinds, -kinds, -rungs, shapes[:, 3:].T])
+        self._points = np.column_stack([_RUNG_DISTANCE * rungs, shapes[:, 2:]])
         self._start = _START_ODDS * 2.0 ** (room - room.max())
 
     def odds(self, fine: Sequence[int], failed: Sequence[int]) -> Array:
-        """One number per candidate, between 0 and 1."""
-        bad = _near(self._points, failed) + _START_WEIGHT * self._start
-        good = _near(self._points, fine) + _START_WEIGHT * (1.0 - self._start)
+        """One number below 1 per candidate. ``fine`` and ``failed`` are indices."""
+        good_shapes, bad_shapes = self._shape[list(fine)], self._shape[list(failed)]
+        bad = self._near(bad_shapes) + _START_WEIGHT * self._start
+        good = self._near(good_shapes) + _START_WEIGHT * (1.0 - self._start)
         odds = np.asarray(bad / (bad + good))
-        for n in failed:
-            odds[self._at_least(n)] = np.maximum(odds[self._at_least(n)], 0.95)
-        for n in fine:
-            odds[self._at_most(n)] = 0.0
-        return odds
+        for shape in np.unique(bad_shapes):
+            larger = (self._order >= self._order[:, [shape]]).all(axis=0)
+            odds[larger] = np.maximum(odds[larger], _DOOMED)
+        for shape in np.unique(good_shapes):
+            odds[(self._order <= self._order[:, [shape]]).all(axis=0)] = 0.0
+        return np.asarray(odds[self._shape])
 
-    def _at_least(self, number: int) -> NDArray[np.bool_]:
-        larger = (self._sizes >= self._sizes[number]).all(axis=1)
-        tighter = self._limits <= self._limits[number]
-        return np.asarray(larger & tighter & (self._kinds == self._kinds[number]))
-
-    def _at_most(self, number: int) -> NDArray[np.bool_]:
-        smaller = (self._sizes <= self._sizes[number]).all(axis=1)
-        wider = self._limits >= self._limits[number]
-        return np.asarray(smaller & wider & (self._kinds == self._kinds[number]))
+    def _near(self, shapes: NDArray[np.intp]) -> Array:
+        square = _distances(self._points, self._points[shapes])
+        return np.asarray(np.exp(-0.5 * square).sum(axis=1))
 
 
-def _near(points: Array, others: Sequence[int]) -> Array:
-    if not others:
-        return np.zeros(len(points))
-    square = ((points[:, None, :] - points[None, list(others), :]) ** 2).sum(axis=2)
-    return np.asarray(np.exp(-0.5 * square).sum(axis=1))
+def features(candidates: Sequence[Candidate]) -> Array:
+    """One row per candidate [candidates, features]: two random rows are about 1.4 apart."""
+    rows = [_raw_features(candidate) for candidate in candidates]
+    names = sorted({name for row in rows for name in row})
+    table = np.array([[row.get(name, 0.0) for name in names] for row in rows])
+    spread = table.std(axis=0)
+    flags = np.array(["=" in name for name in names])
+    scale = np.where(flags, _FLAG_SPREAD, spread)
+    kept = spread > 1e-9
+    scaled = (table - table.mean(axis=0))[:, kept] / scale[kept]
+    return np.asarray(scaled / sqrt(max(1, scaled.shape[1] - max(0, flags[kept].sum() - 1))))
+
+
+def _raw_features(candidate: Candidate) -> dict[str, float]:
+    """Names with an equals sign are flags: 1 for the one value that a candidate has."""
+    line, row = candidate.roofline, {}
+    for name, value in candidate.config.axes:
+        if isinstance(value, (bool, str)):
+            row[f"{name}={value}"] = 1.0
+        else:
+            row[name] = log2(max(value, 1))
+    row["order=" + ">".join(candidate.config.grid_order)] = 1.0
+    row["cores"] = float(line.cores)
+    parts = (("mem", line.memory_us), ("steps", line.overhead_us), ("fill", line.fill_us))
+    return row | {name: log(max(part, 1e-3)) for name, part in parts}
 
 
 def _sizes(candidate: Candidate) -> list[float]:
-    values = [v for _, v in candidate.config.axes if not isinstance(v, (str, bool))]
+    values = [value for _, value in candidate.config.axes if not isinstance(value, (bool, str))]
     return [log2(max(value, 1)) for value in values]
 
 
+def _kinds(candidates: Sequence[Candidate]) -> NDArray[np.int64]:
+    """Equal numbers for candidates with the same flags and names: their sizes can be compared."""
+    flags = [
+        tuple(value for _, value in c.config.axes if isinstance(value, (bool, str)))
+        for c in candidates
+    ]
+    codes = {flag: n for n, flag in enumerate(dict.fromkeys(flags))}
+    return np.array([codes[flag] for flag in flags], dtype=np.int64)
+
+
+def _log_footprint(candidates: Sequence[Candidate]) -> Array:
+    """Base 2; blocks with their buffers, and scratch, unpadded: it only compares candidates."""
+    return np.log2(np.array([_footprint_bytes(c.trace) for c in candidates], dtype=np.float64))
+
+
 def _footprint_bytes(trace: Trace) -> int:
-    """Blocks with their buffers and scratch, unpadded: only compares candidates."""
     blocks = (
         (op.buffers or (2 if op.fetches > 1 else 1)) * prod(op.block) * bits(op.dtype)
         for op in trace.operands
@@ -189,21 +190,36 @@ def log_improvement(posterior: Posterior, best: float) -> Array:
     """Logarithm of the expected reduction of log(time) below ``best``; finite however small."""
     z = (best - posterior.mean) / posterior.deviation
     density = np.exp(-0.5 * z**2) / sqrt(2 * pi)
-    tail = np.array([0.5 * erfc(-value / sqrt(2)) for value in z])
-    near = np.log(np.maximum(density + z * tail, 1e-300))
+    below = np.array([0.5 * erfc(-value / sqrt(2)) for value in z])
+    near = np.log(np.maximum(density + z * below, 1e-300))
     far = -0.5 * z**2 - 2.0 * np.log(np.maximum(-z, 1.0)) - 0.5 * log(2 * pi)
-    return np.log(posterior.deviation) + np.where(z > _FAR, near, far)
+    return np.asarray(np.log(posterior.deviation) + np.where(z > _FAR, near, far))
 
 
-def _kernel(a: Array, b: Array, length: float) -> Array:
-    """Matérn 5/2 over standardised features [len(a), len(b)]."""
+def _distances(a: Array, b: Array) -> Array:
+    """Squared [len(a), len(b)]."""
     square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2.0 * a @ b.T
-    r = np.sqrt(5.0 * np.clip(square, 0.0, None) / max(1, a.shape[1])) / length
+    return np.asarray(np.clip(square, 0.0, None))
+
+
+def _matern(square: Array, length: float) -> Array:
+    """Matérn 5/2 of squared distances."""
+    r = np.sqrt(square) * (sqrt(5.0) / length)
     return np.asarray((1.0 + r + r**2 / 3.0) * np.exp(-r))
 
 
-def _log_likelihood(points: Array, target: Array, length: float, noise: float) -> float:
-    gram = _kernel(points, points, length) + noise * np.eye(len(points))
-    factor = np.linalg.cholesky(gram)
-    whitened = np.linalg.solve(factor, target)
-    return float(-0.5 * whitened @ whitened - np.log(np.diag(factor)).sum())
+def _whitening(square: Array, length: float, noise: float) -> Array:
+    """The inverse of the Cholesky factor of the covariance."""
+    gram = _matern(square, length) + noise * np.eye(len(square))
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(gram)))
+
+
+def _likeliest(square: Array, target: Array) -> tuple[float, float]:
+    """The length and noise with the highest marginal likelihood on a small grid."""
+
+    def likelihood(length: float, noise: float) -> float:
+        factor = _whitening(square, length, noise)
+        whitened = factor @ target
+        return float(-0.5 * whitened @ whitened + np.log(np.diag(factor)).sum())
+
+    return max(((a, b) for a in _LENGTHS for b in _NOISES), key=lambda pair: likelihood(*pair))

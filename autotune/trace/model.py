@@ -60,9 +60,10 @@ class Trace:
     """One ``pallas_call`` for one problem, config and grid order.
 
     ``aliases`` are (operand index of an input, operand index of an output); operands are inputs
-    then outputs; the ``scalar_operands`` of scalar prefetch, which come before them, are apart. ``mxu_flops`` counts the multiply-adds of matrix
-    products as two and ``vector_ops`` the elements of all other arithmetic, both over the whole
-    grid and weighted by how often each conditional region runs.
+    then outputs; the ``scalar_operands`` of scalar prefetch, which come before them, are apart.
+    ``mxu_flops`` counts the multiply-adds of matrix products as two and ``vector_ops`` the
+    elements of all other arithmetic, both over the whole grid and weighted by how often each
+    conditional region runs.
     """
 
     grid: tuple[int, ...]

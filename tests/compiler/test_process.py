@@ -1,0 +1,247 @@
+"""The boundary itself, with a fake worker behind it: limits that really kill, deaths that tell."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import namedtuple
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.compiler.process import (
+    ChildDiedError,
+    ChildTimedOutError,
+    CompilerInterruptedError,
+    CompilerProcess,
+)  # fmt: skip
+from autotune.errors import CompilerUnavailableError
+
+MakeProcess = Callable[..., CompilerProcess]
+Alive = Callable[[int], bool]
+
+HANG = {"do": "hang"}
+
+
+def echo(value: object) -> dict[str, object]:
+    return {"do": "echo", "value": value}
+
+
+def died(process: CompilerProcess, request: dict[str, object]) -> ChildDiedError:
+    with pytest.raises(ChildDiedError) as caught:
+        process.ask(request, 20)
+    return caught.value
+
+
+@contextmanager
+def within(seconds: float) -> Iterator[None]:
+    started = time.monotonic()
+    yield
+    assert time.monotonic() - started < seconds
+
+
+@pytest.mark.parametrize(
+    "value",
+    ["ünïcode ✗ 日本 \u2028 \ud800", "two\nlines", [1.5, None, {"a": True}], "x" * (3 << 20)],
+    ids=["unicode", "lines", "values", "3 MiB"],
+)
+def test_what_goes_out_comes_back(fake: CompilerProcess, value: object) -> None:
+    assert fake.ask(echo(value), 20) == {"ok": value}
+
+
+def test_a_child_is_started_once(fake: CompilerProcess) -> None:
+    assert not fake.running
+    first, second = (fake.ask({"do": "hello"}, 20)["ok"]["pid"] for _ in range(2))
+    assert first == second
+    assert fake.running
+
+
+def test_the_time_limit_kills(fake: CompilerProcess, alive: Alive) -> None:
+    pid = fake.ask({"do": "hello"}, 20)["ok"]["pid"]
+    with within(3), pytest.raises(ChildTimedOutError, match=r"no answer within 0\.3 s"):
+        fake.ask(HANG, 0.3)
+    assert not alive(pid)
+    assert not fake.running
+    assert fake.ask({"do": "hello"}, 20)["ok"]["pid"] != pid
+
+
+def test_the_time_limit_kills_what_the_child_has_started(
+    fake: CompilerProcess, alive: Alive
+) -> None:
+    family = fake.ask({"do": "family"}, 20)["ok"]
+    assert all(map(alive, family))
+    with pytest.raises(ChildTimedOutError):
+        fake.ask(HANG, 0.2)
+    assert not any(map(alive, family))
+
+
+def test_a_child_that_never_reads_does_not_block_the_parent(
+    make_fake: MakeProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_WORKER_DEAF", "1")
+    with within(4), pytest.raises(ChildTimedOutError):
+        make_fake().ask(echo("x" * (4 << 20)), 0.5)
+
+
+@pytest.mark.parametrize(
+    ("number", "words"),
+    [
+        (signal.SIGABRT, "died of SIGABRT (Aborted)"),
+        (signal.SIGSEGV, "died of SIGSEGV (Segmentation fault)"),
+        (signal.SIGKILL, "died of SIGKILL (Killed), sent from outside: most often the system has"),
+        (40, "died of signal 40"),
+    ],
+)
+def test_a_death_names_its_signal_and_its_last_words(
+    fake: CompilerProcess, number: int, words: str
+) -> None:
+    fake.ask(echo(1), 20)
+    error = died(fake, {"do": "die", "signal": number, "words": "last ünïcode words"})
+    assert words in str(error)
+    assert error.log_tail == "last ünïcode words"
+    assert fake.ask(echo(2), 20) == {"ok": 2}
+
+
+def test_the_last_words_are_those_of_this_request(fake: CompilerProcess) -> None:
+    died(fake, {"do": "die", "signal": 6, "words": "first"})
+    many = "\n".join(f"line {n}" for n in range(100_000))
+    tail = died(fake, {"do": "die", "signal": 6, "words": many}).log_tail.splitlines()
+    assert tail == [f"line {n}" for n in range(100_000 - 12, 100_000)]
+
+
+def test_the_log_does_not_grow(fake: CompilerProcess, temporary: Path) -> None:
+    fake.ask(echo(1), 20)
+    (log,) = temporary.glob("autotune-compiler-*/log")
+    log.write_text("much" * 10_000)
+    fake.ask(echo(2), 20)
+    assert log.stat().st_size == 0
+
+
+def test_an_exit_code_is_told(fake: CompilerProcess) -> None:
+    assert "exit code 3 in the middle" in str(died(fake, {"do": "exit", "code": 3}))
+
+
+def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(fake: CompilerProcess) -> None:
+    with within(10):
+        assert "exit code 7" in str(died(fake, {"do": "leave"}))
+
+
+@pytest.mark.parametrize("words", ["garbage", '{"ok": 1}\n{"ok": 2}', "[]", "\x00\x01"])
+def test_nonsense_is_a_death_of_the_child_not_of_the_parent(
+    fake: CompilerProcess, words: str
+) -> None:
+    assert "answered nonsense" in str(died(fake, {"do": "nonsense", "words": words}))
+    assert fake.ask(echo(1), 20) == {"ok": 1}
+
+
+@pytest.mark.parametrize("talking", [False, True], ids=["silent", "talking"])
+def test_the_memory_limit_kills(make_fake: MakeProcess, talking: bool) -> None:
+    process = make_fake(memory_bytes=100 << 20)
+    error = died(process, {"do": "eat", "bytes": 150 << 20, "talking": talking})
+    assert str(error) == "out of memory: killed at the limit of 0.1 GiB"
+
+
+def test_interrupt_from_another_thread(fake: CompilerProcess) -> None:
+    fake.ask(echo(1), 20)
+    timer = threading.Timer(0.2, fake.interrupt)
+    timer.start()
+    with within(2), pytest.raises(CompilerInterruptedError):
+        fake.ask(HANG, 60)
+    timer.join()
+    assert not fake.running
+
+
+def test_nothing_starts_after_close(fake: CompilerProcess, temporary: Path) -> None:
+    fake.ask(echo(1), 20)
+    fake.close()
+    fake.close()
+    with pytest.raises(CompilerInterruptedError):
+        fake.ask(echo(2), 20)
+    assert list(temporary.iterdir()) == []
+
+
+def test_a_stop_that_was_cut_short_is_finished_by_the_next(
+    fake: CompilerProcess, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake.ask(echo(1), 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "rmtree", _interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            fake.close()
+    fake.close()
+    assert list(temporary.iterdir()) == []
+
+
+def _interrupted(*args: object, **kwargs: object) -> None:
+    raise KeyboardInterrupt
+
+
+def test_no_zombie_stays(fake: CompilerProcess) -> None:
+    for _ in range(3):
+        died(fake, {"do": "exit", "code": 1})
+    states = [child.status() for child in psutil.Process().children()]
+    assert psutil.STATUS_ZOMBIE not in states
+
+
+def test_a_missing_interpreter_is_a_sentence(make_fake: MakeProcess, temporary: Path) -> None:
+    with pytest.raises(CompilerUnavailableError, match="No such file or directory") as caught:
+        make_fake("/no/such/python").ask(echo(1), 5)
+    assert "the interpreter /no/such/python cannot be started" in str(caught.value)
+    assert list(temporary.iterdir()) == []
+
+
+def test_an_interpreter_and_a_worker_in_folders_with_spaces(tmp_path: Path) -> None:
+    folder = tmp_path / "a folder with spaces"
+    folder.mkdir()
+    python = folder / "py thon"
+    python.symlink_to(sys.executable)
+    worker = folder / "my worker.py"
+    worker.write_text(Path(__file__).with_name("fakeworker.py").read_text())
+    process = CompilerProcess(str(python), worker=worker)
+    try:
+        assert process.ask(echo(1), 20) == {"ok": 1}
+    finally:
+        process.close()
+
+
+def test_a_temporary_folder_with_spaces_is_not_given_to_libtpu(
+    fake: CompilerProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "with spaces").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "with spaces"))
+    fake.ask(echo(1), 20)
+    assert list((tmp_path / "with spaces").iterdir()) == []
+
+
+def test_a_temporary_folder_that_cannot_be_written_is_a_sentence(
+    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", "/proc")
+    with pytest.raises(CompilerUnavailableError, match="no temporary folder can be made"):
+        fake.ask(echo(1), 5)
+
+
+def test_a_full_disk_is_a_sentence(fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch) -> None:
+    usage = namedtuple("usage", "free")
+    fake.ask(echo(1), 20)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage(free=5 << 20))
+    with pytest.raises(CompilerUnavailableError, match="only 5 MiB are free in "):
+        fake.ask(echo(2), 5)
+    assert not fake.running
+
+
+def test_a_process_that_lives_is_seen_as_alive(alive: Alive) -> None:
+    """Guards the tests above."""
+    sleeper = subprocess.Popen(["sleep", "100"])
+    assert alive(sleeper.pid)
+    assert alive(os.getpid())
+    sleeper.kill()
+    sleeper.wait()
+    assert not alive(sleeper.pid)

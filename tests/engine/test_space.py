@@ -1,0 +1,121 @@
+"""From raw points to candidates: the default's verdict, merging, refusals, limits."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tracesamples import V5E, operand, trace
+
+from autotune.catalogue import KernelRef
+from autotune.compiler.client import Choices
+from autotune.config import Config
+from autotune.errors import InvalidInputError, NoLegalConfigError
+from autotune.outcome import CompileFailed, Illegal, OutOfVmem
+from autotune.problem import ProblemSpec
+from autotune.space import Space, explore
+from autotune.trace.model import Trace
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
+from fakes import InlinePool, ScriptedCompiler  # noqa: E402
+
+PROBLEM = ProblemSpec(dims=("n",), dtypes=("float32",)).parse("4096")
+REF = KernelRef(path="k.py", attribute="K")
+
+
+def traced(config: Config) -> list[Trace]:
+    """A copy of [4096, 4096] in square blocks over a grid (i, j), in both orders."""
+    size = config["size"]
+    n = -(-4096 // size)
+    orders = []
+    for i_first in (True, False):
+        varies = (True, True)
+        both: dict[str, Any] = {
+            "varies": varies, "exclusive": varies, "fetches": n * n, "blocks": n * n,
+            "blocks_total": n * n, "hbm_bytes": 4096 * 4096 * 4,
+        }  # fmt: skip
+        x = operand((4096, 4096), (size, size), "float32", **both)
+        out = operand((4096, 4096), (size, size), "float32", name="out", is_output=True, **both)
+        grid = (n, n) if i_first else (n, n)
+        orders.append(trace(x, out, grid=grid, io_bytes=2 * 4096 * 4096 * 4))
+    return orders
+
+
+def explored(
+    sizes: list[int], default: int, answer: Any = traced, *, grid: tuple[str, ...] = ("i", "j")
+) -> Space:
+    pool: Any = InlinePool(ScriptedCompiler(traced=answer))
+    choices = Choices(axes={"size": list(sizes)}, default={"size": default}, grid=grid)
+    return explore(pool, REF, PROBLEM, choices, V5E)
+
+
+def configs(space: Space) -> set[tuple[int, str]]:
+    return {(c.config["size"], "".join(c.config.grid_order)) for c in space.candidates}
+
+
+def test_both_orders_are_candidates_and_the_default_is_one_of_them() -> None:
+    space = explored([512, 1024], 512)
+    assert configs(space) == {(512, "ij"), (512, "ji"), (1024, "ij"), (1024, "ji")}
+    assert space.default_verdict is None
+    assert space.default in [c.config for c in space.candidates]
+    assert space.default.dimension_semantics == ("parallel", "parallel")
+
+
+def test_orders_that_only_move_axes_of_one_block_are_merged() -> None:
+    space = explored([4096], 4096)
+    assert (space.raw_points, space.merged, len(space.candidates)) == (2, 1, 1)
+
+
+def test_blocks_start_on_the_lowest_limit_that_can_hold_them() -> None:
+    space = explored([512, 1024, 2048], 512)
+    limits = {c.config["size"]: c.config.vmem_limit_bytes for c in space.candidates}
+    # two f32 arrays, double buffered: 4 MiB, 16 MiB, 64 MiB
+    assert limits == {512: None, 1024: None, 2048: 64 << 20}
+
+
+def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
+    assert (256, "ij") in configs(explored([512], 256))
+
+
+def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
+    space = explored([512], 2048)
+    assert isinstance(space.default_verdict, OutOfVmem) and space.default_verdict.by_rule
+    space = explored([512], 100)
+    assert isinstance(space.default_verdict, Illegal)
+    assert "not aligned" in space.default_verdict.reason
+
+
+def test_points_are_refused_with_their_reasons() -> None:
+    space = explored([100, 512, 4096], 512)
+    assert space.refused["illegal: block not aligned"] == 2
+    assert space.raw_points == 6
+    assert {size for size, _ in configs(space)} == {512, 4096}
+
+
+def test_a_point_whose_build_raises_is_counted_and_the_rest_goes_on() -> None:
+    def answer(config: Config) -> Any:
+        bad = config["size"] == 1024
+        return CompileFailed(reason="build raised ValueError: odd") if bad else traced(config)
+
+    space = explored([512, 1024], 512, answer)
+    assert space.refused["build raised ValueError: odd"] == 1
+    assert {size for size, _ in configs(space)} == {512}
+
+
+def test_no_legal_config_is_an_error_that_counts_the_reasons() -> None:
+    with pytest.raises(NoLegalConfigError, match=r"among 4 points: illegal: block not aligned"):
+        explored([100, 300], 100)
+
+
+def test_a_problem_larger_than_hbm_is_refused() -> None:
+    def huge(config: Config) -> list[Trace]:
+        return [trace(*t.operands, grid=t.grid, io_bytes=1 << 40) for t in traced(config)]
+
+    with pytest.raises(InvalidInputError, match=r"needs 1024\.0 GiB of HBM, v5e has"):
+        explored([512], 512, huge)
+
+
+def test_candidates_come_in_the_order_of_their_roofline() -> None:
+    space = explored([256, 512, 1024], 512)
+    guesses = [c.roofline.guess_us for c in space.candidates]
+    assert guesses == sorted(guesses)

@@ -1,0 +1,115 @@
+"""However a search is stopped, each candidate that was finished is a trial."""
+
+from collections.abc import Callable
+from concurrent.futures import Future
+from datetime import UTC, datetime
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.config import make_config
+from autotune.errors import CompilerUnavailableError, StoreError
+from autotune.outcome import CompileFailed
+from autotune.search.loop import Limits, _Loop
+from autotune.space import Space
+from autotune.trial import Trial
+
+CONFIGS = [make_config({"block": n}) for n in range(4)]
+DONE = (CompileFailed(reason="no"), 0.1)
+
+
+class Store:
+    def __init__(self) -> None:
+        self.kept: list[Trial] = []
+        self.lost = False
+
+    def save_trial(self, key: object, trial: Trial) -> bool:
+        if self.lost:
+            raise StoreError("the disk is gone")
+        self.kept.append(trial)
+        return True
+
+    def numbers(self) -> list[int]:
+        return [trial.config["block"] for trial in self.kept]
+
+
+class Pool:
+    """Each job has finished, or failed, when it is submitted."""
+
+    size = 3
+
+    def __init__(self, *results: Any) -> None:
+        self._results = list(results)
+
+    def submit(self, job: object) -> Future[Any]:
+        future: Future[Any] = Future()
+        found = self._results.pop(0)
+        if isinstance(found, Exception):
+            future.set_exception(found)
+        elif found is not None:
+            future.set_result(found)
+        return future
+
+
+def stopped(pool: Pool, store: Store, watch: Callable[[Trial], None]) -> str:
+    """Why a search of three candidates stopped, after trial 0."""
+    first = Trial(
+        number=0, config=CONFIGS[0], outcome=DONE[0], seconds=0.1, created_at=datetime.now(UTC)
+    )
+    candidates: Any = [SimpleNamespace(config=config) for config in CONFIGS]
+    waiting = iter(candidates[1:])
+    study: Any = SimpleNamespace(ask=lambda: next(waiting, None), tell=lambda *told: None)
+    space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
+    subject: Any = SimpleNamespace(key="key")
+    observer: Any = SimpleNamespace(trial_done=watch)
+    fakes: tuple[Any, Any] = (pool, store)
+    return _Loop(*fakes, subject, space, study, observer, [first]).run(Limits(), 0.0)
+
+
+def quiet(trial: Trial) -> None:
+    pass
+
+
+def ctrl_c_at(number: int) -> Callable[[Trial], None]:
+    def watch(trial: Trial) -> None:
+        if trial.number == number:
+            raise KeyboardInterrupt
+
+    return watch
+
+
+def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected() -> None:
+    store = Store()
+    assert stopped(Pool(DONE, None, DONE), store, ctrl_c_at(1)) == "interrupted"
+    assert sorted(store.numbers()) == [1, 3]
+
+
+def test_a_second_ctrl_c_is_no_traceback() -> None:
+    store = Store()
+
+    def watch(trial: Trial) -> None:
+        raise KeyboardInterrupt
+
+    assert stopped(Pool(DONE, DONE, DONE), store, watch) == "interrupted"
+    assert len(store.kept) == 2
+
+
+def test_a_lost_compiler_keeps_the_others() -> None:
+    store = Store()
+    with pytest.raises(CompilerUnavailableError):
+        stopped(Pool(CompilerUnavailableError("no room"), DONE, DONE), store, quiet)
+    assert sorted(store.numbers()) == [2, 3]
+
+
+def test_a_lost_store_is_told_once() -> None:
+    store = Store()
+    store.lost = True
+    with pytest.raises(StoreError, match="the disk is gone"):
+        stopped(Pool(DONE, DONE, DONE), store, quiet)
+
+
+def test_no_trial_is_kept_twice() -> None:
+    store = Store()
+    assert stopped(Pool(DONE, DONE, DONE), store, quiet) == "exhausted"
+    assert sorted(store.numbers()) == [1, 2, 3]

@@ -1,0 +1,128 @@
+"""The tuning loop with a scripted compiler: order, budgets, reuse, climbing, interruption."""
+
+from typing import Any
+
+import candidatesamples
+import pytest
+from fakes import InlinePool, MemoryStore, Quiet, ScriptedCompiler
+from test_publish import CHIP, SUBJECT
+
+from autotune.compiled import Compiled
+from autotune.config import Config
+from autotune.outcome import Illegal, OutOfVmem
+from autotune.search.loop import Limits, Result, run_search
+from autotune.space import Candidate, Space
+
+
+def compiled(time_us: float) -> Compiled:
+    simulation = {
+        "clock_hz": 1e9, "us_shared": time_us, "bundle_cycles": 10, "stall_cycles": 0,
+        "fill_cycles": 1, "vmem_operands": (), "notes": (),
+    }  # fmt: skip
+    return Compiled(
+        seconds=0.1, vmem_used_bytes=1, program=str(time_us), listing_bytes=1,
+        simulation=simulation, refusal="", simulate_s=0.0,
+    )  # fmt: skip
+
+
+def answer(config: Config) -> Any:
+    one = candidatesamples.candidate(
+        config["block_m"], config["block_n"], config.grid_order, config.vmem_limit_bytes
+    )
+    if not candidatesamples.fits(one):
+        return OutOfVmem(reason="too big", used_bytes=2, allowed_bytes=1)
+    return one.trace, compiled(candidatesamples.time_us(one))
+
+
+def space(verdict: Any = None) -> Space:
+    candidates: list[Candidate] = candidatesamples.space()
+    return Space(
+        candidates=candidates, default=candidates[0].config, default_verdict=verdict,
+    )  # fmt: skip
+
+
+def search(
+    store: MemoryStore, trials: int, *, where: Space | None = None, watcher: Quiet | None = None,
+    timeout_s: float | None = None, seed: int = 0,
+) -> tuple[Result, ScriptedCompiler]:  # fmt: skip
+    compiler = ScriptedCompiler(compiled=answer)
+    pool: Any = InlinePool(compiler)
+    kept: Any = store
+    result = run_search(
+        pool, kept, SUBJECT, where or space(), Limits(trials=trials, timeout_s=timeout_s),
+        watcher or Quiet(), study_url=None, seed=seed,
+    )  # fmt: skip
+    return result, compiler
+
+
+def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:
+    store = MemoryStore()
+    result, compiler = search(store, 30)
+    assert store.kept[0].number == 0
+    assert store.kept[0].config == space().default
+    assert len(compiler.compiled_configs) == len(set(compiler.compiled_configs)) == 30
+    assert [t.number for t in store.kept] == list(range(30))
+    assert result.stopped_by == "trials"
+
+
+def test_a_refused_default_is_still_trial_0_without_compiling() -> None:
+    store = MemoryStore()
+    where = space(verdict=Illegal(reason="misaligned"))
+    where.candidates = where.candidates[1:]
+    _, compiler = search(store, 5, where=where)
+    assert store.kept[0].outcome == Illegal(reason="misaligned")
+    assert where.default not in compiler.compiled_configs
+
+
+def test_a_second_run_reuses_and_goes_on_where_the_first_stopped() -> None:
+    store = MemoryStore()
+    _, first = search(store, 10)
+    result, second = search(store, 25)
+    assert result.reused == 10
+    assert not set(first.compiled_configs) & set(second.compiled_configs)
+    assert len(second.compiled_configs) == 15
+    again, third = search(store, 25)
+    assert third.compiled_configs == []
+    assert len(again.trials) == 25
+
+
+def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume() -> None:
+    store = MemoryStore()
+    result, _ = search(store, 1000)
+    assert result.stopped_by == "exhausted"
+    limits = {t.config.vmem_limit_bytes for t in store.kept}
+    assert limits == {None, 32 << 20, 64 << 20, 128 << 20}
+    raised = [t for t in store.kept if t.config.vmem_limit_bytes == 32 << 20]
+    assert any(t.outcome.kind == "estimated" for t in raised)
+    lower = {t.config.replace(vmem_limit_bytes=32 << 20) for t in store.kept
+             if t.outcome.kind == "out of VMEM" and t.config.vmem_limit_bytes is None}  # fmt: skip
+    assert {t.config for t in raised} == lower
+    _, again = search(store, 1000)
+    assert again.compiled_configs == []
+
+
+def test_ctrl_c_keeps_what_is_finished() -> None:
+    store = MemoryStore()
+    result, _ = search(store, 30, watcher=Quiet(interrupt_after=7))
+    assert result.stopped_by == "interrupted"
+    assert len(store.kept) == 7
+    _, again = search(store, 30)
+    assert len(again.compiled_configs) == 23
+
+
+def test_a_timeout_starts_nothing_more_after_the_default() -> None:
+    store = MemoryStore()
+    result, _ = search(store, 30, timeout_s=0.0)
+    assert result.stopped_by == "timeout"
+    assert [t.number for t in store.kept] == [0]
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_third_of_the_space_finds_the_best(seed: int) -> None:
+    store = MemoryStore()
+    search(store, 24, seed=seed)
+    times = [t.estimate.time_us for t in store.kept if t.estimate]
+    everything = [candidatesamples.time_us(c) for c in candidatesamples.space()
+                  if candidatesamples.fits(c)]  # fmt: skip
+    assert min(times) <= 1.03 * min(everything)
+    assert CHIP.chip == SUBJECT.chip.chip

@@ -1,0 +1,207 @@
+"""A study gives each candidate out once, forgets nothing that it was told, and says so to Optuna."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import optuna
+import pytest
+from candidatesamples import candidate, fits, space, time_us
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from optuna.trial import TrialState
+
+from autotune.search.study import METHODS, CandidateStudy, coordinates
+from autotune.space import Candidate
+
+SPACE = space()
+LIMITS = (None, 2**25)
+
+every_method = pytest.mark.parametrize("method", METHODS)
+
+
+def _study(
+    method: str = "gp", *, url: str | None = None, seed: int = 0, of: list[Candidate] = SPACE
+) -> CandidateStudy:
+    return CandidateStudy(of, limits=LIMITS, name="sample", url=url, seed=seed, method=method)
+
+
+def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
+    asked = []
+    for _ in range(trials):
+        one = study.ask()
+        if one is None:
+            break
+        asked.append(one)
+        study.tell(one, time_us(one) if fits(one) else None, "out of VMEM")
+    return asked
+
+
+def _stored(url: str) -> list[optuna.trial.FrozenTrial]:
+    return optuna.load_study(study_name="sample", storage=url).trials
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'study.db'}"
+
+
+@every_method
+def test_asks_each_candidate_once_and_then_for_none(method: str) -> None:
+    study = _study(method)
+    asked = [coordinates(one) for one in _search(study, len(SPACE) + 10)]
+    assert sorted(map(str, asked)) == sorted(str(coordinates(one)) for one in SPACE)
+    assert study.ask() is None
+
+
+@every_method
+def test_wastes_no_trial_on_what_is_illegal_or_known(method: str, url: str) -> None:
+    _search(_study(method, url=url, of=SPACE[::3]), 15)
+    trials = _stored(url)
+    assert len(trials) == 15
+    assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
+
+
+@every_method
+def test_several_candidates_may_be_out_at_once(method: str) -> None:
+    study = _study(method)
+    out = [study.ask() for _ in range(6)]
+    assert len({coordinates(one) for one in out if one}) == 6
+    for one in reversed(out):
+        assert one is not None
+        study.tell(one, 1.0, "")
+
+
+@every_method
+@settings(max_examples=10, deadline=None)
+@given(st.data())
+def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.DataObject) -> None:
+    study, out, seen = _study(method, of=SPACE[:12]), [], set()
+    extra = [candidate(512, 512, limit=2**25), candidate(256, 512, limit=2**25)]
+    total = 12
+    for step in data.draw(st.lists(st.sampled_from("atlx"), max_size=30)):
+        if step == "a" and (one := study.ask()) is not None:
+            assert coordinates(one) not in seen
+            seen.add(coordinates(one))
+            out.append(one)
+        elif step == "t" and out:
+            study.tell(out.pop(0), data.draw(st.sampled_from([None, 3.0, 5.0])), "why")
+        elif step == "l":
+            one = data.draw(st.sampled_from(SPACE[:12]))
+            if coordinates(one) not in seen:
+                seen.add(coordinates(one))
+                study.learn(one, data.draw(st.sampled_from([None, 4.0])), "why")
+        elif step == "x" and extra:
+            total += study.add(extra.pop())
+    while (one := study.ask()) is not None:
+        assert coordinates(one) not in seen
+        seen.add(coordinates(one))
+    assert len(seen) == total
+
+
+def test_failures_are_failed_trials_with_their_reason(url: str) -> None:
+    study = _study(url=url)
+    one, other = study.ask(), study.ask()
+    assert one is not None and other is not None
+    study.tell(one, None, "needs 40 MiB of VMEM")
+    study.tell(other, 7.5, "")
+    study.learn(SPACE[0], None, "timed out")
+    first, second, third = _stored(url)
+    assert (first.state, first.value) == (TrialState.FAIL, None)
+    assert first.user_attrs["reason"] == "needs 40 MiB of VMEM"
+    assert (second.state, second.value) == (TrialState.COMPLETE, 7.5)
+    assert (third.state, third.value) == (TrialState.FAIL, None)
+
+
+@every_method
+def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str, url: str) -> None:
+    one = _study(method, url=url).ask()
+    assert one is not None
+    (trial,) = _stored(url)
+    assert tuple(trial.params.values()) == coordinates(one)
+    assert trial.params["axis:block_m"] == one.config["block_m"]
+
+
+@every_method
+def test_a_resumed_study_asks_nothing_again(method: str, url: str) -> None:
+    before = _search(_study(method, url=url), 20)
+    study = _study(method, url=url)
+    for one in before:
+        study.learn(one, time_us(one) if fits(one) else None, "out of VMEM")
+    after = _search(study, len(SPACE))
+    assert len(_stored(url)) == len(SPACE) == len(before + after)
+    assert not {coordinates(one) for one in before} & {coordinates(one) for one in after}
+
+
+def test_what_is_learnt_is_told_to_optuna_once(url: str) -> None:
+    for _ in range(2):
+        study = _study(url=url)
+        for one in SPACE[:5] * 2:
+            study.learn(one, time_us(one), "")
+    assert [trial.value for trial in _stored(url)] == [time_us(one) for one in SPACE[:5]]
+
+
+def test_a_result_whose_search_was_killed_before_telling_is_told(url: str) -> None:
+    one = _study(url=url).ask()
+    assert one is not None
+    study = _study(url=url)
+    study.learn(one, 42.0, "")
+    (trial,) = _stored(url)
+    assert (trial.state, trial.value) == (TrialState.COMPLETE, 42.0)
+
+
+def test_a_trial_that_was_given_up_is_replaced_by_its_result(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = _study(url=url).ask()
+    assert one is not None
+    monkeypatch.setattr("autotune.search.study._STALE_AFTER", timedelta(hours=-1))
+    study = _study(url=url)
+    assert [trial.state for trial in _stored(url)] == [TrialState.FAIL]
+    study.learn(one, 42.0, "")
+    assert [trial.value for trial in _stored(url)] == [None, 42.0]
+
+
+def test_a_running_trial_of_another_machine_is_left_alone(url: str) -> None:
+    theirs = _study(url=url)
+    one = theirs.ask()
+    assert one is not None
+    _study(url=url)
+    theirs.tell(one, 3.0, "")
+    assert [trial.value for trial in _stored(url)] == [3.0]
+
+
+def test_a_higher_limit_is_a_new_candidate_once() -> None:
+    study, higher = _study(of=SPACE[:2]), candidate(128, 128, limit=2**25)
+    assert study.add(higher)
+    assert not study.add(higher)
+    assert not study.add(SPACE[0])
+    asked = [study.ask() for _ in range(4)]
+    assert [one.config for one in asked if one].count(higher.config) == 1
+    assert asked[3] is None
+
+
+@every_method
+def test_the_seed_decides_and_repeats(method: str) -> None:
+    runs = [
+        tuple(map(str, map(coordinates, _search(_study(method, seed=seed), 12))))
+        for seed in (0, 0, 1, 2, 3)
+    ]
+    assert runs[0] == runs[1]
+    assert len(set(runs)) > 2
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_finds_the_best_of_a_valley_with_a_cliff(seed: int) -> None:
+    best = min(time_us(one) for one in SPACE if fits(one))
+    asked = _search(_study(seed=seed), 18)
+    assert min(time_us(one) for one in asked if fits(one)) <= 1.03 * best
+    assert sum(not fits(one) for one in asked) <= 6
+
+
+def test_after_nothing_but_failures_it_still_asks() -> None:
+    study = _study()
+    for _ in range(len(SPACE)):
+        one = study.ask()
+        assert one is not None
+        study.tell(one, None, "unsupported")
+    assert study.ask() is None

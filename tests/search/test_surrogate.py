@@ -1,0 +1,153 @@
+"""The surrogate knows what it was shown, doubts the rest, and fears what is too large."""
+
+from math import log
+
+import numpy as np
+import pytest
+from candidatesamples import SIZES, candidate, fits, space, time_us
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.search.surrogate import Posterior, Risk, Surrogate, features, log_improvement
+
+SPACE = space()
+TIMES = [time_us(one) for one in SPACE]
+EVERY_THIRD = list(range(0, len(SPACE), 3))
+
+
+def _posterior(seen: list[int], pending: list[int] | None = None) -> Posterior:
+    return Surrogate(SPACE).posterior(seen, [TIMES[n] for n in seen], pending or [])
+
+
+def test_recovers_a_known_function() -> None:
+    found = _posterior(EVERY_THIRD)
+    unseen = [n for n in range(len(SPACE)) if n not in EVERY_THIRD]
+    truth = np.log(np.array(TIMES)[unseen])
+    guess = np.log([SPACE[n].roofline.guess_us for n in unseen])
+    error = np.abs(found.mean[unseen] - truth)
+    assert np.median(error) < 0.25 * np.median(np.abs(guess - truth))
+    assert (error < 3 * found.deviation[unseen]).mean() > 0.9
+
+
+def test_knows_what_it_has_seen() -> None:
+    found = _posterior(EVERY_THIRD)
+    unseen = [n for n in range(len(SPACE)) if n not in EVERY_THIRD]
+    assert np.exp(found.mean[EVERY_THIRD]) == pytest.approx(np.array(TIMES)[EVERY_THIRD], rel=0.02)
+    assert found.deviation[EVERY_THIRD].max() < found.deviation[unseen].min()
+
+
+def test_starts_from_the_roofline() -> None:
+    found = _posterior([])
+    guesses = [one.roofline.guess_us for one in SPACE]
+    assert np.exp(found.mean) == pytest.approx(guesses)
+
+
+def test_pending_candidates_take_away_doubt_and_change_no_prediction() -> None:
+    alone, waiting = _posterior(EVERY_THIRD), _posterior(EVERY_THIRD, [1])
+    assert waiting.mean == pytest.approx(alone.mean)
+    assert waiting.deviation[1] < 0.2 * alone.deviation[1]
+    assert (waiting.deviation <= alone.deviation + 1e-9).all()
+
+
+def test_does_not_send_two_compilers_to_twins() -> None:
+    """Only the grid order differs, and the first of the two is being compiled."""
+    times = {n: TIMES[n] for n in EVERY_THIRD}
+    surrogate = Surrogate(SPACE)
+    scores = surrogate.scores(times, [], [])
+    best = max((n for n in range(len(SPACE)) if n not in times), key=lambda n: scores[n])
+    twin = best ^ 1
+    waiting = surrogate.scores(times, [], [best])
+    assert waiting[twin] < scores[twin] - 0.5
+
+
+def test_improvement_prefers_the_better_and_the_less_certain() -> None:
+    found = Posterior(mean=np.array([1.0, 0.9, 1.0]), deviation=np.array([0.1, 0.1, 0.3]))
+    usual, better, doubtful = log_improvement(found, 1.0)
+    assert better > usual
+    assert doubtful > usual
+
+
+def test_improvement_is_the_expectation() -> None:
+    found = Posterior(mean=np.array([0.3]), deviation=np.array([0.5]))
+    drawn = np.random.default_rng(0).normal(0.3, 0.5, 1_000_000)
+    expected = np.maximum(0.1 - drawn, 0).mean()
+    assert np.exp(log_improvement(found, 0.1))[0] == pytest.approx(expected, rel=0.01)
+
+
+@given(
+    st.lists(st.floats(-50, 50), min_size=2, max_size=20),
+    st.floats(1e-4, 5),
+    st.floats(-50, 50),
+)
+def test_improvement_is_finite_and_keeps_the_order(
+    means: list[float], deviation: float, best: float
+) -> None:
+    ordered = np.sort(np.array(means))
+    found = Posterior(mean=ordered, deviation=np.full(len(means), deviation))
+    scores = log_improvement(found, best)
+    assert np.isfinite(scores).all()
+    assert (np.diff(scores) <= 1e-2).all()  # where the asymptote takes over
+
+
+def test_what_is_no_smaller_than_a_failure_is_expected_to_fail() -> None:
+    odds = _odds(fine=[(512, 512)], failed=[(1024, 1024)])
+    assert odds[1024, 1024] > 0.9
+    assert odds[4096, 1024] > 0.9
+    assert odds[512, 512] == odds[128, 256] == 0.0
+    assert 0.0 < odds[4096, 128] < 0.9
+
+
+def test_a_higher_limit_is_another_chance() -> None:
+    low, high = candidate(1024, 1024), candidate(1024, 1024, limit=2**25)
+    odds = Risk([low, high]).odds([], [0])
+    assert odds[0] > 0.9
+    assert odds[1] < 0.7
+
+
+def test_monsters_are_doubted_before_anything_failed() -> None:
+    odds = _odds(fine=[], failed=[])
+    assert odds[4096, 4096] > 0.5 > 0.05 > odds[128, 128]
+
+
+def test_odds_are_odds_whatever_was_seen() -> None:
+    timed = [n for n, one in enumerate(SPACE) if fits(one)]
+    failed = [n for n, one in enumerate(SPACE) if not fits(one)]
+    odds = Risk(SPACE).odds(timed[::4], failed[::4])
+    assert (odds >= 0).all() and (odds < 1).all()
+    assert odds[failed].min() > odds[timed].max()
+
+
+def test_features_are_finite_and_tell_candidates_apart() -> None:
+    table = features(SPACE)
+    assert np.isfinite(table).all()
+    assert len(np.unique(table, axis=0)) == len(SPACE)
+    assert features([SPACE[0]]).shape[0] == 1
+
+
+def test_one_candidate_of_a_space_can_be_scored() -> None:
+    scores = Surrogate(SPACE[:1]).scores({0: 5.0}, [], [])
+    assert np.isfinite(scores).all()
+
+
+def test_the_first_pick_is_promising_and_no_monster() -> None:
+    scores = Surrogate(SPACE).scores({0: TIMES[0]}, [], [])
+    first = SPACE[int(np.argmax(scores))]
+    assert first.roofline.guess_us < 2 * min(one.roofline.guess_us for one in SPACE)
+    assert (first.config["block_m"], first.config["block_n"]) != (SIZES[-1], SIZES[-1])
+
+
+def test_scores_without_any_time_follow_the_roofline_and_the_risk() -> None:
+    failed = [n for n, one in enumerate(SPACE) if one.config["block_m"] >= 2048]
+    scores = Surrogate(SPACE).scores({}, failed, [])
+    best = SPACE[int(np.argmax(scores))]
+    assert best.config["block_m"] < 2048
+    assert log(best.roofline.guess_us) < np.median(np.log([o.roofline.guess_us for o in SPACE]))
+
+
+def _odds(
+    fine: list[tuple[int, int]], failed: list[tuple[int, int]]
+) -> dict[tuple[int, int], float]:
+    blocks = [(m, n) for m in SIZES for n in SIZES]
+    risk = Risk([candidate(m, n) for m, n in blocks])
+    odds = risk.odds([blocks.index(b) for b in fine], [blocks.index(b) for b in failed])
+    return dict(zip(blocks, odds.tolist(), strict=True))
