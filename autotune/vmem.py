@@ -12,12 +12,19 @@ from autotune.trace.model import Operand, Scratch, Trace
 # Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
 _RUNG = 2
 
+# A kept matrix product (``Trace.kept_bytes``) ends up in VMEM as spilled registers. Over 16 flash
+# attention points on v4 to v7x (jax 0.10.2, benchmarks/verdicts.py) the spills were 0.95 to 1.15
+# times its bytes from 0.5 MiB on, and less below, where the 64 registers of 4 KiB hold a good part.
+_REGISTERS_BYTES = 64 * 4096
+_CERTAIN_SHARE = 0.75
+
 _MOST_MOVABLE = 10  # operands beyond are left out of the certain bytes: 2^n ways are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VmemUse:
-    """``expected_bytes``: blocks with their buffers, and scratch; the compiler adds its own.
+    """``expected_bytes``: blocks with their buffers, scratch, and large values that are kept; the
+    compiler adds its own.
 
     ``certain_bytes``: what no compiler decision can avoid, for refusing without compiling.
     """
@@ -32,13 +39,17 @@ def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
     scratch = [s for s in trace.scratch if s.space == "vmem"]
     expected = sum(operand_bytes(op, chip) for op in blocks)
     expected += sum(_scratch_bytes(s, chip) for s in scratch)
-    carried = sum(_scratch_bytes(s, chip) for s in scratch if s.carried)
-    return VmemUse(expected_bytes=expected, certain_bytes=_certain_bytes(blocks, carried, chip))
+    kept = trace.kept_bytes if trace.kept_bytes > _REGISTERS_BYTES else 0
+    fixed = sum(_scratch_bytes(s, chip) for s in scratch if s.carried)
+    fixed += max(0, round(kept * _CERTAIN_SHARE) - _REGISTERS_BYTES)
+    return VmemUse(
+        expected_bytes=expected + kept, certain_bytes=_certain_bytes(blocks, fixed, chip)
+    )
 
 
 def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
     """VMEM bytes that the blocks of an operand take, buffers included."""
-    return _buffers(operand, chip.num_cores) * _block_bytes(operand, chip)
+    return _buffers(operand) * _block_bytes(operand, chip)
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
@@ -95,17 +106,14 @@ def next_rung(current: int | None, chip: ChipInfo) -> int | None:
     )
 
 
-def _buffers(operand: Operand, num_cores: int) -> int:
-    """Two where the block changes over the grid, one where it stays (seen from jax 0.9 on).
-
-    A megacore splits an axis and each core sees its half, which changes nothing here.
-    """
+def _buffers(operand: Operand) -> int:
+    """Two where the block changes over the grid, one where it stays (seen from jax 0.9 on)."""
     if operand.buffers:
         return operand.buffers
     return 2 if operand.fetches > 1 else 1
 
 
-def _certain_bytes(blocks: Sequence[Operand], scratch_bytes: int, chip: ChipInfo) -> int:
+def _certain_bytes(blocks: Sequence[Operand], fixed_bytes: int, chip: ChipInfo) -> int:
     """The least over all ways in which XLA could keep whole operands in VMEM ahead of the call.
 
     An operand that lies there needs no blocks, but its array and the rest share the capacity. When
@@ -113,7 +121,7 @@ def _certain_bytes(blocks: Sequence[Operand], scratch_bytes: int, chip: ChipInfo
     """
     staying = [op for op in blocks if _stays_in_hbm(op, chip)]
     movable = [op for op in blocks if not _stays_in_hbm(op, chip)][:_MOST_MOVABLE]
-    fixed = scratch_bytes + sum(_least_bytes(op, chip) for op in staying)
+    fixed = fixed_bytes + sum(_least_bytes(op, chip) for op in staying)
     fitting, total = [], []
     for choice in product((False, True), repeat=len(movable)):
         chosen = list(zip(movable, choice, strict=True))
@@ -153,7 +161,7 @@ def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
 def _certain_buffers(operand: Operand, chip: ChipInfo) -> int:
     """On a megacore a block that only the split axis changes stays for each core."""
     moves = operand.fetches > (2 if chip.num_cores == 2 else 1)
-    return _buffers(operand, chip.num_cores) if moves else 1
+    return _buffers(operand) if moves else 1
 
 
 def _block_bytes(operand: Operand, chip: ChipInfo) -> int:

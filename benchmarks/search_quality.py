@@ -84,10 +84,14 @@ class Summary:
 def main() -> int:
     arguments = _arguments()
     failures: list[str] = []
-    with CompilerPool(1) as pool:
-        for case in CASES:
-            table = build(pool, case, arguments.tables, _progress(str(case)))
-            failures += report(case, table, summaries(table, arguments.seeds))
+    try:
+        with CompilerPool(1) as pool:
+            for case in CASES:
+                table = build(pool, case, arguments.tables, _progress(str(case)))
+                failures += report(case, table, summaries(table, arguments.seeds))
+    except KeyboardInterrupt:
+        print(f"interrupted: {arguments.tables} keeps what is compiled", file=sys.stderr)
+        return 130
     print("\n" + ("\n".join(failures) if failures else "every bar is held"))
     return 1 if failures else 0
 

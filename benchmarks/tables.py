@@ -7,11 +7,13 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.catalogue import PROJECT_ROOT, find_kernel
 from autotune.chip import Chip, ChipInfo
+from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.config import Config, config_from_data, config_to_data
 from autotune.outcome import Estimated, Outcome, OutOfVmem, outcome_from_data, outcome_to_data
@@ -70,7 +72,7 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
     waiting = list(space.candidates)
     for number, candidate in enumerate(waiting):  # grows: higher limits come behind
         if candidate.config not in outcomes:
-            outcome = pool.run(lambda c, config=candidate.config: evaluate(c, subject, config))
+            outcome = pool.run(partial(_answer, subject, candidate.config))
             outcomes[candidate.config] = outcome
             models.add(model)
             _append(path, {"model": model, "config": config_to_data(candidate.config),
@@ -81,6 +83,10 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
         progress(number + 1, len(waiting))
     kept = {candidate.config: outcomes[candidate.config] for candidate in waiting}
     return Table(subject=subject, space=space, outcomes=kept, stale=models != {model})
+
+
+def _answer(subject: Subject, config: Config, compiler: Compiler) -> Outcome:
+    return evaluate(compiler, subject, config)
 
 
 def _subject(pool: CompilerPool, case: Case) -> Subject:

@@ -150,9 +150,11 @@ def _serial(work: Sequence[Work]) -> Way:
         done = subprocess.run(
             [sys.executable, __file__, "--serial", str(path)],
             env=libtpu.child_environment(Path(name) / "dump", os.environ),
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=True,
+            capture_output=True, text=True,
         )  # fmt: skip
         seconds = time.monotonic() - started
+    if done.returncode:
+        raise SystemExit(f"the serial way failed:\n{done.stderr}")
     answered = int(done.stdout.split()[-1])
     return Way(name="serial, plain JAX in one process", seconds=seconds, answered=answered)
 
@@ -163,10 +165,10 @@ def _serial_child(path: Path) -> int:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiler.chips import abstract_mesh
+    from autotune.compiler.chips import abstract_mesh, compile_only_device
     from autotune.compiler.loading import Loader
 
-    device, loader, answered = libtpu.device(_CHIP), Loader(), 0
+    device, loader, answered = compile_only_device(_CHIP), Loader(), 0
     for row in json.loads(path.read_text()):
         kernel = loader.kernel(find_kernel(row["kernel"]))
         problem = problem_from_data(row["problem"])

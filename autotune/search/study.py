@@ -17,7 +17,7 @@ from autotune.space import Candidate
 METHODS = ("gp", "tpe", "random")
 
 _TIE = 0.05  # of a logarithmic score: candidates this close are equally good
-_TPE_TRIES = 50
+_TPE_TRIES = 20
 _STALE_AFTER = timedelta(minutes=30)
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)

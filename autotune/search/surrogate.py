@@ -26,7 +26,7 @@ _FAR = -6.0  # below so many deviations the asymptote of the improvement is more
 
 _START_ODDS = 0.6  # of failure, for the candidate with the largest blocks, before anything is known
 _START_WEIGHT = 0.5  # of that guess, against one for each compiled neighbour
-_DOOMED = 0.95  # odds of what is no smaller than a failure
+_DOOMED = 0.999  # odds of what is no smaller than a failure
 _RUNG_DISTANCE = 4.0  # a doubled VMEM limit changes as much as blocks 16 times as large
 
 # Large blocks take the compiler tens of seconds: how much of a gain a doubled footprint is worth.

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.trace.kept import kept_bytes
 from autotune.trace.scalars import Environment, axis_index, called_jaxpr, constant, open_jaxpr
 
 _TRANSCENDENTAL = {
@@ -29,6 +30,7 @@ class Body:
     mxu_flops: float = 0.0
     vector_ops: float = 0.0
     mxu_dtype: str | None = None
+    kept_bytes: int = 0
     carried: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
@@ -64,6 +66,7 @@ class _Walker:
         *, in_loop: bool,
     ) -> None:  # fmt: skip
         """``state``: how a scratch was last written; ``weight``: share of steps that come here."""
+        self.body.kept_bytes = max(self.body.kept_bytes, kept_bytes(jaxpr))
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             if name == "program_id":

@@ -80,6 +80,8 @@ class Trace:
     vector_ops: int
     io_bytes: int
     """Bytes of all arguments and results once: the least that can cross HBM."""
+    kept_bytes: int = 0
+    """The largest matrix product that the body needs again after reducing it, bytes."""
     notes: tuple[str, ...] = ()
 
     @property

@@ -92,6 +92,7 @@ class _Call:
             vector_ops=round(self.body.vector_ops),
             mxu_dtype=self.body.mxu_dtype,
             io_bytes=self.io_bytes,
+            kept_bytes=self.body.kept_bytes,
             notes=tuple(notes),
         )
 

@@ -158,10 +158,13 @@ def test_interrupt_from_another_thread(fake: CompilerProcess) -> None:
     assert not fake.running
 
 
-def test_nothing_starts_after_close(fake: CompilerProcess, temporary: Path) -> None:
+def test_nothing_starts_after_close(
+    fake: CompilerProcess, temporary: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fake.ask(echo(1), 20)
     fake.close()
     fake.close()
+    monkeypatch.setattr(subprocess, "Popen", None)
     with pytest.raises(CompilerInterruptedError):
         fake.ask(echo(2), 20)
     assert list(temporary.iterdir()) == []

@@ -1,6 +1,7 @@
 """A process that writes: URL, its own number, how many trials, and a file to wait for.
 
-No two may have the same number: their configs must differ. Prints each number once it is committed. Takes the next free number, as a search does.
+No two may have the same number, so that their configs differ. Prints the number of each trial
+once it is committed; takes the next free one, as a search does.
 """
 
 import itertools

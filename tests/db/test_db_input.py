@@ -187,11 +187,13 @@ def test_postgresql_not_reachable(tmp_path: Path) -> None:
         assert "secret" not in sentence
 
 
+@pytest.mark.slow
 def test_postgresql_database_that_is_missing(postgres: Postgres) -> None:
     url = postgres.new_database().replace("?host", "missing?host")
     assert "does not exist: create the database first" in refused(url, create=True)
 
 
+@pytest.mark.slow
 def test_postgresql_user_without_rights(postgres: Postgres) -> None:
     url = postgres.new_database()
     postgres.sql("DROP ROLE IF EXISTS stranger; CREATE ROLE stranger LOGIN")
@@ -199,6 +201,7 @@ def test_postgresql_user_without_rights(postgres: Postgres) -> None:
     assert "does not allow this user" in sentence
 
 
+@pytest.mark.slow
 def test_postgresql_read_only(postgres: Postgres) -> None:
     url = postgres.new_database()
     with open_store(url, create=True) as store:

@@ -156,6 +156,7 @@ class TestOptuna:
         assert [path.name for path in tmp_path.iterdir()] == ["a b%20c?d=e#f&g'é{x}.db"]
 
 
+@pytest.mark.slow
 def test_both_run_while_the_other_does(postgres: Postgres) -> None:
     """An open store of ours holds no lock that stops Optuna's tables from being made."""
     with open_store(postgres.new_database(), create=True) as store:

@@ -17,7 +17,7 @@ from autotune.space import Space, explore
 from autotune.trace.model import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
-from fakes import InlinePool, ScriptedCompiler  # noqa: E402
+from fakes import InlinePool, ScriptedCompiler
 
 PROBLEM = ProblemSpec(dims=("n",), dtypes=("float32",)).parse("4096")
 REF = KernelRef(path="k.py", attribute="K")
@@ -28,7 +28,7 @@ def traced(config: Config) -> list[Trace]:
     size = config["size"]
     n = -(-4096 // size)
     orders = []
-    for i_first in (True, False):
+    for _ in ("ij", "ji"):
         varies = (True, True)
         both: dict[str, Any] = {
             "varies": varies, "exclusive": varies, "fetches": n * n, "blocks": n * n,
@@ -36,8 +36,7 @@ def traced(config: Config) -> list[Trace]:
         }  # fmt: skip
         x = operand((4096, 4096), (size, size), "float32", **both)
         out = operand((4096, 4096), (size, size), "float32", name="out", is_output=True, **both)
-        grid = (n, n) if i_first else (n, n)
-        orders.append(trace(x, out, grid=grid, io_bytes=2 * 4096 * 4096 * 4))
+        orders.append(trace(x, out, grid=(n, n), io_bytes=2 * 4096 * 4096 * 4))
     return orders
 
 

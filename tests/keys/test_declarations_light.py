@@ -71,7 +71,7 @@ def test_kernels_are_found_by_name_and_by_file(tmp_path: Path) -> None:
     file.write_text("")
     assert find_kernel(f"{file}:NAME").attribute == "NAME"
     assert find_kernel(str(file)).attribute == "KERNEL"
-    with pytest.raises(UnknownNameError, match="choose one of .*matmul"):
+    with pytest.raises(UnknownNameError, match=r"choose one of .*matmul"):
         find_kernel("no_such_kernel")
     with pytest.raises(KernelImportError, match="there is no kernel file"):
         find_kernel(f"{tmp_path}/absent.py:X")

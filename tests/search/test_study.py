@@ -1,5 +1,6 @@
-"""A study gives each candidate out once, forgets nothing that it was told, and says so to Optuna."""
+"""A study gives each candidate out once, forgets nothing and tells Optuna all that it knows."""
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -40,9 +41,17 @@ def _stored(url: str) -> list[optuna.trial.FrozenTrial]:
     return optuna.load_study(study_name="sample", storage=url).trials
 
 
+@pytest.fixture(scope="session")
+def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Optuna takes a second to make its tables."""
+    path = tmp_path_factory.mktemp("optuna") / "empty.db"
+    optuna.storages.RDBStorage(f"sqlite:///{path}").engine.dispose()
+    return path
+
+
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'study.db'}"
+def url(tmp_path: Path, empty_database: Path) -> str:
+    return f"sqlite:///{shutil.copy(empty_database, tmp_path / 'study.db')}"
 
 
 @every_method
@@ -55,9 +64,10 @@ def test_asks_each_candidate_once_and_then_for_none(method: str) -> None:
 
 @every_method
 def test_wastes_no_trial_on_what_is_illegal_or_known(method: str, url: str) -> None:
-    _search(_study(method, url=url, of=SPACE[::3]), 15)
+    few = [one for one in SPACE if one.config["block_n"] == 2048][::2]
+    _search(_study(method, url=url, of=few), 5)
     trials = _stored(url)
-    assert len(trials) == 15
+    assert len(trials) == 5
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
 
 
@@ -76,7 +86,7 @@ def test_several_candidates_may_be_out_at_once(method: str) -> None:
 @given(st.data())
 def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.DataObject) -> None:
     study, out, seen = _study(method, of=SPACE[:12]), [], set()
-    extra = [candidate(512, 512, limit=2**25), candidate(256, 512, limit=2**25)]
+    extra = [candidate(128, 512, limit=2**25), candidate(128, 256, limit=2**25)]
     total = 12
     for step in data.draw(st.lists(st.sampled_from("atlx"), max_size=30)):
         if step == "a" and (one := study.ask()) is not None:
@@ -123,12 +133,13 @@ def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str, url: s
 
 @every_method
 def test_a_resumed_study_asks_nothing_again(method: str, url: str) -> None:
-    before = _search(_study(method, url=url), 20)
-    study = _study(method, url=url)
+    few = SPACE[::12]
+    before = _search(_study(method, url=url, of=few), 3)
+    study = _study(method, url=url, of=few)
     for one in before:
         study.learn(one, time_us(one) if fits(one) else None, "out of VMEM")
-    after = _search(study, len(SPACE))
-    assert len(_stored(url)) == len(SPACE) == len(before + after)
+    after = _search(study, len(few))
+    assert len(_stored(url)) == len(few) == len(before + after)
     assert not {coordinates(one) for one in before} & {coordinates(one) for one in after}
 
 
@@ -193,9 +204,16 @@ def test_the_seed_decides_and_repeats(method: str) -> None:
 @pytest.mark.parametrize("seed", range(5))
 def test_finds_the_best_of_a_valley_with_a_cliff(seed: int) -> None:
     best = min(time_us(one) for one in SPACE if fits(one))
-    asked = _search(_study(seed=seed), 18)
+    asked = _search(_study(seed=seed), 20)
     assert min(time_us(one) for one in asked if fits(one)) <= 1.03 * best
-    assert sum(not fits(one) for one in asked) <= 6
+
+
+def test_avoids_what_is_no_smaller_than_a_failure() -> None:
+    """The roofline calls the largest blocks the best; half of all shapes fail."""
+    study = _study()
+    study.learn(candidate(512, 2048), None, "out of VMEM")
+    asked = _search(study, 12)
+    assert not [o for o in asked if o.config["block_m"] >= 512 and o.config["block_n"] >= 2048]
 
 
 def test_after_nothing_but_failures_it_still_asks() -> None:

@@ -1,0 +1,44 @@
+"""Large values that a kernel body needs again after reducing them, from its jaxpr."""
+
+from collections.abc import Iterator
+from math import prod
+from typing import Any
+
+from autotune.dtype import bits
+from autotune.trace.scalars import open_jaxpr
+
+_Tags = set[int]
+
+
+def kept_bytes(jaxpr: Any) -> int:
+    """Bytes of the largest matrix product that is used again together with its own reduction.
+
+    Softmax is the example: all scores are needed for their maximum, and once more after it. The
+    matrix unit does not give them twice, so the compiler keeps them in VMEM, though they are no
+    buffer of the kernel. Looks at the equations of ``jaxpr`` itself, not into what they call.
+    """
+    return max(_kept(open_jaxpr(jaxpr)), default=0)
+
+
+def _kept(jaxpr: Any) -> Iterator[int]:
+    """Follows each product (by the number of its equation) and what its reductions lead to."""
+    same: dict[Any, _Tags] = {}  # variable → products that it is, element by element
+    reduced: dict[Any, _Tags] = {}  # variable → products whose reduction it depends on
+    for number, eqn in enumerate(jaxpr.eqns):
+        given = [v for v in eqn.invars if not hasattr(v, "val")]
+        before = set().union(*(same.get(v, ()) for v in given))
+        after = set().union(*(reduced.get(v, ()) for v in given))
+        if before & after and not eqn.primitive.name.startswith("reduce_"):
+            yield from (_bytes(jaxpr.eqns[product]) for product in before & after)
+        for var in eqn.outvars:
+            shape = getattr(var.aval, "shape", None)
+            same[var] = {p for p in before if shape == jaxpr.eqns[p].outvars[0].aval.shape}
+            reduced[var] = after | (before if eqn.primitive.name.startswith("reduce_") else set())
+        if eqn.primitive.name == "dot_general":
+            same[eqn.outvars[0]] = {number}
+
+
+def _bytes(eqn: Any) -> int:
+    aval = eqn.outvars[0].aval
+    return int(prod(aval.shape)) * bits(str(aval.dtype)) // 8
+
