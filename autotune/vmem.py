@@ -12,11 +12,11 @@ from autotune.trace.model import Operand, Scratch, Trace
 # Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
 _RUNG = 2
 
-# A kept matrix product (``Trace.kept_bytes``) ends up in VMEM as spilled registers. Over 16 flash
-# attention points on v4 to v7x (jax 0.10.2, benchmarks/verdicts.py) the spills were 0.95 to 1.15
-# times its bytes from 0.5 MiB on, and less below, where the 64 registers of 4 KiB hold a good part.
+# A kept matrix product (``Trace.kept_bytes``) ends up in VMEM as spilled registers: at 0.95 to 1.44
+# times its bytes over 30 flash attention points on v4 to v7x with more than 512 columns (jax
+# 0.10.2; 0.76 where the spills share space with others). Registers are 64 of 4 KiB.
 _REGISTERS_BYTES = 64 * 4096
-_CERTAIN_SHARE = 0.75
+_CERTAIN_SHARE = 0.6
 
 _MOST_MOVABLE = 10  # operands beyond are left out of the certain bytes: 2^n ways are looked at
 
@@ -38,10 +38,10 @@ def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
     blocks = [op for op in trace.operands if op.is_pipelined]
     scratch = [s for s in trace.scratch if s.space == "vmem"]
     expected = sum(operand_bytes(op, chip) for op in blocks)
-    expected += sum(_scratch_bytes(s, chip) for s in scratch)
-    kept = trace.kept_bytes if trace.kept_bytes > _REGISTERS_BYTES else 0
-    fixed = sum(_scratch_bytes(s, chip) for s in scratch if s.carried)
-    fixed += max(0, round(kept * _CERTAIN_SHARE) - _REGISTERS_BYTES)
+    expected += sum(scratch_bytes(s, chip) for s in scratch)
+    kept = max(0, trace.kept_bytes - _REGISTERS_BYTES)
+    fixed = sum(scratch_bytes(s, chip) for s in scratch if s.carried)
+    fixed += round(kept * _CERTAIN_SHARE)
     return VmemUse(
         expected_bytes=expected + kept, certain_bytes=_certain_bytes(blocks, fixed, chip)
     )
@@ -168,7 +168,8 @@ def _block_bytes(operand: Operand, chip: ChipInfo) -> int:
     return padded_bytes(operand.block, operand.dtype, chip)
 
 
-def _scratch_bytes(scratch: Scratch, chip: ChipInfo) -> int:
+def scratch_bytes(scratch: Scratch, chip: ChipInfo) -> int:
+    """VMEM bytes of a scratch buffer."""
     return padded_bytes(scratch.shape, scratch.dtype, chip)
 
 

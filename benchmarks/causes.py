@@ -7,7 +7,7 @@ from evidence import Evidence
 from points import MIB, Point
 
 from autotune.trace.model import Operand
-from autotune.vmem import operand_bytes
+from autotune.vmem import operand_bytes, scratch_bytes
 
 PLACED = "operands that XLA had already placed in VMEM"
 SINGLE = "blocks buffered once"
@@ -15,9 +15,10 @@ WINDOWS = "blocks padded or buffered otherwise"
 FORWARDED = "scratch forwarded in registers"
 SCRATCH = "scratch padded otherwise"
 SPILLS = "registers spilled to VMEM"
+UNSPILLED = "large values kept in less space than they have"
 INTERNAL = "the compiler's internal scratch"
 SHARED = "buffers that share space, never alive together"
-_KNOWN = (PLACED, SINGLE, FORWARDED, SPILLS, INTERNAL, SHARED)
+_KNOWN = (PLACED, SINGLE, FORWARDED, SPILLS, UNSPILLED, INTERNAL, SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,9 +70,10 @@ def _windows(point: Point) -> list[tuple[str, Operand]]:
 
 
 def _scratch_parts(point: Point, evidence: Evidence) -> dict[str, int]:
-    declared = point.use.expected_bytes - sum(
-        operand_bytes(op, point.chip) for op in point.trace.operands
-    )
+    windows = sum(operand_bytes(op, point.chip) for op in point.trace.operands if op.is_pipelined)
+    scratch = [s for s in point.trace.scratch if s.space == "vmem"]
+    declared = sum(scratch_bytes(s, point.chip) for s in scratch)
+    kept = point.use.expected_bytes - windows - declared
     before = evidence.before.get("scratch operand", 0)
     after = evidence.after.get("scratch operand", 0)
     others = {
@@ -83,6 +85,7 @@ def _scratch_parts(point: Point, evidence: Evidence) -> dict[str, int]:
     return {
         FORWARDED: after - before,
         SCRATCH: before - declared,
-        SPILLS: spills,
+        SPILLS: max(0, spills - kept),
+        UNSPILLED: min(0, spills - kept),
         INTERNAL: sum(others.values()) - spills,
     }

@@ -2,6 +2,7 @@
 
 import importlib
 import json
+import signal
 import sys
 from typing import Any
 
@@ -49,10 +50,17 @@ def cli() -> None:
 
 def main(args: list[str] | None = None) -> Any:
     """Entry point. Exit codes: 0 done, 1 nothing found, 2 wrong input or surroundings,
-    130 interrupted."""
+    130 interrupted (Ctrl-C or SIGTERM)."""
     given = sys.argv[1:] if args is None else args
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
-        return cli.main(args=given, prog_name="autotune", standalone_mode=True)
+        sys.exit(cli.main(args=given, prog_name="autotune", standalone_mode=False))
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("interrupted", err=True)
+        sys.exit(130)
     except AutotuneError as error:
         if "--json" in given:
             click.echo(json.dumps({"error": str(error)}))

@@ -7,15 +7,20 @@ from typing import Any
 from autotune.dtype import bits
 from autotune.trace.scalars import open_jaxpr
 
+# Columns of a product that all matrix units of a chip hold at a time (4 x 128 or 2 x 256). Narrower
+# rows come out whole, and the compiler can finish one before it starts the next.
+_MXU_COLUMNS = 512
+
 _Tags = set[int]
 
 
 def kept_bytes(jaxpr: Any) -> int:
     """Bytes of the largest matrix product that is used again together with its own reduction.
 
-    Softmax is the example: all scores are needed for their maximum, and once more after it. The
-    matrix unit does not give them twice, so the compiler keeps them in VMEM, though they are no
-    buffer of the kernel. Looks at the equations of ``jaxpr`` itself, not into what they call.
+    Softmax is the example: all scores are needed for their maximum, and once more after it. Wide
+    rows come out of the matrix unit piece by piece, all first pieces before any second one, so the
+    compiler keeps them in VMEM, though they are no buffer of the kernel. Looks at the equations of
+    ``jaxpr`` itself, not into what they call.
     """
     return max(_kept(open_jaxpr(jaxpr)), default=0)
 
@@ -40,5 +45,6 @@ def _kept(jaxpr: Any) -> Iterator[int]:
 
 def _bytes(eqn: Any) -> int:
     aval = eqn.outvars[0].aval
+    if aval.shape[-1] <= _MXU_COLUMNS:
+        return 0
     return int(prod(aval.shape)) * bits(str(aval.dtype)) // 8
-

@@ -81,7 +81,7 @@ class Trace:
     io_bytes: int
     """Bytes of all arguments and results once: the least that can cross HBM."""
     kept_bytes: int = 0
-    """The largest matrix product that the body needs again after reducing it, bytes."""
+    """The largest wide matrix product that the body needs again after reducing it, bytes."""
     notes: tuple[str, ...] = ()
 
     @property

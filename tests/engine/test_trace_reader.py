@@ -353,6 +353,41 @@ def test_work_in_a_loop_counts_once_a_turn():
     assert found.mxu_flops == 4 * 5 * 2 * 8 * 8 * 128
 
 
+@pytest.mark.parametrize(
+    ("kernel", "shape", "axes", "kept"),
+    [
+        (FLASH, "1x1x1x2048x2048x128", {"block_q": 256, "block_kv": 1024}, 256 * 1024 * 4),
+        (FLASH, "1x1x1x2048x2048x128", {"block_q": 1024, "block_kv": 512}, 0),  # narrow rows
+        (FLASH, "1x1x1x256x700x128", {"block_q": 128, "block_kv": 4096}, 128 * 700 * 4),
+        (MATMUL, "2048x2048x2048", {"block_m": 1024, "block_n": 1024}, 0),  # nothing is reduced
+        (RMSNORM, "2048x4096", {}, 0),  # no matrix product
+    ],
+)
+def test_scores_are_kept_for_their_softmax(kernel, shape, axes, kept):
+    """A branch that is never taken keeps nothing: 700 keys lie in a block of 4096."""
+    assert of_kernel(kernel, shape, **axes)[0].kept_bytes == kept
+
+
+@pytest.mark.parametrize(
+    ("use", "kept"),
+    [
+        (lambda s: s - jnp.max(s, axis=1, keepdims=True), True),
+        (lambda s: jnp.exp(s * 2 - jnp.sum(jnp.abs(s), axis=1, keepdims=True)), True),
+        (lambda s: s + jnp.broadcast_to(jnp.max(s, axis=1, keepdims=True), s.shape), True),
+        (lambda s: jnp.broadcast_to(jnp.max(s, axis=1, keepdims=True), s.shape), False),
+        (lambda s: s * 2 + 1, False),
+    ],
+)
+def test_a_product_is_kept_when_it_meets_its_own_reduction(use, kept):
+    def body(x, y, out):
+        out[...] = use(jnp.dot(x[...], y[...], preferred_element_type=F32))
+
+    shapes = {"x": (64, 128), "y": (128, 1024), "out": (64, 1024)}
+    call = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct(shapes["out"], F32))
+    arrays = [Array(name=n, shape=shapes[n], dtype="float32") for n in ("x", "y")]
+    assert read(call, arrays)[0].kept_bytes == (64 * 1024 * 4 if kept else 0)
+
+
 # --- JAX's own check of block shapes
 
 SIZES = (

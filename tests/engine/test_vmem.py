@@ -112,6 +112,14 @@ def test_on_a_megacore_a_block_may_change_with_the_core_only(fetches, certain):
     assert vmem_use(made, V4).certain_bytes == certain * MIB
 
 
+def test_a_kept_product_beyond_the_registers_is_expected_whole_and_certain_in_part():
+    few = vmem_use(trace(kept_bytes=64 * 4096), V5E)
+    many = vmem_use(trace(kept_bytes=8 * MIB), V5E)
+    assert (few.expected_bytes, few.certain_bytes) == (0, 0)
+    assert many.expected_bytes == 8 * MIB - 64 * 4096
+    assert many.expected_bytes / 2 < many.certain_bytes < many.expected_bytes
+
+
 def test_an_array_that_xla_computes_may_lie_in_vmem_and_then_needs_no_block():
     computed = square(size=2048, at_boundary=False)
     assert vmem_use(trace(computed), V5E).certain_bytes == 0

@@ -192,6 +192,16 @@ def test_a_higher_limit_is_a_new_candidate_once() -> None:
 
 
 @every_method
+def test_what_is_added_between_two_asks_is_asked_too(method: str) -> None:
+    study, higher = _study(method, of=SPACE[:3]), candidate(128, 256, limit=2**25)
+    first = study.ask()
+    assert first is not None
+    study.tell(first, 5.0, "")
+    study.add(higher)
+    assert higher in [study.ask() for _ in range(3)]
+
+
+@every_method
 def test_the_seed_decides_and_repeats(method: str) -> None:
     runs = [
         tuple(map(str, map(coordinates, _search(_study(method, seed=seed), 12))))

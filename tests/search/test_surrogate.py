@@ -74,6 +74,11 @@ def test_improvement_is_the_expectation() -> None:
     assert np.exp(log_improvement(found, 0.1))[0] == pytest.approx(expected, rel=0.01)
 
 
+def test_hopeless_candidates_still_have_an_order() -> None:
+    found = Posterior(mean=np.array([5.0, 6.0, 9.0, 50.0]), deviation=np.full(4, 0.1))
+    assert (np.diff(log_improvement(found, 1.0)) < -10).all()
+
+
 @given(
     st.lists(st.floats(-50, 50), min_size=2, max_size=20),
     st.floats(1e-4, 5),
