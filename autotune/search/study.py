@@ -1,5 +1,6 @@
 """Optuna: studies, samplers, storage. No other module names it."""
 
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -19,6 +20,8 @@ METHODS = ("gp", "tpe", "random")
 _TIE = 0.05  # of a logarithmic score: candidates this close are equally good
 _TPE_TRIES = 20
 _STALE_AFTER = timedelta(minutes=30)
+
+_CREATE_PAUSES_S = (0.1, 0.5, 2.0)
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -232,9 +235,16 @@ def _distributions(
 
 
 def _storage(url: str | None) -> optuna.storages.BaseStorage:
+    """Optuna's tables in our database. Processes that start together on a new database collide
+    while they create them (9 of 18 did); who came second finds them on another try."""
     if url is None:
         return optuna.storages.InMemoryStorage()
     wait = (
         {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
     )
+    for pause_s in _CREATE_PAUSES_S:
+        try:
+            return optuna.storages.RDBStorage(url, engine_kwargs=wait)
+        except Exception:  # whatever the database's driver calls it
+            time.sleep(pause_s)
     return optuna.storages.RDBStorage(url, engine_kwargs=wait)

@@ -22,9 +22,15 @@ def simulation(
 ) -> dict[str, Any]:
     cycles = 1000  # a clock of 1 GHz
     return {
-        "clock_hz": 1e9, "us_shared": total_us, "bundle_cycles": busy_us * cycles, "stall_cycles": 0,
-        "fill_cycles": fill_us * cycles, "vmem_operands": (), "notes": ("n",), **more,
-    }  # fmt: skip
+        "clock_hz": 1e9,
+        "us_shared": total_us,
+        "bundle_cycles": busy_us * cycles,
+        "stall_cycles": 0,
+        "fill_cycles": fill_us * cycles,
+        "vmem_operands": (),
+        "notes": ("n",),
+        **more,
+    }
 
 
 def run(total_us: float, busy_us: float, hbm_us: float = 1.0, fill_us: float = 0.0) -> Any:

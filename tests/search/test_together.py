@@ -1,0 +1,27 @@
+"""Several searches that start at once on a database that does not exist yet."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = """
+import sys
+sys.path.insert(0, {folder!r})
+from candidatesamples import space
+from autotune.search.study import CandidateStudy
+study = CandidateStudy(space(), name="together", url={url!r})
+assert study.ask() is not None
+"""
+
+
+@pytest.mark.slow
+def test_processes_that_create_the_tables_together_all_get_them(tmp_path: Path) -> None:
+    script = SCRIPT.format(folder=str(Path(__file__).parent), url=f"sqlite:///{tmp_path}/new.db")
+    started = [
+        subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+        for _ in range(4)
+    ]
+    errors = [process.communicate(timeout=120)[1] for process in started]
+    assert [process.returncode for process in started] == [0] * 4, errors
