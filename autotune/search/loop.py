@@ -206,8 +206,10 @@ class _Loop:
         )
         while not self.store.save_trial(self.subject.key, trial):
             known = list(self.store.trials(self.subject.key))
-            if any(t.config == config for t in known):
-                break  # another machine on the same study was first
+            theirs = next((t for t in known if t.config == config), None)
+            if theirs is not None:  # another machine on the same key was first
+                trial = theirs
+                break
             trial = replace(trial, number=max(t.number for t in known) + 1)
         self.trials.append(trial)
         self.observer.trial_done(trial)

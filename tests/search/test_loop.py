@@ -1,5 +1,6 @@
 """The tuning loop with a scripted compiler: order, budgets, reuse, climbing, interruption."""
 
+from dataclasses import replace
 from typing import Any
 
 import candidatesamples
@@ -12,6 +13,7 @@ from autotune.config import Config
 from autotune.outcome import Illegal, OutOfVmem
 from autotune.search.loop import Limits, Result, run_search
 from autotune.space import Candidate, Space
+from autotune.trial import Trial
 
 
 def compiled(time_us: float) -> Compiled:
@@ -126,3 +128,22 @@ def test_a_third_of_the_space_finds_the_best(seed: int) -> None:
                   if candidatesamples.fits(c)]  # fmt: skip
     assert min(times) <= 1.03 * min(everything)
     assert CHIP.chip == SUBJECT.chip.chip
+
+
+def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:
+    """Another machine saves trials, some of the same configs, between our reading and saving."""
+    ahead, store = MemoryStore(), MemoryStore()
+    search(ahead, 9)
+
+    class Watching(Quiet):
+        def trial_done(self, trial: Trial) -> None:
+            super().trial_done(trial)
+            if self.done == 1:
+                for theirs in ahead.kept:
+                    number = max(t.number for t in store.kept) + 1
+                    store.save_trial(SUBJECT.key, replace(theirs, number=number))
+
+    result, _ = search(store, 20, watcher=Watching())
+    assert len({t.number for t in store.kept}) == len(store.kept)
+    assert len({t.config for t in store.kept}) == len(store.kept)
+    assert all(t in store.kept for t in result.trials)
