@@ -110,7 +110,7 @@ def _others(store: Store, key: Key) -> list[str]:
 
 def _print(record: Record) -> None:
     click.echo(str(record.config))
-    default = f", {ratio(record.default.time_us, record.estimate.time_us)} of the default's speed"
+    default = f", {ratio(record.default.time_us, record.estimate.time_us)} the default's speed"
     click.echo(
         f"  {record.method} {micros(record.estimate.time_us)}"
         f"{default if record.default.time_us else ''}; {record.reason}"

@@ -3,6 +3,7 @@
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
@@ -38,7 +39,7 @@ class Watcher(Protocol):
         trace: TracebackType | None,
     ) -> None: ...  # fmt: skip
     def tracing(self, done: int, total: int) -> None: ...
-    def space_ready(self, space: Space, reused: int, goal: int) -> None: ...
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None: ...
     def trial_done(self, trial: Trial) -> None: ...
     def announce(self, line: str) -> None: ...
 
@@ -65,7 +66,7 @@ class Silent:
     def tracing(self, done: int, total: int) -> None:
         pass
 
-    def space_ready(self, space: Space, reused: int, goal: int) -> None:
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         pass
 
     def trial_done(self, trial: Trial) -> None:
@@ -82,6 +83,11 @@ class Tally:
         self.kinds: Counter[str] = Counter()
         self.best_us: float | None = None
         self.default_us: float | None = None
+
+    def reuse(self, earlier: Sequence[Trial]) -> None:
+        """Trials of earlier runs count like those of this one."""
+        for trial in earlier:
+            self.add(trial)
 
     def add(self, trial: Trial) -> None:
         self.kinds[_SHORT[trial.outcome.kind]] += 1
@@ -110,7 +116,7 @@ class Bar(Silent):
             MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn(),
             TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
         )  # fmt: skip
-        self._task = self._progress.add_task("tracing", total=None, note="")
+        self._task = self._progress.add_task("starting", total=None, note="")
 
     def __enter__(self) -> "Bar":
         self._progress.start()
@@ -123,13 +129,14 @@ class Bar(Silent):
         self._progress.stop()
 
     def tracing(self, done: int, total: int) -> None:
-        self._progress.update(self._task, completed=done, total=total)
+        self._progress.update(self._task, description="tracing", completed=done, total=total)
 
-    def space_ready(self, space: Space, reused: int, goal: int) -> None:
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         self._progress.update(self._task, visible=False)
-        self._progress.console.print(space_line(space, reused), highlight=False)
+        self._progress.console.print(space_line(space, len(earlier)), highlight=False)
+        self._tally.reuse(earlier)
         self._task = self._progress.add_task(
-            "compiling", total=goal, completed=reused, note="waiting for the first compiler"
+            "compiling", total=goal, completed=len(earlier), note=str(self._tally)
         )
 
     def trial_done(self, trial: Trial) -> None:
@@ -149,9 +156,10 @@ class Lines(Silent):
         self._tally, self._done, self._goal = Tally(), 0, 0
         self._said = time.monotonic()
 
-    def space_ready(self, space: Space, reused: int, goal: int) -> None:
-        self._done, self._goal = reused, goal
-        self.announce(space_line(space, reused))
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        self._done, self._goal = len(earlier), goal
+        self._tally.reuse(earlier)
+        self.announce(space_line(space, len(earlier)))
 
     def trial_done(self, trial: Trial) -> None:
         before = self._tally.best_us

@@ -2,7 +2,7 @@
 
 import hashlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -61,7 +61,7 @@ class Subject:
 class Observer(Protocol):
     """Who watches a search: a progress bar, a log, a test."""
 
-    def space_ready(self, space: Space, reused: int, goal: int) -> None: ...
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None: ...
 
     def trial_done(self, trial: Trial) -> None: ...
 
@@ -92,7 +92,7 @@ def run_search(
     )  # fmt: skip
     loop = _Loop(pool, store, subject, space, study, observer, list(earlier))
     loop.reuse()
-    observer.space_ready(space, len(earlier), max(len(earlier), min(limits.trials, loop.reachable)))
+    observer.space_ready(space, earlier, max(len(earlier), min(limits.trials, loop.reachable)))
     stopped_by = loop.run(limits, started)
     return Result(
         subject=subject, space=space, trials=loop.trials, reused=len(earlier),

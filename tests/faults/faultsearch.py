@@ -60,7 +60,7 @@ class Run:
 
 
 class Silence:
-    def space_ready(self, space: Space, reused: int, goal: int) -> None:
+    def space_ready(self, space: Space, earlier: object, goal: int) -> None:
         pass
 
     def trial_done(self, trial: Trial) -> None:

@@ -80,7 +80,7 @@ class Quiet:
         self.done = 0
         self._interrupt_after = interrupt_after
 
-    def space_ready(self, space: Any, reused: int, goal: int) -> None:
+    def space_ready(self, space: Any, earlier: Any, goal: int) -> None:
         self.goal = goal
 
     def trial_done(self, trial: Trial) -> None:
