@@ -175,10 +175,11 @@ def _check(problem: Problem) -> str | None:
 
 
 def _reduced(problem: Problem) -> Problem:
-    """One batch and at most two kv heads; the size of a group of query heads stays."""
+    """At most two batches, two kv heads and two query heads each: two blocks on every axis."""
     kv_heads = min(2, problem["kv_heads"])
-    group = problem["q_heads"] // problem["kv_heads"]
-    return problem.with_dims(batch=1, kv_heads=kv_heads, q_heads=kv_heads * group)
+    group = min(2, problem["q_heads"] // problem["kv_heads"])
+    batch = min(2, problem["batch"])
+    return problem.with_dims(batch=batch, kv_heads=kv_heads, q_heads=kv_heads * group)
 
 
 KERNEL = Kernel(
