@@ -11,6 +11,7 @@ from autotune.vmem import operand_bytes, scratch_bytes
 
 PLACED = "operands that XLA had already placed in VMEM"
 SINGLE = "blocks buffered once"
+DOUBLED = "blocks that stay, yet buffered twice: their index map names a grid axis"
 WINDOWS = "blocks padded or buffered otherwise"
 FORWARDED = "scratch forwarded in registers"
 SCRATCH = "scratch padded otherwise"
@@ -18,7 +19,7 @@ SPILLS = "registers spilled to VMEM"
 UNSPILLED = "large values kept in less space than they have"
 INTERNAL = "the compiler's internal scratch"
 SHARED = "buffers that share space, never alive together"
-_KNOWN = (PLACED, SINGLE, FORWARDED, SPILLS, UNSPILLED, INTERNAL, SHARED)
+_KNOWN = (PLACED, SINGLE, DOUBLED, FORWARDED, SPILLS, UNSPILLED, INTERNAL, SHARED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,13 +49,15 @@ def cause(point: Point, used_bytes: int, evidence: Evidence) -> Cause:
 
 def _window_parts(point: Point, evidence: Evidence) -> dict[str, int]:
     """What each window takes less or more than we expect."""
-    parts = {PLACED: 0, SINGLE: 0, WINDOWS: 0}
+    parts = {PLACED: 0, SINGLE: 0, DOUBLED: 0, WINDOWS: 0}
     for name, operand in _windows(point):
         expected = operand_bytes(operand, point.chip)
         if name in evidence.placed:
             parts[PLACED] -= expected
         elif f"{name} single-buffered" in evidence.after:
             parts[SINGLE] += evidence.after[f"{name} single-buffered"] - expected
+        elif operand.fetches == 1 and evidence.after.get(name) == 2 * expected:
+            parts[DOUBLED] += expected
         else:
             parts[WINDOWS] += evidence.after.get(name, 0) - expected
     return parts

@@ -110,6 +110,15 @@ class Point:
         return self.use.certain_bytes > self.limit_bytes
 
     @property
+    def exceeds_arrays(self) -> bool:
+        """Whether a block is larger than its array, lanes filled up: no search proposes that."""
+        return any(
+            block > -(-size // 128) * 128
+            for op in self.trace.operands
+            for block, size in zip(op.block, op.shape, strict=True)
+        )
+
+    @property
     def stratum(self) -> str:
         """Where the point lies: expected bytes against the limit in force."""
         if self.misaligned:

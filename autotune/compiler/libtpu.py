@@ -16,6 +16,10 @@ _TOPOLOGIES = {
     Chip.V7X: "tpu7x:2x2x1",
 }
 
+# Set by JAX when it is imported, for its own libtpu: a child under another interpreter with
+# another JAX would load the parent's compiler.
+_NOT_INHERITED = ("TPU_LIBRARY_PATH",)
+
 LISTING_SUFFIX = "-final_bundles.txt"
 
 
@@ -30,8 +34,9 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
         f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true "
         "--xla_jf_dump_llo_pass_label_regex=final_bundles"
     )
+    inherited = {name: value for name, value in base.items() if name not in _NOT_INHERITED}
     return {
-        **base,
+        **inherited,
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",

@@ -1,4 +1,4 @@
-"""The real compiler, end to end: everything here is slow. One pool of compilers for all tests."""
+"""The real compiler, end to end: everything here is slow. One pool of compilers for each file."""
 
 import sys
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.slow)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def pool() -> Iterator[CompilerPool]:
     with CompilerPool(2) as compilers:
         yield compilers
