@@ -78,10 +78,10 @@ def _table(result: Result, published: Publication, ids: Ids) -> Table:
     """One column per axis of the config: rows stay short."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     spec = result.subject.spec
-    for name in ("", "trial", *spec.axes, "order", "semantics", "VMEM limit"):
+    for name in ("", "trial", *spec.axes, "order", "sem.", "limit"):
         table.add_column(name, overflow="fold", justify="right" if name in spec.axes else "left")
     for name in ("estimated", "× default", "limited by", "VMEM used"):
-        table.add_column(name, justify="left" if name == "limited by" else "right")
+        table.add_column(name, justify="left" if name == "limited by" else "right", no_wrap=True)
     default, winner = published.default, published.winner
     default_us = default.estimate.time_us if default and default.estimate else None
     rows = top(result.trials)
@@ -103,7 +103,7 @@ def _config_cells(trial: Trial) -> list[str]:
         *(str(value) for _, value in config.axes),
         ">".join(config.grid_order),
         "".join(s[0].upper() for s in config.dimension_semantics),
-        "compiler's" if limit is None else mebibytes(limit),
+        "own" if limit is None else mebibytes(limit),
     ]
 
 

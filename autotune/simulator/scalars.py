@@ -155,6 +155,7 @@ _TEMPLATES: dict[str, tuple[int, str]] = {  # opcode -> arity, expression
     "sadd": (2, _wrap("{0}+{1}")),
     "ssub": (2, _wrap("{0}-{1}")),
     "smul": (2, _wrap("{0}*{1}")),
+    "smulhi": (2, _wrap(f"(({{0}}&{_MASK})*({{1}}&{_MASK}))>>32")),  # seen unsigned only
     "sand": (2, "{0}&{1}"),
     "sor": (2, "{0}|{1}"),
     "sxor": (2, "{0}^{1}"),

@@ -33,7 +33,7 @@ def _kept(jaxpr: Any) -> Iterator[int]:
         given = [v for v in eqn.invars if not hasattr(v, "val")]
         before = set().union(*(same.get(v, ()) for v in given))
         after = set().union(*(reduced.get(v, ()) for v in given))
-        if before & after and not eqn.primitive.name.startswith("reduce_"):
+        if not eqn.primitive.name.startswith("reduce_"):
             yield from (_bytes(jaxpr.eqns[product]) for product in before & after)
         for var in eqn.outvars:
             shape = getattr(var.aval, "shape", None)

@@ -128,6 +128,8 @@ def test_the_carry_of_an_unsigned_sum(left, count):
         ("sadd.s32 4294967295, 65", 64),
         ("ssub.s32 65, 1", 64),
         ("smul.u32 8, 8", 64),
+        ("smulhi.u32 4294967295, 65", 64),
+        ("smulhi.u32 2863311531, 96", 64),  # a division by 1.5: the constant is 2^33 / 3
         ("sand.u32 127, 4294967232", 64),
         ("sor.u32 64, 0", 64),
         ("sxor.u32 65, 1", 64),
