@@ -21,7 +21,7 @@ from autotune.outcome import Illegal, Outcome, OutOfVmem
 from autotune.problem import Problem
 from autotune.roofline import Roofline, roofline
 from autotune.trace.model import Trace
-from autotune.vmem import limit_bytes, lowest_rung, next_rung, vmem_use
+from autotune.vmem import first_rung, limit_bytes, next_rung, vmem_use
 
 MAX_TRACED = 20_000
 _BATCH = 12
@@ -168,8 +168,7 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> No
     if why:
         space.refused["illegal: " + _kind_of(why)] += 1
         return
-    certain = vmem_use(trace, chip).certain_bytes
-    rung = lowest_rung(certain, chip)
+    rung = first_rung(vmem_use(trace, chip), chip)
     if rung is None:
         space.refused["over the VMEM of the chip"] += 1
         return

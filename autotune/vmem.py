@@ -78,8 +78,9 @@ def limit_bytes(vmem_limit_bytes: int | None, chip: ChipInfo) -> int:
 def limit_rungs(chip: ChipInfo) -> tuple[int | None, ...]:
     """Limits worth asking for: the compiler's own (None), then doubled up to the capacity.
 
-    Asking for more than a program needs does not change the program, so a candidate starts on
-    the lowest rung that may hold it and climbs only when the compiler says out of VMEM.
+    Asking for more than a program needs does not change the program (on v7x it takes VMEM from
+    operands that XLA would place there), so a candidate starts low and climbs only when the
+    compiler says out of VMEM.
     """
     rungs: list[int | None] = [None]
     rung = chip.scoped_vmem_bytes * _RUNG
@@ -91,12 +92,24 @@ def limit_rungs(chip: ChipInfo) -> tuple[int | None, ...]:
     return tuple(rungs)
 
 
-def lowest_rung(certain_bytes: int, chip: ChipInfo) -> tuple[int | None] | None:
-    """The lowest limit that can hold ``certain_bytes``, in a 1-tuple; None when none can."""
+def lowest_rung(needed_bytes: int, chip: ChipInfo) -> tuple[int | None] | None:
+    """The lowest limit that can hold ``needed_bytes``, in a 1-tuple; None when none can."""
     for rung in limit_rungs(chip):
-        if certain_bytes <= limit_bytes(rung, chip):
+        if needed_bytes <= limit_bytes(rung, chip):
             return (rung,)
     return None
+
+
+def first_rung(use: VmemUse, chip: ChipInfo) -> tuple[int | None] | None:
+    """The limit that a candidate is compiled under first, in a 1-tuple; None when none can do.
+
+    The lowest that holds the expected bytes: a lower one might do where the compiler does better
+    than expected, and would mostly cost a compilation for nothing. Where even the capacity is
+    below what is expected, but not below what is certain, the compiler is asked at the capacity.
+    """
+    if lowest_rung(use.certain_bytes, chip) is None:
+        return None
+    return lowest_rung(use.expected_bytes, chip) or (limit_rungs(chip)[-1],)
 
 
 def next_rung(current: int | None, chip: ChipInfo) -> int | None:

@@ -18,7 +18,7 @@ from autotune.compiler.pool import CompilerPool
 from autotune.config import AxisValue, Config, make_config
 from autotune.problem import Problem
 from autotune.trace.model import Trace
-from autotune.vmem import VmemUse, limit_bytes, vmem_use
+from autotune.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
 
 T = TypeVar("T")
 
@@ -108,6 +108,13 @@ class Point:
     @property
     def is_over_vmem(self) -> bool:
         return self.use.certain_bytes > self.limit_bytes
+
+    @property
+    def is_spared(self) -> bool:
+        """Whether a search would not compile this: it cannot fit for certain, or is expected not
+        to and a higher limit, which is expected to hold it, is asked for instead."""
+        higher = lowest_rung(self.use.expected_bytes, self.chip) is not None
+        return self.is_over_vmem or (higher and self.use.expected_bytes > self.limit_bytes)
 
     @property
     def exceeds_arrays(self) -> bool:

@@ -163,7 +163,7 @@ class Saved:
 
 def saved(answers: Sequence[Answer]) -> Saved:
     infeasible = [a for a in answers if a.is_vmem_infeasible and not a.point.misaligned]
-    known = [a for a in infeasible if a.point.is_over_vmem]
+    known = [a for a in infeasible if a.point.is_spared]
     return Saved(
         known_s=sum(a.seconds for a in known),
         all_s=sum(a.seconds for a in infeasible),
@@ -199,11 +199,12 @@ def _report_saved(answers: Sequence[Answer]) -> float:
     possible = saved([a for a in answers if not a.point.exceeds_arrays])
     beyond = saved([a for a in answers if a.point.exceeds_arrays])
     timeouts = sum(isinstance(a.outcome, TimedOut) for a in answers)
-    print("\ncompile time of VMEM-infeasible candidates saved by knowing them beforehand:")
+    print("\ncompile time of VMEM-infeasible candidates saved by knowing them beforehand,")
+    print("because they cannot fit, or are expected not to and are asked under a higher limit:")
     print(f"  {possible} (at least {REQUIRED_SAVED:.0%})")
     print(f"  with blocks larger than their arrays, which no search proposes: {beyond}")
     print(f"  {timeouts} points hit the limit of {LIMIT_S:.0f} s, which counts as their time")
-    missed = [a for a in answers if a.is_vmem_infeasible and not a.point.is_over_vmem]
+    missed = [a for a in answers if a.is_vmem_infeasible and not a.point.is_spared]
     for a in sorted(missed, key=lambda a: -a.seconds)[:8]:
         use = a.point.use
         print(
