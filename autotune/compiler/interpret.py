@@ -4,6 +4,7 @@ Two cores, random orders of the parallel axes, race detection, uninitialised mem
 out-of-bounds reads raise, DMAs both eager and late.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,8 @@ from autotune.problem import Problem
 # in another order differ by about 1e-5. Integers are exact.
 _TOLERANCE = {"bfloat16": 2e-2, "float16": 4e-3, "float32": 2e-4}
 _FLOAT8_TOLERANCE = 1e-1
+
+_ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
 
 
 def check(kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int]) -> dict[str, Any]:
@@ -89,10 +92,17 @@ def _one_run(
             found = [np.asarray(array) for array in found]
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
-        return f"{type(error).__name__}: {str(error).splitlines()[0][:200]}", 0.0
+        return _root_cause(error), 0.0
     if _races_found():
         return "a data race between grid steps, cores or DMAs", 0.0
     return _compare(found, [np.asarray(array) for array in expected])
+
+
+def _root_cause(error: Exception) -> str:
+    """The interpreter raises inside callbacks: what went wrong is the last error that is named."""
+    text = f"{type(error).__name__}: {error}"
+    named = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+    return (named or text.splitlines())[-1][:240]
 
 
 def _params(pltpu: Any, seed: int, mode: str) -> Any:

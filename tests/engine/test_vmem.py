@@ -9,6 +9,8 @@ from tracesamples import MIB, V4, V5E, V7X, operand, scratch, trace
 
 from autotune.chip import Chip
 from autotune.vmem import (
+    VmemUse,
+    first_rung,
     limit_bytes,
     limit_rungs,
     lowest_rung,
@@ -219,3 +221,21 @@ def test_climbing_visits_every_rung_and_ends_at_the_capacity():
     while (rung := next_rung(rung, V5E)) is not None:
         seen.append(rung)
     assert tuple(seen) == limit_rungs(V5E)
+
+
+@pytest.mark.parametrize(
+    ("certain", "expected", "limit"),
+    [
+        (1, 16, None),  # the compiler's own limit holds it
+        (1, 17, 32 * MIB),  # it may do with less, and is asked under a limit that holds it
+        (17, 17, 32 * MIB),
+        (100, 500, 128 * MIB),  # more than the capacity is expected, less is certain
+    ],
+)
+def test_a_candidate_starts_on_the_limit_that_is_expected_to_hold_it(certain, expected, limit):
+    use = VmemUse(expected_bytes=expected * MIB, certain_bytes=certain * MIB)
+    assert first_rung(use, V5E) == (limit,)
+
+
+def test_what_cannot_fit_for_certain_has_no_limit_to_start_on():
+    assert first_rung(VmemUse(expected_bytes=129 * MIB, certain_bytes=129 * MIB), V5E) is None

@@ -1,0 +1,83 @@
+"""The check before publishing: wrong kernels are caught, with the reason, in a real child."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.catalogue import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.config import make_config
+
+KERNEL = """
+import jax
+import jax.numpy as jnp
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.kernel import Array, Axis, Kernel
+from autotune.pallas import Grid, compiler_params
+
+
+def build(problem, config):
+    grid = Grid(config, i=problem["rows"] // config["block"], k=2)
+
+    def body(x, out, total):
+        @pl.when(pl.program_id(grid.axis("k")) == 0)
+        def _():
+            if config["how"] != "no start":
+                total[...] = jnp.zeros_like(total)
+        total[...] += x[...] * (1.5 if config["how"] == "off" else 1)
+        out[...] = total[...]
+
+    row = (lambda i, k: (0, k)) if config["how"] == "map" else (lambda i, k: (i, k))
+    half = problem["columns"] // 2
+    return pl.pallas_call(
+        body, grid=grid.sizes,
+        in_specs=[pl.BlockSpec((config["block"], half), grid.index_map(row))],
+        out_specs=pl.BlockSpec((config["block"], half), grid.index_map(lambda i: (i, 0))),
+        out_shape=jax.ShapeDtypeStruct((problem["rows"], half), "float32"),
+        scratch_shapes=[pltpu.VMEM((config["block"], half), jnp.float32)],
+        compiler_params=compiler_params(config),
+    )
+
+
+KERNEL = Kernel(
+    name="halves", dims=("rows", "columns"), dtypes=("float32",),
+    axes=(Axis(name="block", choices=lambda p: (8,), dim="rows"),
+          Axis(name="how", choices=lambda p: ("right", "off", "map", "no start"))),
+    default=lambda p: {"block": 8, "how": "right"}, grid=("i", "k"),
+    inputs=lambda p: [Array(name="x", shape=(p["rows"], p["columns"]), dtype=p.dtype)],
+    build=build,
+    reference=lambda p: lambda x: x[:, : p["columns"] // 2] + x[:, p["columns"] // 2 :],
+)
+"""
+
+SEQUENTIAL = ("parallel", "arbitrary")
+
+
+@pytest.mark.parametrize(
+    ("how", "order", "semantics", "ok"),
+    [
+        ("right", ("i", "k"), SEQUENTIAL, True),
+        ("right", ("i", "k"), ("arbitrary", "arbitrary"), True),
+        ("right", ("i", "k"), ("parallel", "parallel"), False),  # the sum runs along k
+        ("right", ("k", "i"), ("arbitrary", "arbitrary"), False),  # outputs visited again
+        ("off", ("i", "k"), SEQUENTIAL, False),
+        ("map", ("i", "k"), SEQUENTIAL, False),
+        ("no start", ("i", "k"), SEQUENTIAL, False),  # scratch starts as NaN
+    ],
+)
+def test_what_is_wrong_is_caught_and_what_is_right_passes(
+    pool: CompilerPool, tmp_path: Path, how: str, order: Any, semantics: Any, ok: bool
+) -> None:
+    file = tmp_path / "halves.py"
+    file.write_text(KERNEL)
+    ref = find_kernel(f"{file}:KERNEL")
+    problem = pool.run(lambda c: c.describe(ref)).problems.parse("rows=64,columns=256")
+    config = make_config({"block": 8, "how": how}, grid_order=order, dimension_semantics=semantics)
+    verdict = pool.run(lambda c: c.verify(ref, problem, config, (0, 1, 2)))
+    assert isinstance(verdict, dict), verdict
+    assert verdict["ok"] is ok, verdict
+    assert "CpuCallback" not in verdict["reason"]
+    assert verdict["runs"] == 3 if ok else verdict["reason"]
