@@ -4,7 +4,7 @@ import hashlib
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
@@ -90,10 +90,12 @@ def run_search(
         space.candidates, limits=limit_rungs(subject.chip), name=_study_name(subject, space),
         url=study_url, seed=seed, method=method,
     )  # fmt: skip
-    loop = _Loop(pool, store, subject, space, study, observer, list(earlier))
-    loop.reuse()
-    observer.space_ready(space, earlier, max(len(earlier), min(limits.trials, loop.reachable)))
-    stopped_by = loop.run(limits, started)
+    with closing(study):
+        loop = _Loop(pool, store, subject, space, study, observer, list(earlier))
+        loop.reuse()
+        goal = max(len(earlier), min(limits.trials, loop.reachable))
+        observer.space_ready(space, earlier, goal)
+        stopped_by = loop.run(limits, started)
     return Result(
         subject=subject, space=space, trials=loop.trials, reused=len(earlier),
         stopped_by=stopped_by, seconds=time.monotonic() - started,

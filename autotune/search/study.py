@@ -50,8 +50,9 @@ class CandidateStudy:
         self._random = np.random.default_rng(seed)
         self._surrogate: Surrogate | None = None
         self._space = _distributions(self._candidates, limits)
+        self._storage = _storage(url)
         self._study = optuna.create_study(
-            study_name=name, storage=_storage(url), load_if_exists=True,
+            study_name=name, storage=self._storage, load_if_exists=True,
             sampler=_Proposer(self, self._method(method, seed)),
         )  # fmt: skip
         self._close_stale()
@@ -98,6 +99,12 @@ class CandidateStudy:
         self._candidates.append(candidate)
         self._surrogate = None
         return True
+
+    def close(self) -> None:
+        """Give back the connections to the database; what was told is kept."""
+        if isinstance(self._storage, optuna.storages.RDBStorage):
+            self._storage.remove_session()
+            self._storage.engine.dispose()
 
     def open_number(self, params: Mapping[str, Any]) -> int | None:
         """The candidate with these parameters, when there is one that may still be given out."""
