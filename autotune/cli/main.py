@@ -59,6 +59,7 @@ def main(args: list[str] | None = None) -> Any:
         error.show()
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         click.echo("interrupted", err=True)
         sys.exit(130)
     except AutotuneError as error:

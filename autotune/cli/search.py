@@ -1,5 +1,6 @@
 """``autotune search``."""
 
+import signal
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
@@ -145,6 +146,8 @@ def _subject(
 
 
 def _say_interrupted(result: "Result", place: str) -> NoReturn:
+    """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     click.echo(
         f"interrupted: {len(result.trials)} trials are kept in {place}, the same command resumes",
         err=True,
