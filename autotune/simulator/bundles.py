@@ -14,15 +14,17 @@ from typing import NamedTuple
 from autotune.simulator.outcome import UnfitError
 
 _BUNDLE = re.compile(r"^ *(0x[0-9a-f]{1,8}|0) +(?:[A-Z]{2} *)?:([> ]*)\{", re.M)
+# Scalar operations, DMAs, waits, and vector operations that go to a unit and come back by a pop:
+# their result has no register in its name.
 _OPERATION = re.compile(
-    r"(?:\A|;;)\s*(%\w+) = "
-    r"((?!v)\S+|v(?:mat|pop|xpose|sync|wait)\S*|v\w+\.xlane\S*)[ ]*([^;}]*)"
+    r"(?:\A|;;)\s*(%\d+(?= = v(?!st))|%\w+(?= = (?:[^v]|vpop|vsync|vwait))) = (\S+)[ ]*([^;}]*)"
 )
 _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
 _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
 _REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
+_VECTOR = " = v"
 _VECTOR_SPILL = re.compile(r"= v(?:st|ld)\S* \[vmem:\[#allocation\d+_spill")
 _BOUNDS = re.compile(r"^iteration_bounds: \(([\d, ]{0,400})\)", re.M)
 _OPERAND = re.compile(
@@ -49,6 +51,7 @@ class Bundle(NamedTuple):
     ends: tuple[int, ...]
     depth: int  # of loops
     empty: bool  # no operation at all, kept or not
+    vector: bool  # some operation on vectors, kept or not
 
 
 class Operand(NamedTuple):
@@ -58,6 +61,8 @@ class Operand(NamedTuple):
     memory: str  # "hbm", "vmem", "cmem" (v4), "smem" or "<no memory space>" (a scalar)
     number: int
     kind: str  # "input" or "output"
+    dtype: str = "s32"  # as XLA prints it
+    shape: tuple[int, ...] = ()
 
 
 class Listing(NamedTuple):
@@ -107,12 +112,12 @@ def _bundle(body: str, depth: int) -> Bundle:
     if not brace or rest.strip():
         raise UnfitError("a bundle is not closed, or text follows it")
     if not code.strip():
-        return Bundle((), *_regions(markers), depth, True)
+        return Bundle((), *_regions(markers), depth, True, False)
     if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
         raise UnfitError("a bundle holds something that is no operation")
     found = _OPERATION.findall(code)
     operations = tuple(Operation(name, opcode, text.strip()) for name, opcode, text in found)
-    return Bundle(operations, *_regions(markers), depth, False)
+    return Bundle(operations, *_regions(markers), depth, False, _VECTOR in code)
 
 
 def strip_comments(text: str) -> tuple[str, str]:
@@ -145,7 +150,12 @@ def _regions(markers: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 def _operands(entry: str) -> tuple[Operand, ...]:
     found = _OPERAND.findall(entry)
-    return tuple(Operand(name, memory, int(i), kind) for name, memory, _, _, i, kind in found)
+    return tuple(
+        Operand(
+            name, memory, int(number), kind, dtype, tuple(map(int, filter(None, dims.split(","))))
+        )
+        for name, memory, dtype, dims, number, kind in found
+    )
 
 
 def _grid(text: str) -> tuple[int, ...]:

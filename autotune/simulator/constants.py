@@ -1,30 +1,43 @@
-"""Per-chip constants of the cost model, read from ``chips/<chip>.json``.
+"""Per-chip constants of the cost model, read from ``chips/<chip>-<libtpu series>.json``.
 
 Each number stands there with its source. All are per core, or per device where a chip compiles
-as one device per core.
+as one device per core. What hardware showed stands apart, in ``chips/hardware.json``, and is used
+for the reading of real time only.
 """
 
 from __future__ import annotations
 
 import json
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-_FOLDER = Path(__file__).with_name("chips")
+FOLDER = Path(__file__).with_name("chips")
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
+
+_VERSION = re.compile(r"\d+")
+_NARROW = re.compile(r"\.(?:s8|u8|f8\w*|s4|u4)\b")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallModel:
-    """Interlock constants, cycles."""
+    """Interlock constants, cycles. Mappings are by :func:`element_kind`, ``transposed`` too for
+    weights that are transposed while they are pushed."""
 
-    matmul_latency: float  # vmatmul start to its first result
-    push_cycles: float  # per vmatpush
+    matmul_latency: Mapping[str, float]  # vmatmul start to its first result
+    push_cycles: Mapping[str, float]  # how long one vmatpush occupies its MXU
+    weights_latency: Mapping[str, float]  # last vmatpush start to weights that can be used
     backlog_cycles: float  # how far an MXU may lag behind before issue stalls
-    reduce_latency: float  # xlane push to pop
-    transpose_latency: float  # last vxpose push to first pop
+    lane_cycles: float  # how long one register occupies its XLU
+    lane_queue_cycles: float  # how far an XLU may lag behind before issue stalls
+    reduce_latency: float  # reduction over lanes, start to result
+    rotate_latency: float  # rotation or permutation over lanes, start to result
+    transpose_latency: float  # last row in to first row out
+    packed_transpose: float  # a 16-bit row against a 32-bit row, in XLU time
+    transcendental_latency: float  # exp, log, reciprocal, tanh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +45,7 @@ class Chip:
     """What the model knows of one core."""
 
     name: str
+    libtpu: str  # series that the constants were fitted on
     clock_hz: float
     mxu_count: int
     mxu_width: int
@@ -48,27 +62,57 @@ class Chip:
 
     def matmul_cycles(self, opcode: str) -> float:
         """Return the cycles that one vmatmul occupies its MXU."""
-        return self.f32_matmul_cycles if ".f32" in opcode else self.bf16_matmul_cycles
+        kind = element_kind(opcode)
+        return self.f32_matmul_cycles if kind == "f32" else self.bf16_matmul_cycles
 
     def matmul_results(self, opcode: str) -> int:
         """Return the result registers of one vmatmul (facts sect. 4.2, from pops per matmul)."""
         wide = self.mxu_width // 128
-        if ".f32" in opcode:
-            return wide
-        return wide * (4 if any(t in opcode for t in (".s8", ".u8")) else 2)
+        return wide * {"f32": 1, "bf16": 2, "int8": 4}[element_kind(opcode)]
 
 
-@lru_cache(maxsize=len(CHIPS))
-def load(name: str) -> Chip:
-    """Return the constants of a chip in :data:`CHIPS`."""
-    data: dict[str, Any] = json.loads((_FOLDER / f"{name}.json").read_text())
+def element_kind(opcode: str) -> str:
+    """Return the kind of elements of an MXU operation: ``f32``, ``bf16`` or ``int8`` (every
+    8-bit type). A push without a type in its name is of float32."""
+    if ".bf16" in opcode:
+        return "bf16"
+    return "int8" if _NARROW.search(opcode) else "f32"
+
+
+def series(chip: str) -> tuple[str, ...]:
+    """Return the libtpu series that a chip has constants for, the oldest first."""
+    found = (path.stem.partition("-")[2] for path in FOLDER.glob(f"{chip}-*.json"))
+    return tuple(sorted(found, key=_number))
+
+
+def nearest_series(chip: str, libtpu: str | None) -> str:
+    """Return the series nearest to a libtpu version; the newest when it is not known."""
+    known = series(chip)
+    if libtpu is None:
+        return known[-1]
+    wanted = _number(libtpu)
+    return min(known, key=lambda name: (abs(_number(name) - wanted), -_number(name)))
+
+
+def _number(version: str) -> int:
+    """``0.0.42.1`` is 42: the third part counts the series."""
+    return int([*_VERSION.findall(version), "0", "0", "0"][2])
+
+
+@lru_cache(maxsize=32)
+def load(name: str, libtpu: str | None = None) -> Chip:
+    """Return the constants of a chip in :data:`CHIPS` for the nearest libtpu series."""
+    used = nearest_series(name, libtpu)
+    data: dict[str, Any] = json.loads((FOLDER / f"{name}-{used}.json").read_text())
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
+    hardware = json.loads((FOLDER / "hardware.json").read_text())
+    real = {key: entry["value"] for key, entry in {**hardware["all"], **hardware[name]}.items()}
     clock_hz = float(number["clock_hz"])
-    hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * number["hbm_efficiency"]
+    hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
     stalls = data["stalls"]
-    read = number["read_latency_cycles"]
     return Chip(
         name=name,
+        libtpu=used,
         clock_hz=clock_hz,
         mxu_count=number["mxu_count"],
         mxu_width=number["mxu_width"],
@@ -76,9 +120,9 @@ def load(name: str) -> Chip:
         f32_matmul_cycles=number["matmul_f32_cycles"],
         delay_slots=number["delay_slots"],
         granule_bytes=number["granule_bytes"],
-        read_latency_cycles=read,
+        read_latency_cycles=number["read_latency_cycles"],
         write_latency_cycles=number["write_latency_cycles"],
-        real_read_latency_cycles=number.get("measured_read_latency_cycles", read),
+        real_read_latency_cycles=real.get("read_latency_cycles", number["read_latency_cycles"]),
         dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / clock_hz,
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,

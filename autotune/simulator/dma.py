@@ -1,45 +1,59 @@
 """Events to time: when each DMA ends and how long each wait lasts.
 
-Two readings of the same walk (facts sect. 4.3). Independent, as libtpu's estimate:
-``done = issue + bytes / B + L`` for every DMA alone. Shared, for real time: one first-in
-first-out channel for reads and writes, ``x = max(issue, busy) + bytes / B_hbm``,
-``done = x + L``. A wait ends when enough bytes arrived on its semaphore.
+Two readings of the same walk (facts sect. 4.3), ``done = x + L`` in both. Independent, as
+libtpu's estimate: ``x = max(issue, x of the DMA before it on its semaphore) + bytes / B``. Shared,
+for real time: one first-in first-out channel for reads and writes, ``x = max(issue, busy) +
+bytes / B_hbm``. A wait ends when enough bytes arrived on its semaphore.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from autotune.simulator.constants import Chip
-from autotune.simulator.lowering import HBM_READ, HBM_WRITE, SIGNALLED, STEP, WAITED, Event
+from autotune.simulator.lowering import HBM_READ, HBM_WRITE, SIGNALLED, STEP, WAITED, Event, Work
 from autotune.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 
+# kind (WAITED for a wait), then cycles: issued, begun to move, moved, arrived; and bytes
+Watch = Callable[[int, float, float, float, float, float], None]
+
 
 class Point(NamedTuple):
-    """Running totals when the outer loop header is passed, and at the end."""
+    """Running totals when the outer loop header is passed, and at the end. Cycles unless said."""
 
     cycles: float
     waited: float
+    latency_waited: float  # of it, while the last DMA that was waited for had moved its bytes
     reads: float  # DMAs
     writes: float  # DMAs to HBM
     read_bytes: float
     written_bytes: float
+    bursts: float  # contiguous pieces of HBM touched
     bundles: float
-    walked: float  # bundles and stalls, without waits
+    scalar: float  # bundles without a vector operation
     mxu: float
+    lane_stalls: float
+    walked: float  # bundles and stalls, without waits
+
+
+class Fill(NamedTuple):
+    """The waits before the loop and in the first step that has to wait, cycles."""
+
+    waited: float
+    latency_waited: float
 
 
 class Timeline(NamedTuple):
-    """The whole run: totals at each step and at the end, and the waits of the pipeline fill."""
+    """The whole run: totals at each step and at the end, and the pipeline fill."""
 
     points: tuple[Point, ...]
     end: Point
-    fill_cycles: float
+    fill: Fill
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,41 +89,46 @@ def shared(chip: Chip) -> Channel:
     )
 
 
-def replay(events: Iterable[Event], channel: Channel, final: Event) -> Timeline:
-    """Return the time line of the events; UnfitError where a wait can never end."""
-    engine, points, waits = _Engine(channel), [], []
-    for clock, amount, which, kind in events:
+def replay(
+    events: Iterable[Event], channel: Channel, final: Event, watch: Watch | None = None
+) -> Timeline:
+    """Return the time line of the events; UnfitError where a wait can never end.
+
+    ``watch`` is told of every DMA and every wait, for a picture of the run.
+    """
+    engine, points = _Engine(channel, watch), []
+    for clock, amount, which, kind, more in events:
         if kind == STEP:
-            points.append(engine.point(clock, amount, which))
-            waits.append(engine.waited)
+            points.append(engine.point(clock, Work(*more)))
         elif kind == WAITED:
             engine.wait(clock, amount, which)
         elif kind == SIGNALLED:
             engine.signal(clock, amount, which)
         else:
-            engine.start(clock, amount, which, kind)
-    end = engine.point(*final[:3])
-    return Timeline(tuple(points), end, _fill([*waits, engine.waited]))
+            engine.start(clock, amount, which, kind, more[0] if more else 0.0)
+    end = engine.point(final[0], Work(*final[4]))
+    return Timeline(tuple(points), end, _fill([*points, end]))
 
 
-def _fill(waits: list[float]) -> float:
+def _fill(points: list[Point]) -> Fill:
     """Return the waits before the loop and in the first step that has to wait."""
-    before = waits[0]
-    return next((waited for waited in waits[1:] if waited > before), before)
+    first = next((p for p in points[1:] if p.waited > points[0].waited), points[0])
+    return Fill(first.waited, first.latency_waited)
 
 
 class _Engine:
     """The DMA engine of one core: semaphores, channel, and totals so far."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    def __init__(self, channel: Channel, watch: Watch | None) -> None:
+        self._channel, self._watch = channel, watch
         self._busy = 0.0
-        self._arrivals: dict[float, list[tuple[float, float]]] = {}  # semaphore -> (at, bytes)
+        self._moved: dict[float, float] = {}  # semaphore -> when its last DMA had moved
+        self._arrivals: dict[float, list[tuple[float, float, float]]] = {}  # (at, moved, bytes)
         self._reads = self._writes = 0
-        self._read = self._written = 0.0
-        self.waited = 0.0
+        self._read = self._written = self._bursts = 0.0
+        self.waited = self._latency_waited = 0.0
 
-    def start(self, clock: float, amount: float, semaphore: float, kind: int) -> None:
+    def start(self, clock: float, amount: float, semaphore: float, kind: int, burst: float) -> None:
         """Issue a DMA of ``amount`` granules; ``clock`` does not know the waits so far."""
         size = amount * self._channel.granule_bytes
         if not 0 <= size < _MOST_BYTES:
@@ -118,47 +137,66 @@ class _Engine:
         self._reads += not kind & HBM_WRITE
         self._read += size if kind & HBM_READ else 0
         self._written += size if kind & HBM_WRITE else 0
-        insort(self._arrivals.setdefault(semaphore, []), (self._done(clock, size, kind), size))
+        self._bursts += max(1.0, size / burst) if kind and burst else bool(kind)
+        issued = clock + self.waited
+        begun, moved = self._move(issued, size, kind, semaphore)
+        latency = self._channel.write_latency if kind & HBM_WRITE else self._channel.read_latency
+        arrival = (moved + latency, moved, size)
+        insort(self._arrivals.setdefault(semaphore, []), arrival)
+        if self._watch:
+            self._watch(kind, issued, begun, moved, moved + latency, size)
 
     def signal(self, clock: float, amount: float, semaphore: float) -> None:
         """Raise a semaphore at once."""
-        size = amount * self._channel.granule_bytes
+        size, now = amount * self._channel.granule_bytes, clock + self.waited
         if size > 0:
-            insort(self._arrivals.setdefault(semaphore, []), (clock + self.waited, size))
+            insort(self._arrivals.setdefault(semaphore, []), (now, now, size))
 
-    def _done(self, clock: float, size: float, kind: int) -> float:
-        """A write to HBM has the write latency, all other DMAs the read latency."""
-        channel, moved = self._channel, clock + self.waited
-        if channel.shared and kind:
-            moved = max(moved, self._busy)
-        moved += size / channel.bytes_per_cycle
+    def _move(self, issued: float, size: float, kind: int, semaphore: float) -> tuple[float, float]:
+        """When the bytes begin and end to move. A copy within the chip has no queue."""
+        channel, begun = self._channel, issued
+        if not channel.shared:
+            begun = max(begun, self._moved.get(semaphore, 0.0))
+        elif kind:
+            begun = max(begun, self._busy)
+        moved = begun + size / channel.bytes_per_cycle
         if channel.shared and kind:
             self._busy = moved
-        return moved + (channel.write_latency if kind & HBM_WRITE else channel.read_latency)
+        self._moved[semaphore] = moved
+        return begun, moved
 
     def wait(self, clock: float, amount: float, semaphore: float) -> None:
         """Wait until ``amount`` granules arrived, and take them off the semaphore."""
-        missing, until = amount * self._channel.granule_bytes, 0.0
+        missing, until, moved = amount * self._channel.granule_bytes, 0.0, 0.0
         arrivals = self._arrivals.get(semaphore, [])
         while missing > 0:
             if not arrivals:
                 raise UnfitError("a DMA wait that nothing in the listing satisfies")
-            until, size = arrivals.pop(0)
+            until, moved, size = arrivals.pop(0)
             if size > missing:
-                arrivals.insert(0, (until, size - missing))
+                arrivals.insert(0, (until, moved, size - missing))
             missing -= size
-        self.waited += max(0.0, until - clock - self.waited)
+        now = clock + self.waited
+        if until > now:
+            self.waited += until - now
+            self._latency_waited += until - max(now, moved)
+            if self._watch:
+                self._watch(WAITED, now, now, until, until, 0.0)
 
-    def point(self, clock: float, bundles: float, mxu: float) -> Point:
+    def point(self, clock: float, work: Work) -> Point:
         """Return the totals now."""
         return Point(
             cycles=clock + self.waited,
             waited=self.waited,
+            latency_waited=self._latency_waited,
             reads=self._reads,
             writes=self._writes,
             read_bytes=self._read,
             written_bytes=self._written,
-            bundles=bundles,
+            bursts=self._bursts,
+            bundles=work.bundles,
+            scalar=work.scalar,
+            mxu=work.mxu,
+            lane_stalls=work.lane_stalls,
             walked=clock,
-            mxu=mxu,
         )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from autotune.simulator.bundles import Bundle, Listing, Operand
 from autotune.simulator.graph import Block, Branch, Graph
@@ -18,20 +19,34 @@ from autotune.simulator.scalars import Instruction, identifier, value_of
 from autotune.simulator.slicing import PHIS, SIGNAL, WAIT, Slice
 from autotune.simulator.stalls import Costs
 
-# Kinds of event: (clock, amount, semaphore, kind). A DMA's kind is its HBM traffic, as a sum.
+# Kinds of event: (clock, amount, semaphore, kind, more). A DMA's kind is its HBM traffic, as a sum.
 ON_CHIP, HBM_READ, HBM_WRITE = 0, 1, 2
 WAITED, STEP, SIGNALLED = -1, -2, -3
 
-Event = tuple[float, float, float, int]  # STEP: (clock, bundles, MXU cycles, STEP)
-Walk = Callable[[Callable[[Event], None], int, int], tuple[float, float, float, int | None, bool]]
+# ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, else empty.
+Event = tuple[float, float, float, int, tuple[float, ...]]
+Walk = Callable[[Callable[[Event], None], int, int], tuple[float, "Work", int | None, bool]]
+
+
+class Work(NamedTuple):
+    """What the core has done, cycles: bundles issued, those of them without a vector operation,
+    MXU cycles asked for, and stalls for cross-lane and transcendental results."""
+
+    bundles: float
+    scalar: float
+    mxu: float
+    lane_stalls: float
+
+
+_WORK = "Work(n, s, m, x)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Program:
     """The runnable kernel.
 
-    ``walk(emit, max_steps, max_blocks)`` returns (clock, bundles, MXU cycles, steps left after
-    an early stop or None where it ran to the end, whether ``max_blocks`` was reached).
+    ``walk(emit, max_steps, max_blocks)`` returns (clock, work, steps left after an early stop or
+    None where it ran to the end, whether ``max_blocks`` was reached).
     """
 
     walk: Walk
@@ -41,7 +56,7 @@ def lower(listing: Listing, graph: Graph, part: Slice, costs: Costs, scalars: Sc
     """Generate and compile the function."""
     writer = _Writer(listing, graph, part, costs)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
-    scope: dict[str, Callable[..., Walk]] = {}
+    scope: dict[str, Any] = {"Work": Work}
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
     memory = part.memory
     return Program(
@@ -61,7 +76,7 @@ def _prologue(part: Slice, scalars: Scalars) -> list[str]:
     for name in _read_operands(part):
         targets = [identifier(name), *map(_incoming, part.phis_fed.get(name, ()))]
         lines.append(f"  {' = '.join(targets)} = {_operand_value(part.operands[name], scalars)}")
-    return [*lines, "  t = n = m = 0.0", "  steps = blocks = at = 0"]
+    return [*lines, "  t = n = s = m = x = 0.0", "  steps = blocks = at = 0"]
 
 
 def _read_operands(part: Slice) -> list[str]:
@@ -114,8 +129,8 @@ class _Writer:
 
     def dispatch(self) -> list[str]:
         """The loop that picks the next block by bisection over its number."""
-        end = f"   if at == {len(self._places)}: return t, n, m, None, False"
-        stop = "   if blocks > max_blocks: return t, n, m, None, True"
+        end = f"   if at == {len(self._places)}: return t, {_WORK}, None, False"
+        stop = f"   if blocks > max_blocks: return t, {_WORK}, None, True"
         choice = self._choose(0, len(self._places), "   ")
         return ["  while True:", end, "   blocks += 1", stop, *choice]
 
@@ -138,10 +153,16 @@ class _Writer:
                 lines += self._bundle(bundle, offset)
         clock = self._costs.clock(block.start, block.stop - 1)
         mxu = self._costs.mxu(block.start, block.stop)
+        lane = self._costs.lane_stalls(block.start, block.stop)
         count = block.stop - block.start + block.extra
-        lines.append(f"t += {clock + 1 + block.extra}; n += {count}")
+        lines.append(f"t += {clock + 1 + block.extra}; n += {count}; s += {self._scalar(block)}")
         lines += [f"m += {mxu}"] if mxu else []
+        lines += [f"x += {lane}"] if lane else []
         return [*lines, self._jump(block)]
+
+    def _scalar(self, block: Block) -> int:
+        bundles = self._bundles[block.start : block.stop]
+        return block.extra + sum(not bundle.vector for bundle in bundles)
 
     def _jump(self, block: Block) -> str:
         otherwise = self._number[block.otherwise]
@@ -152,11 +173,11 @@ class _Writer:
 
     def _step(self) -> list[str]:
         """At the outer header: count the step, and stop early where the rest can be known."""
-        lines = ["steps += 1", f"emit((t, n, m, {STEP}))"]
+        lines = ["steps += 1", f"emit((t, 0, 0, {STEP}, {_WORK}))"]
         left = _steps_left(self._graph.back_edge, self._slice)
         if left:
             enough = "steps > max_steps or blocks * 4 > max_blocks and steps > 64"
-            lines += [f"if {enough}:", f" return t, n, m, {left}, False"]
+            lines += [f"if {enough}:", f" return t, {_WORK}, {left}, False"]
         return lines
 
     def _bundle(self, bundle: Bundle, offset: float) -> list[str]:
@@ -167,7 +188,7 @@ class _Writer:
                 if name in part.stores:
                     lines += self._store(part.stores[name], name in part.poisoned)
             elif name in part.roots:
-                lines += _root(part.roots[name], offset)
+                lines += _root(part.roots[name], offset, part.bursts.get(name, 0))
             elif name in part.instructions and operation.opcode not in PHIS:
                 lines += self._assign(part.instructions[name])
         return lines
@@ -205,16 +226,16 @@ class _Writer:
         return _guarded([f"store({address}, {value})"], store)
 
 
-def _root(root: Instruction, offset: float) -> list[str]:
+def _root(root: Instruction, offset: float, burst: int) -> list[str]:
     if root.opcode == "sbr.rel":
         return [f"{_branch_test(root.name)} = {root.guard.test if root.guard else True}"]
     if root.opcode in (WAIT, SIGNAL):
         semaphore, amount = root.arguments
-        kind = WAITED if root.opcode == WAIT else SIGNALLED
+        kind, more = WAITED if root.opcode == WAIT else SIGNALLED, "()"
     else:
         amount, semaphore = root.arguments[1], root.arguments[3]
-        kind = _traffic(root.opcode)
-    event = f"(t + {offset}, {amount.source}, {semaphore.source}, {kind})"
+        kind, more = _traffic(root.opcode), f"({burst},)"
+    event = f"(t + {offset}, {amount.source}, {semaphore.source}, {kind}, {more})"
     return _guarded([f"emit({event})"], root)
 
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.simulator.bundles import Listing, Operand, Operation
 from autotune.simulator.outcome import UnfitError
-from autotune.simulator.scalars import ALLOCATION_SHIFT, Instruction, understand
+from autotune.simulator.scalars import ALLOCATION_SHIFT, Expression, Instruction, understand
 
-Scalars = Mapping[int, Sequence[int]]  # operand index -> its 32-bit words
+Scalars = Mapping[int, Sequence[int]]  # operand index -> its elements, flat
 
+LANES = 128
+_ROWS_PER_WORD = {"s8": 4, "u8": 4, "s16": 2, "u16": 2, "s32": 1, "u32": 1}
 _FIRST_OPERAND = 1 << 10  # operands get addresses above every allocation a listing has
 _COPIES = (
     "int_to_ptr.hbm",
@@ -68,13 +71,39 @@ def signed_words(words: Sequence[int]) -> tuple[int, ...]:
     return tuple(((int(word) + 0x80000000) & 0xFFFFFFFF) - 0x80000000 for word in words)
 
 
+def packed(elements: Sequence[int], dtype: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the signed 32-bit words of an array as it lies in scalar memory.
+
+    Rows and columns are tiled (1, 2, 4 or 8, 128), rows of narrow types share a word: the word of
+    ``int8[r, c]`` holds the rows r to r+3 of one column. One dimension is cut into rows of 128.
+    Elements that are not given are 0.
+    """
+    rows_per_word = _ROWS_PER_WORD.get(dtype)
+    if rows_per_word is None or len(elements) > math.prod(shape):
+        raise UnfitError(f"{len(elements)} scalars were given for {dtype}{list(shape)}")
+    if len(shape) < 2:
+        shape = (-(-math.prod(shape) // LANES), LANES)
+    rows, columns = shape[-2:]
+    height = max(rows_per_word, min(8, 1 << (rows - 1).bit_length()))
+    bands, tiles = -(-rows // height), -(-columns // LANES)
+    words = [0] * (math.prod(shape[:-2]) * bands * tiles * height * LANES // rows_per_word)
+    bits = 32 // rows_per_word
+    for position, element in enumerate(elements):
+        line, column = divmod(position, columns)
+        plane, row = divmod(line, rows)
+        tile = (plane * bands + row // height) * tiles + column // LANES
+        word = (tile * height + row % height) // rows_per_word * LANES + column % LANES
+        words[word] |= (int(element) & ((1 << bits) - 1)) << row % rows_per_word * bits
+    return signed_words(words)
+
+
 def layout(
     listing: Listing, definitions: Mapping[str, Operation], scalars: Scalars
 ) -> ScalarMemory:
     """Find the copies of operands into SMEM (scalar prefetch) and fill in what was given."""
     operands = {operand.name: operand for operand in listing.operands}
     filled = {
-        operand_address(operand) >> ALLOCATION_SHIFT: operand.number
+        operand_address(operand) >> ALLOCATION_SHIFT: operand
         for operand in listing.operands
         if operand.memory == "smem"
     }
@@ -85,10 +114,14 @@ def layout(
         if copy.guard or source not in operands or target is None:
             opaque = True
         else:
-            filled[target] = operands[source].number
+            filled[target] = operands[source]
     return ScalarMemory(
-        given={a: signed_words(scalars[i]) for a, i in filled.items() if i in scalars},
-        absent={a: i for a, i in filled.items() if i not in scalars},
+        given={
+            a: packed(scalars[o.number], o.dtype, o.shape)
+            for a, o in filled.items()
+            if o.number in scalars
+        },
+        absent={a: o.number for a, o in filled.items() if o.number not in scalars},
         opaque=opaque,
     )
 
@@ -121,8 +154,15 @@ def _origin(reads: tuple[str, ...], definitions: Mapping[str, Operation]) -> str
 
 
 def _constant_allocation(copy: Instruction, definitions: Mapping[str, Operation]) -> int | None:
-    target = copy.arguments[2]
-    name = _origin(target.reads, definitions) if target.reads else None
+    address = constant(copy.arguments[2], definitions)
+    if address is None or address % (1 << ALLOCATION_SHIFT):
+        return None
+    return address >> ALLOCATION_SHIFT
+
+
+def constant(value: Expression, definitions: Mapping[str, Operation]) -> int | None:
+    """Return the number that an argument is, through plain copies; None where it is none."""
+    name = _origin(value.reads, definitions) if value.reads else None
     if name is not None:
         operation = definitions.get(name)
         if operation is None or operation.opcode != "smov":
@@ -130,8 +170,6 @@ def _constant_allocation(copy: Instruction, definitions: Mapping[str, Operation]
         arguments = understand(operation).arguments
         if len(arguments) != 1 or arguments[0].reads:
             return None
-        target = arguments[0]
-    source = target.source.strip("()")
-    if not source.isdigit() or int(source) % (1 << ALLOCATION_SHIFT):
-        return None
-    return int(source) >> ALLOCATION_SHIFT
+        value = arguments[0]
+    source = value.source.strip("()")
+    return int(source) if source.isdigit() else None

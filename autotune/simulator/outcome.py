@@ -6,6 +6,20 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """Where the cycles of the shared reading go. They add up to all of it: the core either issues,
+    or stalls for a unit, or waits for a DMA."""
+
+    vector: int  # bundles that hold a vector or matrix operation
+    scalar: int  # bundles of scalar work, control and DMA issue alone: the overhead of a step
+    matrix_stall: int  # waits for an MXU
+    lane_stall: int  # waits for a cross-lane or transcendental result
+    hbm_wait: int  # waits while HBM moves bytes, after the fill
+    latency_wait: int  # waits for the latency of a DMA alone, after the fill
+    fill: int  # waits before the first step has its blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Simulation:
     """The time of one Pallas call, predicted from its final bundles.
 
@@ -18,19 +32,22 @@ class Simulation:
     cycles_shared: int
     us_independent: float
     us_shared: float
+    parts: Parts
     steps: int  # grid steps (outer loop iterations where the listing has no grid)
     extrapolated: bool  # true when only the first steps were run
     dma_count: int  # DMAs issued, scalar-prefetch copies included
     hbm_bytes_read: int
     hbm_bytes_written: int
     bundle_cycles: int  # bundles issued, one cycle each
-    stall_cycles: int  # cycles lost to MXU and XLU interlocks
+    stall_cycles: int  # cycles lost to interlocks of the units
     dma_wait_cycles: int  # cycles lost in dma.done.wait, fill included
     fill_cycles: int  # waits before and in the first step that has to wait
+    burst_bytes: int  # mean contiguous piece of HBM that a DMA touches
     mxu_busy_cycles: int  # mean over the core's MXUs
     spill_bundles: int  # bundles (static) that store or load a spilled vector register
     vmem_operands: tuple[int, ...]  # operands that XLA placed in VMEM before the call
     clock_hz: float
+    constants: str  # libtpu series whose constants were used
     notes: tuple[str, ...]
 
 

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from autotune.simulator import constants, dma
 from autotune.simulator.bundles import DYNAMIC_BOUND, Listing, parse
-from autotune.simulator.dma import Point, Timeline
+from autotune.simulator.dma import Fill, Point, Timeline
 from autotune.simulator.graph import connect
 from autotune.simulator.lowering import STEP, Event, check_scalars, lower
 from autotune.simulator.memory import Scalars
-from autotune.simulator.outcome import Refusal, Simulation, UnfitError
+from autotune.simulator.outcome import Parts, Refusal, Simulation, UnfitError
 from autotune.simulator.slicing import cut
 from autotune.simulator.stalls import price
 
@@ -31,23 +31,26 @@ class Recording(NamedTuple):
 
 
 def simulate(
-    listing: str, *, chip: str, scalars: Scalars | None = None, max_steps: int = 3000
-) -> Simulation | Refusal:
+    listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None,
+    max_steps: int = 3000,
+) -> Simulation | Refusal:  # fmt: skip
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
-    ``scalars`` holds the contents of scalar-prefetch operands by operand index. More than
-    ``max_steps`` passes of the outer loop are extrapolated from the last period.
+    ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
+    holds the contents of scalar-prefetch operands by operand index. More than ``max_steps`` passes
+    of the outer loop are extrapolated from the last period.
     """
     try:
         if chip not in constants.CHIPS:
             raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
-        return _simulate(parse(listing), constants.load(chip), scalars or {}, max_steps)
+        known = constants.load(chip, libtpu)
+        return _simulate(parse(listing), known, libtpu, scalars or {}, max_steps)
     except UnfitError as reason:
         return Refusal(str(reason))
 
 
 def _simulate(
-    listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int
+    listing: Listing, chip: constants.Chip, libtpu: str | None, scalars: Scalars, max_steps: int
 ) -> Simulation:
     recording = record(listing, chip, scalars, max_steps)
     events, final = recording.events, recording.final
@@ -60,6 +63,7 @@ def _simulate(
         cycles_shared=round(end.cycles),
         us_independent=alone.cycles / chip.clock_hz * 1e6,
         us_shared=end.cycles / chip.clock_hz * 1e6,
+        parts=_parts(end, line.fill),
         steps=_grid_steps(listing, recording),
         extrapolated=recording.passes_left is not None,
         dma_count=round(end.reads + end.writes),
@@ -68,12 +72,14 @@ def _simulate(
         bundle_cycles=round(end.bundles),
         stall_cycles=round(end.walked - end.bundles),
         dma_wait_cycles=round(end.waited),
-        fill_cycles=round(line.fill_cycles),
+        fill_cycles=round(line.fill.waited),
+        burst_bytes=round((end.read_bytes + end.written_bytes) / max(end.bursts, 1)),
         mxu_busy_cycles=round(end.mxu),
         spill_bundles=listing.spill_bundles,
         vmem_operands=tuple(sorted(o.number for o in listing.operands if o.memory in ON_CHIP)),
         clock_hz=chip.clock_hz,
-        notes=_notes(listing, chip, recording),
+        constants=chip.libtpu,
+        notes=_notes(listing, chip, libtpu, recording),
     )
 
 
@@ -84,13 +90,27 @@ def record(listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: 
     graph = connect(listing, chip.delay_slots)
     program = lower(listing, graph, part, price(listing, chip), scalars)
     events: list[Event] = []
-    clock, bundles, mxu, left, endless = program.walk(
+    clock, work, left, endless = program.walk(
         events.append, max(max_steps, FEWEST_STEPS), MOST_BLOCKS
     )
     if endless:
         raise UnfitError(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
     passes = sum(1 for event in events if event[3] == STEP) - (left is not None)
-    return Recording(events, (clock, bundles, mxu, STEP), passes, left)
+    return Recording(events, (clock, 0, 0, STEP, work), passes, left)
+
+
+def _parts(end: Point, fill: Fill) -> Parts:
+    waited = max(0.0, end.waited - fill.waited)
+    latency = min(waited, max(0.0, end.latency_waited - fill.latency_waited))
+    return Parts(
+        vector=round(end.bundles - end.scalar),
+        scalar=round(end.scalar),
+        matrix_stall=round(end.walked - end.bundles - end.lane_stalls),
+        lane_stall=round(end.lane_stalls),
+        hbm_wait=round(waited - latency),
+        latency_wait=round(latency),
+        fill=round(end.waited - waited),
+    )
 
 
 def _finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
@@ -137,8 +157,14 @@ def _check_traffic(listing: Listing, end: Point) -> None:
         raise UnfitError("operands are in HBM and the kernel issued no DMA")
 
 
-def _notes(listing: Listing, chip: constants.Chip, recording: Recording) -> tuple[str, ...]:
+def _notes(
+    listing: Listing, chip: constants.Chip, libtpu: str | None, recording: Recording
+) -> tuple[str, ...]:
     notes = []
+    if libtpu is not None and not (libtpu + ".").startswith(chip.libtpu + "."):
+        notes.append(
+            f"constants of {chip.name} are known for libtpu {chip.libtpu}, the nearest to {libtpu}"
+        )
     if chip.stalls is None:
         notes.append(f"{chip.name}: bundles only, no interlock stalls: a lower bound, unverified")
     moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)

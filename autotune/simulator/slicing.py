@@ -11,13 +11,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from autotune.simulator.bundles import Listing, Operand, Operation
-from autotune.simulator.memory import ScalarMemory, Scalars, layout
+from autotune.simulator.memory import ScalarMemory, Scalars, constant, layout
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import Expression, Instruction, understand, value_of
 
 _LOCAL_DMA = re.compile(r"dma\.(hbm|vmem|smem|cmem)_to_(hbm|vmem|smem|cmem)\Z")
 _LARGEST = 2**31 - 1  # above it a constant is negative
 _AMOUNT = re.compile(r", (\d{1,10})\Z")
+_STEP_BYTES = 512  # of a strided DMA (block shapes against printed strides, v5e to v7x)
 PHIS = ("sphi", "pphi")
 WAIT = "dma.done.wait"
 SIGNAL = "vsyncadd"  # a local copy done with vector loads and stores signals its semaphore so
@@ -34,6 +35,7 @@ class Slice:
     phis_fed: Mapping[str, tuple[str, ...]]  # name -> the phis that may take its value
     operands: Mapping[str, Operand]
     memory: ScalarMemory
+    bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
 
 
 def cut(listing: Listing, scalars: Scalars) -> Slice:
@@ -52,7 +54,22 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
         phis_fed=_phis_fed(search.found),
         operands=operands,
         memory=layout(listing, definitions, scalars),
+        bursts=_bursts(roots, definitions),
     )
+
+
+def _bursts(
+    roots: Mapping[str, Instruction], definitions: Mapping[str, Operation]
+) -> dict[str, int]:
+    """The last argument of a strided DMA: steps of 512 bytes between two jumps, a constant."""
+    found: dict[str, int] = {}
+    for name, root in roots.items():
+        if "steps_per_stride" in root.argument_names:
+            steps = root.arguments[root.argument_names.index("steps_per_stride")]
+            value = constant(steps, definitions)
+            if value is not None:
+                found[name] = value * _STEP_BYTES
+    return found
 
 
 def _definitions(listing: Listing) -> tuple[dict[str, Operation], list[Operation]]:

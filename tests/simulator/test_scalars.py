@@ -2,8 +2,12 @@
 
 import itertools
 
+import numpy as np
 import pytest
 import recordings
+
+from autotune.simulator.memory import packed
+from autotune.simulator.outcome import UnfitError
 
 GATHERS = ["v4-0.10.2", "v5e-0.6.2", "v5e-0.10.2", "v7x-0.12.0.1"]
 IN_HBM = GATHERS[:3]
@@ -96,3 +100,28 @@ def test_paged_attention_reads_the_pages_of_each_sequence(length):
     result = recordings.run("v5e-0.12.0.1-paged", scalars=scalars)
     assert result.hbm_bytes_read == 8 * length * 2 * 128 * 2 * 2
     assert "operand" in recordings.refusal(recordings.text("v5e-0.12.0.1-paged"), chip="v5e")
+
+
+@pytest.mark.parametrize(
+    ("dtype", "shape", "place", "word", "shift"),
+    [
+        ("s32", (300,), (257,), 257, 0),
+        ("s8", (300,), (257,), 1, 16),  # rows of 128 share a word, four at a time
+        ("s32", (9, 300), (8, 299), (8 * 3 + 2 * 8) * 128 + 43, 0),  # second band, third tile
+        ("s32", (3, 5, 7), (2, 4, 6), (2 * 8 + 4) * 128 + 6, 0),  # five rows fill a tile of eight
+        ("s8", (1, 4, 4), (0, 3, 2), 2, 24),
+        ("s8", (2, 40, 200), (1, 39, 199), ((5 + 4) * 2 + 1) * 256 + 128 + 71, 24),
+        ("s16", (2, 40, 200), (1, 39, 199), ((5 + 4) * 2 + 1) * 512 + 3 * 128 + 71, 16),
+    ],
+)
+def test_scalar_memory_is_tiled_like_vector_memory(dtype, shape, place, word, shift):
+    """As the compiler addresses them: each case was counted in DMAs of a kernel that reads them."""
+    elements = np.zeros(shape, int)
+    elements[place] = 1
+    words = packed(elements.reshape(-1).tolist(), dtype, shape)
+    assert {n: w for n, w in enumerate(words) if w} == {word: 1 << shift}
+
+
+def test_more_scalars_than_the_operand_has_are_refused():
+    with pytest.raises(UnfitError, match="were given"):
+        packed([1, 2, 3], "s32", (2,))

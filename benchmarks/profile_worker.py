@@ -1,0 +1,72 @@
+"""A compiler child that also lets libtpu estimate the time: its static profile of each kernel.
+
+The flag makes libtpu simulate the whole kernel: slow for large grids, and on v4 the process aborts.
+Run by ``CompilerProcess``; requests and answers are one JSON object a line.
+"""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+
+from autotune.compiler import libtpu
+from autotune.compilertext import hlo
+
+
+def main() -> None:
+    dump = Path(sys.argv[1])
+    os.environ["LIBTPU_INIT_ARGS"] += f" --xla_jf_dump_static_llo_profile_to={dump / 'profile'}"
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)
+    for line in sys.stdin:
+        print(json.dumps(_answer(json.loads(line), dump)), file=answers, flush=True)
+
+
+def _answer(request: dict[str, Any], dump: Path) -> dict[str, Any]:
+    try:
+        return _profiled(request, dump)
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {str(error).splitlines()[0][:300]}"}
+
+
+def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
+    """The listing of a sample and the cycles that libtpu expects of its kernel."""
+    import jax
+    import jax.numpy as jnp
+    from jax.sharding import SingleDeviceSharding
+    from samples import build, find
+
+    from autotune.chip import Chip
+    from autotune.compiler.chips import abstract_mesh, compile_only_device
+
+    device = compile_only_device(Chip(request["chip"]))
+    function, arrays = build(find(request["sample"]))
+    sharding = SingleDeviceSharding(device)
+    specs = [jax.ShapeDtypeStruct(s, getattr(jnp, d), sharding=sharding) for s, d in arrays]
+    libtpu.clear(dump)
+    started = time.perf_counter()
+    with abstract_mesh(device):
+        text = str(jax.jit(function).trace(*specs).lower().compile().as_text())
+    seconds = time.perf_counter() - started
+    listings = libtpu.listings(dump)
+    cycles = hlo.kernel_cycles(text)
+    if len(listings) != 1 or len(cycles) != 1:
+        return {"error": f"{len(listings)} kernels were listed, {len(cycles)} were estimated"}
+    libtpu_version = _libtpu_version()
+    return {
+        "listing": listings[0], "cycles": cycles[0], "seconds": seconds, "libtpu": libtpu_version
+    }  # fmt: skip
+
+
+def _libtpu_version() -> str:
+    from importlib.metadata import version
+
+    return version("libtpu")
+
+
+if __name__ == "__main__":
+    main()

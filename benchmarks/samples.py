@@ -1,0 +1,135 @@
+"""Kernels for calibration, and the points at which they are compiled: fitted on, and held out.
+
+A sweep is one problem with several configs; ranks are compared within a sweep. No problem of a
+held-out sweep is among those that constants are fitted on.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+
+Blocks = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sweep:
+    """One problem of a family with several configs.
+
+    ``shape``: sizes in elements as the family's builder takes them; ``blocks``: one tuple each.
+    """
+
+    family: str
+    shape: tuple[int, ...]
+    dtype: str
+    blocks: tuple[Blocks, ...]
+    option: str = ""
+
+    @property
+    def name(self) -> str:
+        parts = [self.family, "x".join(map(str, self.shape)), self.dtype, self.option]
+        return " ".join(part for part in parts if part)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One point: a sweep and one of its configs."""
+
+    sweep: Sweep
+    blocks: Blocks
+
+    @property
+    def name(self) -> str:
+        return f"{self.sweep.name} @{'x'.join(map(str, self.blocks))}"
+
+
+def _cube(*sizes: int) -> tuple[Blocks, ...]:
+    return tuple(product(sizes, repeat=3))
+
+
+def _each(*sizes: int) -> tuple[Blocks, ...]:
+    return tuple((size,) for size in sizes)
+
+
+FITTED = (
+    Sweep(family="matmul", shape=(2048, 1024, 2048), dtype="bfloat16", blocks=_cube(128, 512)),
+    Sweep(family="matmul", shape=(1024, 2048, 512), dtype="bfloat16",
+          blocks=((256, 256, 256), (256, 2048, 256), (512, 1024, 512), (64, 512, 256))),
+    Sweep(family="matmul", shape=(1024, 1024, 1024), dtype="float32",
+          blocks=((128, 128, 128), (256, 256, 256), (512, 512, 512), (256, 1024, 128))),
+    Sweep(family="matmul", shape=(1024, 2048, 1024), dtype="int8",
+          blocks=((256, 256, 256), (512, 512, 512), (128, 2048, 256), (512, 256, 1024))),
+    Sweep(family="add", shape=(4096, 2048), dtype="bfloat16",
+          blocks=((64, 2048), (256, 512), (512, 2048), (128, 256), (1024, 1024))),
+    Sweep(family="add", shape=(1024, 512), dtype="float32", blocks=((8, 512), (64, 128), (512, 512))),
+    Sweep(family="rmsnorm", shape=(4096, 2048), dtype="bfloat16", blocks=_each(32, 128, 512)),
+    Sweep(family="softmax", shape=(4096, 1024), dtype="bfloat16", blocks=_each(32, 128, 512)),
+    Sweep(family="layernorm", shape=(2048, 2048), dtype="float32", blocks=_each(16, 64, 256)),
+    Sweep(family="transpose", shape=(2048, 2048), dtype="float32",
+          blocks=((128, 128), (256, 256), (512, 512), (128, 1024))),
+    Sweep(family="transpose", shape=(2048, 2048), dtype="bfloat16", blocks=((256, 256), (512, 512))),
+    Sweep(family="flash", shape=(1, 4, 2048, 128), dtype="bfloat16",
+          blocks=((128, 128), (128, 512), (256, 256), (512, 512), (256, 1024), (1024, 512))),
+    Sweep(family="flash", shape=(1, 4, 1024, 64), dtype="bfloat16",
+          blocks=((128, 128), (256, 512), (512, 256))),
+)  # fmt: skip
+
+HELD_OUT = (
+    Sweep(family="matmul", shape=(4096, 4096, 4096), dtype="bfloat16",
+          blocks=((128, 128, 128), (256, 256, 256), (512, 512, 512), (512, 1024, 1024),
+                  (1024, 512, 512), (256, 4096, 256), (1024, 256, 1024), (128, 512, 2048))),
+    Sweep(family="matmul", shape=(1536, 3072, 768), dtype="bfloat16",
+          blocks=((128, 384, 256), (384, 768, 384), (768, 1024, 768), (512, 3072, 256),
+                  (192, 1536, 768))),
+    Sweep(family="matmul", shape=(2048, 512, 1024), dtype="float32",
+          blocks=((128, 256, 256), (256, 512, 512), (512, 128, 512), (1024, 512, 128),
+                  (256, 256, 1024))),
+    Sweep(family="matmul", shape=(4096, 1024, 2048), dtype="int8",
+          blocks=((128, 1024, 512), (512, 1024, 1024), (1024, 256, 512), (256, 512, 2048),
+                  (512, 128, 512))),
+    Sweep(family="matmul", shape=(2048, 2048, 1024), dtype="bfloat16", option="gelu",
+          blocks=((256, 512, 512), (512, 2048, 256), (128, 1024, 1024), (512, 512, 512))),
+    Sweep(family="matmul", shape=(2048, 1024, 2048), dtype="bfloat16", option="transpose_rhs",
+          blocks=((256, 256, 512), (512, 1024, 512), (1024, 512, 256), (128, 128, 256))),
+    Sweep(family="batched", shape=(8, 512, 1024, 768), dtype="bfloat16",
+          blocks=((128, 256, 256), (256, 1024, 256), (512, 512, 768), (512, 1024, 384))),
+    Sweep(family="flash", shape=(1, 2, 4096, 128), dtype="bfloat16", option="causal",
+          blocks=((128, 256), (256, 512), (512, 512), (512, 1024), (1024, 1024))),
+    Sweep(family="flash", shape=(1, 8, 2048, 64), dtype="bfloat16",
+          blocks=((128, 128), (128, 256), (256, 256), (256, 1024), (512, 1024), (1024, 256))),
+    Sweep(family="jax_flash", shape=(1, 4, 2048, 128), dtype="bfloat16",
+          blocks=((128, 128), (256, 512), (512, 512), (512, 1024), (1024, 512))),
+    Sweep(family="rmsnorm", shape=(8192, 1024), dtype="float32", blocks=_each(16, 64, 128, 512)),
+    Sweep(family="softmax", shape=(2048, 4096), dtype="bfloat16", blocks=_each(16, 64, 128, 256)),
+    Sweep(family="layernorm", shape=(8192, 1024), dtype="bfloat16", blocks=_each(32, 128, 512)),
+    Sweep(family="gelu", shape=(4096, 4096), dtype="bfloat16",
+          blocks=((64, 1024), (256, 512), (256, 2048), (512, 1024))),
+    Sweep(family="add", shape=(8192, 1024), dtype="float32",
+          blocks=((32, 1024), (128, 256), (512, 1024), (1024, 512))),
+    Sweep(family="transpose", shape=(1024, 4096), dtype="float32",
+          blocks=((128, 256), (256, 512), (512, 256), (512, 1024), (1024, 128))),
+    Sweep(family="transpose", shape=(4096, 1024), dtype="bfloat16",
+          blocks=((128, 128), (256, 512), (512, 256))),
+    Sweep(family="loop", shape=(8192, 1024), dtype="float32", blocks=_each(64, 256, 1024)),
+)  # fmt: skip
+
+
+def samples(sweeps: tuple[Sweep, ...]) -> list[Sample]:
+    return [Sample(sweep, blocks) for sweep in sweeps for blocks in sweep.blocks]
+
+
+def find(name: str) -> Sample:
+    """The sample of that name; KeyError when there is none."""
+    return {sample.name: sample for sample in samples(FITTED + HELD_OUT)}[name]
+
+
+def build(sample: Sample) -> tuple[Callable[..., Any], list[Any]]:
+    """The function that holds the ``pallas_call``, and its arguments as (shape, dtype)."""
+    import sample_kernels
+
+    sweep = sample.sweep
+    make = getattr(sample_kernels, sweep.family)
+    found: tuple[Callable[..., Any], list[Any]] = make(
+        sweep.shape, sample.blocks, sweep.dtype, sweep.option
+    )
+    return found
