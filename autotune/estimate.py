@@ -1,21 +1,24 @@
 """The *fast* question: microseconds of a compiled candidate, and what they are made of."""
 
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
+from autotune import explanation as parts
 from autotune.chip import ChipInfo
 from autotune.compiled import Compiled
 from autotune.dtype import bits
+from autotune.explanation import Explanation
 from autotune.outcome import Estimate, Estimated, NotEstimated
 from autotune.roofline import roofline
+from autotune.simulator.constants import error_bar
 from autotune.trace.model import Operand, Trace
-from autotune.vmem import limit_bytes
+from autotune.vmem import limit_bytes, vmem_by_name
 
 MODEL = "schedule simulation"
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2
-# A kernel that keeps HBM busy for at least this share is limited by it rather than by latency.
-_MEMORY_SHARE = 0.6
 
 
 def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | NotEstimated:
@@ -30,22 +33,19 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
 
 
 def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimate:
-    """Core busy, HBM busy and fill are read off; what none of them covers is latency of each step.
+    """HBM bytes are the trace's (both cores); the simulated core moves its own share of them.
 
-    HBM bytes are the trace's (both cores); the simulated core moves its own share of them.
     Operands that XLA put in VMEM ahead of the call are copied before it, which is added.
     """
     run = compiled.simulation
     assert run is not None
-    to_us = 1e6 / run["clock_hz"]
     placed = {index - trace.scalar_operands for index in run["vmem_operands"]}
     copied_bytes = sum(_array_bytes(op) for n, op in enumerate(trace.operands) if n in placed)
     piped_bytes = sum(op.hbm_bytes for n, op in enumerate(trace.operands) if n not in placed)
     rate = roofline(trace, chip).cores * chip.hbm_bytes_per_s / 1e6  # bytes per us
     copy_us, memory_us = copied_bytes / rate, (copied_bytes + piped_bytes) / rate
-    time_us = float(run["us_shared"]) + copy_us
-    compute_us = (run["bundle_cycles"] + run["stall_cycles"]) * to_us
-    fill_us = run["fill_cycles"] * to_us + copy_us
+    explained = _explanation(trace, run, chip, copy_us)
+    limited_by = _limit(dict(explained.parts_us))
     notes = [*run["notes"], *trace.notes]
     if copied_bytes:
         notes.append(
@@ -53,18 +53,47 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
             f"{copy_us:.1f} us for that copy are in the time"
         )
     return Estimate(
-        time_us=time_us,
-        compute_us=compute_us,
+        time_us=float(run["us_shared"]) + copy_us,
+        compute_us=(run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6,
         memory_us=memory_us,
-        overhead_us=max(0.0, time_us - max(compute_us, memory_us) - fill_us),
-        fill_us=fill_us,
-        limited_by=_limit(time_us, compute_us, memory_us, fill_us),
+        overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
+        fill_us=explained.part_us(parts.FILL) + copy_us,
+        limited_by=limited_by,
         model=MODEL,
         vmem_used_bytes=compiled.vmem_used_bytes,
         vmem_allowed_bytes=limit_bytes(trace.vmem_limit_bytes, chip),
         hbm_bytes=copied_bytes + piped_bytes,
         flops=trace.mxu_flops,
         notes=tuple(notes),
+        error=error_bar(chip.chip.value, limited_by),
+        explanation=explained,
+    )
+
+
+def _explanation(
+    trace: Trace, run: Mapping[str, Any], chip: ChipInfo, copy_us: float
+) -> Explanation:
+    to_us, cycles = 1e6 / run["clock_hz"], run["parts"]
+    by_name = {
+        parts.ISSUE: cycles["vector"],
+        parts.SCALAR: cycles["scalar"],
+        parts.MATRIX: cycles["matrix_stall"],
+        parts.LANES: cycles["lane_stall"],
+        parts.HBM: cycles["hbm_wait"],
+        parts.LATENCY: cycles["latency_wait"],
+        parts.FILL: cycles["fill"],
+    }
+    in_us = {name: count * to_us for name, count in by_name.items()}
+    return Explanation(
+        parts_us=tuple({**in_us, parts.COPIES: copy_us}.items()),
+        roofline_us=roofline(trace, chip).bound_us,
+        mxu_us=run["mxu_busy_cycles"] * to_us,
+        steps=run["steps"],
+        dma_count=run["dma_count"],
+        burst_bytes=run["burst_bytes"],
+        least_hbm_bytes=trace.io_bytes,
+        vmem=vmem_by_name(trace, chip),
+        spill_bundles=run["spill_bundles"],
     )
 
 
@@ -72,11 +101,14 @@ def _array_bytes(operand: Operand) -> int:
     return prod(operand.shape) * bits(operand.dtype) // 8
 
 
-def _limit(time_us: float, compute_us: float, memory_us: float, fill_us: float) -> str:
+def _limit(us: Mapping[str, float]) -> str:
     """What to change first to make this candidate faster."""
-    waiting_us = time_us - compute_us
-    if waiting_us < _WAIT_SHARE * time_us:
-        return "compute"
-    if fill_us > waiting_us / 2:
-        return "pipeline fill"
-    return "HBM" if memory_us >= _MEMORY_SHARE * time_us else "step overhead"
+    waits = {
+        "HBM": us[parts.HBM],
+        "step overhead": us[parts.LATENCY],
+        "pipeline fill": us[parts.FILL] + us[parts.COPIES],
+    }
+    if sum(waits.values()) >= _WAIT_SHARE * sum(us.values()):
+        return max(waits, key=lambda name: waits[name])
+    busy = sum(us.values()) - sum(waits.values())
+    return "step overhead" if us[parts.SCALAR] > busy / 2 else "compute"

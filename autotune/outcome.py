@@ -4,13 +4,17 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar
 
+from autotune.explanation import Explanation, explanation_from_data
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
 
-    The parts are cycles turned into microseconds; they overlap in hardware, so they need not add
-    up to ``time_us``. ``limited_by`` is one of compute, HBM, step overhead, pipeline fill.
+    ``error`` is the error bar: the time lies within that share of ``time_us`` for nine of ten
+    kernels of its kind. The times by resource overlap in hardware, so they need not add up to
+    ``time_us``; the parts of the ``explanation`` do. ``limited_by`` is one of compute, HBM, step
+    overhead, pipeline fill.
     """
 
     time_us: float
@@ -25,6 +29,8 @@ class Estimate:
     hbm_bytes: int
     flops: int
     notes: tuple[str, ...] = ()
+    error: float = 0.0
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,4 +142,9 @@ def outcome_from_data(data: Mapping[str, Any]) -> Outcome:
 
 
 def estimate_from_data(data: Mapping[str, Any]) -> Estimate:
-    return Estimate(**{**data, "notes": tuple(data["notes"])})
+    explanation = data.get("explanation")
+    return Estimate(**{
+        **data,
+        "notes": tuple(data["notes"]),
+        "explanation": explanation and explanation_from_data(explanation),
+    })  # fmt: skip

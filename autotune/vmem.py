@@ -47,6 +47,15 @@ def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
     )
 
 
+def vmem_by_name(trace: Trace, chip: ChipInfo) -> tuple[tuple[str, int], ...]:
+    """Expected VMEM bytes of each operand and scratch buffer, and of large values kept."""
+    found = [(op.name, operand_bytes(op, chip)) for op in trace.operands if op.is_pipelined]
+    scratch = [s for s in trace.scratch if s.space == "vmem"]
+    found += [(f"scratch {n}", scratch_bytes(s, chip)) for n, s in enumerate(scratch)]
+    kept = max(0, trace.kept_bytes - _REGISTERS_BYTES)
+    return (*found, ("values kept", kept)) if kept else tuple(found)
+
+
 def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
     """VMEM bytes that the blocks of an operand take, buffers included."""
     return _buffers(operand) * _block_bytes(operand, chip)

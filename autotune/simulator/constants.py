@@ -79,6 +79,20 @@ def element_kind(opcode: str) -> str:
     return "int8" if _NARROW.search(opcode) else "f32"
 
 
+def error_bar(chip: str, limited_by: str) -> float:
+    """Return the relative error that nine of ten kernels of a kind stay within, from
+    ``chips/errors.json``: by chip where that is known, else for all."""
+    errors: dict[str, dict[str, Any]] = _errors()
+    known = errors.get(chip, {}).get(limited_by) or errors["all"][limited_by]
+    return float(known["value"])
+
+
+@lru_cache(maxsize=1)
+def _errors() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = json.loads((FOLDER / "errors.json").read_text())
+    return found
+
+
 def series(chip: str) -> tuple[str, ...]:
     """Return the libtpu series that a chip has constants for, the oldest first."""
     found = (path.stem.partition("-")[2] for path in FOLDER.glob(f"{chip}-*.json"))

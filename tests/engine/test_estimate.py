@@ -1,13 +1,16 @@
 """From a simulated schedule to an estimate with its parts and a name for what limits it."""
 
+import json
 from typing import Any
 
 import pytest
+from simulationsamples import simulation
 from tracesamples import V5E, operand, trace
 
 from autotune.compiled import Compiled
 from autotune.estimate import estimate
-from autotune.outcome import Estimated, NotEstimated
+from autotune.outcome import Estimated, NotEstimated, outcome_from_data, outcome_to_data
+from autotune.simulator.constants import error_bar
 
 
 def compiled(simulation: dict[str, Any] | None, refusal: str = "") -> Compiled:
@@ -17,47 +20,49 @@ def compiled(simulation: dict[str, Any] | None, refusal: str = "") -> Compiled:
     )  # fmt: skip
 
 
-def simulation(
-    total_us: float, busy_us: float, fill_us: float = 0.0, **more: Any
-) -> dict[str, Any]:
-    cycles = 1000  # a clock of 1 GHz
-    return {
-        "clock_hz": 1e9,
-        "us_shared": total_us,
-        "bundle_cycles": busy_us * cycles,
-        "stall_cycles": 0,
-        "fill_cycles": fill_us * cycles,
-        "vmem_operands": (),
-        "notes": ("n",),
-        **more,
-    }
-
-
-def run(total_us: float, busy_us: float, hbm_us: float = 1.0, fill_us: float = 0.0) -> Any:
+def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
     x = operand((8, 128), (8, 128), hbm_bytes=round(hbm_us * V5E.hbm_bytes_per_s / 1e6))
-    outcome = estimate(trace(x), compiled(simulation(total_us, busy_us, fill_us)), V5E)
+    outcome = estimate(trace(x), compiled(simulation(total_us, **parts)), V5E)
     assert isinstance(outcome, Estimated)
     return outcome.estimate
 
 
 @pytest.mark.parametrize(
-    ("total", "busy", "hbm", "fill", "limit"),
+    ("parts", "limit"),
     [
-        (100, 95, 10, 1, "compute"),
-        (100, 30, 90, 1, "HBM"),
-        (100, 30, 10, 1, "step overhead"),
-        (100, 30, 10, 50, "pipeline fill"),
+        ({"matrix_stall": 20, "hbm_wait": 9, "fill": 5}, "compute"),
+        ({"hbm_wait": 30, "latency_wait": 10}, "HBM"),
+        ({"hbm_wait": 10, "latency_wait": 30}, "step overhead"),
+        ({"scalar": 60}, "step overhead"),
+        ({"fill": 50, "latency_wait": 10}, "pipeline fill"),
     ],
 )
-def test_what_limits(total: float, busy: float, hbm: float, fill: float, limit: str) -> None:
-    assert run(total, busy, hbm, fill).limited_by == limit
+def test_what_limits(parts: dict[str, float], limit: str) -> None:
+    found = run(100, **parts)
+    assert found.limited_by == limit
+    assert found.error == error_bar("v5e", limit)
 
 
-def test_parts_are_in_microseconds_and_overhead_is_what_is_left() -> None:
-    e = run(100, 30, 20, 5)
-    assert (e.time_us, e.compute_us, e.memory_us, e.fill_us) == pytest.approx((100, 30, 20, 5))
-    assert e.overhead_us == pytest.approx(65)
+def test_the_parts_add_up_to_the_time() -> None:
+    e = run(100, 20, scalar=10, matrix_stall=5, lane_stall=4, hbm_wait=3, latency_wait=2, fill=1)
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us) == 100
+    assert e.explanation.part_us("vector and matrix issue") == pytest.approx(75)
+    assert (e.compute_us, e.memory_us, e.fill_us) == pytest.approx((94, 20, 1))
+    assert e.overhead_us == pytest.approx(12)
     assert e.vmem_allowed_bytes == V5E.scoped_vmem_bytes
+
+
+def test_an_explanation_survives_its_way_through_json() -> None:
+    outcome = Estimated(estimate=run(100), program="p")
+    assert outcome_from_data(json.loads(json.dumps(outcome_to_data(outcome)))) == outcome
+
+
+def test_an_estimate_kept_by_an_older_version_has_no_explanation() -> None:
+    data = outcome_to_data(Estimated(estimate=run(100), program="p"))
+    del data["estimate"]["explanation"], data["estimate"]["error"]
+    found = outcome_from_data(data)
+    assert isinstance(found, Estimated)
+    assert found.estimate.explanation is None
 
 
 def test_a_refusal_gives_no_number() -> None:
@@ -69,10 +74,11 @@ def test_operands_that_xla_put_in_vmem_are_copied_on_the_clock() -> None:
     """[1024, 1024] bf16 is 2 MiB: 2.56 us at 820 GB/s, instead of what its fetches would move."""
     placed = operand((1024, 1024), (128, 1024), hbm_bytes=1 << 40)
     other = operand((8, 128), (8, 128), hbm_bytes=820_000)
-    run_it = simulation(10, 9, vmem_operands=(1,))
+    run_it = {**simulation(10), "vmem_operands": (1,)}
     outcome = estimate(trace(placed, other, scalar_operands=1), compiled(run_it), V5E)
     assert isinstance(outcome, Estimated)
     e = outcome.estimate
     assert e.time_us == pytest.approx(10 + 2.557, abs=0.01)
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us)
     assert e.hbm_bytes == (2 << 20) + 820_000
     assert any("2.00 MiB of operands in VMEM" in note for note in e.notes)

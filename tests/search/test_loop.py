@@ -6,6 +6,7 @@ from typing import Any
 import candidatesamples
 import pytest
 from fakes import InlinePool, MemoryStore, Quiet, ScriptedCompiler
+from simulationsamples import simulation
 from test_publish import CHIP, SUBJECT
 
 from autotune.compiled import Compiled
@@ -17,13 +18,9 @@ from autotune.trial import Trial
 
 
 def compiled(time_us: float) -> Compiled:
-    simulation = {
-        "clock_hz": 1e9, "us_shared": time_us, "bundle_cycles": 10, "stall_cycles": 0,
-        "fill_cycles": 1, "vmem_operands": (), "notes": (),
-    }  # fmt: skip
     return Compiled(
         seconds=0.1, vmem_used_bytes=1, program=str(time_us), listing_bytes=1,
-        simulation=simulation, refusal="", simulate_s=0.0,
+        simulation=simulation(time_us), refusal="", simulate_s=0.0,
     )  # fmt: skip
 
 
