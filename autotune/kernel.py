@@ -50,12 +50,15 @@ class Array:
 
     ``values`` is for scalars that steer the kernel (page tables, group sizes, block indices):
     a function that returns them as a NumPy array; what runs and when depends on them.
+    ``row_major``: the argument arrives in the layout that a kernel reads. By default XLA lays out
+    an array with a last dimension that is no multiple of 128 its own way, and copies it first.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     values: Callable[[], Any] | None = None
+    row_major: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

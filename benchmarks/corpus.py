@@ -22,7 +22,7 @@ from typing import Any
 from platformdirs import user_cache_path
 from rich.console import Console
 from rich.progress import Progress
-from samples import FITTED, HELD_OUT, Sample, find, samples
+from samples import PROBES, SWEEPS, Sample, find, samples
 
 from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
 
@@ -54,7 +54,7 @@ def load(folder: Path, chip: str) -> list[Reference]:
     rows = [row for row in _rows(folder / "index.jsonl") if row["chip"] == chip and "cycles" in row]
     if not rows:
         sys.exit(f"nothing was collected for {chip} in {folder}: run benchmarks/corpus.py first")
-    known = {s.name for s in samples(FITTED + HELD_OUT)}
+    known = {s.name for s in samples(PROBES + SWEEPS)}
     return [
         Reference(
             sample=find(row["sample"]), chip=chip, libtpu=row["libtpu"], cycles=row["cycles"],
@@ -76,7 +76,7 @@ def collect(folder: Path, chips: Sequence[str], python: str) -> Iterator[dict[st
     folder.mkdir(parents=True, exist_ok=True)
     index = folder / "index.jsonl"
     done = {(row["chip"], row["sample"]) for row in _rows(index)}
-    todo = [(c, s) for c in chips for s in samples(FITTED + HELD_OUT) if (c, s.name) not in done]
+    todo = [(c, s) for c in chips for s in samples(PROBES + SWEEPS) if (c, s.name) not in done]
     lock, mine, children = Lock(), local(), []
 
     def one(chip: str, sample: Sample) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from typing import Any
 
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
-from autotune.compiler import libtpu
-from autotune.compilertext import hlo
+from autotune.compiler import libtpu  # noqa: E402
+from autotune.compilertext import hlo  # noqa: E402
 
 
 def main() -> None:

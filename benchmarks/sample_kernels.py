@@ -84,10 +84,10 @@ def batched(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
         body,
         grid=(batch, m // block_m, n // block_n, k // block_k),
         in_specs=[
-            pl.BlockSpec((None, block_m, block_k), lambda b, i, j, s: (b, i, s)),
-            pl.BlockSpec((None, block_k, block_n), lambda b, i, j, s: (b, s, j)),
+            pl.BlockSpec((None, block_m, block_k), lambda b, i, _, s: (b, i, s)),
+            pl.BlockSpec((None, block_k, block_n), lambda b, _, j, s: (b, s, j)),
         ],
-        out_specs=pl.BlockSpec((None, block_m, block_n), lambda b, i, j, s: (b, i, j)),
+        out_specs=pl.BlockSpec((None, block_m, block_n), lambda b, i, j, _: (b, i, j)),
         out_shape=jax.ShapeDtypeStruct((batch, m, n), jnp.float32),
     )
     return call, [((batch, m, k), dtype), ((batch, k, n), dtype)]
@@ -125,6 +125,68 @@ def _tiles(
 def add(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
     """x + y."""
     return _tiles(lambda x, y: x + y, shape, blocks, dtype, 2)
+
+
+def copy(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
+    """x."""
+    return _tiles(lambda x: x, shape, blocks, dtype, 1)
+
+
+def exponential(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
+    """exp(x), or three of them in a row."""
+    return _tiles(_repeated(jnp.exp, option), shape, blocks, dtype, 1)
+
+
+def reduce(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
+    """Rows times their sums, or three times in a row."""
+    scale = _repeated(lambda x: x * jnp.sum(x, axis=1, keepdims=True), option)
+    return _tiles(scale, shape, blocks, dtype, 1)
+
+
+def rotate(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
+    """Lanes moved on by one."""
+    return _tiles(lambda x: jnp.roll(x, 1, axis=1), shape, blocks, dtype, 1)
+
+
+def _repeated(function: Callable[[Any], Any], option: str) -> Callable[[Any], Any]:
+    if option != "thrice":
+        return function
+    return lambda x: function(function(function(x)))
+
+
+def fetch(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
+    """The sum of all tiles: many reads, one write."""
+    rows, width = blocks
+
+    def body(x: Any, out: Any) -> None:
+        @pl.when(pl.program_id(0) == 0)
+        def _() -> None:
+            out[...] = jnp.zeros_like(out)
+
+        out[...] += x[:8, :]
+
+    call = pl.pallas_call(
+        body,
+        grid=(shape[0] // rows,),
+        in_specs=[pl.BlockSpec((rows, width), lambda i: (i, 0))],
+        out_specs=pl.BlockSpec((8, width), lambda _: (0, 0)),
+        out_shape=jax.ShapeDtypeStruct((8, width), jnp.dtype(dtype)),
+    )
+    return call, [(shape, dtype)]
+
+
+def dot(shape: Shape, _: Shape, dtype: str, option: str) -> Built:
+    """One matrix product of whole arrays."""
+    m, k, n = shape
+    transposed = option == "transpose_rhs"
+    contracted = (((1,), (1 if transposed else 0,)), ((), ()))
+    out_dtype = jnp.int32 if dtype == "int8" else jnp.float32
+
+    def body(x: Any, y: Any, out: Any) -> None:
+        out[...] = lax.dot_general(x[...], y[...], contracted, preferred_element_type=out_dtype)
+
+    call = pl.pallas_call(body, out_shape=jax.ShapeDtypeStruct((m, n), out_dtype))
+    return call, [((m, k), dtype), ((n, k) if transposed else (k, n), dtype)]
 
 
 def gelu(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:

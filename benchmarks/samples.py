@@ -1,7 +1,8 @@
-"""Kernels for calibration, and the points at which they are compiled: fitted on, and held out.
+"""Kernels for calibration, and the points at which they are compiled: probes and sweeps.
 
-A sweep is one problem with several configs; ranks are compared within a sweep. No problem of a
-held-out sweep is among those that constants are fitted on.
+Constants are fitted on the probes only: most are kernels of one step, where nothing overlaps and
+every stall shows in the total. The sweeps are kernels as people write them, held out: one problem
+with several configs each; ranks are compared within a sweep.
 """
 
 from collections.abc import Callable
@@ -51,7 +52,41 @@ def _each(*sizes: int) -> tuple[Blocks, ...]:
     return tuple((size,) for size in sizes)
 
 
-FITTED = (
+def _whole(family: str, dtype: str, *shapes: tuple[int, ...], option: str = "") -> list[Sweep]:
+    """One-step kernels: the block is the whole array."""
+    return [
+        Sweep(family=family, shape=shape, dtype=dtype, blocks=(shape,), option=option)
+        for shape in shapes
+    ]
+
+
+_TILES = ((128, 128), (256, 128), (128, 256), (256, 256), (384, 128), (512, 256), (512, 512))
+_ROWS = tuple((rows, 128) for rows in (8, 16, 24, 32, 64, 128, 256, 512))
+_DOTS = (
+    (32, 128, 128), (128, 128, 128), (128, 256, 128), (256, 128, 128), (128, 128, 256),
+    (256, 256, 256), (128, 512, 128), (512, 512, 512), (1024, 128, 128), (128, 128, 1024),
+)  # fmt: skip
+
+PROBES = (
+    *_whole("copy", "float32", (8, 128), (128, 128), (256, 512), (1024, 512)),
+    *_whole("transpose", "float32", *_TILES),
+    *_whole("transpose", "bfloat16", (256, 128), (256, 256), (512, 512)),
+    *_whole("reduce", "float32", *_ROWS),
+    *_whole("reduce", "float32", (8, 128), (32, 128), (128, 128), option="thrice"),
+    *_whole("exponential", "float32", (8, 128), (64, 128), (256, 128)),
+    *_whole("exponential", "float32", (8, 128), option="thrice"),
+    *_whole("rotate", "float32", (8, 128), (64, 128)),
+    *_whole("dot", "bfloat16", (16, 128, 128), *_DOTS),
+    *_whole("dot", "float32", *_DOTS),
+    *_whole("dot", "int8", *_DOTS),
+    *_whole("dot", "bfloat16", *_DOTS, option="transpose_rhs"),
+    Sweep(family="copy", shape=(2048, 512), dtype="float32",
+          blocks=((8, 512), (32, 512), (128, 512), (512, 512), (64, 128))),
+    Sweep(family="fetch", shape=(2048, 512), dtype="float32",
+          blocks=((8, 512), (32, 512), (128, 512), (512, 512))),
+)  # fmt: skip
+
+SWEEPS = (
     Sweep(family="matmul", shape=(2048, 1024, 2048), dtype="bfloat16", blocks=_cube(128, 512)),
     Sweep(family="matmul", shape=(1024, 2048, 512), dtype="bfloat16",
           blocks=((256, 256, 256), (256, 2048, 256), (512, 1024, 512), (64, 512, 256))),
@@ -61,20 +96,19 @@ FITTED = (
           blocks=((256, 256, 256), (512, 512, 512), (128, 2048, 256), (512, 256, 1024))),
     Sweep(family="add", shape=(4096, 2048), dtype="bfloat16",
           blocks=((64, 2048), (256, 512), (512, 2048), (128, 256), (1024, 1024))),
-    Sweep(family="add", shape=(1024, 512), dtype="float32", blocks=((8, 512), (64, 128), (512, 512))),
+    Sweep(family="add", shape=(1024, 512), dtype="float32",
+          blocks=((8, 512), (64, 128), (512, 512))),
     Sweep(family="rmsnorm", shape=(4096, 2048), dtype="bfloat16", blocks=_each(32, 128, 512)),
     Sweep(family="softmax", shape=(4096, 1024), dtype="bfloat16", blocks=_each(32, 128, 512)),
     Sweep(family="layernorm", shape=(2048, 2048), dtype="float32", blocks=_each(16, 64, 256)),
     Sweep(family="transpose", shape=(2048, 2048), dtype="float32",
           blocks=((128, 128), (256, 256), (512, 512), (128, 1024))),
-    Sweep(family="transpose", shape=(2048, 2048), dtype="bfloat16", blocks=((256, 256), (512, 512))),
+    Sweep(family="transpose", shape=(2048, 2048), dtype="bfloat16",
+          blocks=((256, 256), (512, 512))),
     Sweep(family="flash", shape=(1, 4, 2048, 128), dtype="bfloat16",
           blocks=((128, 128), (128, 512), (256, 256), (512, 512), (256, 1024), (1024, 512))),
     Sweep(family="flash", shape=(1, 4, 1024, 64), dtype="bfloat16",
           blocks=((128, 128), (256, 512), (512, 256))),
-)  # fmt: skip
-
-HELD_OUT = (
     Sweep(family="matmul", shape=(4096, 4096, 4096), dtype="bfloat16",
           blocks=((128, 128, 128), (256, 256, 256), (512, 512, 512), (512, 1024, 1024),
                   (1024, 512, 512), (256, 4096, 256), (1024, 256, 1024), (128, 512, 2048))),
@@ -120,7 +154,7 @@ def samples(sweeps: tuple[Sweep, ...]) -> list[Sample]:
 
 def find(name: str) -> Sample:
     """The sample of that name; KeyError when there is none."""
-    return {sample.name: sample for sample in samples(FITTED + HELD_OUT)}[name]
+    return {sample.name: sample for sample in samples(PROBES + SWEEPS)}[name]
 
 
 def build(sample: Sample) -> tuple[Callable[..., Any], list[Any]]:

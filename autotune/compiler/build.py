@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from autotune.chip import Chip
 from autotune.compiler import libtpu
 from autotune.compiler.chips import abstract_mesh, compile_only_device
@@ -42,8 +40,8 @@ def compile_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
 ) -> tuple[Trace, Mapping[str, Any]]:
     """The trace of a config and what the compiler made of it (fields of ``Compiled``)."""
-    trace = trace_config(kernel, problem, config, orders=False)[0]
     function, arrays = _built(kernel, problem, config)
+    trace, scalars = _read(function, arrays, chip)
     started = time.perf_counter()
     text = _compile(function, arrays, chip, dump)
     seconds = time.perf_counter() - started
@@ -52,7 +50,7 @@ def compile_config(
     answer = {
         "seconds": seconds,
         "vmem_used_bytes": hlo.kernel_vmem_bytes(text) or 0,
-        **_simulated(listings, chip, arrays),
+        **_simulated(listings, chip, scalars),
     }
     return trace, answer
 
@@ -85,6 +83,21 @@ def _built(
         raise StageError("build", error) from error
 
 
+def _read(
+    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip
+) -> tuple[Trace, dict[int, Any]]:
+    """The trace, and the contents of the scalar operands that are known, by operand number.
+
+    Code that asks for the TPU while it is traced is told of the chip.
+    """
+    device = compile_only_device(chip)
+    try:
+        call = reader.find(function, arrays, abstract_mesh(device))
+        return call.traces(None)[0], call.scalar_operands()
+    except Exception as error:
+        raise StageError("trace", error) from error
+
+
 def _compile(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, dump: Path) -> str:
     import jax
 
@@ -102,13 +115,25 @@ def _compile(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, 
 def _specs(arrays: Sequence[Array], device: Any) -> list[Any]:
     import jax
     import jax.numpy as jnp
+
+    return [
+        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=_placed(a, device))
+        for a in arrays
+    ]
+
+
+def _placed(array: Array, device: Any) -> Any:
     from jax.sharding import SingleDeviceSharding
 
     sharding = SingleDeviceSharding(device)
-    return [jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=sharding) for a in arrays]
+    if not array.row_major:
+        return sharding
+    from jax.experimental.layout import Format, Layout
+
+    return Format(Layout(tuple(range(len(array.shape)))), sharding)
 
 
-def _simulated(listings: list[str], chip: Chip, arrays: Sequence[Array]) -> dict[str, Any]:
+def _simulated(listings: list[str], chip: Chip, scalars: Mapping[int, Any]) -> dict[str, Any]:
     """Program hash and simulation of the one kernel that was listed."""
     import dataclasses
 
@@ -116,7 +141,7 @@ def _simulated(listings: list[str], chip: Chip, arrays: Sequence[Array]) -> dict
     digest = hashlib.sha256("".join(listings).encode()).hexdigest()[:16]
     simulation, refusal = None, f"{len(listings)} kernels were listed, exactly one is needed"
     if len(listings) == 1:
-        result = simulate(listings[0], chip=chip.value, scalars=_scalars(arrays))
+        result = simulate(listings[0], chip=chip.value, scalars=_flat(scalars))
         if isinstance(result, Refusal):
             refusal = result.reason
         else:
@@ -130,10 +155,6 @@ def _simulated(listings: list[str], chip: Chip, arrays: Sequence[Array]) -> dict
     }
 
 
-def _scalars(arrays: Sequence[Array]) -> dict[int, list[int]]:
-    """Contents of the arguments whose values steer the kernel, flat, by argument number."""
-    return {
-        number: [int(v) for v in np.asarray(array.values()).reshape(-1)]
-        for number, array in enumerate(arrays)
-        if array.values is not None
-    }
+def _flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:
+    """Elements in row-major order, by operand number."""
+    return {number: array.reshape(-1).tolist() for number, array in scalars.items()}

@@ -36,10 +36,15 @@ class Body:
 
 
 def analyse(
-    jaxpr: Any, grid: Sequence[int], scalars: Sequence[Any], scratch: Sequence[int]
+    jaxpr: Any,
+    grid: Sequence[int],
+    scalars: Sequence[Any],
+    scratch: Sequence[int],
+    named: Sequence[int] | None = None,
 ) -> Body:
     """Walk a kernel body. ``scalars``: contents of the leading scalar-prefetch references (None
-    when unknown); ``scratch``: positions of the scratch references among the body's arguments.
+    when unknown); ``scratch``: positions of the scratch references among the body's arguments;
+    ``named``: the grid axes that the body counts (``vmap`` adds others), all by default.
 
     A reference counts as written by a step when all of it is stored, or a part whose place does
     not depend on the grid; what is left unwritten then is found by verification, not here.
@@ -47,7 +52,7 @@ def analyse(
     body = Body()
     env = Environment(jaxpr, [], dict(enumerate(scalars)), len(grid))
     names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
-    walker = _Walker(body, grid)
+    walker = _Walker(body, grid, named)
     walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
     body.mxu_flops *= prod(grid)
     body.vector_ops *= prod(grid)
@@ -58,8 +63,9 @@ _State = dict[int, tuple[int, ...]]
 
 
 class _Walker:
-    def __init__(self, body: Body, grid: Sequence[int]) -> None:
+    def __init__(self, body: Body, grid: Sequence[int], named: Sequence[int] | None) -> None:
         self.body, self.grid = body, grid
+        self.named = range(len(grid)) if named is None else named
 
     def walk(
         self, jaxpr: Any, env: Environment, names: dict[Any, int], state: _State, weight: float,
@@ -70,9 +76,9 @@ class _Walker:
         for eqn in jaxpr.eqns:
             name = eqn.primitive.name
             if name == "program_id":
-                env.values[eqn.outvars[0]] = axis_index(self.grid, eqn.params["axis"])
+                env.values[eqn.outvars[0]] = axis_index(self.grid, self.named[eqn.params["axis"]])
             elif name == "num_programs":
-                extent = self.grid[eqn.params["axis"]]
+                extent = self.grid[self.named[eqn.params["axis"]]]
                 env.values[eqn.outvars[0]] = constant(extent, len(self.grid))
             elif name == "cond":
                 self._branch(eqn, env, names, state, weight, in_loop)

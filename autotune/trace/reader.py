@@ -1,6 +1,7 @@
 """From a kernel's function to ``Trace``: needs JAX, compiles nothing."""
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -30,10 +31,20 @@ def read(
     ``orders``: permutations of the grid axes as built; the identity alone by default. Raises
     ``NotOnePallasCallError``, and whatever the kernel's own build raises.
     """
+    return find(function, arrays).traces(orders)
+
+
+def find(
+    function: Callable[..., Any],
+    arrays: Sequence[Array],
+    mesh: AbstractContextManager[Any] | None = None,
+) -> "Call":
+    """The one ``pallas_call`` in ``function``, traced under ``mesh``. Raises as ``read`` does."""
     import jax
 
     specs = [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
-    closed = jax.make_jaxpr(function)(*specs)
+    with mesh or nullcontext():
+        closed = jax.make_jaxpr(function)(*specs)
     known = [None if a.values is None else np.asarray(a.values()) for a in arrays]
     calls = list(pallas_calls(closed, known))
     if len(calls) != 1:
@@ -41,7 +52,7 @@ def read(
             f"the kernel's function holds {len(calls)} pallas_call, exactly one is supported"
         )
     outs = [v.aval for v in closed.jaxpr.outvars]
-    return _Call(*calls[0], io_bytes=_io_bytes(arrays, outs)).traces(orders)
+    return Call(*calls[0], io_bytes=_io_bytes(arrays, outs))
 
 
 def all_orders(rank: int) -> list[tuple[int, ...]]:
@@ -49,11 +60,12 @@ def all_orders(rank: int) -> list[tuple[int, ...]]:
     return list(permutations(range(rank)))
 
 
-class _Call:
+class Call:
     """One ``pallas_call`` equation, with the values that are known of its scalar operands."""
 
     def __init__(self, eqn: Any, known: Sequence[Any], boundary: Boundary, io_bytes: int) -> None:
         self.eqn, self.boundary, self.io_bytes = eqn, boundary, io_bytes
+        self.known = known
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
         self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
@@ -63,6 +75,12 @@ class _Call:
 
     def traces(self, orders: Sequence[Sequence[int]] | None) -> list[Trace]:
         return [self._trace(tuple(order)) for order in orders or [range(len(self.grid))]]
+
+    def scalar_operands(self) -> dict[int, Any]:
+        """Integer operands whose contents are known, by operand number, as NumPy arrays: given
+        by the caller, constants of the function, or computed from both ahead of the call."""
+        known = {n: np.asarray(value) for n, value in enumerate(self.known) if value is not None}
+        return {n: value for n, value in known.items() if np.issubdtype(value.dtype, np.integer)}
 
     def _trace(self, order: tuple[int, ...]) -> Trace:
         grid = tuple(self.grid[axis] for axis in order)
@@ -86,7 +104,7 @@ class _Call:
             scalar_prefetch_bytes=sum(_aval_bytes(v.aval) for v in self._scalar_vars()),
             aliases=aliases,
             alias_safe=safe,
-            dimension_semantics=_semantics(params),
+            dimension_semantics=self._semantics(params),
             vmem_limit_bytes=params.get("vmem_limit_bytes"),
             mxu_flops=round(self.body.mxu_flops),
             vector_ops=round(self.body.vector_ops),
@@ -121,11 +139,27 @@ class _Call:
         ]
         return BlockWalk(index=tuple(index), sizes=tuple(_padded(sizes, mapping)))
 
+    def _named_axes(self) -> list[int]:
+        """The grid axes that the kernel was written for: ``vmap`` adds others."""
+        added = getattr(self.mapping, "vmapped_dims", ())
+        return [axis for axis in range(len(self.grid)) if axis not in added]
+
+    def _semantics(self, params: dict[str, Any]) -> tuple[str, ...]:
+        """As JAX completes them: axes that ``vmap`` adds are parallel."""
+        given = [
+            str(getattr(s, "value", s)).lower() for s in params.get("dimension_semantics") or ()
+        ]
+        named = self._named_axes()
+        if len(given) != len(named):
+            return tuple(given)
+        each = dict(zip(named, given, strict=True))
+        return tuple(each.get(axis, "parallel") for axis in range(len(self.grid)))
+
     def _body(self) -> Body:
         jaxpr = self.eqn.params["jaxpr"]
         count = len(open_jaxpr(jaxpr).invars)
         scratch = range(count - self.mapping.num_scratch_operands, count)
-        return analyse(jaxpr, self.grid, self.scalars, scratch)
+        return analyse(jaxpr, self.grid, self.scalars, scratch, self._named_axes())
 
     def _scratch(self, order: tuple[int, ...]) -> tuple[Scratch, ...]:
         invars = open_jaxpr(self.eqn.params["jaxpr"]).invars
@@ -260,11 +294,6 @@ def _compiler_params(eqn: Any) -> dict[str, Any]:
     return {
         name: getattr(params, name, None) for name in ("dimension_semantics", "vmem_limit_bytes")
     }
-
-
-def _semantics(params: dict[str, Any]) -> tuple[str, ...]:
-    given = params.get("dimension_semantics") or ()
-    return tuple(str(getattr(s, "value", s)).lower() for s in given)
 
 
 def _aval_bytes(aval: Any) -> int:

@@ -19,7 +19,7 @@ from autotune import rules
 from autotune.config import make_config
 from autotune.kernel import Array
 from autotune.trace.model import trace_from_data, trace_to_data
-from autotune.trace.reader import NotOnePallasCallError, all_orders, read
+from autotune.trace.reader import NotOnePallasCallError, all_orders, find, read
 from kernels.flash_attention import KERNEL as FLASH
 from kernels.gathered_matmul import KERNEL as GATHERED
 from kernels.matmul import KERNEL as MATMUL
@@ -164,6 +164,36 @@ def test_scalars_computed_before_the_call_are_followed():
     call = GATHERED.build(problem, config)
     (found,) = read(lambda e, *more: call(e * 0 + 3, *more), GATHERED.inputs(problem))
     assert found.operands[1].blocks == 1
+
+
+def test_scalar_operands_are_given_computed_or_constant():
+    """By operand number: the table, and not the arrays that are only data."""
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
+    call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
+    given = find(call, arrays).scalar_operands()
+    assert {n: v.tolist() for n, v in given.items()} == {0: arrays[0].values().tolist()}
+    shifted = find(lambda e, *more: call(e + 1, *more), arrays).scalar_operands()
+    assert shifted[0].tolist() == (arrays[0].values() + 1).tolist()
+    constant = find(lambda *more: call(jnp.arange(8, dtype=jnp.int32), *more), arrays[1:])
+    assert constant.scalar_operands()[0].tolist() == list(range(8))
+
+
+def test_axes_that_vmap_adds_are_parallel_and_not_counted_by_the_body():
+    """Three matmuls: as many operations each, and the sum over k is still an axis in order."""
+    (one,) = of_kernel(MATMUL, "256x512x256", block_m=128, block_k=128, block_n=128)
+    problem = MATMUL.problem_spec.parse("256x512x256")
+    config = make_config(
+        {"block_m": 128, "block_k": 128, "block_n": 128}, grid_order=MATMUL.grid,
+        dimension_semantics=("parallel", "parallel", "arbitrary"),
+    )  # fmt: skip
+    arrays = [
+        Array(name=a.name, shape=(3, *a.shape), dtype=a.dtype) for a in MATMUL.inputs(problem)
+    ]
+    (three,) = read(jax.vmap(MATMUL.build(problem, config)), arrays)
+    assert three.grid == (3, *one.grid)
+    assert three.dimension_semantics == ("parallel", "parallel", "parallel", "arbitrary")
+    assert three.mxu_flops == 3 * one.mxu_flops
 
 
 def test_aliases_are_numbered_as_operands():

@@ -1,6 +1,7 @@
-"""The samples beside the tests are importable."""
+"""The samples beside the tests, and those of the engine, are importable."""
 
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))
+_HERE = Path(__file__).parent
+sys.path[:0] = [str(_HERE), str(_HERE.parent / "engine")]

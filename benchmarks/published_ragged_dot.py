@@ -1,0 +1,121 @@
+"""Estimates against times that others measured on a real v5e: tokamax's ragged_dot.
+
+    .venv/bin/python benchmarks/published_ragged_dot.py --rows PATH/v5e.jsonl --python PYTHON
+
+PYTHON has ``jax[tpu]`` and ``tokamax`` 0.0.12 installed, the source that was measured. The rows
+are device time of one call from its first operation to its last. A call with residuals returns
+the output twice, for which XLA copies it once: that copy, its bytes at the bandwidth that the
+estimates use, has a column of its own. What XLA does to find the tiles of each group is not
+counted: some microseconds, the same for all tiles.
+"""
+
+import argparse
+import json
+import os
+import re
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from agreement import Pair, report
+
+from autotune.catalogue import find_kernel
+from autotune.chip import Chip
+from autotune.compiler.pool import CompilerPool
+from autotune.config import make_config
+from autotune.outcome import Estimate, Estimated
+from autotune.problem import Problem
+from autotune.search.loop import Subject, evaluate
+from autotune.simulator import constants
+
+_SUBSET = "tokamax_cache"
+_KERNEL = Path(__file__).with_name("tokamax_ragged_dot.py")
+_AXES = ("tile_m", "tile_k", "tile_n", "input_buffer_count")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--python", default=sys.executable)
+    args = parser.parse_args()
+    rows = _rows(args.rows)
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({row["id"]: sizes for row in rows if (sizes := _explicit_sizes(row))}, file)
+        file.flush()
+        os.environ["AUTOTUNE_GROUP_SIZES"] = file.name  # the declaration reads it, in the child
+        with CompilerPool(1, python=args.python) as pool:
+            print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
+            print(f"{'mode':<9}{'m x k x n, groups':<23}{'tiles, buffers':<17}{'measured':>9}"
+                  f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by")  # fmt: skip
+            pairs = [_compare(pool, row) for row in rows]
+    report(pairs)
+
+
+def _rows(path: Path) -> list[dict[str, Any]]:
+    if not path.is_file():
+        sys.exit(f"there is no file {path}: give the published rows with --rows")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in rows if row["subset"] == _SUBSET]
+
+
+def _explicit_sizes(row: dict[str, Any]) -> list[int] | None:
+    sizes: list[int] | None = row["problem"]["group_sizes"].get("explicit")
+    return sizes
+
+
+def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
+    """Measured and estimated microseconds of one row; prints its line."""
+    problem, blocks = _problem(pool, row), row["config"]
+    estimate = _estimate(pool, problem, {name: blocks[name] for name in _AXES})
+    copy_us = _copy_us(problem) if row["problem"]["return_residuals"] else 0.0
+    group = f"{problem.option('mode')}{'+copy' if copy_us else ''}"
+    pair = Pair(
+        group=group, measured_us=row["time_us"], estimated_us=estimate.time_us + copy_us
+    )  # fmt: skip
+    sizes = f"{problem['m']}x{problem['k']}x{problem['n']}, {problem['groups']}"
+    tiles = f"{'x'.join(str(blocks[name]) for name in _AXES[:3])}, {blocks[_AXES[3]]}"
+    print(f"{group:<9}{sizes:<23}{tiles:<17}{pair.measured_us:>9.0f}{estimate.time_us:>8.0f}"
+          f"{copy_us:>6.0f}{pair.ratio:>7.3f}  {estimate.limited_by}", flush=True)  # fmt: skip
+    return pair
+
+
+def _problem(pool: CompilerPool, row: dict[str, Any]) -> Problem:
+    """The row's problem: k and n are the columns of the left operand and of the output."""
+    given = row["problem"]
+    mode = given["mode"].partition("(")[0]
+    (m, k), rhs = _shape(given["lhs"]), _shape(given["rhs"])
+    n = rhs[1] if mode == "dlhs" else rhs[-1]
+    options = [f"mode={mode}", *([f"sizes={row['id']}"] if _explicit_sizes(row) else [])]
+    spec = pool.run(lambda c: c.describe(find_kernel(f"{_KERNEL}:KERNEL")))
+    return spec.problems.parse(
+        f"m={m},k={k},n={n},groups={given['group_sizes']['num_groups']}", "bfloat16", options
+    )
+
+
+def _shape(text: str) -> list[int]:
+    return [int(size) for size in re.findall(r"\d+", text.partition("[")[2])]
+
+
+def _estimate(pool: CompilerPool, problem: Problem, axes: dict[str, int]) -> Estimate:
+    ref = find_kernel(f"{_KERNEL}:KERNEL")
+    subject = Subject(
+        ref=ref, spec=pool.run(lambda c: c.describe(ref)), problem=problem,
+        chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
+        toolchain=pool.run(lambda c: c.toolchain()),
+    )  # fmt: skip
+    outcome = pool.run(lambda c: evaluate(c, subject, make_config(axes)))
+    if not isinstance(outcome, Estimated):
+        sys.exit(f"{problem}, {axes}: {outcome.kind}, {outcome.reason}")
+    return outcome.estimate
+
+
+def _copy_us(problem: Problem) -> float:
+    """Reading and writing the bfloat16 output once more."""
+    chip = constants.load(Chip.V5E.value)
+    moved_bytes = 2 * problem["m"] * problem["n"] * 2
+    return moved_bytes / (chip.hbm_bytes_per_cycle * chip.clock_hz) * 1e6
+
+
+if __name__ == "__main__":
+    main()
