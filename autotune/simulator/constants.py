@@ -19,6 +19,7 @@ FOLDER = Path(__file__).with_name("chips")
 CHIPS = ("v4", "v5e", "v5p", "v6e", "v7x")
 
 _VERSION = re.compile(r"\d+")
+_HALF = ".gmra.16."
 _NARROW = re.compile(r"\.(?:s8|u8|f8\w*|s4|u4)\b")
 
 
@@ -61,14 +62,16 @@ class Chip:
     stalls: StallModel | None  # None: bundles only, a lower bound
 
     def matmul_cycles(self, opcode: str) -> float:
-        """Return the cycles that one vmatmul occupies its MXU."""
-        kind = element_kind(opcode)
-        return self.f32_matmul_cycles if kind == "f32" else self.bf16_matmul_cycles
+        """Return the cycles that one vmatmul occupies its MXU: half where it takes half the rows
+        (``gmra.16``, seen with ``lmr``: pops and issue distance of two such are halved, too)."""
+        whole = self.f32_matmul_cycles if element_kind(opcode) == "f32" else self.bf16_matmul_cycles
+        return whole / 2 if _HALF in opcode else whole
 
     def matmul_results(self, opcode: str) -> int:
         """Return the result registers of one vmatmul (facts sect. 4.2, from pops per matmul)."""
         wide = self.mxu_width // 128
-        return wide * {"f32": 1, "bf16": 2, "int8": 4}[element_kind(opcode)]
+        whole = wide * {"f32": 1, "bf16": 2, "int8": 4}[element_kind(opcode)]
+        return max(1, whole // 2) if _HALF in opcode else whole
 
 
 def element_kind(opcode: str) -> str:

@@ -39,7 +39,7 @@ class Block(NamedTuple):
     start: int
     stop: int
     branch: Branch | None
-    extra: int  # cycles of delay slots that the listing does not print
+    extra: int  # cycles beyond one a bundle: -1 for an empty bundle that takes no time
     taken: Place
     otherwise: Place
 
@@ -147,7 +147,8 @@ class _Shape:
         shadowed = [a for a in range(branch.address + 1, stop) if a in self.branches]
         otherwise = Place(stop, shadowed[0] if shadowed else -1)
         taken = Place(branch.target, -1)
-        return Block(place.address, stop, branch, self.delay_slots - printed, taken, otherwise)
+        extra = -1 if printed < self.delay_slots else 0
+        return Block(place.address, stop, branch, extra, taken, otherwise)
 
 
 def shadow(bundles: tuple[Bundle, ...], branch: Branch, delay_slots: int) -> int:
@@ -157,6 +158,8 @@ def shadow(bundles: tuple[Bundle, ...], branch: Branch, delay_slots: int) -> int
     that ends a block into one, and the end marker of the block's region is lost with it: only
     then is this asked. The delay slots end at an empty bundle: the last before a bundle that
     starts a region; without one, the first after everything that must be in the delay slots.
+    What was merged takes no time: with the slots that are not printed, or even the empty bundle
+    itself, counted as cycles, v7x comes out slower than libtpu's estimate by their number.
     """
     window = bundles[branch.address + 1 : branch.address + 1 + delay_slots]
     if delay_slots <= _SLOTS_NEVER_MERGED:

@@ -1,0 +1,206 @@
+"""Fit the simulator's constants to libtpu's own static estimate, and report the error held out.
+
+    .venv/bin/python benchmarks/corpus.py --chips v5e,v5p,v6e     # once: listings and references
+    .venv/bin/python benchmarks/calibrate.py --chips v5e,v5p,v6e [--write]
+
+Fitted on the probes of ``samples.py`` (kernels of one step, where stalls add up exactly, and plain
+copies); the error is reported on its sweeps, which no constant has seen. ``--write`` makes the data
+files of that libtpu series. Occupancies (cycles a push or a row takes) are not fitted: they are the
+same on every chip, or halve where a unit is twice as wide.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from corpus import DEFAULT_FOLDER, Reference, load
+from samples import PROBES
+
+from autotune.simulator import constants, dma
+from autotune.simulator.bundles import Listing, parse
+from autotune.simulator.constants import Chip, StallModel
+from autotune.simulator.outcome import UnfitError
+from autotune.simulator.run import finish, record
+
+_STEPS = (16, 8, 4, 2, 1)  # cycles (GB/s for bandwidth), the coarse ones first
+_ROUNDS = 3
+_LARGEST_ERROR = 60.0  # cycles: what a probe can weigh, one that is not understood at all
+_FIXED = ("push_cycles", "lane_cycles", "packed_transpose")
+_DMA = ("read_latency_cycles", "write_latency_cycles", "dma_gigabytes_per_second")
+_PROBES = {sweep.name for sweep in PROBES}
+
+Values = dict[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Probe:
+    """A parsed listing with the cycles that libtpu expects of it."""
+
+    reference: Reference
+    listing: Listing
+
+    def cycles(self, chip: Chip) -> float:
+        """As libtpu counts."""
+        walked = record(self.listing, chip, {}, max_steps=3000)
+        line = dma.replay(walked.events, dma.independent(chip), walked.final)
+        return finish(line, walked, self.listing).cycles
+
+    def error(self, chip: Chip) -> float:
+        """Cycles a step, signed."""
+        steps = max(1, len(self.reference.sample.sweep.blocks) > 1 and self._steps())
+        return (self.cycles(chip) - self.reference.cycles) / steps
+
+    def _steps(self) -> int:
+        sweep, blocks = self.reference.sample.sweep, self.reference.sample.blocks
+        return (sweep.shape[0] // blocks[0]) * (sweep.shape[1] // blocks[1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
+    parser.add_argument("--chips", default="v5e,v5p,v6e,v7x")
+    parser.add_argument("--write", action="store_true", help="make the data files of the series")
+    options = parser.parse_args()
+    chips = options.chips.split(",")
+    with ProcessPoolExecutor(2) as workers:
+        for lines in workers.map(_calibrate, chips, [options.folder] * len(chips),
+                                 [options.write] * len(chips)):  # fmt: skip
+            print("\n".join(lines), flush=True)
+
+
+def _calibrate(name: str, folder: Path, write: bool) -> list[str]:
+    """Fit one chip; returns the lines of the report."""
+    references = load(folder, name)
+    probes = [_probe(r) for r in references if r.sample.sweep.name in _PROBES]
+    if not probes:
+        sys.exit(f"no probe was collected for {name} in {folder}: run benchmarks/corpus.py")
+    version = references[0].libtpu
+    before = constants.load(name, version)
+    after = _with(before, _fit(probes, before))
+    lines = [f"{name}, libtpu {version}: {len(probes)} probes, constants of {before.libtpu} before"]
+    for label, chip in (("before", before), ("after", after)):
+        errors = sorted(abs(probe.error(chip)) for probe in probes)
+        lines.append(
+            f"  probes {label}: median {median(errors):.1f} cycles, worst {errors[-1]:.0f}"
+        )
+        held_out = [_held_out(r, chip) for r in references if r.sample.sweep.name not in _PROBES]
+        found = sorted(abs(error) for error in held_out if error is not None)
+        lines.append(
+            f"  held out {label}: {len(found)} points, median {median(found):.2%}, "
+            f"p90 {found[int(0.9 * len(found))]:.2%}, worst {found[-1]:.1%}"
+        )
+    worst = max(probes, key=lambda probe: abs(probe.error(after)))
+    lines.append(f"  worst probe: {worst.reference.sample.name}, {worst.error(after):+.0f} cycles")
+    if write:
+        path = _write(name, version, before.libtpu, after)
+        lines.append(f"  written: {path.name}")
+    return lines
+
+
+def _probe(reference: Reference) -> Probe:
+    return Probe(reference, parse(reference.listing()))
+
+
+def _held_out(reference: Reference, chip: Chip) -> float | None:
+    try:
+        return _probe(reference).cycles(chip) / reference.cycles - 1
+    except UnfitError:
+        return None
+
+
+def _values(chip: Chip) -> Values:
+    """The constants that are fitted, flat: ``matmul_latency.bf16``."""
+    assert chip.stalls is not None
+    found: Values = {
+        "read_latency_cycles": chip.read_latency_cycles,
+        "write_latency_cycles": chip.write_latency_cycles,
+        "dma_gigabytes_per_second": round(chip.dma_bytes_per_cycle * chip.clock_hz / 1e9),
+    }
+    for field in fields(StallModel):
+        value = getattr(chip.stalls, field.name)
+        if field.name in _FIXED:
+            continue
+        if isinstance(value, Mapping):
+            found |= {f"{field.name}.{kind}": number for kind, number in value.items()}
+        else:
+            found[field.name] = value
+    return found
+
+
+def _with(chip: Chip, values: Values) -> Chip:
+    """The chip with these constants."""
+    assert chip.stalls is not None
+    changed: dict[str, Any] = {}
+    for name, value in values.items():
+        field, _, kind = name.partition(".")
+        if kind:
+            changed[field] = {**changed.get(field, getattr(chip.stalls, field)), kind: value}
+        elif name not in _DMA:
+            changed[field] = value
+    return replace(
+        chip,
+        read_latency_cycles=values["read_latency_cycles"],
+        write_latency_cycles=values["write_latency_cycles"],
+        dma_bytes_per_cycle=values["dma_gigabytes_per_second"] * 1e9 / chip.clock_hz,
+        stalls=replace(chip.stalls, **changed),
+    )
+
+
+def _fit(probes: list[Probe], chip: Chip) -> Values:
+    """Coordinate descent on the sum of absolute errors, each constant on the probes it moves."""
+    values = _values(chip)
+    for _ in range(_ROUNDS):
+        before = dict(values)
+        for name in list(values):
+            moved = _moved_by(name, values, probes, chip)
+            best = _total(moved, _with(chip, values))
+            for step in (sign * size for size in _STEPS for sign in (1, -1)):
+                while values[name] + step > 0:
+                    candidate = {**values, name: values[name] + step}
+                    total = _total(moved, _with(chip, candidate))
+                    if total >= best:
+                        break
+                    values, best = candidate, total
+        if values == before:
+            break
+    return values
+
+
+def _moved_by(name: str, values: Values, probes: list[Probe], chip: Chip) -> list[Probe]:
+    here, there = _with(chip, values), _with(chip, {**values, name: values[name] * 1.3 + 20})
+    return [probe for probe in probes if probe.cycles(here) != probe.cycles(there)]
+
+
+def _total(probes: list[Probe], chip: Chip) -> float:
+    return sum(min(abs(probe.error(chip)), _LARGEST_ERROR) for probe in probes)
+
+
+def _write(name: str, version: str, start: str, chip: Chip) -> Path:
+    """The data file of this series: what is not fitted is taken from the one it started from."""
+    series = ".".join(version.split(".")[:3])
+    source = (
+        f"fitted to libtpu {version}'s static estimate of the probes of benchmarks/samples.py "
+        "(benchmarks/calibrate.py)"
+    )
+    data = json.loads((constants.FOLDER / f"{name}-{start}.json").read_text())
+    for key, value in _values(chip).items():
+        field, _, kind = key.partition(".")
+        entry = (data if key in _DMA else data["stalls"])[field]
+        entry["source"] = source
+        if kind:
+            entry["value"][kind] = value
+        else:
+            entry["value"] = value
+    path = constants.FOLDER / f"{name}-{series}.json"
+    path.write_text(json.dumps(data, indent=2) + "\n")
+    return path
+
+
+if __name__ == "__main__":
+    main()
