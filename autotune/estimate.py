@@ -11,7 +11,8 @@ from autotune.dtype import bits
 from autotune.explanation import Explanation
 from autotune.outcome import Estimate, Estimated, NotEstimated
 from autotune.roofline import roofline
-from autotune.simulator.constants import error_bar
+from autotune.simulator import Parts
+from autotune.simulator.constants import error_bar, resolution
 from autotune.trace.model import Operand, Trace
 from autotune.vmem import limit_bytes, vmem_by_name
 
@@ -45,7 +46,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     rate = roofline(trace, chip).cores * chip.hbm_bytes_per_s / 1e6  # bytes per us
     copy_us, memory_us = copied_bytes / rate, (copied_bytes + piped_bytes) / rate
     explained = _explanation(trace, run, chip, copy_us)
-    limited_by = _limit(dict(explained.parts_us))
+    limit = limited_by(Parts(**run["parts"]), copies=copy_us * run["clock_hz"] / 1e6)
     notes = [*run["notes"], *trace.notes]
     if copied_bytes:
         notes.append(
@@ -58,14 +59,15 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
         memory_us=memory_us,
         overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
         fill_us=explained.part_us(parts.FILL) + copy_us,
-        limited_by=limited_by,
+        limited_by=limit,
         model=MODEL,
         vmem_used_bytes=compiled.vmem_used_bytes,
         vmem_allowed_bytes=limit_bytes(trace.vmem_limit_bytes, chip),
         hbm_bytes=copied_bytes + piped_bytes,
         flops=trace.mxu_flops,
         notes=tuple(notes),
-        error=error_bar(chip.chip.value, limited_by),
+        error=error_bar(limit),
+        resolution=resolution(limit),
         explanation=explained,
     )
 
@@ -101,14 +103,14 @@ def _array_bytes(operand: Operand) -> int:
     return prod(operand.shape) * bits(operand.dtype) // 8
 
 
-def _limit(us: Mapping[str, float]) -> str:
-    """What to change first to make this candidate faster."""
+def limited_by(cycles: Parts, copies: float = 0.0) -> str:
+    """What to change first to make this candidate faster; ``copies``: cycles of copies by XLA."""
     waits = {
-        "HBM": us[parts.HBM],
-        "step overhead": us[parts.LATENCY],
-        "pipeline fill": us[parts.FILL] + us[parts.COPIES],
+        "HBM": cycles.hbm_wait,
+        "step overhead": cycles.latency_wait,
+        "pipeline fill": cycles.fill + copies,
     }
-    if sum(waits.values()) >= _WAIT_SHARE * sum(us.values()):
+    busy = cycles.vector + cycles.scalar + cycles.matrix_stall + cycles.lane_stall
+    if sum(waits.values()) >= _WAIT_SHARE * (sum(waits.values()) + busy):
         return max(waits, key=lambda name: waits[name])
-    busy = sum(us.values()) - sum(waits.values())
-    return "step overhead" if us[parts.SCALAR] > busy / 2 else "compute"
+    return "step overhead" if cycles.scalar > busy / 2 else "compute"

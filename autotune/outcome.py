@@ -12,9 +12,10 @@ class Estimate:
     """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
 
     ``error`` is the error bar: the time lies within that share of ``time_us`` for nine of ten
-    kernels of its kind. The times by resource overlap in hardware, so they need not add up to
-    ``time_us``; the parts of the ``explanation`` do. ``limited_by`` is one of compute, HBM, step
-    overhead, pipeline fill.
+    kernels of its kind. ``resolution`` is the share by which another config of the same problem
+    must differ to be told apart. The times by resource overlap in hardware, so they need not add
+    up to ``time_us``; the parts of the ``explanation`` do. ``limited_by`` is one of compute, HBM,
+    step overhead, pipeline fill.
     """
 
     time_us: float
@@ -30,6 +31,7 @@ class Estimate:
     flops: int
     notes: tuple[str, ...] = ()
     error: float = 0.0
+    resolution: float = 0.0
     explanation: Explanation | None = None
 
 

@@ -26,11 +26,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What stands behind a time: a config (None: plain XLA), its estimate or why it has none."""
+    """What stands behind a time: a config (None: plain XLA), its estimate or why it has none.
+
+    For plain XLA ``time_us`` is a lower bound and ``expected_us`` XLA's own estimate: neither is
+    to be shown beside other times without saying so.
+    """
 
     config: Config | None
     time_us: float | None
     note: str = ""
+    expected_us: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

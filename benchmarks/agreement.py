@@ -1,24 +1,50 @@
 """How well estimates agree with measurements: errors and ranks of pairs of times."""
 
+import json
+import sys
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import combinations
+from pathlib import Path
 from statistics import median
+from typing import Any
 
 from scipy.stats import spearmanr
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One measured time and our estimate of it; ``group`` is what it is reported under."""
+    """One measured time and our estimate of it; ``group`` is what it is reported under,
+    ``limited_by`` what the estimate says of it, ``subset`` whose measurement it is."""
 
+    subset: str
     group: str
+    limited_by: str
     measured_us: float
     estimated_us: float
 
     @property
     def ratio(self) -> float:
         return self.estimated_us / self.measured_us
+
+
+def published(path: Path, subset: str) -> list[dict[str, Any]]:
+    """Rows of a subset of published times; ``SystemExit`` with a sentence without the file."""
+    if not path.is_file():
+        sys.exit(f"there is no file {path}: give the published rows with --rows")
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    return [row for row in rows if row["subset"] == subset]
+
+
+def save(pairs: Sequence[Pair], path: Path | None) -> None:
+    """Keep the pairs for ``accuracy.py``, which makes the tables and error bars from them."""
+    if path is not None:
+        path.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
+
+
+def load(path: Path) -> list[Pair]:
+    """The pairs that ``save`` wrote."""
+    return [Pair(**data) for data in json.loads(path.read_text())]
 
 
 def report(pairs: Sequence[Pair]) -> None:
@@ -29,7 +55,7 @@ def report(pairs: Sequence[Pair]) -> None:
         chosen = [pair for pair in pairs if name in ("all", pair.group)]
         errors = sorted(abs(pair.ratio - 1) for pair in chosen)
         mean = sum(pair.ratio for pair in chosen) / len(chosen)
-        print(f"{name:<22}{len(chosen):>5}{median(errors):>8.1%}{_p90(errors):>7.1%}"
+        print(f"{name:<22}{len(chosen):>5}{median(errors):>8.1%}{p90(errors):>7.1%}"
               f"{errors[-1]:>7.1%}{mean:>12.3f}{spearman(chosen):>10.3f}")  # fmt: skip
 
 
@@ -42,9 +68,10 @@ def spearman(pairs: Sequence[Pair]) -> float:
 
 
 def kendall(pairs: Iterable[Pair]) -> float:
-    """Pairs in the measured order less pairs in the other, over all pairs (ties count for none)."""
-    signs = [_agreement(a, b) for a, b in combinations(pairs, 2)]
-    return sum(signs) / len(signs)
+    """Pairs in the measured order less pairs in the other, over those that the measurement tells
+    apart (an estimated tie counts for neither); 1.0 when it tells none apart."""
+    told = [(a, b) for a, b in combinations(pairs, 2) if a.measured_us != b.measured_us]
+    return sum(_agreement(a, b) for a, b in told) / len(told) if told else 1.0
 
 
 def _agreement(a: Pair, b: Pair) -> int:
@@ -52,6 +79,6 @@ def _agreement(a: Pair, b: Pair) -> int:
     return (product > 0) - (product < 0)
 
 
-def _p90(errors: Sequence[float]) -> float:
-    """The error that nine rows of ten stay below."""
+def p90(errors: Sequence[float]) -> float:
+    """The error that nine rows of ten stay below; ``errors`` are sorted."""
     return errors[min(len(errors) - 1, int(0.9 * len(errors)))]

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, report
+from agreement import Pair, published, report, save
 
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
@@ -30,7 +30,7 @@ from autotune.search.loop import Subject, evaluate
 from autotune.simulator import constants
 
 _SUBSET = "tokamax_cache"
-_KERNEL = Path(__file__).with_name("tokamax_ragged_dot.py")
+KERNEL_FILE = Path(__file__).with_name("tokamax_ragged_dot.py")
 _AXES = ("tile_m", "tile_k", "tile_n", "input_buffer_count")
 
 
@@ -38,10 +38,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--save", type=Path, help="keep the pairs for accuracy.py")
     args = parser.parse_args()
-    rows = _rows(args.rows)
+    rows = published(args.rows, _SUBSET)
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({row["id"]: sizes for row in rows if (sizes := _explicit_sizes(row))}, file)
+        json.dump({row["id"]: sizes for row in rows if (sizes := explicit_sizes(row))}, file)
         file.flush()
         os.environ["AUTOTUNE_GROUP_SIZES"] = file.name  # the declaration reads it, in the child
         with CompilerPool(1, python=args.python) as pool:
@@ -50,28 +51,23 @@ def main() -> None:
                   f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by")  # fmt: skip
             pairs = [_compare(pool, row) for row in rows]
     report(pairs)
+    save(pairs, args.save)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        sys.exit(f"there is no file {path}: give the published rows with --rows")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row for row in rows if row["subset"] == _SUBSET]
-
-
-def _explicit_sizes(row: dict[str, Any]) -> list[int] | None:
+def explicit_sizes(row: dict[str, Any]) -> list[int] | None:
     sizes: list[int] | None = row["problem"]["group_sizes"].get("explicit")
     return sizes
 
 
 def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     """Measured and estimated microseconds of one row; prints its line."""
-    problem, blocks = _problem(pool, row), row["config"]
+    problem, blocks = problem_of(pool, row), row["config"]
     estimate = _estimate(pool, problem, {name: blocks[name] for name in _AXES})
     copy_us = _copy_us(problem) if row["problem"]["return_residuals"] else 0.0
     group = f"{problem.option('mode')}{'+copy' if copy_us else ''}"
     pair = Pair(
-        group=group, measured_us=row["time_us"], estimated_us=estimate.time_us + copy_us
+        subset=_SUBSET, group=group, limited_by=estimate.limited_by, measured_us=row["time_us"],
+        estimated_us=estimate.time_us + copy_us,
     )  # fmt: skip
     sizes = f"{problem['m']}x{problem['k']}x{problem['n']}, {problem['groups']}"
     tiles = f"{'x'.join(str(blocks[name]) for name in _AXES[:3])}, {blocks[_AXES[3]]}"
@@ -80,14 +76,14 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     return pair
 
 
-def _problem(pool: CompilerPool, row: dict[str, Any]) -> Problem:
+def problem_of(pool: CompilerPool, row: dict[str, Any]) -> Problem:
     """The row's problem: k and n are the columns of the left operand and of the output."""
     given = row["problem"]
     mode = given["mode"].partition("(")[0]
     (m, k), rhs = _shape(given["lhs"]), _shape(given["rhs"])
     n = rhs[1] if mode == "dlhs" else rhs[-1]
-    options = [f"mode={mode}", *([f"sizes={row['id']}"] if _explicit_sizes(row) else [])]
-    spec = pool.run(lambda c: c.describe(find_kernel(f"{_KERNEL}:KERNEL")))
+    options = [f"mode={mode}", *([f"sizes={row['id']}"] if explicit_sizes(row) else [])]
+    spec = pool.run(lambda c: c.describe(find_kernel(f"{KERNEL_FILE}:KERNEL")))
     return spec.problems.parse(
         f"m={m},k={k},n={n},groups={given['group_sizes']['num_groups']}", "bfloat16", options
     )
@@ -98,7 +94,7 @@ def _shape(text: str) -> list[int]:
 
 
 def _estimate(pool: CompilerPool, problem: Problem, axes: dict[str, int]) -> Estimate:
-    ref = find_kernel(f"{_KERNEL}:KERNEL")
+    ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     subject = Subject(
         ref=ref, spec=pool.run(lambda c: c.describe(ref)), problem=problem,
         chip=pool.run(lambda c: c.chip_info(Chip.V5E)),

@@ -8,13 +8,12 @@ compared too. For the other shapes only the order is.
 """
 
 import argparse
-import json
 import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, kendall
+from agreement import Pair, kendall, published, save
 
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
@@ -39,20 +38,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", type=Path, required=True)
     parser.add_argument("--python", default=sys.executable)
+    parser.add_argument("--save", type=Path, help="keep the pairs of the first shape")
     args = parser.parse_args()
-    rows = _rows(args.rows)
+    rows = [r for r in published(args.rows, _SUBSET) if r["problem"]["pass"] == "fwd"]
     with CompilerPool(1, python=args.python) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}")
         for shape, causal in _SHAPES:
             print(f"\n{shape}, {'causal' if causal else 'full'}")
-            _show([_compare(pool, shape, causal, row) for row in rows])
-
-
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        sys.exit(f"there is no file {path}: give the published rows with --rows")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [r for r in rows if r["subset"] == _SUBSET and r["problem"]["pass"] == "fwd"]
+            pairs = [_compare(pool, shape, causal, row) for row in rows]
+            _show(pairs)
+            if (shape, causal) == _SHAPES[0]:
+                save(pairs, args.save)
 
 
 def _compare(pool: CompilerPool, shape: str, causal: bool, row: dict[str, Any]) -> Pair:
@@ -67,8 +63,9 @@ def _compare(pool: CompilerPool, shape: str, causal: bool, row: dict[str, Any]) 
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")
     return Pair(
-        group=" ".join(str(value) for value in row["config"].values()),
-        measured_us=row["time_us"], estimated_us=outcome.estimate.time_us,
+        subset=_SUBSET, group=" ".join(str(value) for value in row["config"].values()),
+        limited_by=outcome.estimate.limited_by, measured_us=row["time_us"],
+        estimated_us=outcome.estimate.time_us,
     )  # fmt: skip
 
 

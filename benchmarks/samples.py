@@ -153,8 +153,17 @@ def samples(sweeps: tuple[Sweep, ...]) -> list[Sample]:
 
 
 def find(name: str) -> Sample:
-    """The sample of that name; KeyError when there is none."""
-    return {sample.name: sample for sample in samples(PROBES + SWEEPS)}[name]
+    """The sample of that name, of no sweep's maybe: ``FAMILY SHAPE DTYPE [OPTION] @BLOCKS``.
+
+    ValueError for a name that reads otherwise.
+    """
+    what, _, blocks = name.partition(" @")
+    family, shape, dtype, *option = what.split(" ")
+    sizes = tuple(int(size) for size in blocks.split("x"))
+    sweep = Sweep(family=family, shape=tuple(int(size) for size in shape.split("x")), dtype=dtype,
+                  blocks=(sizes,), option=" ".join(option))  # fmt: skip
+    known = (s for s in PROBES + SWEEPS if s.name == sweep.name and sizes in s.blocks)
+    return Sample(next(known, sweep), sizes)
 
 
 def build(sample: Sample) -> tuple[Callable[..., Any], list[Any]]:

@@ -116,5 +116,7 @@ def _print(record: Record) -> None:
         f"{default if record.default.time_us else ''}; {record.reason}"
     )
     click.echo(f"  {record.verification}")
+    if record.baseline.note:
+        click.echo(f"  {record.baseline.note}")
     click.echo(f"  {record.key}")
     click.echo(f"  {record.trials} trials, published {record.created_at:%Y-%m-%d %H:%M} UTC")

@@ -14,7 +14,8 @@ from autotune.errors import AutotuneError
 _COMMANDS = {
     "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
     "lookup": ("autotune.cli.lookup:lookup", "Print the published config for a problem."),
-    "show": ("autotune.cli.show:show", "Explain one trial."),
+    "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),
+    "show": ("autotune.cli.show:show", "Print one trial."),
     "history": ("autotune.cli.history:history", "List what has been searched."),
     "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
     "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),

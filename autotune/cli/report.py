@@ -39,6 +39,7 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
         "default": _trial_data(published.default, ids),
         "baseline": evidence_data(published.baseline),
         "top": [_trial_data(t, ids) for t in top(result.trials)],
+        "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else record_data(published.record),
         "reason": published.reason,
         "wrong": [
@@ -89,7 +90,8 @@ def _table(result: Result, published: Publication, ids: Ids) -> Table:
         if extra is not None and extra not in rows:
             rows.append(extra)
     for trial in rows:
-        roles = [name for name, t in (("winner", winner), ("default", default)) if trial is t]
+        named = (("winner", winner), ("default", default))
+        roles = [name for name, t in named if trial is t] or ["tie"] * (trial in published.ties)
         table.add_row(", ".join(roles), str(ids.get(trial.number)), *_config_cells(trial),
                       *_time_cells(trial, default_us))  # fmt: skip
     table.add_row("plain XLA", *[""] * (4 + len(spec.axes)), *_baseline_cells(published))
@@ -112,7 +114,8 @@ def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     if e is None:
         return ["–", "–", trial.outcome.kind, "–"]
     return [
-        micros(e.time_us), ratio(default_us, e.time_us), e.limited_by, mebibytes(e.vmem_used_bytes),
+        f"{micros(e.time_us)} ±{e.error:.0%}", ratio(default_us, e.time_us), e.limited_by,
+        mebibytes(e.vmem_used_bytes),
     ]  # fmt: skip
 
 
@@ -132,16 +135,8 @@ def _winner_lines(published: Publication) -> list[str]:
         f"(they overlap); limited by {e.limited_by}."
     ]
     lines += [f"Note: {note}." for note in e.notes]
-    baseline_us = published.baseline.time_us
-    if baseline_us is not None and baseline_us > e.time_us:
-        lines.append(f"Plain XLA needs at least {micros(baseline_us)}: it is likely slower.")
-    elif baseline_us is not None:
-        lines.append(
-            f"Plain XLA needs at least {micros(baseline_us)} and may be faster than this estimate: "
-            "compare both on a TPU."
-        )
-    else:
-        lines.append(published.baseline.note)
+    note = published.baseline.note
+    lines.append(f"{note[:1].upper()}{note[1:]}.")
     return lines
 
 

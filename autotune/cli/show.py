@@ -1,4 +1,6 @@
-"""``autotune show``: one trial, and why it takes the time it takes."""
+"""``autotune show``: one trial, what became of it and how to make it again."""
+
+from dataclasses import dataclass
 
 import click
 
@@ -8,7 +10,22 @@ from autotune.cli.units import mebibytes, micros, seconds
 from autotune.errors import UnknownNameError
 from autotune.key import Key
 from autotune.outcome import CompileFailed, Crashed, Estimate
+from autotune.ports import Store
 from autotune.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredTrial:
+    """A trial with its key and its number in the whole database."""
+
+    id: int
+    key: Key
+    trial: Trial
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """Also of a trial whose result is wrong."""
+        return getattr(self.trial.outcome, "estimate", None)
 
 
 @click.command()
@@ -16,24 +33,31 @@ from autotune.trial import Trial
 @database_option
 @json_option
 def show(trial_id: int, database: str | None, as_json: bool) -> None:
-    """Explain the trial with this number (see the tables of `search` and `history`)."""
+    """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:
-        found = store.trial(trial_id)
-    if found is None:
-        raise UnknownNameError(f"there is no trial {trial_id}: see autotune history")
-    key, trial = found
+        found = find_trial(store, trial_id)
     if as_json:
-        print_json({"id": trial_id, "key": key_data(key), **trial_data(trial)})
+        print_json({"id": trial_id, "key": key_data(found.key), **trial_data(found.trial)})
         return
-    for line in (*_heading(trial_id, key, trial), *_explanation(trial)):
+    for line in (*heading(found), *_details(found)):
         click.echo(line)
-    click.echo(f"reproduce: {reproduce(key, trial)}")
+    click.echo(f"reproduce: {reproduce(found.key, found.trial)}")
 
 
-def _heading(trial_id: int, key: Key, trial: Trial) -> list[str]:
+def find_trial(store: Store, trial_id: int) -> StoredTrial:
+    """Raises ``UnknownNameError`` when there is none with this number."""
+    found = store.trial(trial_id)
+    if found is None:
+        raise UnknownNameError(f"there is no trial {trial_id}: see autotune history --trials")
+    return StoredTrial(id=trial_id, key=found[0], trial=found[1])
+
+
+def heading(found: StoredTrial) -> list[str]:
+    """What was tried, what became of it, and when."""
+    key, trial = found.key, found.trial
     role = " (the default config)" if trial.number == 0 else ""
     return [
-        f"trial {trial_id}: number {trial.number}{role} of {key.kernel} {key.problem}",
+        f"trial {found.id}: number {trial.number}{role} of {key.kernel} {key.problem}",
         f"  on {key.chip} with {key.toolchain}, kernel {key.fingerprint}",
         f"config: {trial.config}",
         f"outcome: {trial.outcome.kind}, {trial.outcome.reason}",
@@ -41,30 +65,19 @@ def _heading(trial_id: int, key: Key, trial: Trial) -> list[str]:
     ]
 
 
-def _explanation(trial: Trial) -> list[str]:
-    outcome = trial.outcome
-    estimate: Estimate | None = getattr(outcome, "estimate", None)
-    if estimate is not None:
-        return _estimate(estimate)
+def _details(found: StoredTrial) -> list[str]:
+    outcome, e = found.trial.outcome, found.estimate
+    if e is not None:
+        return [
+            f"estimated {micros(e.time_us)} ± {e.error:.0%}, VMEM {mebibytes(e.vmem_used_bytes)} "
+            f"of {mebibytes(e.vmem_allowed_bytes)}",
+            f"where the time goes: autotune explain {found.id}",
+        ]
     if isinstance(outcome, CompileFailed) and outcome.message:
         return ["the compiler's message:", *_indented(outcome.message)]
     if isinstance(outcome, Crashed) and outcome.log_tail:
         return ["the last lines of its log:", *_indented(outcome.log_tail)]
     return []
-
-
-def _estimate(e: Estimate) -> list[str]:
-    """Where the time goes, in the words of the field."""
-    rate = e.hbm_bytes / e.time_us / 1e3
-    lines = [
-        f"estimated {micros(e.time_us)} by {e.model}; the parts overlap:",
-        f"  core busy      {micros(e.compute_us):>12}  {e.flops / e.time_us / 1e6:.1f} TFLOP/s",
-        f"  HBM            {micros(e.memory_us):>12}  {mebibytes(e.hbm_bytes)}, {rate:.0f} GB/s",
-        f"  step overhead  {micros(e.overhead_us):>12}",
-        f"  pipeline fill  {micros(e.fill_us):>12}",
-        f"  VMEM           {mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
-    ]
-    return lines + [f"  note: {note}" for note in e.notes]
 
 
 def reproduce(key: Key, trial: Trial) -> str:

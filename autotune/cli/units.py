@@ -16,6 +16,15 @@ def mebibytes(size_bytes: int) -> str:
     )
 
 
+def size(size_bytes: int) -> str:
+    """Bytes below a KiB, KiB below a MiB, then as ``mebibytes``."""
+    if size_bytes < 2**10:
+        return f"{size_bytes} B"
+    if size_bytes >= 2**20:
+        return mebibytes(size_bytes)
+    return f"{size_bytes / 2**10:.1f}".removesuffix(".0") + " KiB"
+
+
 def ratio(numerator: float | None, denominator: float | None) -> str:
     """``1.25×``, or a dash where there is nothing to compare."""
     if not numerator or not denominator:

@@ -14,6 +14,7 @@ from autotune.config import Config
 from autotune.kernel import Array, Kernel
 from autotune.problem import Problem
 from autotune.simulator import Refusal, simulate
+from autotune.simulator.timeline import timeline
 from autotune.trace import reader
 from autotune.trace.model import Trace
 
@@ -53,6 +54,30 @@ def compile_config(
         **_simulated(listings, chip, scalars),
     }
     return trace, answer
+
+
+def draw_config(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, steps: int
+) -> Mapping[str, Any]:
+    """Hash of the program that a config compiles to, and the picture of its first and last steps,
+    or the refusal why there is none."""
+    import dataclasses
+
+    function, arrays = _built(kernel, problem, config)
+    _, scalars = _read(function, arrays, chip)
+    _compile(function, arrays, chip, dump)
+    listings = libtpu.listings(dump)
+    libtpu.clear(dump)
+    answer = {"program": _digest(listings), "picture": None, "refusal": _not_one(listings)}
+    if len(listings) == 1:
+        version = libtpu.version()
+        drawn = timeline(
+            listings[0], chip=chip.value, libtpu=version, scalars=_flat(scalars), steps=steps
+        )  # fmt: skip
+        if isinstance(drawn, Refusal):
+            return {**answer, "refusal": drawn.reason}
+        return {**answer, "picture": dataclasses.asdict(drawn), "refusal": ""}
+    return answer
 
 
 def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> Mapping[str, Any]:
@@ -138,21 +163,31 @@ def _simulated(listings: list[str], chip: Chip, scalars: Mapping[int, Any]) -> d
     import dataclasses
 
     started = time.perf_counter()
-    digest = hashlib.sha256("".join(listings).encode()).hexdigest()[:16]
-    simulation, refusal = None, f"{len(listings)} kernels were listed, exactly one is needed"
+    simulation, refusal = None, _not_one(listings)
     if len(listings) == 1:
-        result = simulate(listings[0], chip=chip.value, scalars=_flat(scalars))
+        version = libtpu.version()
+        result = simulate(
+            listings[0], chip=chip.value, libtpu=version, scalars=_flat(scalars)
+        )  # fmt: skip
         if isinstance(result, Refusal):
             refusal = result.reason
         else:
             simulation, refusal = dataclasses.asdict(result), ""
     return {
-        "program": digest,
+        "program": _digest(listings),
         "listing_bytes": sum(map(len, listings)),
         "simulation": simulation,
         "refusal": refusal,
         "simulate_s": time.perf_counter() - started,
     }
+
+
+def _digest(listings: Sequence[str]) -> str:
+    return hashlib.sha256("".join(listings).encode()).hexdigest()[:16]
+
+
+def _not_one(listings: Sequence[str]) -> str:
+    return f"{len(listings)} kernels were listed, exactly one is needed"
 
 
 def _flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

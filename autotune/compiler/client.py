@@ -21,6 +21,7 @@ from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelI
 from autotune.kernelspec import KernelSpec, spec_from_data
 from autotune.outcome import CompileFailed, Crashed, Illegal, OutOfVmem, TimedOut
 from autotune.problem import Problem
+from autotune.simulator.picture import Picture, picture_from_data
 from autotune.toolchain import Toolchain
 from autotune.trace.model import Trace, trace_from_data
 
@@ -46,6 +47,15 @@ class XlaCost:
     flops: float
     bytes: float
     estimated_cycles: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A picture of the run of a program (its hash), or None and the ``refusal`` why."""
+
+    program: str
+    picture: Picture | None
+    refusal: str
 
 
 @dataclass(slots=True)
@@ -103,6 +113,22 @@ class Compiler:
             return _failure(answer)
         data = answer["ok"]
         return trace_from_data(data["trace"]), compiled_from_data(data["compiled"])
+
+    def draw(
+        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip, steps: int
+    ) -> Drawn | Failure:
+        """Compile a config again, and draw its first and last grid steps."""
+        answer = self._ask(protocol.draw(ref, problem, config, chip, steps), self.limit_s)
+        if not isinstance(answer, dict):
+            return answer
+        if "error" in answer:
+            return _failure(answer)
+        found, picture = answer["ok"], answer["ok"]["picture"]
+        return Drawn(
+            program=found["program"],
+            picture=None if picture is None else picture_from_data(picture),
+            refusal=found["refusal"],
+        )
 
     def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
         """XLA's figures for the baseline."""

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
 
 from autotune.chip import Chip
@@ -46,6 +47,14 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
         "LIBTPU_INIT_ARGS": flags,
         "PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE", "1"),
     }
+
+
+def version() -> str | None:
+    """The installed libtpu; None when there is none."""
+    try:
+        return metadata.version("libtpu")
+    except metadata.PackageNotFoundError:
+        return None
 
 
 def topology(chip: Chip) -> dict[str, str]:

@@ -54,6 +54,11 @@ def compile_config(ref: KernelRef, problem: Problem, config: Config, chip: Chip)
     }
 
 
+def draw(ref: KernelRef, problem: Problem, config: Config, chip: Chip, steps: int) -> Request:
+    """Compile a config and draw its first and last grid steps."""
+    return {**compile_config(ref, problem, config, chip), "do": "draw", "steps": steps}
+
+
 def baseline(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
     return {
         "do": "baseline",

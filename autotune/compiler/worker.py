@@ -23,7 +23,7 @@ if __name__ == "__main__":
 
 from autotune.catalogue import KernelRef, fingerprint
 from autotune.chip import Chip
-from autotune.compiler import build, chips
+from autotune.compiler import build, chips, libtpu
 from autotune.compiler.loading import Loader, LoadError
 from autotune.config import config_from_data
 from autotune.kernelspec import KernelSpec, spec_to_data
@@ -54,19 +54,13 @@ class Worker:
             return _error(error, "kernel")
 
     def do_hello(self, _: dict[str, Any]) -> dict[str, Any]:
-        from importlib.metadata import PackageNotFoundError, version
-
         import jax
         import jaxlib
 
-        try:
-            libtpu_version = version("libtpu")
-        except PackageNotFoundError:
-            libtpu_version = "none"
         toolchain = {
             "jax": jax.__version__,
             "jaxlib": jaxlib.__version__,
-            "libtpu": libtpu_version,
+            "libtpu": libtpu.version() or "none",
         }
         return {"toolchain": toolchain, "python": sys.version.split()[0], "pid": os.getpid()}
 
@@ -120,6 +114,12 @@ class Worker:
             kernel, problem, config, Chip(request["chip"]), self.dump
         )
         return {"trace": trace_to_data(trace), "compiled": dict(compiled)}
+
+    def do_draw(self, request: dict[str, Any]) -> dict[str, Any]:
+        kernel, problem = self._subject(request)
+        config, chip = config_from_data(request["config"]), Chip(request["chip"])
+        steps = request["steps"]
+        return dict(build.draw_config(kernel, problem, config, chip, self.dump, steps))
 
     def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
         kernel, problem = self._subject(request)

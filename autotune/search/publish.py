@@ -1,20 +1,16 @@
 """From the trials of a key to its published record: compare, verify, decide, and say why."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from autotune.chip import ChipInfo
 from autotune.compiler.client import Compiler, XlaCost
 from autotune.compiler.pool import CompilerPool
 from autotune.ports import Store
-from autotune.roofline import peak_ops_per_s
+from autotune.search.baseline import compared, evidence
 from autotune.search.loop import Result, Subject
+from autotune.search.ties import RULE, by_rule, is_faster, ties, time_us
 from autotune.trial import Evidence, Record, Trial
-
-# Two estimates of one kernel that are closer than this are a tie: the simulator's own error against
-# the compiler's estimate is 1 to 2 % on points it was not fitted on.
-ESTIMATE_MARGIN = 0.03
 
 VERIFY_SEEDS = (0, 1, 2)
 _MAX_FINALISTS = 5
@@ -30,13 +26,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
-    """The record, or None with the ``reason``; and the winner that the reason speaks of."""
+    """The record, or None with the ``reason``; and the winner that the reason speaks of.
+
+    ``ties``: the trials that the fastest cannot be told apart from, itself first.
+    """
 
     record: Record | None
     reason: str
     winner: Trial | None
     default: Trial | None
     baseline: Evidence
+    ties: tuple[Trial, ...] = ()
     wrong: tuple[tuple[Trial, str], ...] = ()
 
 
@@ -46,12 +46,13 @@ def publish(
 ) -> Publication:  # fmt: skip
     """Verify the best candidates in turn and publish the first that is right and faster.
 
-    The default is published when nothing beats it by ``ESTIMATE_MARGIN``. What is not verified is
-    not published unless ``allow_unverified``; it then carries the label.
+    The default is published when nothing beats it by more than the model can mistake. What is not
+    verified is not published unless ``allow_unverified``; it then carries the label.
     """
     subject = result.subject
     baseline = _baseline(pool, result)
     default = next((t for t in result.trials if t.number == 0), None)
+    equal = tuple(ties(result.trials))
     wrong: list[tuple[Trial, str]] = []
     for trial in finalists(result.trials, default):
         announce(f"verifying trial {trial.number}: {trial.config}")
@@ -60,7 +61,9 @@ def publish(
             wrong.append((trial, verdict.reason))
             store.mark_wrong(subject.key, trial.number, verdict.reason)
             continue
-        reason = _reason(trial, default)
+        reason = _reason(trial, default, equal)
+        assert trial.estimate is not None
+        baseline = replace(baseline, note=compared(trial.estimate, baseline))
         may = verdict.ok is True or allow_unverified
         record = _record(result, trial, default, baseline, verdict, reason) if may else None
         if record is None:
@@ -69,27 +72,25 @@ def publish(
             store.save_record(record)
         return Publication(
             record=record, reason=reason, winner=trial, default=default, baseline=baseline,
-            wrong=tuple(wrong),
+            ties=equal, wrong=tuple(wrong),
         )  # fmt: skip
     reason = "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
     return Publication(
         record=None, reason=reason, winner=None, default=default, baseline=baseline,
-        wrong=tuple(wrong),
+        ties=equal, wrong=tuple(wrong),
     )  # fmt: skip
 
 
 def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
-    """The best trials that beat the default by the margin, then the default itself."""
-    timed = sorted((t for t in trials if t.estimate), key=_time_us)
-    if default is None or default.estimate is None:
-        return timed[:_MAX_FINALISTS]
-    limit = default.estimate.time_us * (1 - ESTIMATE_MARGIN)
-    return [*[t for t in timed if _time_us(t) < limit][:_MAX_FINALISTS], default]
-
-
-def _time_us(trial: Trial) -> float:
-    assert trial.estimate is not None
-    return trial.estimate.time_us
+    """What to verify, in turn: what beats the default by more than the model can mistake, the ties
+    of the fastest by their rule and the others by time; then the default itself."""
+    timed = sorted((t for t in trials if t.estimate), key=time_us)
+    if default is not None and default.estimate is not None:
+        timed = [t for t in timed if is_faster(t, default)]
+    equal = ties(timed)
+    others = [t for t in timed if t not in equal]
+    ordered = [*by_rule(equal), *others][:_MAX_FINALISTS]
+    return ordered if default is None or default.estimate is None else [*ordered, default]
 
 
 def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
@@ -103,39 +104,27 @@ def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
 
 
 def _baseline(pool: CompilerPool, result: Result) -> Evidence:
-    """A lower bound for plain XLA; never a measurement, never a prediction."""
+    """What is known of plain XLA; never a measurement."""
     subject = result.subject
     cost = pool.run(lambda c: c.baseline(subject.ref, subject.problem, subject.chip.chip))
     if not isinstance(cost, XlaCost):
         return Evidence(config=None, time_us=None, note=f"XLA baseline: {cost.reason}")
     io_bytes = result.space.candidates[0].trace.io_bytes
-    return Evidence(
-        config=None,
-        time_us=xla_bound_us(cost, io_bytes, subject.problem.dtype, subject.chip),
-        note="plain XLA cannot be faster than this: its operations at the chip's peak, or its "
-        "arguments and results once through HBM",
-    )
+    return evidence(cost, io_bytes, subject.problem.dtype, subject.chip)
 
 
-def xla_bound_us(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> float:
-    """XLA's operations at peak or its arguments and results at full bandwidth, in microseconds.
-
-    Both cores of a megacore take part. What XLA calls ``bytes accessed`` is no lower bound: it
-    counts what stays on the chip between fusions.
-    """
-    compute = cost.flops / (peak_ops_per_s(dtype, chip) * chip.num_cores)
-    return max(compute, io_bytes / (chip.hbm_bytes_per_s * chip.num_cores)) * 1e6
-
-
-def _reason(trial: Trial, default: Trial | None) -> str:
+def _reason(trial: Trial, default: Trial | None, equal: Sequence[Trial]) -> str:
     if default is None or default.estimate is None:
         why = "there is none" if default is None else f"{default.outcome.kind}"
         return f"the default is no alternative: {why}"
     if trial.number == default.number:
-        return f"nothing was estimated more than {ESTIMATE_MARGIN:.0%} faster than the default"
-    assert trial.estimate is not None
-    ratio = default.estimate.time_us / trial.estimate.time_us
-    return f"estimated {ratio:.2f} times as fast as the default"
+        return (
+            "nothing was estimated to be faster than the default by more than the model can mistake"
+        )
+    reason = f"estimated {time_us(default) / time_us(trial):.2f} times as fast as the default"
+    if trial in equal and len(equal) > 1:
+        reason += f"; chosen by {RULE}, among {len(equal)} that cannot be told from the fastest"
+    return reason
 
 
 def _record(

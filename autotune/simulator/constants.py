@@ -82,18 +82,21 @@ def element_kind(opcode: str) -> str:
     return "int8" if _NARROW.search(opcode) else "f32"
 
 
-def error_bar(chip: str, limited_by: str) -> float:
-    """Return the relative error that nine of ten kernels of a kind stay within, from
-    ``chips/errors.json``: by chip where that is known, else for all."""
-    errors: dict[str, dict[str, Any]] = _errors()
-    known = errors.get(chip, {}).get(limited_by) or errors["all"][limited_by]
-    return float(known["value"])
+def error_bar(limited_by: str) -> float:
+    """Return the relative error that nine of ten kernels of a kind stay within."""
+    return _bar("error", limited_by)
 
 
-@lru_cache(maxsize=1)
-def _errors() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = json.loads((FOLDER / "errors.json").read_text())
-    return found
+def resolution(limited_by: str) -> float:
+    """Return by how much two configs of one problem must differ to be told apart: nine of ten
+    ratios are right within it. Errors that configs share cancel, so it is not the error bar."""
+    return _bar("resolution", limited_by)
+
+
+@lru_cache(maxsize=32)
+def _bar(which: str, limited_by: str) -> float:
+    found = json.loads((FOLDER / "errors.json").read_text())[which][limited_by]
+    return float(found["value"])
 
 
 def series(chip: str) -> tuple[str, ...]:

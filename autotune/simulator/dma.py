@@ -19,7 +19,8 @@ from autotune.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 
-# kind (WAITED for a wait), then cycles: issued, begun to move, moved, arrived; and bytes
+# kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, its begin
+# twice, when nothing but latency was left to wait for, its end, and 0.
 Watch = Callable[[int, float, float, float, float, float], None]
 
 
@@ -181,7 +182,7 @@ class _Engine:
             self.waited += until - now
             self._latency_waited += until - max(now, moved)
             if self._watch:
-                self._watch(WAITED, now, now, until, until, 0.0)
+                self._watch(WAITED, now, now, max(now, moved), until, 0.0)
 
     def point(self, clock: float, work: Work) -> Point:
         """Return the totals now."""

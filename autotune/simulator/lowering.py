@@ -21,11 +21,13 @@ from autotune.simulator.stalls import Costs
 
 # Kinds of event: (clock, amount, semaphore, kind, more). A DMA's kind is its HBM traffic, as a sum.
 ON_CHIP, HBM_READ, HBM_WRITE = 0, 1, 2
-WAITED, STEP, SIGNALLED = -1, -2, -3
+WAITED, STEP, SIGNALLED, BLOCK = -1, -2, -3, -4
 
-# ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, else empty.
+# ``more`` is the work so far for STEP, the burst in bytes (0: one piece) for a DMA, else empty. A
+# BLOCK, told of on demand, is (clock, first address, last address + 1, BLOCK, unprinted cycles).
 Event = tuple[float, float, float, int, tuple[float, ...]]
-Walk = Callable[[Callable[[Event], None], int, int], tuple[float, "Work", int | None, bool]]
+Emit = Callable[[Event], None]
+Walk = Callable[[Emit, int, int], tuple[float, "Work", int | None, bool]]
 
 
 class Work(NamedTuple):
@@ -52,9 +54,12 @@ class Program:
     walk: Walk
 
 
-def lower(listing: Listing, graph: Graph, part: Slice, costs: Costs, scalars: Scalars) -> Program:
-    """Generate and compile the function."""
-    writer = _Writer(listing, graph, part, costs)
+def lower(
+    listing: Listing, graph: Graph, part: Slice, costs: Costs, scalars: Scalars, *,
+    tell_blocks: bool = False,
+) -> Program:  # fmt: skip
+    """Generate and compile the function. ``tell_blocks``: emit a BLOCK event for each as well."""
+    writer = _Writer(listing, graph, part, costs, tell_blocks)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
     scope: dict[str, Any] = {"Work": Work}
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
@@ -119,8 +124,11 @@ def _incoming(phi: str) -> str:
 class _Writer:
     """Writes the body of the function, block by block."""
 
-    def __init__(self, listing: Listing, graph: Graph, part: Slice, costs: Costs) -> None:
+    def __init__(
+        self, listing: Listing, graph: Graph, part: Slice, costs: Costs, tell_blocks: bool
+    ) -> None:
         self._bundles = listing.bundles
+        self._tell_blocks = tell_blocks
         self._graph = graph
         self._slice = part
         self._costs = costs
@@ -146,6 +154,9 @@ class _Writer:
         back_edge = self._graph.back_edge
         at_header = back_edge is not None and block.start == back_edge.target
         lines = self._step() if at_header else []
+        if self._tell_blocks:
+            event = f"(t, {block.start}, {block.stop}, {BLOCK}, ({block.extra},))"
+            lines.append(f"emit({event})")
         for address in range(block.start, block.stop):
             bundle = self._bundles[address]
             if bundle.operations:

@@ -9,7 +9,7 @@ from autotune.simulator import constants, dma
 from autotune.simulator.bundles import DYNAMIC_BOUND, Listing, parse
 from autotune.simulator.dma import Fill, Point, Timeline
 from autotune.simulator.graph import connect
-from autotune.simulator.lowering import STEP, Event, check_scalars, lower
+from autotune.simulator.lowering import BLOCK, STEP, Emit, Event, check_scalars, lower
 from autotune.simulator.memory import Scalars
 from autotune.simulator.outcome import Parts, Refusal, Simulation, UnfitError
 from autotune.simulator.slicing import cut
@@ -54,9 +54,9 @@ def _simulate(
 ) -> Simulation:
     recording = record(listing, chip, scalars, max_steps)
     events, final = recording.events, recording.final
-    alone = _finish(dma.replay(events, dma.independent(chip), final), recording, listing)
+    alone = finish(dma.replay(events, dma.independent(chip), final), recording, listing)
     line = dma.replay(events, dma.shared(chip), final)
-    end = _finish(line, recording, listing)
+    end = finish(line, recording, listing)
     _check_traffic(listing, end)
     return Simulation(
         cycles_independent=round(alone.cycles),
@@ -83,20 +83,36 @@ def _simulate(
     )
 
 
-def record(listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int) -> Recording:
-    """Walk the kernel; UnfitError where the walk does not end."""
+def record(
+    listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int,
+    watch: Emit | None = None,
+) -> Recording:  # fmt: skip
+    """Walk the kernel; UnfitError where the walk does not end.
+
+    ``watch`` is told of every STEP and BLOCK, for a picture of the run.
+    """
     part = cut(listing, scalars)
     check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
     graph = connect(listing, chip.delay_slots)
-    program = lower(listing, graph, part, price(listing, chip), scalars)
+    costs, told = price(listing, chip), watch is not None
+    program = lower(listing, graph, part, costs, scalars, tell_blocks=told)
     events: list[Event] = []
-    clock, work, left, endless = program.walk(
-        events.append, max(max_steps, FEWEST_STEPS), MOST_BLOCKS
-    )
+    emit = events.append if watch is None else _fork(events, watch)
+    clock, work, left, endless = program.walk(emit, max(max_steps, FEWEST_STEPS), MOST_BLOCKS)
     if endless:
         raise UnfitError(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
     passes = sum(1 for event in events if event[3] == STEP) - (left is not None)
     return Recording(events, (clock, 0, 0, STEP, work), passes, left)
+
+
+def _fork(events: list[Event], watch: Emit) -> Emit:
+    def emit(event: Event) -> None:
+        if event[3] in (STEP, BLOCK):
+            watch(event)
+        if event[3] != BLOCK:
+            events.append(event)
+
+    return emit
 
 
 def _parts(end: Point, fill: Fill) -> Parts:
@@ -113,7 +129,7 @@ def _parts(end: Point, fill: Fill) -> Parts:
     )
 
 
-def _finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
+def finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
     """Return the totals of the whole run, extrapolated where the walk stopped early.
 
     ``total = t + passes left * mean pass over the last period`` (facts sect. 4.4), from a pass

@@ -10,11 +10,15 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 
 from autotune.simulator.bundles import Bundle, Listing, Operation
 from autotune.simulator.constants import Chip, StallModel, element_kind
+
+# unit ("mxu0"), address of the bundle, then cycles of the pass: begun, free again
+Watch = Callable[[str, int, float, float], None]
 
 _UNIT = re.compile(r"(?:\[(\d{1,4})\])?\.(mxu|xlu)(\d)\b")
 _WIDTH = re.compile(r"width=(\d{1,4})\b")
@@ -46,9 +50,13 @@ class Costs:
         return round(self.mxu_before[stop] - self.mxu_before[start], 3)
 
 
-def price(listing: Listing, chip: Chip) -> Costs:
-    """Return the cost of every bundle of the listing on this chip."""
-    core = _Core(chip)
+def price(listing: Listing, chip: Chip, watch: Watch | None = None) -> Costs:
+    """Return the cost of every bundle of the listing on this chip.
+
+    ``watch`` is told how long each operation of an MXU or XLU occupies it. In its clock the bundle
+    ``a`` would issue at ``a + 1 + stalls_before[a]``.
+    """
+    core = _Core(chip, watch)
     for bundle in listing.bundles:
         core.issue(bundle)
     return Costs(
@@ -61,8 +69,8 @@ def price(listing: Listing, chip: Chip) -> Costs:
 class _Core:
     """The units of one core during the pass, and what each bundle cost."""
 
-    def __init__(self, chip: Chip) -> None:
-        self._chip = chip
+    def __init__(self, chip: Chip, watch: Watch | None) -> None:
+        self._chip, self._watch = chip, watch
         self._now = 0.0
         self._matrix: dict[str, _MatrixUnit] = {}
         self._cross_lane: dict[str, _CrossLaneUnit] = {}
@@ -97,7 +105,9 @@ class _Core:
         matrix = self._matrix.setdefault(unit[3], _MatrixUnit())
         opcode, index = operation.opcode, int(unit[1]) if unit[1] else None
         if opcode.startswith("vmatmul"):
-            return matrix.multiply(self._now, opcode, index, self._chip, model)
+            stall = matrix.multiply(self._now, opcode, index, self._chip, model)
+            self._tell(unit, matrix.free - self._chip.matmul_cycles(opcode), matrix.free)
+            return stall
         if opcode.startswith("vpop"):
             return matrix.pop(self._now, index)
         if opcode.startswith("vmatpush"):
@@ -107,13 +117,21 @@ class _Core:
     def _other(self, operation: Operation, unit: re.Match[str] | None, model: StallModel) -> float:
         if unit is not None:
             lanes = self._cross_lane.setdefault(unit[3], _CrossLaneUnit())
-            return lanes.issue(self._now, operation, model)
+            before = lanes.free
+            stall = lanes.issue(self._now, operation, model)
+            if lanes.free != before:
+                self._tell(unit, max(self._now, before), lanes.free)
+            return stall
         if operation.opcode == "vpop.eup":
             push = _MATCH.search(operation.text)
             ready = self._transcendental.get(push[0], 0.0) if push else 0.0
             return max(0.0, ready - self._now)
         self._transcendental[operation.name] = self._now + model.transcendental_latency
         return 0.0
+
+    def _tell(self, unit: re.Match[str], begun: float, free: float) -> None:
+        if self._watch:
+            self._watch(unit[2] + unit[3], len(self.stalls), begun, free)
 
 
 @dataclass(slots=True)

@@ -30,6 +30,7 @@ print("FOUND", found)
         ["lookup", "matmul", "--shape", "1x1x1", "--chip", "v5e"],
         ["history"],
         ["show", "1"],
+        ["explain", "1", "2"],
         ["kernels"],
         ["chips"],
         ["db", "upgrade"],

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.catalogue import KernelRef
 from autotune.chip import Chip
-from autotune.compiler.client import Compiler
+from autotune.compiler.client import Compiler, Drawn
 from autotune.compiler.process import (
     ChildDiedError,
     ChildTimedOutError,
@@ -17,6 +17,7 @@ from autotune.config import Config, make_config
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
 from autotune.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.problem import Problem
+from autotune.simulator.picture import Slice, Track
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
@@ -126,6 +127,25 @@ def test_the_compilers_own_refusal_is_classified() -> None:
     )
     assert isinstance(found, OutOfVmem)
     assert (found.used_bytes, found.allowed_bytes) == (20 << 20, 16 << 20)
+
+
+def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
+    picture = {
+        "tracks": [["core", [["vector issue", 0.0, 1.5, {}]]]], "steps": 1, "total_us": 1.5,
+        "drawn_us": 1.5, "notes": [],
+    }  # fmt: skip
+    compiler, process = client({"ok": {"program": "ab", "picture": picture, "refusal": ""}})
+    drawn = compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3)
+    assert isinstance(drawn, Drawn)
+    assert drawn.picture is not None
+    assert drawn.picture.tracks == (Track("core", [Slice("vector issue", 0.0, 1.5, {})]),)
+    assert (process.asked[-1]["do"], process.asked[-1]["steps"]) == ("draw", 3)
+    compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
+    assert compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3) == Drawn(
+        program="ab", picture=None, refusal="no loop"
+    )
+    compiler, _ = client(failing("MosaicError", "no", "compile"))
+    assert isinstance(compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3), CompileFailed)
 
 
 def test_an_interrupt_is_no_outcome() -> None:

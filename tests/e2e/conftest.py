@@ -8,7 +8,8 @@ import pytest
 
 from autotune.compiler.pool import CompilerPool
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "cli"))
+for folder in ("cli", "db", "engine"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

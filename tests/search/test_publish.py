@@ -1,6 +1,7 @@
 """What gets published: only what is right, and only what beats the default."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,12 +18,14 @@ from autotune.key import Key
 from autotune.outcome import CompileFailed, Crashed, Estimate, Estimated, Outcome
 from autotune.problem import ProblemSpec
 from autotune.roofline import Roofline
+from autotune.search.baseline import compared
 from autotune.search.loop import Result, Subject
-from autotune.search.publish import ESTIMATE_MARGIN, Publication, finalists, publish
+from autotune.search.publish import Publication, finalists, publish
+from autotune.search.ties import by_rule, ties
 from autotune.space import Candidate, Space
 from autotune.toolchain import Toolchain
 from autotune.trace.model import Trace
-from autotune.trial import Record, Trial
+from autotune.trial import Evidence, Record, Trial
 
 CHIP = ChipInfo(
     chip=Chip.V5E, device_kind="TPU v5 lite", num_cores=1, vmem_capacity_bytes=1 << 27,
@@ -44,10 +47,14 @@ TRACE = Trace(
 )  # fmt: skip
 
 
-def estimated(time_us: float) -> Estimated:
+RESOLUTION = 0.03
+
+
+def estimated(time_us: float, *, vmem: int = 1, resolution: float = RESOLUTION) -> Estimated:
     estimate = Estimate(
         time_us=time_us, compute_us=1, memory_us=1, overhead_us=0, fill_us=0, limited_by="compute",
-        model="test", vmem_used_bytes=1, vmem_allowed_bytes=2, hbm_bytes=3, flops=4,
+        model="test", vmem_used_bytes=vmem, vmem_allowed_bytes=2, hbm_bytes=3, flops=4,
+        resolution=resolution,
     )  # fmt: skip
     return Estimated(estimate=estimate, program=str(time_us))
 
@@ -136,7 +143,7 @@ def test_a_wrong_default_is_not_published_either() -> None:
 def test_within_the_margin_the_default_is_the_record(time_us: float) -> None:
     published, store, _ = run([estimated(100), estimated(time_us)])
     assert store.saved[0].is_default
-    assert "nothing was estimated more than" in published.reason
+    assert "nothing was estimated to be faster than the default" in published.reason
 
 
 def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
@@ -166,11 +173,67 @@ def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
     assert published.baseline.time_us == pytest.approx(1.0)
 
 
-@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12))
-def test_finalists_beat_the_default_by_the_margin_and_end_with_it(times: list[float]) -> None:
-    trials = [trial(n, estimated(t)) for n, t in enumerate(times)]
+@pytest.mark.parametrize(
+    ("own_us", "words"),
+    [
+        (None, "plain XLA is slower"),  # the bound alone is above 100 us and its error bar
+        (10.0, "plain XLA is slower"),
+    ],
+)
+def test_a_bound_above_the_error_bar_is_slower(own_us: float | None, words: str) -> None:
+    assert said(bound_us=120, own_us=own_us).startswith(words)
+
+
+@pytest.mark.parametrize(
+    ("own_us", "words"),
+    [
+        (300.0, "plain XLA is likely slower"),
+        (80.0, "plain XLA is likely faster"),
+        (110.0, "plain XLA may be faster"),
+        (None, "plain XLA may be faster"),
+    ],
+)
+def test_what_is_said_of_plain_xla(own_us: float | None, words: str) -> None:
+    assert said(bound_us=50, own_us=own_us).startswith(words)
+
+
+def said(bound_us: float, own_us: float | None) -> str:
+    found = estimated(100).estimate
+    return compared(
+        replace(found, error=0.05),
+        Evidence(config=None, time_us=bound_us, expected_us=own_us),
+    )
+
+
+def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
+    """40 and 41 are within 3 % of each other, 43 is not; the second needs less VMEM."""
+    outcomes = [estimated(100), estimated(40, vmem=9), estimated(41, vmem=5), estimated(43)]
+    published, _, _ = run(outcomes)
+    assert published.winner is not None and published.winner.number == 2
+    assert [t.number for t in published.ties] == [1, 2]
+    assert "chosen by the least VMEM" in published.reason and "among 2" in published.reason
+    published, _, compiler = run(outcomes, {2: False, 1: False})
+    assert compiler.asked == [2, 1, 3]  # the ties by rule, then by time
+
+
+def test_with_equal_vmem_the_larger_blocks_win_and_then_the_faster() -> None:
+    small, large = trial(1, estimated(40)), trial(2, estimated(40.5))
+    assert by_rule([small, large]) == [large, small]
+
+
+def test_the_wider_resolution_of_two_decides_whether_they_tie() -> None:
+    sharp, vague = trial(1, estimated(40)), trial(2, estimated(44, resolution=0.1))
+    assert ties([sharp, vague]) == [sharp, vague]
+    assert ties([sharp, trial(2, estimated(44))]) == [sharp]
+
+
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.randoms())
+def test_finalists_beat_the_default_beyond_doubt(times: list[float], rng: Any) -> None:
+    trials = [trial(n, estimated(t, vmem=rng.randrange(5))) for n, t in enumerate(times)]
     found = finalists(trials, trials[0])
     assert found[-1].number == 0
-    limit = times[0] * (1 - ESTIMATE_MARGIN)
-    assert all(times[t.number] < limit for t in found[:-1])
-    assert [times[t.number] for t in found[:-1]] == sorted(t for t in times[1:] if t < limit)[:5]
+    better = sorted(t for t in times[1:] if t < times[0] * (1 - RESOLUTION))
+    assert len(found) == min(5, len(better)) + 1
+    assert all(times[t.number] in better for t in found[:-1])
+    if better:
+        assert times[found[0].number] * (1 - RESOLUTION) <= better[0]

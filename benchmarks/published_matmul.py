@@ -1,6 +1,6 @@
 """Estimates against times that others measured on a real v5e: the matmul of the JAX documentation.
 
-    .venv/bin/python benchmarks/published.py --rows PATH/v5e.jsonl
+    .venv/bin/python benchmarks/published_matmul.py --rows PATH/v5e.jsonl
 
 The rows are wall clock of a host that dispatches for about 100 us; that constant is added to each
 estimate. The kernel is our ``matmul`` with the documented blocks and grid, compiled by the
@@ -8,11 +8,11 @@ installed toolchain, which is newer than the one that was measured.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
-from statistics import median
 from typing import Any
+
+from agreement import Pair, published, report, save
 
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
@@ -34,24 +34,18 @@ _OPTIONS = {
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--rows", type=Path, required=True)
-    rows = _rows(parser.parse_args().rows)
+    parser.add_argument("--save", type=Path, help="keep the pairs for accuracy.py")
+    args = parser.parse_args()
+    rows = published(args.rows, _SUBSET)
     with CompilerPool(2) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
         print(f"{'problem':<28}{'blocks':<16}{'measured':>12}{'estimated':>12}{'ratio':>8}")
         pairs = [_compare(pool, row) for row in rows]
-    errors = sorted(abs(estimate / measured - 1) for measured, estimate in pairs)
-    print(f"\nerror: median {median(errors):.1%}, worst {errors[-1]:.1%}; "
-          f"order of pairs right: {_concordance(pairs):.1%}")  # fmt: skip
+    report(pairs)
+    save(pairs, args.save)
 
 
-def _rows(path: Path) -> list[dict[str, Any]]:
-    if not path.is_file():
-        sys.exit(f"there is no file {path}: give the published rows with --rows")
-    rows = [json.loads(line) for line in path.read_text().splitlines()]
-    return [row for row in rows if row["subset"] == _SUBSET]
-
-
-def _compare(pool: CompilerPool, row: dict[str, Any]) -> tuple[float, float]:
+def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     """Measured and estimated microseconds, dispatch included in both."""
     given, blocks = row["problem"], row["config"]
     ref, spec = find_kernel("matmul"), pool.run(lambda c: c.describe(find_kernel("matmul")))
@@ -71,13 +65,10 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> tuple[float, float]:
     measured, estimate = row["time_us"], outcome.estimate.time_us + DISPATCH_US
     print(f"{given['m']}^3 {given['variant']:<22}{blocks['bm']}x{blocks['bk']}x{blocks['bn']:<8}"
           f"{measured:>12.0f}{estimate:>12.0f}{estimate / measured:>8.3f}")  # fmt: skip
-    return measured, estimate
-
-
-def _concordance(pairs: list[tuple[float, float]]) -> float:
-    """Share of pairs of rows that the estimate puts in the measured order."""
-    agree = [(a[0] - b[0]) * (a[1] - b[1]) > 0 for n, a in enumerate(pairs) for b in pairs[n + 1 :]]
-    return sum(agree) / len(agree)
+    return Pair(
+        subset=_SUBSET, group=f"{given['m']} cubed", limited_by=outcome.estimate.limited_by,
+        measured_us=measured, estimated_us=estimate,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -1,0 +1,208 @@
+"""``autotune explain``: where the time of a trial goes, beside another, and as a trace."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+from autotune.cli.asdata import key_data, trial_data
+from autotune.cli.breakdown import Explained, explanation_data, print_breakdown
+from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.show import StoredTrial, find_trial, heading
+from autotune.comparison import Comparison, Named, compare, why
+from autotune.errors import InvalidInputError
+
+
+@click.command()
+@click.argument("trial", type=click.IntRange(min=1))
+@click.argument("other", type=click.IntRange(min=1), required=False)
+@click.option(
+    "--trace",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    help="Compile again, and write the first and last grid steps as a trace for ui.perfetto.dev.",
+)
+@click.option(
+    "--steps",
+    default=4,
+    show_default=True,
+    type=click.IntRange(1, 100),
+    help="Grid steps at either end of the trace.",
+)
+@click.option(
+    "--kernel",
+    metavar="FILE.py:NAME",
+    help="For --trace: where the kernel is, if it is not in the catalogue.",
+)
+@click.option(
+    "--python",
+    default=sys.executable,
+    metavar="INTERPRETER",
+    help="For --trace: compile with the JAX of this interpreter (3.11+).",
+)
+@database_option
+@json_option
+def explain(
+    trial: int, other: int | None, trace: Path | None, steps: int, kernel: str | None, python: str,
+    database: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Say where the time of TRIAL goes; with OTHER, why one of them is faster.
+
+    The numbers of trials are in the tables of `search` and `history --trials`. Exit code 1 when a
+    trial has no estimate, or one without parts.
+    """
+    target = None if trace is None else _target(trace)
+    with open_database(database, create=False) as store:
+        found = [find_trial(store, number) for number in (trial, other) if number is not None]
+    if len(found) == 2:
+        _check_same_problem(*found)
+    sentences = [s for s in map(_missing, found) if s]
+    comparison = _compared(found)
+    if not as_json:
+        _print(found, comparison, sentences)
+    if target is not None:
+        _write_trace(found, target, steps, kernel, python, silent=as_json)
+    if as_json:
+        print_json(_data(found, comparison, sentences, target))
+    sys.exit(1 if sentences else 0)
+
+
+def _check_same_problem(one: StoredTrial, other: StoredTrial) -> None:
+    if (one.key.kernel, one.key.problem) != (other.key.kernel, other.key.problem):
+        raise InvalidInputError(
+            f"trials {one.id} and {other.id} solve different problems, which cannot be compared: "
+            f"{one.key.kernel} {one.key.problem} and {other.key.kernel} {other.key.problem}"
+        )
+
+
+def _missing(found: StoredTrial) -> str | None:
+    """Why the trial cannot be explained."""
+    outcome = found.trial.outcome
+    if found.estimate is None:
+        return f"trial {found.id} has no estimate: {outcome.kind}, {outcome.reason}"
+    if found.estimate.explanation is None:
+        return (
+            f"trial {found.id} was estimated by an older version, which kept no parts: search "
+            "again into another database (--db) to explain it"
+        )
+    return None
+
+
+def _compared(found: list[StoredTrial]) -> Comparison | None:
+    named = [Named(name=f"trial {t.id}", estimate=t.estimate) for t in found if t.estimate]
+    if len(named) < 2:
+        return None
+    one, other = (t.key for t in found)
+    return compare(*named, alike=one == other)
+
+
+def _print(found: list[StoredTrial], comparison: Comparison | None, sentences: list[str]) -> None:
+    for line in _heading(found):
+        click.echo(line)
+    explained = _explained(found)
+    if len(explained) == len(found):
+        titles = [f"trial {t.id}" for t in found]
+        print_breakdown(titles, explained, _config_rows(found))
+    if comparison is not None:
+        click.echo(why(comparison))
+    for sentence in sentences:
+        click.echo(sentence, err=True)
+
+
+def _heading(found: list[StoredTrial]) -> list[str]:
+    if len(found) == 1:
+        return heading(found[0])[:-1]
+    one, other = (t.key for t in found)
+    lines = [f"{one.kernel} {one.problem}"]
+    for t in found:
+        lines.append(f"  trial {t.id}: {t.trial.config}{_wrong(t)}")
+    same = {
+        f"chip: {one.chip} and {other.chip}": one.chip == other.chip,
+        f"toolchain: {one.toolchain} and {other.toolchain}": one.toolchain == other.toolchain,
+        f"source of the kernel: {one.fingerprint} and {other.fingerprint}":
+            one.fingerprint == other.fingerprint,
+    }  # fmt: skip
+    if all(same.values()):
+        return [*lines, f"  on {one.chip} with {one.toolchain}, kernel {one.fingerprint}"]
+    return lines + [f"  NOT the same {what}" for what, is_same in same.items() if not is_same]
+
+
+def _wrong(found: StoredTrial) -> str:
+    outcome = found.trial.outcome
+    return "" if outcome.kind == "estimated" else f" ({outcome.kind}: {outcome.reason})"
+
+
+def _config_rows(found: list[StoredTrial]) -> list[tuple[str, ...]]:
+    """Where two configs differ, value beside value."""
+    if len(found) < 2:
+        return []
+    one, other = (_config_values(t) for t in found)
+    names = dict.fromkeys([*one, *other])
+    rows = [(name, one.get(name, "–"), other.get(name, "–")) for name in names]
+    return [row for row in rows if row[1] != row[2]]
+
+
+def _config_values(found: StoredTrial) -> dict[str, str]:
+    config = found.trial.config
+    values = {name: str(value) for name, value in config.axes}
+    values["grid order"] = ">".join(config.grid_order)
+    values["semantics"] = ", ".join(config.dimension_semantics)
+    limit = config.vmem_limit_bytes
+    values["VMEM limit"] = "the compiler's own" if limit is None else f"{limit / 2**20:g} MiB"
+    return values
+
+
+def _explained(found: list[StoredTrial]) -> list[Explained]:
+    estimates = [t.estimate for t in found if t.estimate is not None]
+    return [(e, e.explanation) for e in estimates if e.explanation is not None]
+
+
+def _data(
+    found: list[StoredTrial], comparison: Comparison | None, sentences: list[str],
+    trace: Path | None,
+) -> dict[str, Any]:  # fmt: skip
+    return {
+        "trials": [_trial_data(t) for t in found],
+        "comparison": None if comparison is None else {
+            "faster": min(found, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
+            "times_as_fast": comparison.times_as_fast,
+            "tie": comparison.tie,
+            "margin": comparison.margin,
+            "gained_us": dict(comparison.gained_us),
+            "why": why(comparison),
+        },
+        "missing": sentences,
+        "trace": None if trace is None else str(trace),
+    }  # fmt: skip
+
+
+def _trial_data(found: StoredTrial) -> dict[str, Any]:
+    explained = [explanation_data(*one) for one in _explained([found])]
+    data = trial_data(found.trial)
+    return {
+        "id": found.id,
+        "key": key_data(found.key),
+        **{name: data[name] for name in ("number", "config", "reason")},
+        "kind": found.trial.outcome.kind,
+        "explanation": explained[0] if explained else None,
+    }
+
+
+def _target(file: Path) -> Path:
+    from autotune.cli.trace import check_writable
+
+    return check_writable(file)
+
+
+def _write_trace(
+    found: list[StoredTrial], file: Path, steps: int, kernel: str | None, python: str, *,
+    silent: bool,
+) -> None:  # fmt: skip
+    from autotune.cli.trace import write_trace
+
+    notes = write_trace(found, file, steps=steps, kernel=kernel, python=python)
+    if not silent:
+        for note in notes:
+            click.echo(note)
+        click.echo(f"trace written to {file}: open it at https://ui.perfetto.dev")

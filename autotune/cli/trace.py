@@ -1,0 +1,116 @@
+"""``autotune explain --trace``: compiles trials again and writes a trace of their steps."""
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.catalogue import KernelRef, find_kernel, fingerprint
+from autotune.cli.show import StoredTrial
+from autotune.cli.units import micros
+from autotune.compiler.client import Drawn
+from autotune.compiler.pool import CompilerPool
+from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
+from autotune.explanation import COPIES
+from autotune.outcome import Estimated, NotEstimated
+from autotune.simulator.perfetto import trace_json
+from autotune.simulator.picture import Picture
+
+_SAME_SHARE = 0.002
+
+
+def check_writable(file: Path) -> Path:
+    """The file behind the name. Raises ``InvalidInputError`` before any time is spent."""
+    target = file.absolute().resolve()
+    if not target.parent.is_dir():
+        raise InvalidInputError(f"there is no folder {target.parent} for the trace")
+    if target.exists() and not target.is_file():
+        raise InvalidInputError(f"{target} is not a file that a trace could be written to")
+    return target
+
+
+def write_trace(
+    trials: Sequence[StoredTrial], file: Path, *, steps: int, kernel: str | None, python: str
+) -> list[str]:
+    """Write a trace with a process for each trial; return what there is to say about it."""
+    refs = [_kernel(trial, kernel) for trial in trials]
+    with CompilerPool(1, python=python) as pool:
+        pictures = [_draw(pool, t, ref, steps) for t, ref in zip(trials, refs, strict=True)]
+    titles = [f"trial {trial.id}: {trial.trial.config}" for trial in trials]
+    _write(file, trace_json(list(zip(titles, pictures, strict=True))))
+    return [
+        f"trial {trial.id}: {note}"
+        for trial, picture in zip(trials, pictures, strict=True)
+        for note in (*picture.notes, *_change(trial, picture))
+    ]
+
+
+def _change(stored: StoredTrial, picture: Picture) -> list[str]:
+    """A stored estimate stays what it was when the simulator gets better."""
+    estimate = stored.estimate
+    if estimate is None or estimate.explanation is None:
+        return []
+    then = estimate.time_us - estimate.explanation.part_us(COPIES)
+    if abs(picture.total_us / then - 1) <= _SAME_SHARE:
+        return []
+    return [
+        f"the kernel was estimated at {micros(then)}, the simulator of this version says "
+        f"{micros(picture.total_us)}: the trace shows the latter"
+    ]
+
+
+def _kernel(stored: StoredTrial, given: str | None) -> KernelRef:
+    """The declaration, if its source is still what it was."""
+    key = stored.key
+    try:
+        ref = find_kernel(given or key.kernel)
+    except AutotuneError as error:
+        if given:
+            raise
+        raise InvalidInputError(
+            f"the kernel {key.kernel} is not in the catalogue: say where it is with "
+            "--kernel FILE.py:NAME"
+        ) from error
+    now = fingerprint(ref)
+    if now != key.fingerprint:
+        raise InvalidInputError(
+            f"trial {stored.id} cannot be drawn: {ref} has changed since, or is another kernel "
+            f"(fingerprint {now}, the trial has {key.fingerprint})"
+        )
+    return ref
+
+
+def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -> Picture:
+    key, config = stored.key, stored.trial.config
+    toolchain = pool.run(lambda c: c.toolchain())
+    if toolchain != key.toolchain:
+        raise CompilerUnavailableError(
+            f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
+            "an interpreter that has the former with --python"
+        )
+    drawn = pool.run(lambda c: c.draw(ref, key.problem, config, key.chip, steps))
+    if not isinstance(drawn, Drawn):
+        raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {drawn.reason}")
+    outcome = stored.trial.outcome
+    if isinstance(outcome, Estimated | NotEstimated) and outcome.program != drawn.program:
+        raise AutotuneError(
+            f"trial {stored.id} cannot be drawn: it now compiles to another program "
+            f"({drawn.program}, it was {outcome.program}), something that its kernel imports has "
+            "changed"
+        )
+    if drawn.picture is None:
+        raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.refusal}")
+    return drawn.picture
+
+
+def _write(file: Path, text: str) -> None:
+    """All or nothing: what was in the file before stays when this fails."""
+    new = file.with_name(f".{file.name}.{os.getpid()}.new")
+    try:
+        new.write_text(text, encoding="utf-8")
+        new.replace(file)
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            new.unlink()

@@ -1,0 +1,98 @@
+"""What is known of plain XLA without a TPU, against XLA times that others measured on a real v5e.
+
+    .venv/bin/python benchmarks/published_xla.py --rows PATH/v5e.jsonl --python PYTHON
+
+PYTHON has ``jax[tpu]`` and ``tokamax`` installed (for the problems of the ragged dot rows). Two
+figures for each problem: the bound (operations at peak, or arguments and results once through
+HBM), and XLA's own ``estimated_cycles`` of its operations. Products of weight gradients are left
+out: the declaration has no plain-XLA version of theirs that was measured.
+"""
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from agreement import published
+from published_matmul import DISPATCH_US
+from published_ragged_dot import KERNEL_FILE, explicit_sizes, problem_of
+
+from autotune.catalogue import KernelRef, find_kernel
+from autotune.chip import Chip
+from autotune.compiler.client import XlaCost
+from autotune.compiler.pool import CompilerPool
+from autotune.problem import Problem
+from autotune.search.baseline import bound_us, cycles_us
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rows", type=Path, required=True)
+    parser.add_argument("--python", default=sys.executable)
+    args = parser.parse_args()
+    matmuls = [r for r in published(args.rows, "jaxdocs_matmul_v5e") if r.get("xla_reference_us")]
+    ragged = [r for r in published(args.rows, "tokamax_cache") if r.get("xla_reference_us")]
+    ragged = [r for r in ragged if not r["problem"]["return_residuals"]]
+    ragged = [r for r in ragged if not r["problem"]["mode"].startswith("drhs")]
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({row["id"]: s for row in ragged if (s := explicit_sizes(row))}, file)
+        file.flush()
+        os.environ["AUTOTUNE_GROUP_SIZES"] = file.name
+        with CompilerPool(1, python=args.python) as pool:
+            print(f"{pool.run(lambda c: c.toolchain())}")
+            print(
+                f"{'problem':<60}{'measured':>10}{'bound':>10}{'cycles':>10}{'/bound':>8}{'/cycles':>8}"
+            )
+            rows = [_matmul(pool, row) for row in _distinct(matmuls)]
+            _report("matmul", rows)
+            _report("ragged dot", [_ragged(pool, row) for row in ragged])
+
+
+def _distinct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row a problem: blocks are nothing to XLA."""
+    return list({json.dumps(row["problem"]): row for row in rows}.values())
+
+
+def _matmul(pool: CompilerPool, row: dict[str, Any]) -> tuple[float, float, float]:
+    ref, given = find_kernel("matmul"), row["problem"]
+    spec = pool.run(lambda c: c.describe(ref))
+    problem = spec.problems.parse(f"m={given['m']},k={given['k']},n={given['n']}", given["dtype"])
+    io_bytes = 2 * (given["m"] * given["k"] + given["k"] * given["n"] + given["m"] * given["n"])
+    return _compare(pool, ref, problem, row["xla_reference_us"] - DISPATCH_US, io_bytes)
+
+
+def _ragged(pool: CompilerPool, row: dict[str, Any]) -> tuple[float, float, float]:
+    ref, problem = find_kernel(f"{KERNEL_FILE}:KERNEL"), problem_of(pool, row)
+    m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
+    io_bytes = 2 * (m * k + m * n + groups * k * n)
+    return _compare(pool, ref, problem, row["xla_reference_us"], io_bytes)
+
+
+def _compare(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, measured_us: float, io_bytes: int
+) -> tuple[float, float, float]:
+    chip = pool.run(lambda c: c.chip_info(Chip.V5E))
+    cost = pool.run(lambda c: c.baseline(ref, problem, Chip.V5E))
+    if not isinstance(cost, XlaCost):
+        sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
+    bound, cycles = bound_us(cost, io_bytes, problem.dtype, chip), cycles_us(cost, chip)
+    ratios = f"{measured_us / bound:>8.2f}{measured_us / max(cycles, 1e-9):>8.2f}"
+    print(f"{str(problem)[:58]:<60}{measured_us:>10.0f}{bound:>10.0f}{cycles:>10.0f}{ratios}",
+          flush=True)  # fmt: skip
+    return measured_us, bound, cycles
+
+
+def _report(name: str, rows: Sequence[tuple[float, float, float]]) -> None:
+    for what, place in (("bound", 1), ("cycles", 2)):
+        ratios = sorted(row[0] / max(row[place], 1e-9) for row in rows)
+        print(f"{name}, measured / {what}: {ratios[0]:.2f} to {ratios[-1]:.2f}, "
+              f"median {median(ratios):.2f}, {len(rows)} problems")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,161 @@
+"""``autotune explain`` on trials stored by hand: no compiler is needed."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import dbsamples
+import pytest
+from commands import assert_one_sentence, autotune
+from estimatesamples import estimate, parts
+
+from autotune.key import Key
+from autotune.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
+from db.store import open_store
+
+MATMUL = dbsamples.key("matmul", jax="0.0.1")
+SLOW = estimate(parts(issue=20, latency=62, fill=1), steps=512)
+FAST = estimate(parts(issue=18, latency=2, fill=9), steps=64)
+OLD = replace(SLOW, explanation=None)
+
+
+def stored(folder: Path, *outcomes: Outcome | Estimate, key: Key = MATMUL) -> None:
+    """Trials 1, 2 … of a new database in the folder; more for another key."""
+    with open_store(str(folder / "test.db"), create=True) as store:
+        store.save_kernel(dbsamples.spec())
+        for number, given in enumerate(outcomes):
+            outcome = (
+                Estimated(estimate=given, program="p") if isinstance(given, Estimate) else given
+            )
+            assert store.save_trial(key, dbsamples.trial(number, outcome))
+
+
+def explained(folder: Path, *args: str, code: int = 0) -> str:
+    done = autotune("explain", *args, cwd=folder)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
+def data(folder: Path, *args: str, code: int = 0) -> dict[str, Any]:
+    done = autotune("explain", *args, "--json", cwd=folder)
+    assert done.returncode == code, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_one_trial_shows_every_part_and_fact(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW)
+    text = explained(tmp_path, "1")
+    rows = {line.split("  ")[0].strip(): " ".join(line.split()) for line in text.splitlines()}
+    assert rows["DMA latency waits"] == "DMA latency waits 62.0 µs 74.7% ██████████████████"
+    assert rows["total"] == "total 83.0 µs 100.0%"
+    assert "cross-lane stalls" not in rows  # parts of no time take no row
+    assert rows["time"].endswith("83.0 µs ± 5%, schedule simulation")
+    assert rows["roofline"].endswith("1.0 µs, the time is 83.00× that")
+    assert rows["HBM traffic"].endswith("4.00 MiB, 4.00× the least possible 1.00 MiB")
+    assert rows["VMEM by operand"].endswith("args[0] 64 KiB, outputs 2.00 MiB")
+    assert rows["spills"].endswith("none")
+    assert max(map(len, text.splitlines()[4:])) <= 100
+
+
+def test_json_says_the_same_in_numbers(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW)
+    found = data(tmp_path, "1")
+    explanation = found["trials"][0]["explanation"]
+    assert explanation["time_us"] == sum(part["us"] for part in explanation["parts"]) == 83
+    assert sum(part["share"] for part in explanation["parts"]) == pytest.approx(1)
+    assert explanation["times_least_hbm_bytes"] == 4
+    assert explanation["mxu_share"] == pytest.approx(0.5 / 83)
+    assert found["comparison"] is None
+    assert found["missing"] == []
+
+
+def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW, FAST)
+    text = explained(tmp_path, "1", "2")
+    rows = [" ".join(line.split()) for line in text.splitlines()]
+    assert "DMA latency waits 62.0 µs 74.7% 2.0 µs 6.9% −60.0 µs" in rows
+    assert "pipeline fill 1.0 µs 1.2% 9.0 µs 31.0% +8.0 µs" in rows
+    assert "bm 8 16" in rows
+    assert not any(row.startswith("bk ") for row in rows)  # the same in both
+    said = "Trial 2 is 2.86 times as fast as trial 1, by estimate. It waits 60.0 µs less for DMA"
+    assert said in rows[-1]
+    assert max(map(len, text.splitlines()[4:-1])) <= 100
+    comparison = data(tmp_path, "1", "2")["comparison"]
+    assert (comparison["faster"], comparison["tie"]) == (2, False)
+    assert comparison["gained_us"]["DMA latency waits"] == 60
+    assert comparison["why"] == text.splitlines()[-1]
+
+
+def test_other_chips_and_versions_are_compared_with_a_warning(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW)
+    stored(tmp_path, FAST, key=dbsamples.key("matmul", jax="0.0.2"))
+    text = explained(tmp_path, "1", "2")
+    assert "NOT the same toolchain: jax 0.0.1, jaxlib 0.0.1, libtpu 0.0.30 and jax 0.0.2" in text
+
+
+def test_other_problems_are_not_compared(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW)
+    stored(tmp_path, FAST, key=dbsamples.key("matmul", m=8))
+    assert_one_sentence(
+        autotune("explain", "1", "2", cwd=tmp_path), "trials 1 and 2 solve different problems"
+    )
+
+
+def test_a_trial_without_an_estimate_says_why(tmp_path: Path) -> None:
+    lost = OutOfVmem(reason="20 MiB of 16 MiB", used_bytes=20 << 20, allowed_bytes=16 << 20)
+    stored(tmp_path, SLOW, lost)
+    sentence = "trial 2 has no estimate: out of VMEM, 20 MiB of 16 MiB"
+    assert sentence in explained(tmp_path, "2", code=1)
+    assert sentence in explained(tmp_path, "1", "2", code=1)
+    found = data(tmp_path, "2", code=1)
+    assert found["missing"] == [sentence]
+    assert found["trials"][0]["explanation"] is None
+
+
+def test_a_trial_of_an_older_version_says_what_to_do(tmp_path: Path) -> None:
+    stored(tmp_path, OLD, FAST)
+    text = explained(tmp_path, "1", code=1)
+    assert "estimated by an older version, which kept no parts: search again" in text
+    assert "Trial 2 is 2.86 times as fast" in explained(tmp_path, "1", "2", code=1)
+
+
+def test_a_wrong_result_is_explained_as_such(tmp_path: Path) -> None:
+    stored(tmp_path, FAST, WrongResult(reason="off by 3", estimate=SLOW))
+    assert "outcome: wrong result, off by 3" in explained(tmp_path, "2")
+    assert "(wrong result: off by 3)" in explained(tmp_path, "1", "2")
+
+
+@pytest.mark.parametrize(
+    ("args", "says"),
+    [
+        (("7",), "there is no trial 7"),
+        (("1", "7"), "there is no trial 7"),
+        (("1", "--trace", "absent/trace.json"), "there is no folder"),
+        (("1", "--trace", "."), "is not a file that a trace could be written to"),
+        (
+            ("1", "--trace", "t.json", "--kernel", "absent.py:K"),
+            "there is no kernel file absent.py",
+        ),
+        (
+            ("1", "--trace", "t.json"),
+            "kernels.matmul:KERNEL has changed since, or is another kernel",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_one_sentence(
+    args: tuple[str, ...], says: str, tmp_path: Path
+) -> None:
+    stored(tmp_path, SLOW)
+    done = autotune("explain", *args, cwd=tmp_path)
+    assert_one_sentence(done, says)
+    assert not (tmp_path / "t.json").exists()
+
+
+def test_show_names_explain(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW)
+    text = autotune("show", "1", cwd=tmp_path).stdout
+    assert "estimated 83.0 µs ± 5%, VMEM 3.00 MiB of 16.00 MiB" in text
+    assert "where the time goes: autotune explain 1" in text

@@ -1,0 +1,82 @@
+"""``autotune explain --trace`` with the real TPU compiler."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import dbsamples
+import pytest
+from commands import assert_one_sentence, autotune
+from estimatesamples import estimate, parts
+
+from autotune.catalogue import find_kernel, fingerprint
+from autotune.cli.parts import installed_toolchain
+from autotune.key import Key
+from autotune.outcome import Estimated
+from autotune.trial import Trial
+from db.store import open_store
+
+SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--trials", "3")
+
+
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a database of three trials."""
+    folder = tmp_path_factory.mktemp("searched")
+    done = autotune(*SEARCH, "--compilers", "1", "--json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def first_trial(folder: Path) -> tuple[Key, Trial]:
+    with open_store(str(folder / "test.db"), create=False) as store:
+        found: tuple[Key, Trial] = store.trial(1)
+    return found
+
+
+def test_a_searched_trial_is_explained_and_its_parts_add_up(searched: Path) -> None:
+    done = autotune("explain", "1", "2", "--json", cwd=searched)
+    found = json.loads(done.stdout)
+    for trial in found["trials"]:
+        explanation = trial["explanation"]
+        total = sum(part["us"] for part in explanation["parts"])
+        assert total == pytest.approx(explanation["time_us"], rel=0.001)
+        assert explanation["steps"] > 0
+    assert found["comparison"]["why"]
+
+
+def test_the_trace_shows_both_programs_and_lasts_as_long_as_estimated(searched: Path) -> None:
+    done = autotune("explain", "1", "2", "--trace", "trace.json", "--steps", "2", cwd=searched)
+    assert done.returncode == 0, done.stderr
+    assert "trace written to" in done.stdout
+    trace = json.loads((searched / "trace.json").read_text())
+    named = {e["args"]["name"] for e in trace["traceEvents"] if e["name"] == "thread_name"}
+    assert {"grid steps", "core", "MXU 0", "HBM reads 1"} <= named
+    _, trial = first_trial(searched)
+    assert trial.estimate is not None
+    ends = [e["ts"] + e["dur"] for e in trace["traceEvents"] if e["ph"] == "X" and e["pid"] == 1]
+    assert max(ends) == pytest.approx(trial.estimate.time_us, rel=0.001)
+    assert [path.name for path in searched.iterdir() if ".new" in path.name] == []
+
+
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("0.0.1", "trial 1 was compiled with jax 0.0.1"),
+        (None, "trial 1 cannot be drawn: it now compiles to another program"),
+    ],
+)
+def test_another_compiler_or_program_is_not_drawn(
+    version: str | None, says: str, searched: Path, tmp_path: Path
+) -> None:
+    toolchain = installed_toolchain()
+    assert toolchain is not None
+    key, trial = first_trial(searched)
+    assert key.fingerprint == fingerprint(find_kernel("matmul"))
+    other = replace(toolchain, jax=version) if version else toolchain
+    outcome = Estimated(estimate=estimate(parts(issue=1)), program="another")
+    with open_store(str(tmp_path / "test.db"), create=True) as store:
+        store.save_kernel(dbsamples.spec("matmul", key.fingerprint))
+        store.save_trial(replace(key, toolchain=other), replace(trial, outcome=outcome))
+    assert_one_sentence(autotune("explain", "1", "--trace", "t.json", cwd=tmp_path), says)
+    assert not (tmp_path / "t.json").exists()
