@@ -25,8 +25,9 @@ from samples import PROBES
 from autotune.simulator import constants, dma
 from autotune.simulator.bundles import Listing, parse
 from autotune.simulator.constants import Chip, StallModel
+from autotune.simulator.extrapolation import STAGES, finish
 from autotune.simulator.outcome import UnfitError
-from autotune.simulator.run import finish, record
+from autotune.simulator.run import record
 
 _STEPS = (16, 8, 4, 2, 1)  # cycles (GB/s for bandwidth), the coarse ones first
 _ROUNDS = 3
@@ -47,7 +48,7 @@ class Probe:
 
     def cycles(self, chip: Chip) -> float:
         """As libtpu counts."""
-        walked = record(self.listing, chip, {}, max_steps=3000)
+        walked = record(self.listing, chip, {}, max_steps=STAGES[-1])
         line = dma.replay(walked.events, dma.independent(chip), walked.final)
         return finish(line, walked, self.listing).cycles
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
-from autotune.simulator import constants, dma
+from autotune.simulator import constants, dma, extrapolation
 from autotune.simulator.bundles import DYNAMIC_BOUND, Listing, parse
 from autotune.simulator.dma import Fill, Point, Timeline
+from autotune.simulator.extrapolation import PIPELINE_STAGES, Recording
 from autotune.simulator.graph import connect
 from autotune.simulator.lowering import BLOCK, STEP, Emit, Event, check_scalars, lower
 from autotune.simulator.memory import Scalars
@@ -15,53 +15,44 @@ from autotune.simulator.outcome import Parts, Refusal, Simulation, UnfitError
 from autotune.simulator.slicing import cut
 from autotune.simulator.stalls import price
 
-MOST_BLOCKS = 1_000_000  # about half a second; a loop that needs more is refused
+MOST_BLOCKS = 4_000_000  # about two seconds; a loop that needs more is refused
 ON_CHIP = ("vmem", "cmem")  # where XLA may place operands before the call
 FEWEST_STEPS = 3  # below it there is no step between filling and draining the pipeline
-PIPELINE_STAGES = 2  # the pipelined grid loop runs this many more times than the grid has steps
-
-
-class Recording(NamedTuple):
-    """The walk of a kernel: its events, and what is left after an early stop."""
-
-    events: list[Event]
-    final: Event
-    passes: int  # of the outer loop, run whole
-    passes_left: int | None  # None: the walk reached the end
 
 
 def simulate(
     listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None,
-    max_steps: int = 3000,
+    max_steps: int | None = None,
 ) -> Simulation | Refusal:  # fmt: skip
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
-    holds the contents of scalar-prefetch operands by operand index. More than ``max_steps`` passes
-    of the outer loop are extrapolated from the last period.
+    holds the contents of scalar-prefetch operands by operand index. A long run is stopped when its
+    periods have settled and extrapolated from there; with ``max_steps`` after so many passes.
     """
     try:
         if chip not in constants.CHIPS:
             raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
         known = constants.load(chip, libtpu)
-        return _simulate(parse(listing), known, libtpu, scalars or {}, max_steps)
+        stages = extrapolation.STAGES if max_steps is None else (max_steps,)
+        return _simulate(parse(listing), known, libtpu, scalars or {}, stages)
     except UnfitError as reason:
         return Refusal(str(reason))
 
 
 def _simulate(
-    listing: Listing, chip: constants.Chip, libtpu: str | None, scalars: Scalars, max_steps: int
-) -> Simulation:
-    recording = record(listing, chip, scalars, max_steps)
-    events, final = recording.events, recording.final
-    alone = finish(dma.replay(events, dma.independent(chip), final), recording, listing)
-    line = dma.replay(events, dma.shared(chip), final)
-    end = finish(line, recording, listing)
+    listing: Listing, chip: constants.Chip, libtpu: str | None, scalars: Scalars,
+    stages: tuple[int, ...],
+) -> Simulation:  # fmt: skip
+    recording, line, drift = settle(listing, chip, scalars, stages)
+    alone = dma.replay(recording.events, dma.independent(chip), recording.final)
+    alone_cycles = extrapolation.finish(alone, recording, listing).cycles
+    end = extrapolation.finish(line, recording, listing)
     _check_traffic(listing, end)
     return Simulation(
-        cycles_independent=round(alone.cycles),
+        cycles_independent=round(alone_cycles),
         cycles_shared=round(end.cycles),
-        us_independent=alone.cycles / chip.clock_hz * 1e6,
+        us_independent=alone_cycles / chip.clock_hz * 1e6,
         us_shared=end.cycles / chip.clock_hz * 1e6,
         parts=_parts(end, line.fill),
         steps=_grid_steps(listing, recording),
@@ -79,8 +70,25 @@ def _simulate(
         vmem_operands=tuple(sorted(o.number for o in listing.operands if o.memory in ON_CHIP)),
         clock_hz=chip.clock_hz,
         constants=chip.libtpu,
-        notes=_notes(listing, chip, libtpu, recording),
+        notes=(
+            *_notes(listing, chip, libtpu, recording),
+            *extrapolation.notes(recording, drift),
+        ),
     )
+
+
+def settle(
+    listing: Listing, chip: constants.Chip, scalars: Scalars,
+    stages: tuple[int, ...] = extrapolation.STAGES,
+) -> tuple[Recording, Timeline, float]:  # fmt: skip
+    """Walk until the periods have settled or the stages are used up; the drift that is left."""
+    for max_steps in stages:
+        recording = record(listing, chip, scalars, max_steps)
+        line = dma.replay(recording.events, dma.shared(chip), recording.final)
+        drift = extrapolation.drift(line, recording, listing)
+        if drift <= extrapolation.SETTLED:
+            break
+    return recording, line, drift
 
 
 def record(
@@ -129,38 +137,6 @@ def _parts(end: Point, fill: Fill) -> Parts:
     )
 
 
-def finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
-    """Return the totals of the whole run, extrapolated where the walk stopped early.
-
-    ``total = t + passes left * mean pass over the last period`` (facts sect. 4.4), from a pass
-    that lies whole periods before the end, so that counts and bytes come out exact. The last
-    but one pass of the pipelined grid computes the last step and reads nothing; the last only
-    waits for the last write, which is neglected.
-    """
-    if recording.passes_left is None:
-        return line.end
-    points, drain = line.points, PIPELINE_STAGES if listing.pipelined else 0
-    period = _period(listing.grid, len(points))
-    end = recording.passes + recording.passes_left - drain
-    latest = len(points) - 1 - bool(drain)
-    start = latest - (latest - end) % period
-    here, before, after = points[start], points[start - period], points[start + bool(drain)]
-    tail = after._replace(reads=here.reads, read_bytes=here.read_bytes)
-    times = (end - start) // period
-    columns = zip(here, before, tail, strict=True)
-    return Point(*(last + times * (now - then) for now, then, last in columns))
-
-
-def _period(grid: tuple[int, ...], passes: int) -> int:
-    """Return the largest product of innermost grid bounds that was seen twice."""
-    period = 1
-    for bound in reversed(grid):
-        if bound == DYNAMIC_BOUND or 2 * (period * bound + 1) > passes:
-            break
-        period *= bound
-    return period if period > 1 else max(1, passes // 2 - 1)
-
-
 def _grid_steps(listing: Listing, recording: Recording) -> int:
     """The grid's own steps where the outer loop is the pipelined grid, else its passes."""
     passes = recording.passes + (recording.passes_left or 0)
@@ -189,6 +165,4 @@ def _notes(
     steps = _grid_steps(listing, recording)
     if listing.grid and DYNAMIC_BOUND not in listing.grid and math.prod(listing.grid) != steps:
         notes.append(f"the grid is printed as {listing.grid}, the outer loop runs {steps} steps")
-    if recording.passes_left is not None:
-        notes.append(f"extrapolated from the first {recording.passes} passes of the outer loop")
     return tuple(notes)

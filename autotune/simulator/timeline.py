@@ -13,11 +13,12 @@ from autotune.simulator import constants, dma, transfers
 from autotune.simulator.activity import Activity, Clock, Stretch, Visits, Wait
 from autotune.simulator.bundles import Listing, parse
 from autotune.simulator.dma import Point
+from autotune.simulator.extrapolation import PIPELINE_STAGES, finish
 from autotune.simulator.lowering import WAITED
 from autotune.simulator.memory import Scalars
 from autotune.simulator.outcome import Refusal, UnfitError
 from autotune.simulator.picture import CORE, STEPS, Picture, Slice, Track
-from autotune.simulator.run import PIPELINE_STAGES, finish, record
+from autotune.simulator.run import record, settle
 from autotune.simulator.transfers import MOST_DMAS, Transfer
 
 _START = Point(*[0.0] * len(Point._fields))
@@ -26,14 +27,17 @@ _UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}
 
 def timeline(
     listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None,
-    steps: int = 4, max_steps: int = 3000,
+    steps: int = 4, max_steps: int | None = None,
 ) -> Picture | Refusal:  # fmt: skip
     """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
     try:
         if chip not in constants.CHIPS:
             raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
         known = constants.load(chip, libtpu)
-        return _Drawing(parse(listing), known, scalars or {}, steps, max_steps).picture()
+        parsed, given = parse(listing), scalars or {}
+        if max_steps is None:  # as many as simulate walks
+            max_steps = settle(parsed, known, given)[0].passes
+        return _Drawing(parsed, known, given, steps, max_steps).picture()
     except UnfitError as reason:
         return Refusal(str(reason))
 
