@@ -39,6 +39,7 @@ _DOUBTED = {
     ("v5e", "flash 1x2x4096x128 bfloat16 causal"): "integer division in the index map",
     ("v7x", "flash 1x4x1024x64 bfloat16"): "masked matmuls without latency",
     ("v7x", "flash 1x8x2048x64 bfloat16"): "masked matmuls without latency",
+    ("v7x", "emitted 4096x1024 float32"): "5,942 cycles a step for 128 KiB, 2,280 for 2 MiB",
 }
 
 
@@ -180,7 +181,8 @@ def _hardware(pairs: Sequence[Pair]) -> Iterable[str]:
     yield "### Against times that others measured on a real v5e\n"
     yield "| what | rows | median error | p90 | worst | mean ratio | Spearman |"
     yield "|---|---|---|---|---|---|---|"
-    for (subset, group), chosen in _grouped(pairs, _problem).items():
+    whole = {(subset, "all"): list(p) for subset, p in _grouped(pairs, _subset).items()}
+    for (subset, group), chosen in {**whole, **_grouped(pairs, _problem)}.items():
         errors = sorted(abs(pair.ratio - 1) for pair in chosen)
         mean = sum(pair.ratio for pair in chosen) / len(chosen)
         yield (
@@ -205,12 +207,16 @@ def _write_errors(rows: Sequence[Row], pairs: Sequence[Pair]) -> None:
     path.write_text(json.dumps(bars, indent=2) + "\n")
 
 
+def _subset(pair: Pair) -> str:
+    return pair.subset
+
+
 def _sweep(row: Row) -> tuple[str, ...]:
     return row.chip, row.libtpu, row.sweep
 
 
 def _problem(pair: Pair) -> tuple[str, ...]:
-    return pair.subset, "" if pair.subset.startswith("tunejax") else pair.group
+    return pair.subset, "all" if pair.subset.startswith("tunejax") else pair.group
 
 
 def _own(pair: Pair) -> tuple[str, float]:

@@ -69,9 +69,13 @@ def spearman(pairs: Sequence[Pair]) -> float:
 
 def kendall(pairs: Iterable[Pair]) -> float:
     """Pairs in the measured order less pairs in the other, over those that the measurement tells
-    apart (an estimated tie counts for neither); 1.0 when it tells none apart."""
-    told = [(a, b) for a, b in combinations(pairs, 2) if a.measured_us != b.measured_us]
+    apart by 0.1 % (an estimated tie counts for neither); 1.0 when it tells none apart."""
+    told = [(a, b) for a, b in combinations(pairs, 2) if _told_apart(a.measured_us, b.measured_us)]
     return sum(_agreement(a, b) for a, b in told) / len(told) if told else 1.0
+
+
+def _told_apart(a: float, b: float) -> bool:
+    return abs(a / b - 1) > 0.001
 
 
 def _agreement(a: Pair, b: Pair) -> int:

@@ -11,6 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from autotune.config import make_config
 from autotune.kernel import Kernel
@@ -217,6 +218,26 @@ def transpose(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
         in_specs=[pl.BlockSpec((rows, columns), lambda i, j: (i, j))],
         out_specs=pl.BlockSpec((columns, rows), lambda i, j: (j, i)),
         out_shape=jax.ShapeDtypeStruct(shape[::-1], jnp.dtype(dtype)),
+    )
+    return call, [(shape, dtype)]
+
+
+def emitted(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
+    """exp(x) by ``emit_pipeline`` inside one step."""
+    spec = pl.BlockSpec(blocks, lambda i, j: (i, j))
+
+    def inner(x: Any, out: Any) -> None:
+        out[...] = jnp.exp(x[...])
+
+    def body(x: Any, out: Any) -> None:
+        grid = (shape[0] // blocks[0], shape[1] // blocks[1])
+        pltpu.emit_pipeline(inner, grid=grid, in_specs=[spec], out_specs=[spec])(x, out)
+
+    call = pl.pallas_call(
+        body,
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)],
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        out_shape=jax.ShapeDtypeStruct(shape, jnp.dtype(dtype)),
     )
     return call, [(shape, dtype)]
 

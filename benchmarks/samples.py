@@ -144,6 +144,8 @@ SWEEPS = (
           blocks=((128, 256), (256, 512), (512, 256), (512, 1024), (1024, 128))),
     Sweep(family="transpose", shape=(4096, 1024), dtype="bfloat16",
           blocks=((128, 128), (256, 512), (512, 256))),
+    Sweep(family="emitted", shape=(4096, 1024), dtype="float32",
+          blocks=((32, 1024), (128, 512), (512, 1024))),
     Sweep(family="loop", shape=(8192, 1024), dtype="float32", blocks=_each(64, 256, 1024)),
 )  # fmt: skip
 

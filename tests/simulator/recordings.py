@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autotune.simulator import Refusal, Simulation, simulate
 
+_LIBTPU = {"0.6.2": "0.0.17.1", "0.9.2": "0.0.37", "0.10.2": "0.0.42.1", "0.12.0.1": "0.0.50.1"}
 FOLDER = Path(__file__).parents[1] / "recorded" / "listings"
 
 
@@ -24,8 +25,13 @@ def chip(name: str) -> str:
     return name.partition("-")[0]
 
 
+def libtpu(name: str) -> str:
+    """The libtpu that came with the jax version in the name."""
+    return _LIBTPU[name.split("-")[1]]
+
+
 def run(name: str, **options) -> Simulation:
-    result = simulate(text(name), chip=chip(name), **options)
+    result = simulate(text(name), chip=chip(name), libtpu=libtpu(name), **options)
     assert isinstance(result, Simulation), result
     return result
 

@@ -161,3 +161,18 @@ def test_the_breakdown_adds_up_and_is_json(name):
     assert result.us_shared == pytest.approx(result.cycles_shared / result.clock_hz * 1e6, rel=1e-4)
     assert 0 <= result.fill_cycles <= result.dma_wait_cycles
     assert result.mxu_busy_cycles <= result.cycles_independent
+
+
+def test_the_nearest_series_of_constants_is_used_and_named():
+    """Series are counted by the third part of the version; one in the middle takes the newer."""
+    listing = recordings.text("v5e-0.10.2-mm_1024_2048_512_256_512_256")
+    for version, series, said in (
+        ("0.0.42.1", "0.0.42", False),
+        ("0.0.17.1", "0.0.42", True),
+        ("0.0.46", "0.0.50", True),
+        ("0.0.99", "0.0.50", True),
+        (None, "0.0.50", False),
+    ):
+        result = recordings.simulate(listing, chip="v5e", libtpu=version)
+        assert result.constants == series
+        assert any("the nearest to" in note for note in result.notes) == said

@@ -87,8 +87,9 @@ def test_grouped_matmul_with_its_metadata(name):
     for missing in metadata:
         rest = {k: v for k, v in metadata.items() if k != missing}
         outcome = recordings.simulate(
-            recordings.text(name), chip=recordings.chip(name), scalars=rest
-        )
+            recordings.text(name), chip=recordings.chip(name), libtpu=recordings.libtpu(name),
+            scalars=rest,
+        )  # fmt: skip
         if isinstance(outcome, recordings.Simulation):
             assert outcome == result  # this operand does not decide the time
 

@@ -26,7 +26,9 @@ SMALL = "v5e-0.10.2-mm_1024_1024_1024_128_128_128"
 
 
 def draw(name, **options):
-    found = timeline(recordings.text(name), chip=recordings.chip(name), **options)
+    version = recordings.libtpu(name)
+    text, chip = recordings.text(name), recordings.chip(name)
+    found = timeline(text, chip=chip, libtpu=version, **options)
     assert not isinstance(found, Refusal), found
     return found
 
