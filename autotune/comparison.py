@@ -55,7 +55,7 @@ def compare(one: Named, other: Named, *, alike: bool = True) -> Comparison:
     faster, slower = sorted((one, other), key=lambda named: named.estimate.time_us)
     fast, slow = faster.estimate, slower.estimate
     resolutions = (fast.resolution, slow.resolution) if alike else (0.0, 0.0)
-    margin = max(resolutions) if all(resolutions) else max(fast.error, slow.error)
+    margin = max(resolutions) if all(resolutions) else max(fast.doubt, slow.doubt)
     return Comparison(
         faster=faster,
         slower=slower,

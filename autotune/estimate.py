@@ -16,7 +16,7 @@ from autotune.simulator.constants import error_bar, resolution
 from autotune.trace.model import Operand, Trace
 from autotune.vmem import limit_bytes, vmem_by_name
 
-MODEL = "schedule simulation"
+MODEL = "schedule simulation 2"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2
@@ -66,7 +66,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
         hbm_bytes=copied_bytes + piped_bytes,
         flops=trace.mxu_flops,
         notes=tuple(notes),
-        error=error_bar(limit),
+        error=error_bar(chip.chip.value, limit),
         resolution=resolution(limit),
         explanation=explained,
     )

@@ -6,16 +6,18 @@ from typing import Any, ClassVar
 
 from autotune.explanation import Explanation, explanation_from_data
 
+_UNKNOWN_ERROR = 0.2
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
 
     ``error`` is the error bar: the time lies within that share of ``time_us`` for nine of ten
-    kernels of its kind. ``resolution`` is the share by which another config of the same problem
-    must differ to be told apart. The times by resource overlap in hardware, so they need not add
-    up to ``time_us``; the parts of the ``explanation`` do. ``limited_by`` is one of compute, HBM,
-    step overhead, pipeline fill.
+    kernels of its kind; None where that is not known. ``resolution`` is the share by which another
+    config of the same problem must differ to be told apart. The times by resource overlap in
+    hardware, so they need not add up to ``time_us``; the parts of the ``explanation`` do.
+    ``limited_by`` is one of compute, HBM, step overhead, pipeline fill.
     """
 
     time_us: float
@@ -30,9 +32,14 @@ class Estimate:
     hbm_bytes: int
     flops: int
     notes: tuple[str, ...] = ()
-    error: float = 0.0
+    error: float | None = None
     resolution: float = 0.0
     explanation: Explanation | None = None
+
+    @property
+    def doubt(self) -> float:
+        """The error bar to decide by: a wide one where none is known."""
+        return _UNKNOWN_ERROR if self.error is None else self.error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

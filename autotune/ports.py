@@ -6,6 +6,7 @@ from typing import Protocol
 from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
+from autotune.outcome import Outcome
 from autotune.trial import KeySummary, Record, Trial
 
 
@@ -32,6 +33,9 @@ class Store(Protocol):
 
     def mark_wrong(self, key: Key, number: int, reason: str) -> None:
         """Turn the outcome of a trial into *wrong result*, its estimate kept beside the reason."""
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        """Put another outcome in the place of a trial's: a newer model's estimate."""
 
     def history(
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50

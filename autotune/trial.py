@@ -1,9 +1,11 @@
 """One config evaluated for one key, and the published answer for a key."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
-from autotune.config import Config
+from autotune.config import Config, config_from_data, config_to_data
 from autotune.key import Key
 from autotune.outcome import Estimate, Outcome
 
@@ -36,6 +38,21 @@ class Evidence:
     time_us: float | None
     note: str = ""
     expected_us: float | None = None
+
+
+def evidence_to_data(evidence: Evidence) -> dict[str, Any]:
+    """Plain JSON data; ``evidence_from_data`` is the inverse."""
+    return {
+        "config": None if evidence.config is None else config_to_data(evidence.config),
+        "time_us": evidence.time_us,
+        "expected_us": evidence.expected_us,
+        "note": evidence.note,
+    }
+
+
+def evidence_from_data(data: Mapping[str, Any]) -> Evidence:
+    config = data["config"] and config_from_data(data["config"])
+    return Evidence(**{**data, "config": config})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

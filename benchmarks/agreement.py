@@ -15,17 +15,24 @@ from scipy.stats import spearmanr
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """One measured time and our estimate of it; ``group`` is what it is reported under,
-    ``limited_by`` what the estimate says of it, ``subset`` whose measurement it is."""
+    ``limited_by`` what the estimate says of it, ``subset`` whose measurement it is.
+    ``overhead_us`` is in both times and was not estimated: the dispatch of a host."""
 
     subset: str
     group: str
     limited_by: str
     measured_us: float
     estimated_us: float
+    overhead_us: float = 0.0
 
     @property
     def ratio(self) -> float:
         return self.estimated_us / self.measured_us
+
+    @property
+    def kernel_ratio(self) -> float:
+        """The same without what is in both times."""
+        return (self.estimated_us - self.overhead_us) / (self.measured_us - self.overhead_us)
 
 
 def published(path: Path, subset: str) -> list[dict[str, Any]]:
@@ -85,4 +92,9 @@ def _agreement(a: Pair, b: Pair) -> int:
 
 def p90(errors: Sequence[float]) -> float:
     """The error that nine rows of ten stay below; ``errors`` are sorted."""
-    return errors[min(len(errors) - 1, int(0.9 * len(errors)))]
+    return quantile(errors, 0.9)
+
+
+def quantile(errors: Sequence[float], share: float) -> float:
+    """The error that this share of rows stays below; ``errors`` are sorted."""
+    return errors[min(len(errors) - 1, int(share * len(errors)))]

@@ -11,7 +11,6 @@ same on every chip, or halve where a unit is twice as wide.
 
 import argparse
 import json
-import sys
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
@@ -31,6 +30,7 @@ from autotune.simulator.run import record
 
 _STEPS = (16, 8, 4, 2, 1)  # cycles (GB/s for bandwidth), the coarse ones first
 _ROUNDS = 3
+_LEAST_PROBES = 60
 _LARGEST_ERROR = 60.0  # cycles: what a probe can weigh, one that is not understood at all
 _FIXED = ("push_cycles", "lane_cycles", "packed_transpose")
 _DMA = ("read_latency_cycles", "write_latency_cycles", "dma_gigabytes_per_second")
@@ -66,22 +66,23 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--folder", type=Path, default=DEFAULT_FOLDER)
     parser.add_argument("--chips", default="v5e,v5p,v6e,v7x")
+    parser.add_argument("--series", default="0.0.", help="libtpu series to fit, 0.0.50 for one")
     parser.add_argument("--write", action="store_true", help="make the data files of the series")
     options = parser.parse_args()
-    chips = options.chips.split(",")
+    found = [r for c in options.chips.split(",") for r in load(options.folder, c, options.series)]
+    groups = [[r for r in found if (r.chip, r.libtpu) == one]
+              for one in dict.fromkeys((r.chip, r.libtpu) for r in found)]  # fmt: skip
     with ProcessPoolExecutor(2) as workers:
-        for lines in workers.map(_calibrate, chips, [options.folder] * len(chips),
-                                 [options.write] * len(chips)):  # fmt: skip
+        for lines in workers.map(_calibrate, groups, [options.write] * len(groups)):
             print("\n".join(lines), flush=True)
 
 
-def _calibrate(name: str, folder: Path, write: bool) -> list[str]:
-    """Fit one chip; returns the lines of the report."""
-    references = load(folder, name)
+def _calibrate(references: list[Reference], write: bool) -> list[str]:
+    """Fit one chip and libtpu; returns the lines of the report."""
+    name, version = references[0].chip, references[0].libtpu
     probes = [_probe(r) for r in references if r.sample.sweep.name in _PROBES]
-    if not probes:
-        sys.exit(f"no probe was collected for {name} in {folder}: run benchmarks/corpus.py")
-    version = references[0].libtpu
+    if len(probes) < _LEAST_PROBES:
+        return [f"{name}, libtpu {version}: {len(probes)} probes are too few, nothing is fitted"]
     before = constants.load(name, version)
     after = _with(before, _fit(probes, before))
     lines = [f"{name}, libtpu {version}: {len(probes)} probes, constants of {before.libtpu} before"]

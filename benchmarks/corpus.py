@@ -2,15 +2,16 @@
 
     .venv/bin/python benchmarks/corpus.py --chips v5e,v5p,v6e,v7x
 
-One folder per libtpu, one compressed listing per point, one line each in ``index.jsonl``. It only
-grows: an interrupted run continues where it was. Points that libtpu aborts on or cannot compile are
-kept as such, with the reason.
+One folder for each libtpu, one compressed listing per point, one line each in ``index.jsonl``. It
+only grows: an interrupted run continues where it was. Points that libtpu aborts on or cannot
+compile are kept as such, with the reason.
 """
 
 import argparse
 import gzip
 import hashlib
 import json
+import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -49,20 +50,33 @@ class Reference:
         return gzip.decompress(self.path.read_bytes()).decode()
 
 
-def load(folder: Path, chip: str) -> list[Reference]:
-    """What was collected for a chip. ``SystemExit`` with a sentence when there is nothing."""
-    rows = [row for row in _rows(folder / "index.jsonl") if row["chip"] == chip and "cycles" in row]
-    if not rows:
-        sys.exit(f"nothing was collected for {chip} in {folder}: run benchmarks/corpus.py first")
+def load(root: Path, chip: str, series: str = "") -> list[Reference]:
+    """What was collected for a chip, of one libtpu series or of all.
+
+    ``SystemExit`` with a sentence when there is nothing.
+    """
     known = {s.name for s in samples(PROBES + SWEEPS)}
-    return [
+    found = [
         Reference(
             sample=find(row["sample"]), chip=chip, libtpu=row["libtpu"], cycles=row["cycles"],
             seconds=row["seconds"], path=folder / row["file"],
         )
-        for row in rows
-        if row["sample"] in known
+        for folder in sorted(root.glob(f"{series}*/"))
+        for row in _rows(folder / "index.jsonl")
+        if row["chip"] == chip and "cycles" in row and row["sample"] in known
     ]  # fmt: skip
+    if not found:
+        sys.exit(f"nothing was collected for {chip} in {root}: run benchmarks/corpus.py first")
+    return found
+
+
+def libtpu_of(python: str) -> str:
+    """The version of libtpu that an interpreter has; ``SystemExit`` when it has none."""
+    code = "from importlib.metadata import version; print(version('libtpu'))"
+    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=False)
+    if done.returncode:
+        sys.exit(f"{python} has no libtpu")
+    return done.stdout.strip()
 
 
 def _rows(index: Path) -> list[dict[str, Any]]:
@@ -119,9 +133,10 @@ def main() -> None:
     options = parser.parse_args()
     chips = options.chips.split(",")
     console, failed = Console(), []
+    folder = options.folder / libtpu_of(options.python)
     with Progress(console=console, disable=not console.is_terminal) as bar:
         task = bar.add_task("compiling", total=None)
-        for number, row in enumerate(collect(options.folder, chips, options.python), start=1):
+        for number, row in enumerate(collect(folder, chips, options.python), start=1):
             bar.update(task, completed=number)
             if "error" in row:
                 failed.append(row)
@@ -130,7 +145,7 @@ def main() -> None:
     for row in failed:
         print(f"{row['chip']} {row['sample']}: {row['error']}")
     for chip in chips:
-        print(f"{chip}: {len(load(options.folder, chip))} points")
+        print(f"{chip}: {len(load(options.folder, chip, folder.name))} points")
 
 
 if __name__ == "__main__":

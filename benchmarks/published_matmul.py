@@ -66,8 +66,9 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     print(f"{given['m']}^3 {given['variant']:<22}{blocks['bm']}x{blocks['bk']}x{blocks['bn']:<8}"
           f"{measured:>12.0f}{estimate:>12.0f}{estimate / measured:>8.3f}")  # fmt: skip
     return Pair(
-        subset=_SUBSET, group=f"{given['m']} cubed", limited_by=outcome.estimate.limited_by,
-        measured_us=measured, estimated_us=estimate,
+        subset=_SUBSET, group=f"{given['m']} cubed {given['variant']}",
+        limited_by=outcome.estimate.limited_by, measured_us=measured, estimated_us=estimate,
+        overhead_us=DISPATCH_US,
     )  # fmt: skip
 
 

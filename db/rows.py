@@ -16,7 +16,7 @@ from autotune.outcome import (
 )
 from autotune.problem import problem_from_data, problem_to_data
 from autotune.toolchain import Toolchain
-from autotune.trial import Evidence, Record, Trial
+from autotune.trial import Record, Trial, evidence_from_data, evidence_to_data
 from db.canonical import digest, from_text, to_text
 from db.tables import KernelRow, KeyRow, RecordRow, TrialRow
 
@@ -94,8 +94,8 @@ def trial_from_row(row: TrialRow) -> Trial:
 def record_values(record: Record) -> dict[str, Any]:
     evidence = {
         "estimate": asdict(record.estimate),
-        "default": _evidence_to_data(record.default),
-        "baseline": _evidence_to_data(record.baseline),
+        "default": evidence_to_data(record.default),
+        "baseline": evidence_to_data(record.baseline),
         "reason": record.reason,
         "verification": record.verification,
     }
@@ -117,8 +117,8 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         key=key,
         config=config_from_data(from_text(row.config)),
         estimate=estimate_from_data(evidence["estimate"]),
-        default=_evidence_from_data(evidence["default"]),
-        baseline=_evidence_from_data(evidence["baseline"]),
+        default=evidence_from_data(evidence["default"]),
+        baseline=evidence_from_data(evidence["baseline"]),
         is_default=row.is_default,
         reason=evidence["reason"],
         verification=evidence["verification"],
@@ -127,13 +127,3 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         method=row.method,
         created_at=row.created_at,
     )
-
-
-def _evidence_to_data(evidence: Evidence) -> dict[str, Any]:
-    config = None if evidence.config is None else config_to_data(evidence.config)
-    return {"config": config, "time_us": evidence.time_us, "note": evidence.note}
-
-
-def _evidence_from_data(data: dict[str, Any]) -> Evidence:
-    config = data["config"] and config_from_data(data["config"])
-    return Evidence(config=config, time_us=data["time_us"], note=data["note"])

@@ -7,7 +7,7 @@ from autotune.config import config_to_data
 from autotune.key import Key
 from autotune.outcome import outcome_to_data
 from autotune.problem import problem_to_data
-from autotune.trial import Evidence, KeySummary, Record, Trial
+from autotune.trial import KeySummary, Record, Trial, evidence_to_data
 
 
 def key_data(key: Key) -> dict[str, Any]:
@@ -36,8 +36,8 @@ def record_data(record: Record) -> dict[str, Any]:
         "key": key_data(record.key),
         "config": config_to_data(record.config),
         "estimate": asdict(record.estimate),
-        "default": evidence_data(record.default),
-        "baseline": evidence_data(record.baseline),
+        "default": evidence_to_data(record.default),
+        "baseline": evidence_to_data(record.baseline),
         "is_default": record.is_default,
         "reason": record.reason,
         "verified": record.verified,
@@ -46,11 +46,6 @@ def record_data(record: Record) -> dict[str, Any]:
         "method": record.method,
         "created_at": record.created_at.isoformat(),
     }
-
-
-def evidence_data(evidence: Evidence) -> dict[str, Any]:
-    config = None if evidence.config is None else config_to_data(evidence.config)
-    return {"config": config, "time_us": evidence.time_us, "note": evidence.note}
 
 
 def summary_data(summary: KeySummary) -> dict[str, Any]:

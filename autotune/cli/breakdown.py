@@ -7,7 +7,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotune.cli.units import mebibytes, micros, ratio, size
+from autotune.cli.units import error_bar, mebibytes, micros, ratio, size
 from autotune.explanation import PARTS, Explanation
 from autotune.outcome import Estimate
 
@@ -109,7 +109,7 @@ def _table(title: str, *, header: bool = True) -> Table:
 
 
 _FACTS: tuple[Row, ...] = (
-    ("time", lambda e, _: f"{micros(e.time_us)} ± {e.error:.0%}, {e.model}"),
+    ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
     ("limited by", lambda e, _: e.limited_by),
     ("roofline", lambda e, why: _roofline(e, why)),
     ("matrix units", lambda e, why: _matrix(e, why)),

@@ -8,11 +8,11 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotune.cli.asdata import evidence_data, key_data, record_data, trial_data
-from autotune.cli.units import mebibytes, micros, ratio, seconds
+from autotune.cli.asdata import key_data, record_data, trial_data
+from autotune.cli.units import error_bar, mebibytes, micros, ratio, seconds
 from autotune.search.loop import Result
 from autotune.search.publish import Publication
-from autotune.trial import Trial
+from autotune.trial import Trial, evidence_to_data
 
 _TOP = 5
 _LOG_WIDTH = 120
@@ -37,7 +37,7 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
         "outcomes": dict(Counter(t.outcome.kind for t in result.trials)),
         "winner": _trial_data(published.winner, ids),
         "default": _trial_data(published.default, ids),
-        "baseline": evidence_data(published.baseline),
+        "baseline": evidence_to_data(published.baseline),
         "top": [_trial_data(t, ids) for t in top(result.trials)],
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else record_data(published.record),
@@ -114,7 +114,7 @@ def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     if e is None:
         return ["–", "–", trial.outcome.kind, "–"]
     return [
-        f"{micros(e.time_us)} ±{e.error:.0%}", ratio(default_us, e.time_us), e.limited_by,
+        f"{micros(e.time_us)} {error_bar(e.error)}", ratio(default_us, e.time_us), e.limited_by,
         mebibytes(e.vmem_used_bytes),
     ]  # fmt: skip
 

@@ -6,7 +6,7 @@ import click
 
 from autotune.cli.asdata import key_data, trial_data
 from autotune.cli.parts import database_option, json_option, open_database, print_json
-from autotune.cli.units import mebibytes, micros, seconds
+from autotune.cli.units import error_bar, mebibytes, micros, seconds
 from autotune.errors import UnknownNameError
 from autotune.key import Key
 from autotune.outcome import CompileFailed, Crashed, Estimate
@@ -69,8 +69,8 @@ def _details(found: StoredTrial) -> list[str]:
     outcome, e = found.trial.outcome, found.estimate
     if e is not None:
         return [
-            f"estimated {micros(e.time_us)} ± {e.error:.0%}, VMEM {mebibytes(e.vmem_used_bytes)} "
-            f"of {mebibytes(e.vmem_allowed_bytes)}",
+            f"estimated {micros(e.time_us)} {error_bar(e.error)}, "
+            f"VMEM {mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
             f"where the time goes: autotune explain {found.id}",
         ]
     if isinstance(outcome, CompileFailed) and outcome.message:

@@ -34,3 +34,8 @@ def ratio(numerator: float | None, denominator: float | None) -> str:
 
 def seconds(value: float) -> str:
     return f"{value:.1f} s" if value < 120 else f"{value / 60:.1f} min"
+
+
+def error_bar(share: float | None) -> str:
+    """``± 5%``."""
+    return "± unknown" if share is None else f"± {share:.0%}"

@@ -31,7 +31,7 @@ def compared(estimate: Estimate, baseline: Evidence) -> str:
     """One sentence about plain XLA against an estimated kernel; the note where nothing is known."""
     if baseline.time_us is None:
         return baseline.note
-    slow, fast = estimate.time_us * (1 + estimate.error), estimate.time_us * (1 - estimate.error)
+    slow, fast = estimate.time_us * (1 + estimate.doubt), estimate.time_us * (1 - estimate.doubt)
     own = baseline.expected_us or 0.0
     known = f"it needs at least {baseline.time_us:.1f} us"
     if own:

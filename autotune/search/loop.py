@@ -16,7 +16,7 @@ from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.config import Config
 from autotune.errors import StoreError
-from autotune.estimate import estimate
+from autotune.estimate import MODEL, estimate
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Estimated, Illegal, Outcome, OutOfVmem
@@ -119,7 +119,13 @@ class _Loop:
         return max(len(self.space.candidates) + (self._default() is None), len(self.trials))
 
     def reuse(self) -> None:
-        """Take in what earlier runs of the same key have found."""
+        """Take in what earlier runs of the same key have found; what an older model estimated is
+        estimated again: times of two models are not to be compared."""
+        for place, trial in enumerate(self.trials):
+            if trial.estimate is not None and trial.estimate.model != MODEL:
+                outcome, _ = self.pool.run(_timed(self.subject, trial.config))
+                self.store.replace_outcome(self.subject.key, trial.number, outcome)
+                self.trials[place] = replace(trial, outcome=outcome)
         for trial in self.trials:
             candidate = self._candidate(trial.config)
             if candidate is not None:
@@ -160,7 +166,7 @@ class _Loop:
             self._keep(self.space.default, verdict, 0.0)
             return
         assert candidate is not None
-        outcome, seconds = self.pool.run(_timed(self.subject, candidate))
+        outcome, seconds = self.pool.run(_timed(self.subject, candidate.config))
         self._keep(candidate.config, outcome, seconds)
         self._learn(candidate, outcome)
 
@@ -174,7 +180,7 @@ class _Loop:
             candidate = self.study.ask()
             if candidate is None:
                 return "exhausted"
-            self._running[self.pool.submit(_timed(self.subject, candidate))] = candidate
+            self._running[self.pool.submit(_timed(self.subject, candidate.config))] = candidate
         return ""
 
     def _collect(self) -> None:
@@ -227,12 +233,12 @@ class _Loop:
         return None
 
 
-def _timed(subject: Subject, candidate: Candidate) -> Callable[[Compiler], tuple[Outcome, float]]:
+def _timed(subject: Subject, config: Config) -> Callable[[Compiler], tuple[Outcome, float]]:
     """The job of one candidate: its outcome and the wall clock that it took."""
 
     def job(compiler: Compiler) -> tuple[Outcome, float]:
         started = time.monotonic()
-        outcome = evaluate(compiler, subject, candidate.config)
+        outcome = evaluate(compiler, subject, config)
         return outcome, time.monotonic() - started
 
     return job
@@ -255,5 +261,5 @@ def _time(outcome: Outcome) -> float | None:
 def _study_name(subject: Subject, space: Space) -> str:
     """One study for one key and one space: Optuna refuses other choices under the same name."""
     points = sorted({value for c in space.candidates for value in map(str, coordinates(c))})
-    digest = hashlib.sha256("\n".join([str(subject.key), *points]).encode()).hexdigest()[:16]
+    digest = hashlib.sha256("\n".join([str(subject.key), MODEL, *points]).encode()).hexdigest()[:16]
     return f"{subject.spec.name} {subject.problem} {subject.chip.chip} {digest}"

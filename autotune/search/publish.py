@@ -52,7 +52,6 @@ def publish(
     subject = result.subject
     baseline = _baseline(pool, result)
     default = next((t for t in result.trials if t.number == 0), None)
-    equal = tuple(ties(result.trials))
     wrong: list[tuple[Trial, str]] = []
     for trial in finalists(result.trials, default):
         announce(f"verifying trial {trial.number}: {trial.config}")
@@ -61,6 +60,7 @@ def publish(
             wrong.append((trial, verdict.reason))
             store.mark_wrong(subject.key, trial.number, verdict.reason)
             continue
+        equal = _equal(result.trials, default, [t for t, _ in wrong])
         reason = _reason(trial, default, equal)
         assert trial.estimate is not None
         baseline = replace(baseline, note=compared(trial.estimate, baseline))
@@ -77,20 +77,34 @@ def publish(
     reason = "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
     return Publication(
         record=None, reason=reason, winner=None, default=default, baseline=baseline,
-        ties=equal, wrong=tuple(wrong),
+        wrong=tuple(wrong),
     )  # fmt: skip
 
 
 def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
     """What to verify, in turn: what beats the default by more than the model can mistake, the ties
-    of the fastest by their rule and the others by time; then the default itself."""
-    timed = sorted((t for t in trials if t.estimate), key=time_us)
-    if default is not None and default.estimate is not None:
-        timed = [t for t in timed if is_faster(t, default)]
-    equal = ties(timed)
-    others = [t for t in timed if t not in equal]
+    of the fastest by their rule and the others by time; the default itself at the end."""
+    better = _better(trials, default)
+    equal = ties(better)
+    others = [t for t in better if t not in equal]
     ordered = [*by_rule(equal), *others][:_MAX_FINALISTS]
     return ordered if default is None or default.estimate is None else [*ordered, default]
+
+
+def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
+    """The trials that are faster than the default for sure, the fastest first; all without one."""
+    timed = sorted((t for t in trials if t.estimate), key=time_us)
+    if default is None or default.estimate is None:
+        return timed
+    return [t for t in timed if is_faster(t, default)]
+
+
+def _equal(
+    trials: Sequence[Trial], default: Trial | None, wrong: Sequence[Trial]
+) -> tuple[Trial, ...]:
+    """What could have won as well; where only the default can, what it cannot be told from."""
+    right = [t for t in trials if t not in wrong]
+    return tuple(ties(_better(right, default)) or ties(right))
 
 
 def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:

@@ -5,7 +5,7 @@ from math import prod
 
 from autotune.trial import Trial
 
-RULE = "the least VMEM, then the larger blocks, then the default"
+RULE = "the least VMEM, then the larger blocks"
 
 
 def time_us(trial: Trial) -> float:
@@ -28,9 +28,7 @@ def ties(trials: Sequence[Trial]) -> list[Trial]:
 
 def by_rule(trials: Sequence[Trial]) -> list[Trial]:
     """Ties in the order of preference of :data:`RULE`; the faster first where all is equal."""
-    return sorted(
-        trials, key=lambda t: (_vmem_bytes(t), -_block_size(t), t.number != 0, time_us(t))
-    )
+    return sorted(trials, key=lambda t: (_vmem_bytes(t), -_block_size(t), time_us(t)))
 
 
 def _vmem_bytes(trial: Trial) -> int:

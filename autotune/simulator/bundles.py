@@ -24,7 +24,7 @@ _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is 
 _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
 _REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
-_VECTOR = " = v"
+_VECTOR = re.compile(r" = v(?!sync|wait)")
 _VECTOR_SPILL = re.compile(r"= v(?:st|ld)\S* \[vmem:\[#allocation\d+_spill")
 _BOUNDS = re.compile(r"^iteration_bounds: \(([\d, ]{0,400})\)", re.M)
 _OPERAND = re.compile(
@@ -117,7 +117,7 @@ def _bundle(body: str, depth: int) -> Bundle:
         raise UnfitError("a bundle holds something that is no operation")
     found = _OPERATION.findall(code)
     operations = tuple(Operation(name, opcode, text.strip()) for name, opcode, text in found)
-    return Bundle(operations, *_regions(markers), depth, False, _VECTOR in code)
+    return Bundle(operations, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
 
 
 def strip_comments(text: str) -> tuple[str, str]:

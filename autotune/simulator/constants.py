@@ -82,15 +82,27 @@ def element_kind(opcode: str) -> str:
     return "int8" if _NARROW.search(opcode) else "f32"
 
 
-def error_bar(limited_by: str) -> float:
-    """Return the relative error that nine of ten kernels of a kind stay within."""
-    return _bar("error", limited_by)
+def error_bar(chip: str, limited_by: str) -> float | None:
+    """Return the relative error that nine of ten kernels of a kind stay within; None where nothing
+    is known of the chip. Latency counts where steps are short, and hardware showed it for few."""
+    if load(chip).stalls is None:
+        return None
+    hardware = _hardware()
+    unknown = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
+    at_least = float(hardware["all"]["unmeasured_latency_error"]["value"]) if unknown else 0.0
+    return max(at_least, _bar("error", limited_by))
 
 
 def resolution(limited_by: str) -> float:
-    """Return by how much two configs of one problem must differ to be told apart: nine of ten
+    """Return by how much two configs of one problem must differ to be told apart: three of four
     ratios are right within it. Errors that configs share cancel, so it is not the error bar."""
     return _bar("resolution", limited_by)
+
+
+@lru_cache(maxsize=1)
+def _hardware() -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((FOLDER / "hardware.json").read_text())
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -115,8 +127,9 @@ def nearest_series(chip: str, libtpu: str | None) -> str:
 
 
 def _number(version: str) -> int:
-    """``0.0.42.1`` is 42: the third part counts the series."""
-    return int([*_VERSION.findall(version), "0", "0", "0"][2])
+    """``0.0.42.1`` is 42: the third part counts the series, those before it weigh more."""
+    parts = [int(part) for part in [*_VERSION.findall(version), "0", "0", "0"][:3]]
+    return parts[0] * 10**6 + parts[1] * 10**3 + parts[2]
 
 
 @lru_cache(maxsize=32)
@@ -125,7 +138,7 @@ def load(name: str, libtpu: str | None = None) -> Chip:
     used = nearest_series(name, libtpu)
     data: dict[str, Any] = json.loads((FOLDER / f"{name}-{used}.json").read_text())
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
-    hardware = json.loads((FOLDER / "hardware.json").read_text())
+    hardware = _hardware()
     real = {key: entry["value"] for key, entry in {**hardware["all"], **hardware[name]}.items()}
     clock_hz = float(number["clock_hz"])
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]

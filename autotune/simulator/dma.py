@@ -138,10 +138,12 @@ class _Engine:
         self._reads += not kind & HBM_WRITE
         self._read += size if kind & HBM_READ else 0
         self._written += size if kind & HBM_WRITE else 0
-        self._bursts += max(1.0, size / burst) if kind and burst else bool(kind)
+        ways = bool(kind & HBM_READ) + bool(kind & HBM_WRITE)  # a copy within HBM moves twice
+        self._bursts += ways * (max(1.0, size / burst) if burst else 1)
         issued = clock + self.waited
-        begun, moved = self._move(issued, size, kind, semaphore)
+        begun, moved = self._move(issued, size * max(ways, 1), kind, semaphore)
         latency = self._channel.write_latency if kind & HBM_WRITE else self._channel.read_latency
+        latency = latency if ways < 2 else max(latency, self._channel.read_latency)
         arrival = (moved + latency, moved, size)
         insort(self._arrivals.setdefault(semaphore, []), arrival)
         if self._watch:

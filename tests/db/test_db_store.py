@@ -146,6 +146,21 @@ class TestMarkWrong:
         assert store.trials(key()) == [trial()]
 
 
+class TestReplaceOutcome:
+    def test_only_the_outcome_of_that_trial_changes(self, store: SqlStore) -> None:
+        for number in range(2):
+            store.save_trial(key(), trial(number))
+        newer = Estimated(estimate=estimate(4.5), program="q")
+        store.replace_outcome(key(), 1, newer)
+        assert store.trials(key()) == [trial(0), trial(1, newer)]
+        assert store.history()[0].best_us == 4.5
+
+    def test_what_is_not_there(self, store: SqlStore) -> None:
+        store.save_trial(key(), trial())
+        store.replace_outcome(key(), 1, Illegal(reason="no"))
+        assert store.trials(key()) == [trial()]
+
+
 class TestHistory:
     def test_a_key(self, store: SqlStore) -> None:
         times = {0: 9.0, 1: 5.0, 2: 7.0}

@@ -1,12 +1,14 @@
 """From a simulated schedule to an estimate with its parts and a name for what limits it."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from simulationsamples import simulation
 from tracesamples import V5E, operand, trace
 
+from autotune.chip import Chip
 from autotune.compiled import Compiled
 from autotune.estimate import estimate
 from autotune.outcome import Estimated, NotEstimated, outcome_from_data, outcome_to_data
@@ -40,7 +42,7 @@ def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
 def test_what_limits(parts: dict[str, float], limit: str) -> None:
     found = run(100, **parts)
     assert found.limited_by == limit
-    assert found.error == error_bar(limit)
+    assert found.error == error_bar("v5e", limit)
 
 
 def test_the_parts_add_up_to_the_time() -> None:
@@ -59,10 +61,18 @@ def test_an_explanation_survives_its_way_through_json() -> None:
 
 def test_an_estimate_kept_by_an_older_version_has_no_explanation() -> None:
     data = outcome_to_data(Estimated(estimate=run(100), program="p"))
-    del data["estimate"]["explanation"], data["estimate"]["error"]
+    for added in ("explanation", "error", "resolution"):
+        del data["estimate"][added]
     found = outcome_from_data(data)
     assert isinstance(found, Estimated)
-    assert found.estimate.explanation is None
+    assert (found.estimate.explanation, found.estimate.error) == (None, None)
+    assert found.estimate.doubt > run(100).doubt
+
+
+def test_the_error_of_a_chip_without_a_model_of_its_units_is_unknown() -> None:
+    chip = replace(V5E, chip=Chip.V4)
+    outcome = estimate(trace(), compiled(simulation(10)), chip)
+    assert isinstance(outcome, Estimated) and outcome.estimate.error is None
 
 
 def test_a_refusal_gives_no_number() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from typing import Any
 
 from autotune.compiled import Compiled
@@ -68,6 +69,9 @@ class MemoryStore:
             return False
         self.kept.append(trial)
         return True
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        self.kept = [replace(t, outcome=outcome) if t.number == number else t for t in self.kept]
 
     def trials(self, key: Key) -> Sequence[Trial]:
         return sorted(self.kept, key=lambda t: t.number)

@@ -11,7 +11,7 @@ from test_publish import CHIP, SUBJECT
 
 from autotune.compiled import Compiled
 from autotune.config import Config
-from autotune.outcome import Illegal, OutOfVmem
+from autotune.outcome import Estimated, Illegal, OutOfVmem
 from autotune.search.loop import Limits, Result, run_search
 from autotune.space import Candidate, Space
 from autotune.trial import Trial
@@ -83,6 +83,18 @@ def test_a_second_run_reuses_and_goes_on_where_the_first_stopped() -> None:
     again, third = search(store, 25)
     assert third.compiled_configs == []
     assert len(again.trials) == 25
+
+
+def test_what_an_older_model_estimated_is_estimated_again() -> None:
+    store = MemoryStore()
+    search(store, 10)
+    older = next(t for t in store.kept if isinstance(t.outcome, Estimated))
+    assert isinstance(older.outcome, Estimated)
+    stale = replace(older.outcome.estimate, model="an older one", time_us=0.001)
+    store.replace_outcome(SUBJECT.key, older.number, replace(older.outcome, estimate=stale))
+    result, again = search(store, 10)
+    assert again.compiled_configs == [older.config]
+    assert store.kept[older.number] == older and older in result.trials
 
 
 def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume() -> None:

@@ -171,6 +171,7 @@ def test_the_nearest_series_of_constants_is_used_and_named():
         ("0.0.17.1", "0.0.42", True),
         ("0.0.46", "0.0.50", True),
         ("0.0.99", "0.0.50", True),
+        ("0.1.0", "0.0.50", True),
         (None, "0.0.50", False),
     ):
         result = recordings.simulate(listing, chip="v5e", libtpu=version)
