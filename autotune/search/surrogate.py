@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.dtype import bits
+from autotune.search.neighbours import is_ragged
 from autotune.space import Candidate
 from autotune.trace.model import Trace
 
@@ -151,6 +152,7 @@ def _raw_features(candidate: Candidate) -> dict[str, float]:
         else:
             row[name] = log2(max(value, 1))
     row["order=" + ">".join(candidate.config.grid_order)] = 1.0
+    row[f"ragged={is_ragged(candidate.trace)}"] = 1.0
     row["cores"] = float(line.cores)
     parts = (("mem", line.memory_us), ("steps", line.overhead_us), ("fill", line.fill_us))
     return row | {name: log(max(part, 1e-3)) for name, part in parts}

@@ -1,0 +1,53 @@
+"""The untried candidates next to the best: one axis moved a little, or another grid order."""
+
+from collections.abc import Collection, Sequence
+from math import log2
+
+from autotune.config import AxisValue, Config
+from autotune.space import Candidate
+from autotune.trace.model import Trace
+
+# In doublings of a size: how far another grid order, or another value that is no size, is away.
+_ANOTHER_KIND = 1.0
+
+
+def neighbours(candidates: Sequence[Candidate], best: int, untried: Collection[int]) -> list[int]:
+    """Indices of the nearest untried candidates that differ from ``best`` in one axis or in the
+    grid order alone. Nearness is in doublings, whatever is known of what lies between. Blocks that
+    fit their arrays have no neighbours that reach over the edge."""
+    here, whole = candidates[best].config, not is_ragged(candidates[best].trace)
+    steps = {
+        number: _step(here, candidates[number].config)
+        for number in untried
+        if not (whole and is_ragged(candidates[number].trace))
+    }
+    known = {number: step for number, step in steps.items() if step is not None}
+    nearest = min(known.values(), default=0.0)
+    return sorted(number for number, step in known.items() if step == nearest)
+
+
+def is_ragged(trace: Trace) -> bool:
+    """Whether some block reaches over the edge of its array: masks, or code for two sizes."""
+    return any(
+        size % block
+        for op in trace.operands
+        if op.is_pipelined
+        for size, block in zip(op.shape, op.block, strict=True)
+    )
+
+
+def _step(here: Config, there: Config) -> float | None:
+    """None where more than one thing differs."""
+    pairs = [(old, new) for (_, old), (_, new) in zip(here.axes, there.axes, strict=True)]
+    moved = [_distance(old, new) for old, new in pairs if old != new]
+    if here.grid_order != there.grid_order:
+        moved.append(_ANOTHER_KIND)
+    if len(moved) > 1:
+        return None
+    return moved[0] if moved else 0.0
+
+
+def _distance(old: AxisValue, new: AxisValue) -> float:
+    if isinstance(old, str | bool) or isinstance(new, str | bool) or old <= 0 or new <= 0:
+        return _ANOTHER_KIND
+    return abs(log2(new / old))
