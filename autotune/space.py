@@ -69,7 +69,7 @@ def explore(
         points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
     space = Space(candidates=[], default=default, default_verdict=None, sampled=sampled)
     own = None
-    for config, found in _traced(pool, ref, problem, [default, *points], progress):
+    for config, found in _traced(pool, ref, problem, [default, *points], chip, progress):
         if config is default:
             own = _judge_default(space, found, chip)
         else:
@@ -103,13 +103,13 @@ def _default_config(choices: Choices) -> Config:
 
 def _traced(
     pool: CompilerPool, ref: KernelRef, problem: Problem, configs: Sequence[Config],
-    progress: Progress,
+    chip: ChipInfo, progress: Progress,
 ) -> Iterator[tuple[Config, list[Trace] | Failure]]:  # fmt: skip
     """Each config with its traces in all grid orders, in the order given."""
     groups = [configs[start : start + _BATCH] for start in range(0, len(configs), _BATCH)]
 
     def job(group: Sequence[Config]) -> Callable[[Compiler], list[list[Trace] | Failure]]:
-        return lambda compiler: compiler.traces(ref, problem, group, orders=True)
+        return lambda compiler: compiler.traces(ref, problem, group, orders=True, chip=chip.chip)
 
     pending = [pool.submit(job(group)) for group in groups]
     done = 0

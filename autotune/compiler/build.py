@@ -27,12 +27,18 @@ class StageError(Exception):
         self.stage, self.cause = stage, cause
 
 
-def trace_config(kernel: Kernel, problem: Problem, config: Config, *, orders: bool) -> list[Trace]:
-    """Traces of a config, in all orders of a named grid if asked. Raises ``StageError``."""
+def trace_config(
+    kernel: Kernel, problem: Problem, config: Config, *, orders: bool, chip: Chip | None = None
+) -> list[Trace]:
+    """Traces of a config, in all orders of a named grid if asked. Raises ``StageError``.
+
+    Code that asks for the TPU while it is traced is told of the chip, where one is given.
+    """
     function, arrays = _built(kernel, problem, config)
     permutations = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
+    mesh = None if chip is None else abstract_mesh(compile_only_device(chip))
     try:
-        return reader.read(function, arrays, permutations)
+        return reader.read(function, arrays, permutations, mesh)
     except Exception as error:
         raise StageError("trace", error) from error
 

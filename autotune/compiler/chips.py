@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +39,10 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
     )
 
 
+@cache
 def compile_only_device(chip: Chip) -> Any:
-    """A device that nothing can run on, for compiling. Raises what JAX raises."""
+    """A device that nothing can run on, for compiling. Raises what JAX raises. Kept: each costs a
+    millisecond, and every candidate asks."""
     from jax.experimental import topologies
 
     return topologies.get_topology_desc(**libtpu.topology(chip)).devices[0]

@@ -93,13 +93,18 @@ class Compiler:
         return Choices(axes=data["choices"], default=data["default"], grid=tuple(data["grid"]))
 
     def traces(
-        self, ref: KernelRef, problem: Problem, configs: Sequence[Config], *, orders: bool
-    ) -> list[list[Trace] | Failure]:
+        self, ref: KernelRef, problem: Problem, configs: Sequence[Config], *, orders: bool,
+        chip: Chip | None = None,
+    ) -> list[list[Trace] | Failure]:  # fmt: skip
         """Per config its traces (one per grid order, or one), or why there are none.
 
+        A kernel that asks for the TPU while it is traced needs the ``chip``.
         One question for each config: one that kills the child, or hangs, costs only itself.
         """
-        return [self._trace(ref, problem, config, orders) for config in configs]
+        return [
+            self._trace(protocol.trace(ref, problem, [config], orders=orders, chip=chip))
+            for config in configs
+        ]
 
     def compile(
         self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
@@ -153,10 +158,8 @@ class Compiler:
     def close(self) -> None:
         self.process.close()
 
-    def _trace(
-        self, ref: KernelRef, problem: Problem, config: Config, orders: bool
-    ) -> list[Trace] | Failure:
-        answer = self._ask(protocol.trace(ref, problem, [config], orders=orders), self.limit_s)
+    def _trace(self, request: protocol.Request) -> list[Trace] | Failure:
+        answer = self._ask(request, self.limit_s)
         if not isinstance(answer, dict):
             return answer
         found = answer if "error" in answer else answer["ok"][0]

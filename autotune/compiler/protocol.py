@@ -33,14 +33,18 @@ def choices(ref: KernelRef, problem: Problem) -> Request:
     return {"do": "choices", "ref": asdict(ref), "problem": problem_to_data(problem)}
 
 
-def trace(ref: KernelRef, problem: Problem, configs: list[Config], *, orders: bool) -> Request:
-    """Trace each config; with ``orders`` in every order of a named grid."""
+def trace(
+    ref: KernelRef, problem: Problem, configs: list[Config], *, orders: bool,
+    chip: Chip | None = None,
+) -> Request:  # fmt: skip
+    """Trace each config; with ``orders`` in every order of a named grid; with ``chip`` for it."""
     return {
         "do": "trace",
         "ref": asdict(ref),
         "problem": problem_to_data(problem),
         "configs": [config_to_data(config) for config in configs],
         "orders": orders,
+        "chip": None if chip is None else chip.value,
     }
 
 

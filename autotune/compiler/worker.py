@@ -96,11 +96,12 @@ class Worker:
 
     def do_trace(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         kernel, problem = self._subject(request)
+        chip = Chip(request["chip"]) if request.get("chip") else None
         answers = []
         for data in request["configs"]:
             try:
                 traces = build.trace_config(
-                    kernel, problem, config_from_data(data), orders=request["orders"]
+                    kernel, problem, config_from_data(data), orders=request["orders"], chip=chip
                 )
                 answers.append({"ok": [trace_to_data(trace) for trace in traces]})
             except build.StageError as error:

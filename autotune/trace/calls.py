@@ -67,7 +67,15 @@ def _calls(
         for param in eqn.params.values():
             for inner in param if isinstance(param, (tuple, list)) else (param,):
                 if hasattr(open_jaxpr(inner), "eqns"):
-                    yield from _calls(inner, inputs, boundary.inside(eqn, inner))
+                    yield from _calls(inner, _passed(eqn, inputs), boundary.inside(eqn, inner))
+
+
+def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """The known inputs of a jaxpr inside ``eqn``: none where the operands are not its inputs one
+    to one. What a loop carries changes from turn to turn."""
+    if eqn.primitive.name == "cond":
+        return inputs[1:]  # the first chooses the branch
+    return inputs if called_jaxpr(eqn) is not None else []
 
 
 def _is_small(eqn: Any) -> bool:
@@ -76,7 +84,12 @@ def _is_small(eqn: Any) -> bool:
 
 def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
     """One equation on the CPU: scalars that are prepared outside the kernel."""
+    import jax.sharding as sharding
+
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # a pair up to 0.8
+    if "ctx_mesh" in params and hasattr(sharding, "get_abstract_mesh"):
+        # What was traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices.
+        params = {**params, "ctx_mesh": sharding.get_abstract_mesh()}
     out = eqn.primitive.bind(*functions, *inputs, **params)
     return [np.asarray(o) for o in (out if eqn.primitive.multiple_results else [out])]

@@ -16,6 +16,8 @@ from autotune.trace.model import Operand, Scratch, Trace
 from autotune.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.trace.visits import BlockWalk, same_walk, visits
 
+_SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
+
 
 class NotOnePallasCallError(ValueError):
     """The function does not hold exactly one ``pallas_call``."""
@@ -25,13 +27,15 @@ def read(
     function: Callable[..., Any],
     arrays: Sequence[Array],
     orders: Sequence[Sequence[int]] | None = None,
+    mesh: AbstractContextManager[Any] | None = None,
 ) -> list[Trace]:
     """Traces of the one ``pallas_call`` in ``function``, one per grid order.
 
-    ``orders``: permutations of the grid axes as built; the identity alone by default. Raises
+    ``orders``: permutations of the grid axes as built; the identity alone by default;
+    ``mesh``: what names the chip to code under trace. Raises
     ``NotOnePallasCallError``, and whatever the kernel's own build raises.
     """
-    return find(function, arrays).traces(orders)
+    return find(function, arrays, mesh).traces(orders)
 
 
 def find(
@@ -77,10 +81,21 @@ class Call:
         return [self._trace(tuple(order)) for order in orders or [range(len(self.grid))]]
 
     def scalar_operands(self) -> dict[int, Any]:
-        """Integer operands whose contents are known, by operand number, as NumPy arrays: given
-        by the caller, constants of the function, or computed from both ahead of the call."""
-        known = {n: np.asarray(value) for n, value in enumerate(self.known) if value is not None}
-        return {n: value for n, value in known.items() if np.issubdtype(value.dtype, np.integer)}
+        """Integers that the kernel can read as scalars and whose contents are known, by operand
+        number, as NumPy arrays: given by the caller, constants of the function, or computed from
+        both ahead of the call."""
+        known = [n for n, value in enumerate(self.known) if value is not None]
+        values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
+        return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
+
+    def _may_be_scalars(self, number: int) -> bool:
+        """Grid bounds, scalar prefetch, what lies in SMEM, and what the kernel may copy there."""
+        block = number - self.mapping.num_dynamic_grid_bounds - self.mapping.num_index_operands
+        if block < 0:
+            return True
+        mapping = self.mapping.block_mappings[block]
+        space, array = _space(mapping.block_aval), _array(mapping)
+        return space == "smem" or (space in ("any", "hbm") and _aval_bytes(array) <= _SMEM_BYTES)
 
     def _trace(self, order: tuple[int, ...]) -> Trace:
         grid = tuple(self.grid[axis] for axis in order)
@@ -145,11 +160,14 @@ class Call:
         return [axis for axis in range(len(self.grid)) if axis not in added]
 
     def _semantics(self, params: dict[str, Any]) -> tuple[str, ...]:
-        """As JAX completes them: axes that ``vmap`` adds are parallel."""
+        """As JAX completes them: axes that ``vmap`` adds are parallel, and the others arbitrary
+        when nothing is said of them. Empty when there is nothing to say of any."""
         given = [
             str(getattr(s, "value", s)).lower() for s in params.get("dimension_semantics") or ()
         ]
         named = self._named_axes()
+        if not given and len(named) < len(self.grid):
+            given = ["arbitrary"] * len(named)
         if len(given) != len(named):
             return tuple(given)
         each = dict(zip(named, given, strict=True))

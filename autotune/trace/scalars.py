@@ -45,7 +45,10 @@ _UNARY: dict[str, Callable[[Value], Value]] = {
     "reshape": lambda a: a, "broadcast_in_dim": lambda a: a,
 }  # fmt: skip
 
-_CALLS = ("pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call", "remat")
+_CALLS = (
+    "pjit", "jit", "closed_call", "core_call", "custom_jvp_call", "custom_vjp_call",
+    "custom_vjp_call_jaxpr", "remat", "remat2", "checkpoint",
+)  # fmt: skip
 
 
 def axis_index(grid: Sequence[int], axis: int) -> Value:

@@ -106,6 +106,13 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
     ]
 
 
+@pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
+def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
+    compiler, process = client({"ok": [{"ok": []}]})
+    compiler.traces(REF, PROBLEM, configs(1), orders=True, chip=chip)
+    assert process.asked[-1]["chip"] == word
+
+
 @pytest.mark.parametrize(
     ("answer", "outcome"),
     [

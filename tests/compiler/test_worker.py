@@ -22,6 +22,7 @@ from autotune.compiler.process import CompilerProcess
 from autotune.config import make_config
 from autotune.errors import CompilerUnavailableError, KernelImportError
 from autotune.kernelspec import KernelSpec
+from autotune.outcome import CompileFailed
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -140,6 +141,40 @@ def test_numpy_numbers_among_the_choices(compiler: Compiler, tmp_path: Path) -> 
     ref = declaration(tmp_path, source)
     problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
     assert compiler.choices(ref, problem).axes == {"block_n": [1024, 2048]}
+
+
+ASKS_FOR_THE_TPU = """
+import dataclasses
+from jax.experimental.pallas import tpu as pltpu
+
+def _asking(problem, config):
+    call = _build(problem, config)
+
+    def function(*arrays):
+        assert pltpu.get_tpu_info().num_cores == {cores}
+        return call(*arrays)
+
+    return function
+
+KERNEL = dataclasses.replace(KERNEL, build=_asking)
+"""
+
+
+@pytest.mark.parametrize(("chip", "cores"), [(Chip.V5E, 1), (Chip.V5P, 2)])
+def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
+    compiler: Compiler, tmp_path: Path, chip: Chip, cores: int
+) -> None:
+    source = (ROOT / "kernels/vector_add.py").read_text()
+    ref = declaration(tmp_path, source + ASKS_FOR_THE_TPU.format(cores=cores))
+    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    config = make_config({"block_n": 4096}, grid_order=("n",))
+    (told,) = compiler.traces(ref, problem, [config], orders=True, chip=chip)
+    assert isinstance(told, list), told
+    (plain,) = compiler.traces(find_kernel("vector_add"), problem, [config], orders=True)
+    assert told == plain
+    (untold,) = compiler.traces(ref, problem, [config], orders=True)
+    assert isinstance(untold, CompileFailed)
+    assert untold.reason.startswith("trace raised")
 
 
 @slow

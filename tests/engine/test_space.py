@@ -114,6 +114,14 @@ def test_a_problem_larger_than_hbm_is_refused() -> None:
         explored([512], 512, huge)
 
 
+def test_points_are_traced_for_the_chip() -> None:
+    compiler = ScriptedCompiler(traced=traced)
+    pool: Any = InlinePool(compiler)
+    choices = Choices(axes={"size": [512]}, default={"size": 512}, grid=("i", "j"))
+    explore(pool, REF, PROBLEM, choices, V5E)
+    assert compiler.traced_chips == [V5E.chip]
+
+
 def test_candidates_come_in_the_order_of_their_roofline() -> None:
     space = explored([256, 512, 1024], 512)
     guesses = [c.roofline.guess_us for c in space.candidates]

@@ -1,6 +1,9 @@
 """Reading real ``pallas_call``s: nothing is compiled, JAX runs in this process on the CPU."""
 
+import base64
 import os
+import re
+from dataclasses import replace
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
@@ -18,6 +21,7 @@ from tracesamples import V5E
 from autotune import rules
 from autotune.config import make_config
 from autotune.kernel import Array
+from autotune.roofline import roofline
 from autotune.trace.model import trace_from_data, trace_to_data
 from autotune.trace.reader import NotOnePallasCallError, all_orders, find, read
 from kernels.flash_attention import KERNEL as FLASH
@@ -177,6 +181,122 @@ def test_scalar_operands_are_given_computed_or_constant():
     assert shifted[0].tolist() == (arrays[0].values() + 1).tolist()
     constant = find(lambda *more: call(jnp.arange(8, dtype=jnp.int32), *more), arrays[1:])
     assert constant.scalar_operands()[0].tolist() == list(range(8))
+
+
+def scaled(n, x):
+    """[32, 128] float32 with one integer of scalar prefetch."""
+
+    def body(n, x, out):
+        out[...] = x[...] * n[0].astype(F32)
+
+    spec = pl.BlockSpec(TILE, lambda i, n: (i, 0))
+    return pl.pallas_call(
+        body, out_shape=jax.ShapeDtypeStruct((32, 128), F32),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(4,), in_specs=[spec], out_specs=spec
+        ),
+    )(n, x)  # fmt: skip
+
+
+def looped(n, x):
+    return jax.lax.fori_loop(0, 3, lambda _, carry: (carry[0] + 1, scaled(*carry)), (n, x))
+
+
+def looped_while(n, x):
+    turn = lambda carry: (carry[0] + 1, scaled(*carry))  # noqa: E731
+    return jax.lax.while_loop(lambda carry: carry[0][0] < 9, turn, (n, x))
+
+
+def chosen(n, x):
+    return jax.lax.cond(x[0, 0] > 0, scaled, lambda n, x: x, n, x)
+
+
+def chosen_by_a_known_number(n, x):
+    return jax.lax.cond(n[0] > 5, scaled, lambda n, x: x, n + 1, x)
+
+
+def differentiable(n, x):
+    call = jax.custom_vjp(scaled)
+    call.defvjp(lambda n, x: (scaled(n, x), ()), lambda _, g: (None, g))
+    return call(n, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (looped, {}),
+        (looped_while, {}),
+        (chosen, {0: [7]}),
+        (chosen_by_a_known_number, {0: [8]}),
+        (jax.jit(scaled), {0: [7]}),
+        (jax.remat(scaled), {0: [7]}),
+        (differentiable, {0: [7]}),
+    ],
+    ids=lambda case: getattr(case, "__name__", ""),
+)
+def test_scalars_are_followed_into_a_call_and_a_branch_and_not_around_a_loop(function, expected):
+    given = Array(name="n", shape=(1,), dtype="int32", values=lambda: np.array([7], np.int32))
+    arrays = [given, Array(name="x", shape=(32, 128), dtype="float32")]
+    found = find(function, arrays).scalar_operands()
+    assert {n: v.tolist() for n, v in found.items()} == expected
+
+
+def test_integers_that_are_only_data_are_no_scalar_operands():
+    """A table in SMEM is; one in HBM that fits SMEM may be copied there; blocks in VMEM are not."""
+
+    def body(table, by_hand, large, x, out):
+        out[...] = x[...] + table[0]
+
+    block = pl.BlockSpec(TILE, lambda i: (i, 0))
+    whole = pl.BlockSpec(memory_space=pl.ANY)
+    call = pl.pallas_call(
+        body, grid=(4,), in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), whole, whole, block],
+        out_specs=block, out_shape=jax.ShapeDtypeStruct((32, 128), jnp.int32),
+    )  # fmt: skip
+    arrays = [
+        Array(name=name, shape=shape, dtype="int32", values=lambda s=shape: np.ones(s, np.int32))
+        for name, shape in (("table", (8,)), ("by_hand", (9,)), ("large", (1 << 19,)))
+    ]
+    found = find(lambda *given: call(*given, jnp.ones((32, 128), jnp.int32)), arrays)
+    assert found.known[3] is not None
+    assert sorted(found.scalar_operands()) == [0, 1]
+
+
+def test_a_traced_mesh_changes_nothing_that_is_known():
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
+    call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
+    made = lambda e: jnp.sort(jnp.where(e > 3, jnp.cumsum(e), jnp.searchsorted(e, e)))  # noqa: E731
+    function = lambda e, *more: call(made(e).astype(jnp.int32) % 8, *more)  # noqa: E731
+    plain, told = (find(function, arrays, mesh) for mesh in (None, use_abstract_mesh(_MESH)))
+    assert told.traces(all_orders(3)) == plain.traces(all_orders(3))
+    assert told.scalar_operands()[0].tolist() == plain.scalar_operands()[0].tolist()
+
+
+@pytest.mark.parametrize(
+    ("given", "found"),
+    [(None, ("parallel", "arbitrary")), (("parallel",), ("parallel", "parallel"))],
+)
+def test_axes_that_vmap_adds_are_divided_between_two_cores(given, found):
+    """Also when nothing is said of the others: Pallas takes those for arbitrary."""
+    spec = pl.BlockSpec(TILE, lambda i: (i, 0))
+    call = pl.pallas_call(
+        lambda x, out: None, grid=(4,), in_specs=[spec], out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
+        compiler_params=pltpu.CompilerParams(dimension_semantics=given),
+    )  # fmt: skip
+    arrays = [Array(name="x", shape=(2, 32, 128), dtype="float32")]
+    (two,) = read(jax.vmap(call), arrays)
+    assert two.dimension_semantics == found
+    assert roofline(two, replace(V5E, num_cores=2)).cores == 2
+    traced = jax.jit(jax.vmap(call)).trace(jax.ShapeDtypeStruct((2, 32, 128), F32))
+    text = traced.lower(lowering_platforms=("tpu",)).as_text()
+    body = base64.b64decode(text.split(r"\22body\22: \22")[1].split("\\22")[0])
+    assert set(re.findall(rb"dimension_semantics<(\w+)>", body)) == {w.encode() for w in found}
+
+
+def test_one_kernel_alone_says_nothing_of_its_axes():
+    assert of_body(lambda x, out, scratch: None).dimension_semantics == ()
 
 
 def test_axes_that_vmap_adds_are_parallel_and_not_counted_by_the_body():

@@ -43,14 +43,18 @@ class ScriptedCompiler:
     ) -> None:
         self._compiled, self._traced = compiled, traced
         self.compiled_configs: list[Config] = []
+        self.traced_chips: list[Any] = []
 
     def compile(self, ref: Any, problem: Any, config: Config, chip: Any) -> Any:
         assert self._compiled is not None
         self.compiled_configs.append(config)
         return self._compiled(config)
 
-    def traces(self, ref: Any, problem: Any, configs: Sequence[Config], *, orders: bool) -> Any:
+    def traces(
+        self, ref: Any, problem: Any, configs: Sequence[Config], *, orders: bool, chip: Any = None
+    ) -> Any:
         assert self._traced is not None
+        self.traced_chips.append(chip)
         return [self._traced(config) for config in configs]
 
 
