@@ -33,10 +33,10 @@ def compared(estimate: Estimate, baseline: Evidence) -> str:
         return baseline.note
     slow, fast = estimate.time_us * (1 + estimate.doubt), estimate.time_us * (1 - estimate.doubt)
     own = baseline.expected_us or 0.0
-    known = f"it needs at least {baseline.time_us:.1f} us"
+    known = f"it needs at least {baseline.time_us:.1f} µs"
     if own:
         known += (
-            f", its own estimate is {own:.1f} us and what was measured elsewhere was {LEAST} to "
+            f", its own estimate is {own:.1f} µs and what was measured elsewhere was {LEAST} to "
             f"{MOST} times such estimates"
         )
     if slow < baseline.time_us:
