@@ -19,6 +19,7 @@ from points import as_they_come
 
 from autotune import rules
 from autotune.catalogue import KernelRef, find_kernel
+from autotune.chip import Chip
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.config import ARBITRARY, PARALLEL, Config, make_config
@@ -159,7 +160,7 @@ def broken_cases(pool: CompilerPool) -> Iterator[Case]:
 
 def run(compiler: Compiler, case: Case) -> Ran:
     seeds = SEEDS if case.rule is None else ILLEGAL_SEEDS
-    found = compiler.verify(case.ref, case.problem, case.config, seeds)
+    found = compiler.verify(case.ref, case.problem, case.config, Chip.V5E, seeds)
     if not isinstance(found, dict):
         return Ran(case=case, is_right=False, evidence=f"{found.kind}: {found.reason}")
     return Ran(case=case, is_right=found["ok"] is True, evidence=found["reason"])

@@ -143,10 +143,10 @@ class Compiler:
         return _failure(answer) if "error" in answer else XlaCost(**answer["ok"])
 
     def verify(
-        self, ref: KernelRef, problem: Problem, config: Config, seeds: Sequence[int]
+        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip, seeds: Sequence[int]
     ) -> dict[str, Any] | Failure:
         """The interpreter's verdict as data; see ``autotune.compiler.interpret``."""
-        request = protocol.verify(ref, problem, config, list(seeds))
+        request = protocol.verify(ref, problem, config, list(seeds), chip)
         answer = self._ask(request, self.limit_s)
         if not isinstance(answer, dict):
             return answer

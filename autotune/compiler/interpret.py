@@ -4,12 +4,15 @@ Two cores, random orders of the parallel axes, race detection, uninitialised mem
 out-of-bounds reads raise, DMAs both eager and late.
 """
 
+import inspect
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from autotune.chip import Chip
+from autotune.compiler.chips import abstract_mesh, compile_only_device
 from autotune.config import Config
 from autotune.kernel import Array, Kernel
 from autotune.problem import Problem
@@ -23,11 +26,18 @@ _FLOAT8_TOLERANCE = 1e-1
 _ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
 
 
-def check(kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int]) -> dict[str, Any]:
+class _NotTracedError(Exception):
+    """The kernel does not trace in interpret mode: it is not known to be wrong."""
+
+
+def check(
+    kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int], chip: Chip | None = None
+) -> dict[str, Any]:
     """Plain data: ``ok``, the ``problem`` that was run, the largest ``error`` in units of the
     tolerance, the ``check`` that failed, and how many ``runs`` passed.
 
-    ``ok`` is None with a ``reason`` where this JAX cannot do it.
+    ``ok`` is None with a ``reason`` where this JAX cannot do it, or cannot trace the kernel so.
+    Code that asks for the TPU while it is traced is told of ``chip``.
     """
     reason = _unsupported()
     if reason:
@@ -37,7 +47,10 @@ def check(kernel: Kernel, problem: Problem, config: Config, seeds: Sequence[int]
     for run, seed in enumerate(seeds):
         mode = "eager" if run % 2 else "on_wait"
         what = f"interpret mode, seed {seed}, DMAs {mode}, {small}"
-        failure, error = _one_run(kernel, small, config, seed, mode)
+        try:
+            failure, error = _one_run(kernel, small, config, seed, mode, chip)
+        except _NotTracedError as reason:
+            return {"ok": None, "reason": f"interpret mode cannot run it: {reason}", "runs": run}
         worst = max(worst, error)
         if failure:
             return {"ok": False, "reason": f"{failure} ({what})", "error": worst, "runs": run}
@@ -76,7 +89,7 @@ def _unsupported() -> str | None:
 
 
 def _one_run(
-    kernel: Kernel, problem: Problem, config: Config, seed: int, mode: str
+    kernel: Kernel, problem: Problem, config: Config, seed: int, mode: str, chip: Chip | None
 ) -> tuple[str | None, float]:
     """What failed, or None, and the largest error in units of the tolerance."""
     import jax
@@ -88,14 +101,38 @@ def _one_run(
     params = _params(pltpu, seed, mode)
     try:
         with pltpu.force_tpu_interpret_mode(params):
-            found = jax.tree_util.tree_leaves(jax.jit(kernel.build(problem, config))(*given))
-            found = [np.asarray(array) for array in found]
+            run = _compiled(kernel.build(problem, config), given, chip)
+            found = [np.asarray(array) for array in jax.tree_util.tree_leaves(run(*given))]
+    except _NotTracedError:
+        pltpu.reset_tpu_interpret_mode_state()
+        raise
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
         return _root_cause(error), 0.0
     if _races_found():
         return "a data race between grid steps, cores or DMAs", 0.0
     return _compare(found, [np.asarray(array) for array in expected])
+
+
+def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | None) -> Any:
+    """The function for the CPU. One that does not trace as it is may be asking for the TPU: it is
+    traced again where there seems to be one."""
+    import jax
+
+    try:
+        return jax.jit(function).trace(*given).lower().compile()
+    except Exception as error:
+        if chip is None:
+            raise _NotTracedError(_root_cause(error)) from error
+    try:
+        with abstract_mesh(compile_only_device(chip)):
+            traced = jax.jit(function).trace(*given)
+        lowered = traced.lower(lowering_platforms=("cpu",))
+        known = inspect.signature(lowered.compile).parameters
+        here = {"device_assignment": tuple(jax.devices("cpu")[:1])}
+        return lowered.compile(**{name: value for name, value in here.items() if name in known})
+    except Exception as error:
+        raise _NotTracedError(_root_cause(error)) from error
 
 
 def _root_cause(error: Exception) -> str:

@@ -72,13 +72,16 @@ def baseline(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
     }
 
 
-def verify(ref: KernelRef, problem: Problem, config: Config, seeds: list[int]) -> Request:
+def verify(
+    ref: KernelRef, problem: Problem, config: Config, seeds: list[int], chip: Chip
+) -> Request:  # fmt: skip
     return {
         "do": "verify",
         "ref": asdict(ref),
         "problem": problem_to_data(problem),
         "config": config_to_data(config),
         "seeds": seeds,
+        "chip": chip.value,
     }
 
 

@@ -131,7 +131,7 @@ class Worker:
 
         kernel, problem = self._subject(request)
         config = config_from_data(request["config"])
-        return interpret.check(kernel, problem, config, request["seeds"])
+        return interpret.check(kernel, problem, config, request["seeds"], Chip(request["chip"]))
 
     def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
         kernel = self.loader.kernel(KernelRef(**request["ref"]))

@@ -109,7 +109,8 @@ def _equal(
 
 def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
     def job(compiler: Compiler) -> Verdict:
-        answer = compiler.verify(subject.ref, subject.problem, trial.config, VERIFY_SEEDS)
+        chip = subject.chip.chip
+        answer = compiler.verify(subject.ref, subject.problem, trial.config, chip, VERIFY_SEEDS)
         if isinstance(answer, dict):
             return Verdict(ok=answer["ok"], reason=answer["reason"])
         return Verdict(ok=None, reason=f"{answer.kind}: {answer.reason}")

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from autotune.catalogue import find_kernel
+from autotune.chip import Chip
 from autotune.compiler.pool import CompilerPool
 from autotune.config import make_config
 
@@ -25,6 +26,10 @@ def build(problem, config):
     def body(x, out, total):
         @pl.when(pl.program_id(grid.axis("k")) == 0)
         def _():
+            if config["how"] == "asks":
+                assert pltpu.get_tpu_info().chip_version.value == "v5e"
+            if config["how"] == "untraceable":
+                raise ValueError("not here")
             if config["how"] != "no start":
                 total[...] = jnp.zeros_like(total)
         total[...] += x[...] * (1.5 if config["how"] == "off" else 1)
@@ -63,20 +68,22 @@ SEQUENTIAL = ("parallel", "arbitrary")
         ("right", ("i", "k"), ("arbitrary", "arbitrary"), True),
         ("right", ("i", "k"), ("parallel", "parallel"), False),  # the sum runs along k
         ("right", ("k", "i"), ("arbitrary", "arbitrary"), False),  # outputs visited again
+        ("asks", ("i", "k"), SEQUENTIAL, True),  # the chip that it is compiled for, while traced
+        ("untraceable", ("i", "k"), SEQUENTIAL, None),  # not known to be wrong
         ("off", ("i", "k"), SEQUENTIAL, False),
         ("map", ("i", "k"), SEQUENTIAL, False),
         ("no start", ("i", "k"), SEQUENTIAL, False),  # scratch starts as NaN
     ],
 )
 def test_what_is_wrong_is_caught_and_what_is_right_passes(
-    pool: CompilerPool, tmp_path: Path, how: str, order: Any, semantics: Any, ok: bool
+    pool: CompilerPool, tmp_path: Path, how: str, order: Any, semantics: Any, ok: bool | None
 ) -> None:
     file = tmp_path / "halves.py"
     file.write_text(KERNEL)
     ref = find_kernel(f"{file}:KERNEL")
     problem = pool.run(lambda c: c.describe(ref)).problems.parse("rows=64,columns=256")
     config = make_config({"block": 8, "how": how}, grid_order=order, dimension_semantics=semantics)
-    verdict = pool.run(lambda c: c.verify(ref, problem, config, (0, 1, 2)))
+    verdict = pool.run(lambda c: c.verify(ref, problem, config, Chip.V5E, (0, 1, 2)))
     assert isinstance(verdict, dict), verdict
     assert verdict["ok"] is ok, verdict
     assert "CpuCallback" not in verdict["reason"]

@@ -70,7 +70,9 @@ class FakeCompiler:
     def __init__(self, verdicts: dict[int, bool | None]) -> None:
         self.verdicts, self.asked = verdicts, list[int]()
 
-    def verify(self, ref: Any, problem: Any, config: Config, seeds: Sequence[int]) -> Any:
+    def verify(
+        self, ref: Any, problem: Any, config: Config, chip: Any, seeds: Sequence[int]
+    ) -> Any:
         self.asked.append(config["b"])
         verdict = self.verdicts.get(config["b"], True)
         if config["b"] in self.verdicts and verdict is None:
