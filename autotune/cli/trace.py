@@ -13,8 +13,8 @@ from autotune.compiler.pool import CompilerPool
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.explanation import COPIES
 from autotune.outcome import Estimated, NotEstimated
-from autotune.simulator.perfetto import trace_json
-from autotune.simulator.picture import Picture
+from autotune.simulator.drawing.perfetto import trace_json
+from autotune.simulator.drawing.picture import Picture
 
 _SAME_SHARE = 0.002
 

@@ -14,7 +14,7 @@ from autotune.config import Config
 from autotune.kernel import Array, Kernel
 from autotune.problem import Problem
 from autotune.simulator import Refusal, simulate
-from autotune.simulator.timeline import timeline
+from autotune.simulator.drawing.timeline import timeline
 from autotune.trace import reader
 from autotune.trace.model import Trace
 

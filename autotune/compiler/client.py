@@ -21,7 +21,7 @@ from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelI
 from autotune.kernelspec import KernelSpec, spec_from_data
 from autotune.outcome import CompileFailed, Crashed, Illegal, OutOfVmem, TimedOut
 from autotune.problem import Problem
-from autotune.simulator.picture import Picture, picture_from_data
+from autotune.simulator.drawing.picture import Picture, picture_from_data
 from autotune.toolchain import Toolchain
 from autotune.trace.model import Trace, trace_from_data
 

@@ -17,7 +17,7 @@ from autotune.config import Config, make_config
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
 from autotune.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.problem import Problem
-from autotune.simulator.picture import Slice, Track
+from autotune.simulator.drawing.picture import Slice, Track
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")

@@ -11,9 +11,9 @@ import recordings
 from autotune.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator import Refusal
 from autotune.simulator.constants import load
-from autotune.simulator.perfetto import trace_json
-from autotune.simulator.picture import BYTES, CORE, ISSUED_IN, STEPS, picture_from_data
-from autotune.simulator.timeline import timeline
+from autotune.simulator.drawing.perfetto import trace_json
+from autotune.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, picture_from_data
+from autotune.simulator.drawing.timeline import timeline
 
 PARTS = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY)
 NEED_SCALARS = ("dyn", "gather", "gmm", "paged", "ploop")  # but v7x gathers without them
@@ -135,7 +135,7 @@ def test_an_extrapolated_run_says_that_its_end_is_not_the_end():
 
 def test_long_runs_of_short_pieces_are_merged_and_counted(monkeypatch):
     exact = draw(SMALL)
-    monkeypatch.setattr("autotune.simulator.activity.MOST_SLICES", 40)
+    monkeypatch.setattr("autotune.simulator.drawing.activity.MOST_SLICES", 40)
     merged = draw(SMALL)
     assert len(track(merged, CORE)) <= 40 < len(track(exact, CORE))
     lengths = [sum(s.end_us - s.begin_us for s in track(p, CORE)) for p in (exact, merged)]

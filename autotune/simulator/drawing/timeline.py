@@ -9,17 +9,18 @@ from math import prod
 from typing import Any
 
 from autotune.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
-from autotune.simulator import constants, dma, transfers
-from autotune.simulator.activity import Activity, Clock, Stretch, Visits, Wait
+from autotune.simulator import constants, dma
 from autotune.simulator.bundles import Listing, parse
 from autotune.simulator.dma import Point
+from autotune.simulator.drawing import transfers
+from autotune.simulator.drawing.activity import Activity, Clock, Stretch, Visits, Wait
+from autotune.simulator.drawing.picture import CORE, STEPS, Picture, Slice, Track
+from autotune.simulator.drawing.transfers import MOST_DMAS, Transfer
 from autotune.simulator.extrapolation import PIPELINE_STAGES, finish
 from autotune.simulator.lowering import WAITED
 from autotune.simulator.memory import Scalars
 from autotune.simulator.outcome import Refusal, UnfitError
-from autotune.simulator.picture import CORE, STEPS, Picture, Slice, Track
 from autotune.simulator.run import record, settle
-from autotune.simulator.transfers import MOST_DMAS, Transfer
 
 _START = Point(*[0.0] * len(Point._fields))
 _UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}

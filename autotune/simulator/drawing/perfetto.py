@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autotune.simulator.picture import Picture, Slice
+from autotune.simulator.drawing.picture import Picture, Slice
 
 
 def trace_json(pictures: Sequence[tuple[str, Picture]]) -> str:

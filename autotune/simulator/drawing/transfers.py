@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from autotune.simulator.drawing.picture import BYTES, ISSUED_IN, READS, WRITES, Slice, Track
 from autotune.simulator.lowering import HBM_READ, HBM_WRITE, ON_CHIP
-from autotune.simulator.picture import BYTES, ISSUED_IN, READS, WRITES, Slice, Track
 
 MOST_DMAS = 5000  # in one picture
 

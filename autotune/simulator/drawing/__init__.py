@@ -1,0 +1,1 @@
+"""A run as a picture: the first and last steps of units and DMAs, for `autotune explain`."""
