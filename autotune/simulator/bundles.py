@@ -21,6 +21,9 @@ _OPERATION = re.compile(
 )
 _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
+_COPY_KIND = re.compile(r"/\* (\w{3,5})-to-(\w{3,5}) \*/")  # of dma.general
+_NEVER = "(0)"  # the predicate of a DMA that the compiler knows to be false
+_GENERAL_COPY = re.compile(r" (\w{3,5}_to_\w{3,5})\Z")
 _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
 _REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
@@ -107,6 +110,7 @@ def _bundle(body: str, depth: int) -> Bundle:
     markers = ""
     if "/*" in body or "*/" in body:
         body = _RESULT_KIND.sub(r"\1", _ARGUMENT_NAME.sub(r"\1=", body))
+        body = _COPY_KIND.sub(r"\1_to_\2", body) if "dma.general" in body else body
         body, markers = strip_comments(body)
     code, brace, rest = body.rpartition("}")
     if not brace or rest.strip():
@@ -116,8 +120,18 @@ def _bundle(body: str, depth: int) -> Bundle:
     if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
         raise UnfitError("a bundle holds something that is no operation")
     found = _OPERATION.findall(code)
-    operations = tuple(Operation(name, opcode, text.strip()) for name, opcode, text in found)
+    operations = tuple(
+        _operation(name, opcode, text.strip())
+        for name, opcode, text in found
+        if not (opcode.startswith("dma.") and text.startswith(_NEVER))
+    )
     return Bundle(operations, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
+
+
+def _operation(name: str, opcode: str, text: str) -> Operation:
+    """A general DMA (clipped tiles) says in a comment where it leads, the others in their name."""
+    kind = _GENERAL_COPY.search(text) if opcode == "dma.general" else None
+    return Operation(name, f"dma.{kind[1]}", text) if kind else Operation(name, opcode, text)
 
 
 def strip_comments(text: str) -> tuple[str, str]:

@@ -303,6 +303,24 @@ def test_delay_slots_of_a_taken_branch_execute(chip, slots):
     assert result.dma_count == slots + 1
 
 
+GENERAL = (
+    "%{n} = dma.general {guard} /*src=*/%s0_s0, /*size_in_granules=*/64, /*dst=*/[#allocation2], "
+    "/*dst_syncflagno=*/[#allocation3], /*src_syncflagno=*/[#allocation3], "
+    "/*stridedescaddr=*/[#allocation9], /*overrides=*/0, /*dst_syncflagno_1=*/0 /* {kind} */"
+)
+
+
+def test_a_general_dma_tells_its_direction_in_a_comment():
+    result = run(GENERAL.format(n=1, guard="", kind="hbm-to-vmem"), wait(2))
+    assert (result.dma_count, result.hbm_bytes_read) == (1, 64 * 32)
+    written = run(GENERAL.format(n=1, guard="", kind="vmem-to-hbm"), wait(2))
+    assert (written.hbm_bytes_read, written.hbm_bytes_written) == (0, 64 * 32)
+    never = run(GENERAL.format(n=1, guard="(0),", kind="hbm-to-vmem"), read(3), wait(4))
+    assert never.dma_count == 1
+    lost = listing(GENERAL.format(n=1, guard="", kind="hbm-to-mars"), wait(2))
+    assert "unknown kind of DMA" in recordings.refusal(lost, chip="v5e")
+
+
 def test_merged_delay_slots_on_v7x_end_at_the_empty_bundle():
     """Region 9 never ends: its end stood on an empty bundle that was merged with its neighbours."""
     body = ("", *(read(n) for n in range(71, 77)))
