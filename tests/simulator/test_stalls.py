@@ -1,0 +1,117 @@
+"""Stalls of the units, on listings written by hand. Constants are the chip's, the rest is here."""
+
+import pytest
+from handwritten import listing, read, wait
+
+from autotune.simulator import simulate
+from autotune.simulator.constants import load
+
+V5E = load("v5e").stalls
+
+
+def stalls(*operations, chip="v5e"):
+    return simulate(listing(read(1), wait(2), *operations), chip=chip)
+
+
+def test_a_pop_waits_for_its_matmul():
+    chip = load("v5e")
+    result = stalls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu0")
+    assert result.stall_cycles == chip.stalls.matmul_latency["bf16"] - 1
+    assert result.mxu_busy_cycles == 16 / 4
+    apart = stalls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu1")
+    assert apart.stall_cycles == 0
+
+
+def test_a_matmul_that_loads_weights_waits_for_their_pushes():
+    pushes = [f"%{n} = vmatpush.bf16.msra.mxu0 %v1" for n in range(10, 40)]
+    pop = "%v2_v2 = vpop.f32.mrf.mxu0"
+    loads = stalls(*pushes, "%50 = vmatmul.bf16.vlgmr.msra.gmra.mxu0 %v1", pop)
+    plain = stalls(*pushes, "%50 = vmatmul.bf16.gmra.mxu0 %v1", pop)
+    model = load("v5e").stalls
+    late = 29 * (model.push_cycles["bf16"] - 1) + model.weights_latency["bf16"] - 1
+    assert loads.stall_cycles - plain.stall_cycles == pytest.approx(late, abs=1)
+
+
+def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
+    late = stalls(
+        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
+        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
+        "%v2_v2 = vpop.f32.mrb[7].mxu0",
+        chip="v7x",
+    )
+    early = stalls(
+        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
+        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
+        "%v2_v2 = vpop.f32.mrb[0].mxu0",
+        chip="v7x",
+    )
+    assert late.stall_cycles > early.stall_cycles > 200
+
+
+def test_a_cross_lane_pop_names_its_push():
+    chip = load("v5e")
+    push = "%20 = vadd.xlane.f32.xlu0 %v1"
+    named = stalls(push, "", "%v2_v2 = vpop.xlane.xlu0 %20")
+    assert named.stall_cycles == chip.stalls.reduce_latency - 2
+    assert stalls(push, "", "%v2_v2 = vpop.xlane.xlu0 %21").stall_cycles == 0
+
+
+def test_matmuls_beyond_the_backlog_stall():
+    rows = [f"%{n} = vmatmul.bf16.gmra.mxu0 %v1" for n in range(30, 50)]
+    chip = load("v5e")
+    assert stalls(*rows).stall_cycles == 19 * 16 - 19 - chip.stalls.backlog_cycles
+
+
+def transpose(first, width=128, rows=16, kind="b32"):
+    """Rows pushed one a bundle: names count up from ``first``."""
+    parts = ["start", *["cont"] * (rows - 2), "end"]
+    return [
+        f"%{first + i} = vxpose.xlu0.{kind}.{part} [{i + 1}/{rows}] /*vx=*/%v1, /*width=*/{width}"
+        for i, part in enumerate(parts)
+    ]
+
+
+def pops(count, first=200):
+    return [f"%v{first + i}_v1 = vpop.trf.xlu0" for i in range(count)]
+
+
+def test_reductions_queue_up_on_one_unit_and_not_on_two():
+    pushes = [f"%{n} = vadd.xlane.f32.xlu0 %v1" for n in range(10, 20)]
+    last = stalls(*pushes, "%v2_v2 = vpop.xlane.xlu0 %19")
+    spread = [p.replace("xlu0", f"xlu{n % 2}") for n, p in enumerate(pushes)]
+    halved = stalls(*spread, "%v2_v2 = vpop.xlane.xlu1 %19")
+    saved = last.cycles_independent - halved.cycles_independent
+    assert saved == pytest.approx(5 * V5E.lane_cycles, abs=1)
+
+
+def test_a_transpose_goes_in_and_comes_out_row_by_row():
+    whole = stalls(*transpose(10), *pops(16))
+    each = V5E.lane_cycles
+    expected = 15 * each + V5E.transpose_latency + 16 * each
+    assert whole.bundle_cycles + whole.stall_cycles == pytest.approx(5 + expected, abs=2)
+
+
+def test_the_next_transpose_goes_in_while_one_comes_out():
+    one = stalls(*transpose(10), *pops(16))
+    two = stalls(*transpose(10), *transpose(40), *pops(32))
+    more = two.cycles_independent - one.cycles_independent
+    assert more == pytest.approx(16 * V5E.lane_cycles, abs=V5E.lane_queue_cycles)
+
+
+def test_packed_rows_take_longer_and_come_back_in_half_as_many_pops():
+    packed = stalls(*transpose(10, rows=8, kind="c.b16"), *pops(8))
+    plain = stalls(*transpose(10), *pops(16))
+    assert packed.cycles_independent == pytest.approx(plain.cycles_independent, abs=20)
+    assert V5E.packed_transpose == 2
+
+
+def test_a_transcendental_pop_waits_for_its_push():
+    found = stalls("%10 = vpow2.f32 %v1", "%v2_v2 = vpop.eup %10")
+    assert found.stall_cycles == V5E.transcendental_latency - 1
+    assert found.parts.lane_stall == found.stall_cycles and found.parts.matrix_stall == 0
+
+
+def test_a_product_of_half_the_rows_takes_half_the_time():
+    chip = load("v5e")
+    assert chip.matmul_cycles("vmatmul.lmr.bf16.gmra.16.mxu0") == chip.bf16_matmul_cycles / 2
+    assert chip.matmul_results("vmatmul.lmr.bf16.gmra.16.mxu0") == 1
