@@ -46,22 +46,29 @@ class Comparison:
     gained_us: tuple[tuple[str, float], ...]
 
 
-def compare(one: Named, other: Named, *, alike: bool = True) -> Comparison:
-    """Of two that take equally long, the first counts as the faster.
+def margin(one: Estimate, other: Estimate, *, alike: bool = True) -> float:
+    """The share by which two times must differ to be told apart.
 
     ``alike``: same source, chip and toolchain. Then the errors that both share cancel, and the
-    winner's rule holds; else the times must differ by the larger error bar.
+    larger resolution is enough; else, or where one is not known, it is the larger error bar.
     """
+    resolutions = (one.resolution, other.resolution)
+    if alike and all(resolutions):
+        return max(resolutions)
+    return max(one.doubt, other.doubt)
+
+
+def compare(one: Named, other: Named, *, alike: bool = True) -> Comparison:
+    """Of two that take equally long, the first counts as the faster. ``alike`` as in ``margin``."""
     faster, slower = sorted((one, other), key=lambda named: named.estimate.time_us)
     fast, slow = faster.estimate, slower.estimate
-    resolutions = (fast.resolution, slow.resolution) if alike else (0.0, 0.0)
-    margin = max(resolutions) if all(resolutions) else max(fast.doubt, slow.doubt)
+    least = margin(fast, slow, alike=alike)
     return Comparison(
         faster=faster,
         slower=slower,
         times_as_fast=slow.time_us / fast.time_us,
-        margin=margin,
-        tie=fast.time_us >= slow.time_us * (1 - margin),
+        margin=least,
+        tie=fast.time_us >= slow.time_us * (1 - least),
         gained_us=_gained(fast.explanation, slow.explanation),
     )
 

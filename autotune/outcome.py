@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from autotune.explanation import Explanation, explanation_from_data
 
-_UNKNOWN_ERROR = 0.2
+_UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than most that are
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

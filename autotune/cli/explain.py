@@ -84,7 +84,7 @@ def _missing(found: StoredTrial) -> str | None:
     if found.estimate.explanation is None:
         return (
             f"trial {found.id} was estimated by an older version, which kept no parts: search "
-            "again into another database (--db) to explain it"
+            "again, and it is estimated anew"
         )
     return None
 

@@ -1,8 +1,10 @@
 """Tracing and compiling one candidate, in the child."""
 
+import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,20 @@ class StageError(Exception):
         self.stage, self.cause = stage, cause
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What the compiler made of a config. ``listing``: of the one kernel, or None with the
+    ``refusal`` why; ``scalars``: known contents of operands by number; ``program``: a hash."""
+
+    hlo: str
+    seconds: float
+    program: str
+    listing: str | None
+    listing_bytes: int
+    refusal: str
+    scalars: dict[int, list[int]]
+
+
 def trace_config(
     kernel: Kernel, problem: Problem, config: Config, *, orders: bool, chip: Chip | None = None
 ) -> list[Trace]:
@@ -47,17 +63,11 @@ def compile_config(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
 ) -> tuple[Trace, Mapping[str, Any]]:
     """The trace of a config and what the compiler made of it (fields of ``Compiled``)."""
-    function, arrays = _built(kernel, problem, config)
-    trace, scalars = _read(function, arrays, chip)
-    started = time.perf_counter()
-    text = _compile(function, arrays, chip, dump)
-    seconds = time.perf_counter() - started
-    listings = libtpu.listings(dump)
-    libtpu.clear(dump)
+    trace, made = _listed(kernel, problem, config, chip, dump)
     answer = {
-        "seconds": seconds,
-        "vmem_used_bytes": hlo.kernel_vmem_bytes(text) or 0,
-        **_simulated(listings, chip, scalars),
+        "seconds": made.seconds,
+        "vmem_used_bytes": hlo.kernel_vmem_bytes(made.hlo) or 0,
+        **_simulated(made, chip),
     }
     return trace, answer
 
@@ -67,23 +77,15 @@ def draw_config(
 ) -> Mapping[str, Any]:
     """Hash of the program that a config compiles to, and the picture of its first and last steps,
     or the refusal why there is none."""
-    import dataclasses
-
-    function, arrays = _built(kernel, problem, config)
-    _, scalars = _read(function, arrays, chip)
-    _compile(function, arrays, chip, dump)
-    listings = libtpu.listings(dump)
-    libtpu.clear(dump)
-    answer = {"program": _digest(listings), "picture": None, "refusal": _not_one(listings)}
-    if len(listings) == 1:
-        version = libtpu.version()
-        drawn = timeline(
-            listings[0], chip=chip.value, libtpu=version, scalars=_flat(scalars), steps=steps
-        )  # fmt: skip
-        if isinstance(drawn, Refusal):
-            return {**answer, "refusal": drawn.reason}
-        return {**answer, "picture": dataclasses.asdict(drawn), "refusal": ""}
-    return answer
+    _, made = _listed(kernel, problem, config, chip, dump)
+    if made.listing is None:
+        return {"program": made.program, "picture": None, "refusal": made.refusal}
+    drawn = timeline(
+        made.listing, chip=chip.value, libtpu=libtpu.version(), scalars=made.scalars, steps=steps
+    )  # fmt: skip
+    if isinstance(drawn, Refusal):
+        return {"program": made.program, "picture": None, "refusal": drawn.reason}
+    return {"program": made.program, "picture": dataclasses.asdict(drawn), "refusal": ""}
 
 
 def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> Mapping[str, Any]:
@@ -112,6 +114,29 @@ def _built(
         return kernel.build(problem, config), kernel.inputs(problem)
     except Exception as error:
         raise StageError("build", error) from error
+
+
+def _listed(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
+) -> tuple[Trace, _Made]:
+    """Trace and compile a config, and take up its listing. Raises ``StageError``."""
+    function, arrays = _built(kernel, problem, config)
+    trace, scalars = _read(function, arrays, chip)
+    started = time.perf_counter()
+    text = _compile(function, arrays, chip, dump)
+    seconds = time.perf_counter() - started
+    listings = libtpu.listings(dump)
+    libtpu.clear(dump)
+    whole, one = "".join(listings), len(listings) == 1
+    return trace, _Made(
+        hlo=text,
+        seconds=seconds,
+        program=hashlib.sha256(whole.encode()).hexdigest()[:16],
+        listing=whole if one else None,
+        listing_bytes=len(whole),
+        refusal="" if one else f"{len(listings)} kernels were listed, exactly one is needed",
+        scalars=_flat(scalars),
+    )
 
 
 def _read(
@@ -164,36 +189,25 @@ def _placed(array: Array, device: Any) -> Any:
     return Format(Layout(tuple(range(len(array.shape)))), sharding)
 
 
-def _simulated(listings: list[str], chip: Chip, scalars: Mapping[int, Any]) -> dict[str, Any]:
+def _simulated(made: _Made, chip: Chip) -> dict[str, Any]:
     """Program hash and simulation of the one kernel that was listed."""
-    import dataclasses
-
     started = time.perf_counter()
-    simulation, refusal = None, _not_one(listings)
-    if len(listings) == 1:
-        version = libtpu.version()
+    simulation, refusal = None, made.refusal
+    if made.listing is not None:
         result = simulate(
-            listings[0], chip=chip.value, libtpu=version, scalars=_flat(scalars)
+            made.listing, chip=chip.value, libtpu=libtpu.version(), scalars=made.scalars
         )  # fmt: skip
         if isinstance(result, Refusal):
             refusal = result.reason
         else:
-            simulation, refusal = dataclasses.asdict(result), ""
+            simulation = dataclasses.asdict(result)
     return {
-        "program": _digest(listings),
-        "listing_bytes": sum(map(len, listings)),
+        "program": made.program,
+        "listing_bytes": made.listing_bytes,
         "simulation": simulation,
         "refusal": refusal,
         "simulate_s": time.perf_counter() - started,
     }
-
-
-def _digest(listings: Sequence[str]) -> str:
-    return hashlib.sha256("".join(listings).encode()).hexdigest()[:16]
-
-
-def _not_one(listings: Sequence[str]) -> str:
-    return f"{len(listings)} kernels were listed, exactly one is needed"
 
 
 def _flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 
@@ -49,8 +50,9 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+@cache
 def version() -> str | None:
-    """The installed libtpu; None when there is none."""
+    """The installed libtpu; None when there is none. Read once: every candidate asks."""
     try:
         return metadata.version("libtpu")
     except metadata.PackageNotFoundError:

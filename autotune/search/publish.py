@@ -28,7 +28,7 @@ class Verdict:
 class Publication:
     """The record, or None with the ``reason``; and the winner that the reason speaks of.
 
-    ``ties``: the trials that the fastest cannot be told apart from, itself first.
+    ``ties``: what could have won as well, the fastest first.
     """
 
     record: Record | None

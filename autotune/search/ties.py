@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from math import prod
 
+from autotune.comparison import margin
 from autotune.trial import Trial
 
 RULE = "the least VMEM, then the larger blocks"
@@ -17,7 +18,7 @@ def time_us(trial: Trial) -> float:
 def is_faster(a: Trial, b: Trial) -> bool:
     """Whether ``a`` is faster than ``b`` by more than the model can mistake."""
     assert a.estimate is not None and b.estimate is not None
-    return time_us(a) < time_us(b) * (1 - max(a.estimate.resolution, b.estimate.resolution))
+    return time_us(a) < time_us(b) * (1 - margin(a.estimate, b.estimate))
 
 
 def ties(trials: Sequence[Trial]) -> list[Trial]:

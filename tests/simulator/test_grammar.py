@@ -4,7 +4,6 @@ import pytest
 import recordings
 from handwritten import listing, read, wait
 
-from autotune.simulator import simulate
 from autotune.simulator.bundles import parse, strip_comments
 from autotune.simulator.constants import CHIPS, load
 from autotune.simulator.graph import connect
@@ -377,59 +376,6 @@ def test_every_block_can_be_reached_once(chip):
     graph = connect(parse(listing(*loop())), 4)
     assert graph.back_edge.target == 2
     assert sorted(place.address for place in graph.blocks) == [0, 2, 11]
-
-
-def matmuls(*operations, chip="v5e"):
-    return simulate(listing(*DONE, *operations), chip=chip)
-
-
-def test_a_pop_waits_for_its_matmul():
-    chip = load("v5e")
-    result = matmuls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu0")
-    assert result.stall_cycles == chip.stalls.matmul_latency["bf16"] - 1
-    assert result.mxu_busy_cycles == 16 / 4
-    apart = matmuls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu1")
-    assert apart.stall_cycles == 0
-
-
-def test_a_matmul_that_loads_weights_waits_for_their_pushes():
-    pushes = [f"%{n} = vmatpush.bf16.msra.mxu0 %v1" for n in range(10, 40)]
-    pop = "%v2_v2 = vpop.f32.mrf.mxu0"
-    loads = matmuls(*pushes, "%50 = vmatmul.bf16.vlgmr.msra.gmra.mxu0 %v1", pop)
-    plain = matmuls(*pushes, "%50 = vmatmul.bf16.gmra.mxu0 %v1", pop)
-    model = load("v5e").stalls
-    late = 29 * (model.push_cycles["bf16"] - 1) + model.weights_latency["bf16"] - 1
-    assert loads.stall_cycles - plain.stall_cycles == pytest.approx(late, abs=1)
-
-
-def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
-    late = matmuls(
-        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
-        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
-        "%v2_v2 = vpop.f32.mrb[7].mxu0",
-        chip="v7x",
-    )
-    early = matmuls(
-        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
-        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
-        "%v2_v2 = vpop.f32.mrb[0].mxu0",
-        chip="v7x",
-    )
-    assert late.stall_cycles > early.stall_cycles > 200
-
-
-def test_a_cross_lane_pop_names_its_push():
-    chip = load("v5e")
-    push = "%20 = vadd.xlane.f32.xlu0 %v1"
-    named = matmuls(push, "", "%v2_v2 = vpop.xlane.xlu0 %20")
-    assert named.stall_cycles == chip.stalls.reduce_latency - 2
-    assert matmuls(push, "", "%v2_v2 = vpop.xlane.xlu0 %21").stall_cycles == 0
-
-
-def test_matmuls_beyond_the_backlog_stall():
-    rows = [f"%{n} = vmatmul.bf16.gmra.mxu0 %v1" for n in range(30, 50)]
-    chip = load("v5e")
-    assert matmuls(*rows).stall_cycles == 19 * 16 - 19 - chip.stalls.backlog_cycles
 
 
 def test_spilled_vectors_are_counted():
