@@ -1,5 +1,6 @@
 """How well estimates agree with measurements: errors and ranks of pairs of times."""
 
+import argparse
 import json
 import sys
 from collections.abc import Iterable, Sequence
@@ -33,6 +34,18 @@ class Pair:
     def kernel_ratio(self) -> float:
         """The same without what is in both times."""
         return (self.estimated_us - self.overhead_us) / (self.measured_us - self.overhead_us)
+
+
+def arguments(doc: str | None, *, save: str = "", python: bool = True) -> argparse.Namespace:
+    """What the ``published_*`` scripts are told: ``--rows``, and where asked for ``--python`` and
+    ``--save``, with its help."""
+    parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    parser.add_argument("--rows", type=Path, required=True, help="the published times, JSON lines")
+    if python:
+        parser.add_argument("--python", default=sys.executable, help="interpreter to compile with")
+    if save:
+        parser.add_argument("--save", type=Path, help=save)
+    return parser.parse_args()
 
 
 def published(path: Path, subset: str) -> list[dict[str, Any]]:

@@ -7,12 +7,10 @@ estimate. The kernel is our ``matmul`` with the documented blocks and grid, comp
 installed toolchain, which is newer than the one that was measured.
 """
 
-import argparse
 import sys
-from pathlib import Path
 from typing import Any
 
-from agreement import Pair, published, report, save
+from agreement import Pair, arguments, published, report, save
 
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
@@ -32,10 +30,7 @@ _OPTIONS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--save", type=Path, help="keep the pairs for accuracy.py")
-    args = parser.parse_args()
+    args = arguments(__doc__, save="keep the pairs for accuracy.py", python=False)
     rows = published(args.rows, _SUBSET)
     with CompilerPool(2) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")

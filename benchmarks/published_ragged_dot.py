@@ -9,16 +9,17 @@ estimates use, has a column of its own. What XLA does to find the tiles of each 
 counted: some microseconds, the same for all tiles.
 """
 
-import argparse
 import json
 import os
 import re
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, published, report, save
+from agreement import Pair, arguments, published, report, save
 
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
@@ -35,26 +36,28 @@ _AXES = ("tile_m", "tile_k", "tile_n", "input_buffer_count")
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--save", type=Path, help="keep the pairs for accuracy.py")
-    args = parser.parse_args()
+    args = arguments(__doc__, save="keep the pairs for accuracy.py")
     rows = published(args.rows, _SUBSET)
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({row["id"]: sizes for row in rows if (sizes := explicit_sizes(row))}, file)
-        file.flush()
-        os.environ["AUTOTUNE_GROUP_SIZES"] = file.name  # the declaration reads it, in the child
-        with CompilerPool(1, python=args.python) as pool:
-            print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
-            print(f"{'mode':<9}{'m x k x n, groups':<23}{'tiles, buffers':<17}{'measured':>9}"
-                  f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by")  # fmt: skip
-            pairs = [_compare(pool, row) for row in rows]
+    with group_sizes(rows), CompilerPool(1, python=args.python) as pool:
+        print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
+        print(f"{'mode':<9}{'m x k x n, groups':<23}{'tiles, buffers':<17}{'measured':>9}"
+              f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by")  # fmt: skip
+        pairs = [_compare(pool, row) for row in rows]
     report(pairs)
     save(pairs, args.save)
 
 
-def explicit_sizes(row: dict[str, Any]) -> list[int] | None:
+@contextmanager
+def group_sizes(rows: Sequence[dict[str, Any]]) -> Iterator[None]:
+    """The rows' group sizes where the declaration reads them, in compiler children started here."""
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump({row["id"]: sizes for row in rows if (sizes := _explicit_sizes(row))}, file)
+        file.flush()
+        os.environ["AUTOTUNE_GROUP_SIZES"] = file.name
+        yield
+
+
+def _explicit_sizes(row: dict[str, Any]) -> list[int] | None:
     sizes: list[int] | None = row["problem"]["group_sizes"].get("explicit")
     return sizes
 
@@ -82,7 +85,7 @@ def problem_of(pool: CompilerPool, row: dict[str, Any]) -> Problem:
     mode = given["mode"].partition("(")[0]
     (m, k), rhs = _shape(given["lhs"]), _shape(given["rhs"])
     n = rhs[1] if mode == "dlhs" else rhs[-1]
-    options = [f"mode={mode}", *([f"sizes={row['id']}"] if explicit_sizes(row) else [])]
+    options = [f"mode={mode}", *([f"sizes={row['id']}"] if _explicit_sizes(row) else [])]
     spec = pool.run(lambda c: c.describe(find_kernel(f"{KERNEL_FILE}:KERNEL")))
     return spec.problems.parse(
         f"m={m},k={k},n={n},groups={given['group_sizes']['num_groups']}", "bfloat16", options

@@ -7,13 +7,12 @@ Their summary names no shape. The test that wrote it has the first shape here: i
 compared too. For the other shapes only the order is.
 """
 
-import argparse
 import sys
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, kendall, published, save
+from agreement import Pair, arguments, kendall, published, save
 
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
@@ -35,11 +34,7 @@ _SHAPES = (  # heads, kv_heads, seq, qk_dim, v_dim; causal
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--python", default=sys.executable)
-    parser.add_argument("--save", type=Path, help="keep the pairs of the first shape")
-    args = parser.parse_args()
+    args = arguments(__doc__, save="keep the pairs of the first shape")
     rows = [r for r in published(args.rows, _SUBSET) if r["problem"]["pass"] == "fwd"]
     with CompilerPool(1, python=args.python) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}")

@@ -8,19 +8,15 @@ HBM), and XLA's own ``estimated_cycles`` of its operations. Products of weight g
 out: the declaration has no plain-XLA version of theirs that was measured.
 """
 
-import argparse
 import json
-import os
 import sys
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from statistics import median
 from typing import Any
 
-from agreement import published
+from agreement import arguments, published
 from published_matmul import DISPATCH_US
-from published_ragged_dot import KERNEL_FILE, explicit_sizes, problem_of
+from published_ragged_dot import KERNEL_FILE, group_sizes, problem_of
 
 from autotune.catalogue import KernelRef, find_kernel
 from autotune.chip import Chip
@@ -31,26 +27,17 @@ from autotune.search.baseline import bound_us, cycles_us
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
-    parser.add_argument("--rows", type=Path, required=True)
-    parser.add_argument("--python", default=sys.executable)
-    args = parser.parse_args()
+    args = arguments(__doc__)
     matmuls = [r for r in published(args.rows, "jaxdocs_matmul_v5e") if r.get("xla_reference_us")]
     ragged = [r for r in published(args.rows, "tokamax_cache") if r.get("xla_reference_us")]
     ragged = [r for r in ragged if not r["problem"]["return_residuals"]]
     ragged = [r for r in ragged if not r["problem"]["mode"].startswith("drhs")]
-    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-        json.dump({row["id"]: s for row in ragged if (s := explicit_sizes(row))}, file)
-        file.flush()
-        os.environ["AUTOTUNE_GROUP_SIZES"] = file.name
-        with CompilerPool(1, python=args.python) as pool:
-            print(f"{pool.run(lambda c: c.toolchain())}")
-            print(
-                f"{'problem':<60}{'measured':>10}{'bound':>10}{'cycles':>10}{'/bound':>8}{'/cycles':>8}"
-            )
-            rows = [_matmul(pool, row) for row in _distinct(matmuls)]
-            _report("matmul", rows)
-            _report("ragged dot", [_ragged(pool, row) for row in ragged])
+    with group_sizes(ragged), CompilerPool(1, python=args.python) as pool:
+        print(f"{pool.run(lambda c: c.toolchain())}")
+        print(f"{'problem':<60}{'measured':>10}{'bound':>10}{'cycles':>10}"
+              f"{'/bound':>8}{'/cycles':>8}")  # fmt: skip
+        _report("matmul", [_matmul(pool, row) for row in _distinct(matmuls)])
+        _report("ragged dot", [_ragged(pool, row) for row in ragged])
 
 
 def _distinct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -163,9 +163,10 @@ class _Engine:
         elif kind:
             begun = max(begun, self._busy)
         moved = begun + size / channel.bytes_per_cycle
-        if channel.shared and kind:
+        if not channel.shared:
+            self._moved[semaphore] = moved
+        elif kind:
             self._busy = moved
-        self._moved[semaphore] = moved
         return begun, moved
 
     def wait(self, clock: float, amount: float, semaphore: float) -> None:

@@ -1,5 +1,7 @@
 """Listings written by hand, bundle by bundle."""
 
+from autotune.simulator import simulate
+
 HBM = (
     "%s0_s0 = inlined_call_operand.hbm [shape: s32[8,128], index: 0, kind: input, "
     "shape index: {}] /* operand 0 */"
@@ -33,3 +35,8 @@ def listing(*bundles):
         body = f"{{ {operations} }}" if operations else "{}"
         lines.append(f"{place}   :  {body}" + (f" /* {markers} */" if markers else ""))
     return "\n".join(lines) + "\n"
+
+
+def run(*bundles, chip="v5e", **options):
+    """What becomes of the listing of these bundles: a Simulation, or a Refusal."""
+    return simulate(listing(*bundles), chip=chip, **options)

@@ -2,17 +2,12 @@
 
 import pytest
 import recordings
-from handwritten import listing, read, wait
+from handwritten import listing, read, run, wait
 
 from autotune.simulator.bundles import parse, strip_comments
 from autotune.simulator.constants import CHIPS, load
 from autotune.simulator.graph import connect
 from autotune.simulator.outcome import UnfitError
-
-
-def run(*bundles, chip="v5e", **options):
-    return recordings.simulate(listing(*bundles), chip=chip, **options)
-
 
 NOTHING = ("", "", "", "")
 DONE = (read(1), wait(2))

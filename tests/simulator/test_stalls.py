@@ -1,16 +1,15 @@
 """Stalls of the units, on listings written by hand. Constants are the chip's, the rest is here."""
 
 import pytest
-from handwritten import listing, read, wait
+from handwritten import read, run, wait
 
-from autotune.simulator import simulate
 from autotune.simulator.constants import load
 
 V5E = load("v5e").stalls
 
 
 def stalls(*operations, chip="v5e"):
-    return simulate(listing(read(1), wait(2), *operations), chip=chip)
+    return run(read(1), wait(2), *operations, chip=chip)
 
 
 def test_a_pop_waits_for_its_matmul():
