@@ -1,0 +1,1 @@
+"""JAX's own TPU kernels, declared for the search. ``versions`` knows how JAX versions differ."""
