@@ -111,9 +111,15 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongResult:
+    """``check``: which check of the gate failed; ``error``: the largest error in units of what is
+    allowed, ``where``: the element that has it (see ``autotune.verification.verdict``)."""
+
     kind: ClassVar[str] = "wrong result"
     reason: str
     estimate: Estimate | None = None
+    check: str = ""
+    error: float | None = None
+    where: str = ""
 
 
 Outcome = (

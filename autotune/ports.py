@@ -31,11 +31,9 @@ class Store(Protocol):
     def trials(self, key: Key) -> Sequence[Trial]:
         """All trials of a key, by number."""
 
-    def mark_wrong(self, key: Key, number: int, reason: str) -> None:
-        """Turn the outcome of a trial into *wrong result*, its estimate kept beside the reason."""
-
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        """Put another outcome in the place of a trial's: a newer model's estimate."""
+        """Put another outcome in the place of a trial's: a newer model's estimate, or *wrong
+        result*."""
 
     def history(
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50

@@ -25,8 +25,9 @@ def misaligned(trace: Trace, chip: ChipInfo) -> str | None:
 
 
 def bad_output_visits(trace: Trace) -> str | None:
-    """Why an output would be wrong in this grid order whatever the semantics, or None."""
-    for op in (op for op in trace.operands if op.is_output and op.is_pipelined):
+    """Why an output would be wrong in this grid order whatever the semantics, or None. What
+    nobody reads cannot be wrong."""
+    for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
         if op.fetches != op.blocks:
             return (
                 f"blocks of output {op.name} are visited again after others "
@@ -49,11 +50,11 @@ def sequential_axis(trace: Trace, axis: int) -> str | None:
     """
     if trace.grid[axis] == 1:
         return None
-    for op in (op for op in trace.operands if op.is_output and op.is_pipelined):
+    for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
         if not op.exclusive[axis]:
             return f"output {op.name} has blocks that are written from several positions of it"
     for op in trace.operands:
-        if op.is_output and not op.is_pipelined and op.space != "semaphore":
+        if _counts(op) and not op.is_pipelined and op.space != "semaphore":
             return f"output {op.name} is written by hand: nothing shows that positions are apart"
     for number, scratch in enumerate(trace.scratch):
         if not scratch.carried:
@@ -120,6 +121,11 @@ def illegal_semantics(trace: Trace) -> str | None:
 def illegal(trace: Trace, chip: ChipInfo) -> str | None:
     """The first rule that a traced candidate breaks, or None."""
     return misaligned(trace, chip) or bad_output_visits(trace) or illegal_semantics(trace)
+
+
+def _counts(op: Operand) -> bool:
+    """An output that somebody reads."""
+    return op.is_output and not op.is_unread
 
 
 def _is_aligned(op: Operand, chip: ChipInfo) -> bool:

@@ -16,7 +16,7 @@ from autotune.problem import Option, Problem
 def _inputs(problem: Problem) -> list[Array]:
     seq, kv_heads = problem["seq"], problem["kv_heads"]
     shapes = {
-        "q": (kv_heads, problem["heads"] // kv_heads, seq, problem["qk_dim"]),
+        "q": (problem["heads"], seq, problem["qk_dim"]),
         "k": (kv_heads, seq, problem["qk_dim"]),
         "v": (kv_heads, seq, problem["v_dim"]),
     }
@@ -35,20 +35,21 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     )
     shape = (problem["seq"], problem["seq"])
     mask = masks.CausalMask(shape) if problem.option("causal") else masks.FullMask(shape)
-    heads = masks.MultiHeadMask([mask] * (problem["heads"] // problem["kv_heads"]))
-    kernel = splash.make_splash_mqa_single_device(heads, block_sizes=blocks)
-    attention: Callable[..., Any] = jax.vmap(kernel)
+    heads = masks.MultiHeadMask([mask] * problem["heads"])
+    attention: Callable[..., Any] = splash.make_splash_mha_single_device(heads, block_sizes=blocks)
     return attention
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:
     def attention(q: Any, k: Any, v: Any) -> Any:
+        q = q.reshape(problem["kv_heads"], -1, *q.shape[1:])
         logits = jnp.einsum("hgqd,hkd->hgqk", q, k, preferred_element_type=jnp.float32)
         if problem.option("causal"):
             visible = jnp.tril(jnp.ones(logits.shape[2:], bool))
             logits = jnp.where(visible, logits, -jnp.inf)
         weights = jax.nn.softmax(logits, axis=-1)
-        return jnp.einsum("hgqk,hkd->hgqd", weights, v.astype(jnp.float32)).astype(q.dtype)
+        out = jnp.einsum("hgqk,hkd->hgqd", weights, v.astype(jnp.float32)).astype(q.dtype)
+        return out.reshape(problem["heads"], *out.shape[2:])
 
     return attention
 

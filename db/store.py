@@ -11,7 +11,7 @@ from sqlalchemy.orm import Session
 from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
-from autotune.outcome import Outcome, WrongResult
+from autotune.outcome import Outcome
 from autotune.trial import KeySummary, Record, Trial
 from db import query, rows
 from db.engine import open_engine
@@ -107,23 +107,12 @@ class SqlStore:
 
         return self._work.write(save)
 
-    def mark_wrong(self, key: Key, number: int, reason: str) -> None:
-        def wrong(outcome: Outcome) -> Outcome:
-            estimate = getattr(outcome, "estimate", None)  # marking again keeps it, too
-            return WrongResult(reason=reason, estimate=estimate)
-
-        self._change_outcome(key, number, wrong)
-
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        self._change_outcome(key, number, lambda _: outcome)
-
-    def _change_outcome(self, key: Key, number: int, change: Callable[[Outcome], Outcome]) -> None:
         statement = query.trials(key).where(TrialRow.number == number)
 
         def write(session: Session, _: bool) -> None:
             for row in session.scalars(statement):
-                changed = change(rows.trial_from_row(row).outcome)
-                for name, value in rows.outcome_values(changed).items():
+                for name, value in rows.outcome_values(outcome).items():
                     setattr(row, name, value)
 
         self._work.write(write)

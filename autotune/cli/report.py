@@ -1,6 +1,7 @@
 """The table at the end of a search, and the same as JSON."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -42,10 +43,8 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else record_data(published.record),
         "reason": published.reason,
-        "wrong": [
-            {"trial": _trial_data(trial, ids), "reason": reason}
-            for trial, reason in published.wrong
-        ],
+        "wrong": _refused(published.wrong, ids),
+        "unverified": _refused(published.unverified, ids),
         "chip": {**asdict(result.subject.chip), "chip": result.subject.chip.chip.value},
     }
 
@@ -154,7 +153,12 @@ def _count_lines(result: Result, published: Publication) -> list[str]:
     )
     lines += [f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)]
     lines += [f"  wrong result: {trial.config}: {reason}" for trial, reason in published.wrong]
+    lines += [f"  not verified: {trial.config}: {why}" for trial, why in published.unverified]
     return lines
+
+
+def _refused(finalists: Sequence[tuple[Trial, str]], ids: Ids) -> list[dict[str, Any]]:
+    return [{"trial": _trial_data(trial, ids), "reason": reason} for trial, reason in finalists]
 
 
 def _trial_data(trial: Trial | None, ids: Ids) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from autotune.problem import Problem
 from autotune.simulator.drawing.picture import Picture, picture_from_data
 from autotune.toolchain import Toolchain
 from autotune.trace.model import Trace, trace_from_data
+from autotune.verification.verdict import Verdict, verdict_from_data
 
 Failure = OutOfVmem | CompileFailed | Crashed | TimedOut | Illegal
 
@@ -142,18 +143,13 @@ class Compiler:
             return answer
         return _failure(answer) if "error" in answer else XlaCost(**answer["ok"])
 
-    def verify(
-        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip, seeds: Sequence[int]
-    ) -> dict[str, Any] | Failure:
-        """The interpreter's verdict as data; see ``autotune.compiler.interpret``."""
-        request = protocol.verify(ref, problem, config, list(seeds), chip)
-        answer = self._ask(request, self.limit_s)
-        if not isinstance(answer, dict):
-            return answer
-        if "error" in answer:
-            return _failure(answer)
-        found: dict[str, Any] = answer["ok"]
-        return found
+    def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
+        """What the gate says of a config; one that ends the child, or hangs, is not verified."""
+        answer = self._ask(protocol.verify(ref, problem, config, chip), self.limit_s)
+        if isinstance(answer, dict) and "ok" in answer:
+            return verdict_from_data(answer["ok"])
+        failure = _failure(answer) if isinstance(answer, dict) else answer
+        return Verdict(ok=None, reason=f"{failure.kind}: {failure.reason}")
 
     def close(self) -> None:
         self.process.close()

@@ -72,17 +72,9 @@ def baseline(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
     }
 
 
-def verify(
-    ref: KernelRef, problem: Problem, config: Config, seeds: list[int], chip: Chip
-) -> Request:  # fmt: skip
-    return {
-        "do": "verify",
-        "ref": asdict(ref),
-        "problem": problem_to_data(problem),
-        "config": config_to_data(config),
-        "seeds": seeds,
-        "chip": chip.value,
-    }
+def verify(ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Request:
+    """Run a config in interpret mode against its reference."""
+    return {**compile_config(ref, problem, config, chip), "do": "verify"}
 
 
 def chip_from_data(data: Mapping[str, Any]) -> ChipInfo:

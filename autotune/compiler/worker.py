@@ -127,11 +127,12 @@ class Worker:
         return dict(build.compile_baseline(kernel, problem, Chip(request["chip"]), self.dump))
 
     def do_verify(self, request: dict[str, Any]) -> dict[str, Any]:
-        from autotune.compiler import interpret
+        from autotune.verification import gate
+        from autotune.verification.verdict import verdict_to_data
 
         kernel, problem = self._subject(request)
         config = config_from_data(request["config"])
-        return interpret.check(kernel, problem, config, request["seeds"], Chip(request["chip"]))
+        return verdict_to_data(gate.check(kernel, problem, config, Chip(request["chip"])))
 
     def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
         kernel = self.loader.kernel(KernelRef(**request["ref"]))

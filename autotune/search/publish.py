@@ -4,31 +4,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
-from autotune.compiler.client import Compiler, XlaCost
+from autotune.compiler.client import XlaCost
 from autotune.compiler.pool import CompilerPool
+from autotune.outcome import WrongResult
 from autotune.ports import Store
 from autotune.search.baseline import compared, evidence
 from autotune.search.loop import Result, Subject
 from autotune.search.ties import RULE, by_rule, is_faster, ties, time_us
 from autotune.trial import Evidence, Record, Trial
+from autotune.verification.verdict import Verdict
 
-VERIFY_SEEDS = (0, 1, 2)
 _MAX_FINALISTS = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
-    """``ok`` is None when the check could not be made."""
-
-    ok: bool | None
-    reason: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Publication:
     """The record, or None with the ``reason``; and the winner that the reason speaks of.
 
-    ``ties``: what could have won as well, the fastest first.
+    ``ties``: what could have won as well, the fastest first; ``wrong`` and ``unverified``: the
+    finalists that came before the winner, each with what the gate said.
     """
 
     record: Record | None
@@ -38,6 +32,7 @@ class Publication:
     baseline: Evidence
     ties: tuple[Trial, ...] = ()
     wrong: tuple[tuple[Trial, str], ...] = ()
+    unverified: tuple[tuple[Trial, str], ...] = ()
 
 
 def publish(
@@ -46,39 +41,62 @@ def publish(
 ) -> Publication:  # fmt: skip
     """Verify the best candidates in turn and publish the first that is right and faster.
 
-    The default is published when nothing beats it by more than the model can mistake. What is not
-    verified is not published unless ``allow_unverified``; it then carries the label.
+    The default is published when nothing beats it by more than the model can mistake. What cannot
+    be verified is passed over unless ``allow_unverified``; it then carries the label.
     """
-    subject = result.subject
-    baseline = _baseline(pool, result)
     default = next((t for t in result.trials if t.number == 0), None)
+    baseline = _baseline(pool, result)
     wrong: list[tuple[Trial, str]] = []
+    unverified: list[tuple[Trial, str]] = []
     for trial in finalists(result.trials, default):
         announce(f"verifying trial {trial.number}: {trial.config}")
-        verdict = _verify(pool, subject, trial)
+        verdict = _verify(pool, result.subject, trial)
         if verdict.ok is False:
             wrong.append((trial, verdict.reason))
-            store.mark_wrong(subject.key, trial.number, verdict.reason)
-            continue
-        equal = _equal(result.trials, default, [t for t, _ in wrong])
-        reason = _reason(trial, default, equal)
-        assert trial.estimate is not None
-        baseline = replace(baseline, note=compared(trial.estimate, baseline))
-        may = verdict.ok is True or allow_unverified
-        record = _record(result, trial, default, baseline, verdict, reason) if may else None
-        if record is None:
-            reason = f"not published, because it could not be verified: {verdict.reason}"
+            store.replace_outcome(result.subject.key, trial.number, _wrong(trial, verdict))
+        elif verdict.ok is None and not allow_unverified:
+            unverified.append((trial, verdict.reason))
         else:
-            store.save_record(record)
-        return Publication(
-            record=record, reason=reason, winner=trial, default=default, baseline=baseline,
-            ties=equal, wrong=tuple(wrong),
-        )  # fmt: skip
-    reason = "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
+            out = [t for t, _ in (*wrong, *unverified)]
+            published = _published(result, trial, default, baseline, verdict, out)
+            assert published.record is not None
+            store.save_record(published.record)
+            return replace(published, wrong=tuple(wrong), unverified=tuple(unverified))
     return Publication(
-        record=None, reason=reason, winner=None, default=default, baseline=baseline,
-        wrong=tuple(wrong),
+        record=None, reason=_nothing(wrong, unverified), winner=None, default=default,
+        baseline=baseline, wrong=tuple(wrong), unverified=tuple(unverified),
     )  # fmt: skip
+
+
+def _published(
+    result: Result, trial: Trial, default: Trial | None, baseline: Evidence, verdict: Verdict,
+    out: Sequence[Trial],
+) -> Publication:  # fmt: skip
+    """The winner with its record; ``out``: the finalists that are out of the question."""
+    assert trial.estimate is not None
+    equal = _equal(result.trials, default, out)
+    reason = _reason(trial, default, equal)
+    baseline = replace(baseline, note=compared(trial.estimate, baseline))
+    record = _record(result, trial, default, baseline, verdict, reason)
+    return Publication(
+        record=record, reason=reason, winner=trial, default=default, baseline=baseline, ties=equal
+    )
+
+
+def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
+    return WrongResult(
+        reason=verdict.reason, estimate=trial.estimate, check=verdict.check, error=verdict.error,
+        where=verdict.where,
+    )  # fmt: skip
+
+
+def _nothing(wrong: Sequence[object], unverified: Sequence[tuple[Trial, str]]) -> str:
+    """Why no finalist could be published."""
+    if unverified:
+        count = f"{len(unverified)} finalist{'s' * (len(unverified) > 1)}"
+        also = f" and {len(wrong)} gave a wrong result" if wrong else ""
+        return f"{count} could not be verified{also}: {unverified[0][1]}"
+    return "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
 
 
 def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
@@ -100,22 +118,16 @@ def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
 
 
 def _equal(
-    trials: Sequence[Trial], default: Trial | None, wrong: Sequence[Trial]
+    trials: Sequence[Trial], default: Trial | None, out: Sequence[Trial]
 ) -> tuple[Trial, ...]:
     """What could have won as well; where only the default can, what it cannot be told from."""
-    right = [t for t in trials if t not in wrong]
+    right = [t for t in trials if t not in out]
     return tuple(ties(_better(right, default)) or ties(right))
 
 
 def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
-    def job(compiler: Compiler) -> Verdict:
-        chip = subject.chip.chip
-        answer = compiler.verify(subject.ref, subject.problem, trial.config, chip, VERIFY_SEEDS)
-        if isinstance(answer, dict):
-            return Verdict(ok=answer["ok"], reason=answer["reason"])
-        return Verdict(ok=None, reason=f"{answer.kind}: {answer.reason}")
-
-    return pool.run(job)
+    chip = subject.chip.chip
+    return pool.run(lambda c: c.verify(subject.ref, subject.problem, trial.config, chip))
 
 
 def _baseline(pool: CompilerPool, result: Result) -> Evidence:

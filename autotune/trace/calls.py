@@ -14,32 +14,40 @@ _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
 @dataclass(frozen=True, slots=True)
 class Boundary:
-    """Variables of one jaxpr that are arguments or results of the outermost function."""
+    """Variables of one jaxpr that are arguments or results of the outermost function, and those
+    that something in this jaxpr uses."""
 
     arguments: frozenset[Any]
     results: frozenset[Any]
+    used: frozenset[Any]
 
     @classmethod
     def of(cls, jaxpr: Any) -> "Boundary":
         plain = open_jaxpr(jaxpr)
-        return cls(_variables(plain.invars), _variables(plain.outvars))
+        return cls(_variables(plain.invars), _variables(plain.outvars), _used(plain))
 
     def inside(self, eqn: Any, inner: Any) -> "Boundary":
         """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
         plain = open_jaxpr(inner)
         if len(plain.invars) != len(eqn.invars) or called_jaxpr(eqn) is None:
-            return Boundary(frozenset(), frozenset())
+            return Boundary(frozenset(), frozenset(), _used(plain))
         given = zip(plain.invars, eqn.invars, strict=True)
         made = zip(plain.outvars, eqn.outvars, strict=True)
         return Boundary(
             _variables(i for i, v in given if not hasattr(v, "val") and v in self.arguments),
             _variables(i for i, v in made if v in self.results),
+            _used(plain),
         )
 
 
 def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[tuple[Any, list[Any], Boundary]]:
     """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs."""
     return _calls(jaxpr, known, Boundary.of(jaxpr))
+
+
+def _used(plain: Any) -> frozenset[Any]:
+    read = [v for eqn in plain.eqns for v in eqn.invars]
+    return _variables([*read, *plain.outvars])
 
 
 def _variables(found: Iterable[Any]) -> frozenset[Any]:

@@ -17,6 +17,8 @@ class Operand:
     ``buffers`` is what the kernel asks for, 0 where it leaves that to the compiler.
     ``at_boundary``: the array is an argument or a result of the whole function as it is; any other
     one XLA computes, and may keep where it likes.
+    ``is_unread``: an output that nothing uses after the call. One whose block never changes is
+    scratch memory by another name.
     """
 
     name: str
@@ -33,6 +35,7 @@ class Operand:
     hbm_bytes: int
     buffers: int = 0
     at_boundary: bool = False
+    is_unread: bool = False
 
     @property
     def is_pipelined(self) -> bool:
@@ -42,7 +45,8 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:
-    """Scratch memory. ``carried`` when a grid step reads what an earlier step wrote.
+    """Scratch memory, an unread output that stays in VMEM among it (``space`` is "output": its
+    bytes are the operand's). ``carried`` when a grid step reads what an earlier step wrote.
 
     ``reset_axes``: the contents are written afresh whenever all these grid axes are at 0; None
     when a carried scratch has no such reset that could be recognised.

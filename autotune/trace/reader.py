@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import permutations
 from math import prod
 from typing import Any
@@ -88,6 +89,17 @@ class Call:
         values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
         return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
 
+    def unread_buffers(self) -> tuple[int, ...]:
+        """Outputs that nothing uses, by number among the arrays that a call needs: inputs first,
+        then the outputs that have memory of their own."""
+        aliased = set(dict(self.eqn.params["input_output_aliases"]).values())
+        own = [n for n in range(len(self.eqn.outvars)) if n not in aliased]
+        first = self.mapping.num_inputs
+        return tuple(first + place for place, n in enumerate(own) if self._is_unread(n))
+
+    def _is_unread(self, output: int) -> bool:
+        return self.eqn.outvars[output] not in self.boundary.used
+
     def _may_be_scalars(self, number: int) -> bool:
         """Grid bounds, scalar prefetch, what lies in SMEM, and what the kernel may copy there."""
         block = number - self.mapping.num_dynamic_grid_bounds - self.mapping.num_index_operands
@@ -107,8 +119,8 @@ class Call:
             found = visits(walk, grid)
             if not found.exact:
                 notes.append(f"block visits of operand {number} are not known exactly")
-            is_output = number >= self.mapping.num_inputs
-            operands.append(_operand(mapping, found, is_output, self._at_boundary(number)))
+            operand = _operand(mapping, found, number >= self.mapping.num_inputs)
+            operands.append(self._outside(number, operand))
         aliases, safe = self._aliases(walks)
         params = _compiler_params(self.eqn)
         return Trace(
@@ -133,13 +145,16 @@ class Call:
         start = self.mapping.num_dynamic_grid_bounds
         return list(self.eqn.invars[start : start + self.mapping.num_index_operands])
 
-    def _at_boundary(self, number: int) -> bool:
-        """Whether a blocked operand is an argument or a result of the whole function."""
-        if number >= self.mapping.num_inputs:
-            return self.eqn.outvars[number - self.mapping.num_inputs] in self.boundary.results
+    def _outside(self, number: int, operand: Operand) -> Operand:
+        """With what a blocked operand is to the whole function."""
+        output = number - self.mapping.num_inputs
+        if output >= 0:
+            at_boundary = self.eqn.outvars[output] in self.boundary.results
+            return replace(operand, at_boundary=at_boundary, is_unread=self._is_unread(output))
         skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
         var = self.eqn.invars[skipped + number]
-        return not hasattr(var, "val") and var in self.boundary.arguments
+        at_boundary = not hasattr(var, "val") and var in self.boundary.arguments
+        return replace(operand, at_boundary=at_boundary)
 
     def _walk(self, mapping: Any) -> BlockWalk:
         rank = len(self.grid)
@@ -175,16 +190,23 @@ class Call:
 
     def _body(self) -> Body:
         jaxpr = self.eqn.params["jaxpr"]
-        count = len(open_jaxpr(jaxpr).invars)
-        scratch = range(count - self.mapping.num_scratch_operands, count)
-        return analyse(jaxpr, self.grid, self.scalars, scratch, self._named_axes())
+        return analyse(jaxpr, self.grid, self.scalars, self._scratch_places(), self._named_axes())
+
+    def _scratch_places(self) -> list[int]:
+        """Arguments of the body that are scratch memory: unread outputs and what is declared so."""
+        count = len(open_jaxpr(self.eqn.params["jaxpr"]).invars)
+        first = count - self.mapping.num_scratch_operands
+        outputs = range(first - len(self.eqn.outvars), first)
+        unread = [place for n, place in enumerate(outputs) if self._is_unread(n)]
+        return [*unread, *range(first, count)]
 
     def _scratch(self, order: tuple[int, ...]) -> tuple[Scratch, ...]:
         invars = open_jaxpr(self.eqn.params["jaxpr"]).invars
-        first = len(invars) - self.mapping.num_scratch_operands
+        declared = len(invars) - self.mapping.num_scratch_operands
         found = []
-        for position, var in enumerate(invars[first:], start=first):
-            space = _space(var.aval)
+        for position in self._scratch_places():
+            var = invars[position]
+            space = "output" if position < declared else _space(var.aval)
             if "sem" in space:
                 continue
             reset = self.body.carried.get(position, ())
@@ -221,7 +243,7 @@ def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]
     return tuple(int(s) for s in sizes)
 
 
-def _operand(mapping: Any, found: Any, is_output: bool, at_boundary: bool) -> Operand:
+def _operand(mapping: Any, found: Any, is_output: bool) -> Operand:
     array = _array(mapping)
     shape, block, dtype = tuple(array.shape), _block_shape(mapping), str(array.dtype)
     mode = mapping.pipeline_mode
@@ -239,7 +261,6 @@ def _operand(mapping: Any, found: Any, is_output: bool, at_boundary: bool) -> Op
         blocks_total=prod(-(-s // b) for s, b in zip(shape, block, strict=True)),
         hbm_bytes=_operand_bytes(mapping, found, dtype),
         buffers=int(getattr(mode, "buffer_count", 0) or 0),
-        at_boundary=at_boundary,
     )
 
 

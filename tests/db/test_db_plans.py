@@ -15,7 +15,6 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "trial_id": lambda store: store.trial_id(key(), 0),
     "record": lambda store: store.record(key()),
     "history": lambda store: store.history("matmul"),
-    "mark_wrong": lambda store: store.mark_wrong(key(), 1, "off"),
     "replace_outcome": lambda store: store.replace_outcome(key(), 1, trial(1).outcome),
     "save_trial": lambda store: store.save_trial(key(), trial(5)),
     "save_record": lambda store: store.save_record(record()),

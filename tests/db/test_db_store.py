@@ -123,29 +123,6 @@ class TestTrials:
         assert [one.number for one in store.trials(key())] == list(range(40))
 
 
-class TestMarkWrong:
-    def test_the_estimate_is_kept_and_cannot_win(self, store: SqlStore) -> None:
-        for number in range(2):
-            store.save_trial(key(), trial(number))
-        store.mark_wrong(key(), 1, NASTY)
-        outcome = WrongResult(reason=NASTY, estimate=estimate())
-        assert store.trials(key()) == [trial(0), trial(1, outcome)]
-        assert store.history()[0].outcomes == (("estimated", 1), ("wrong result", 1))
-
-    def test_again_keeps_the_estimate(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial())
-        store.mark_wrong(key(), 0, "first")
-        store.mark_wrong(key(), 0, "second")
-        outcome = WrongResult(reason="second", estimate=estimate())
-        assert store.trials(key()) == [trial(0, outcome)]
-
-    def test_what_is_not_there(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial())
-        store.mark_wrong(key(), 1, "off")
-        store.mark_wrong(key("rmsnorm"), 0, "off")
-        assert store.trials(key()) == [trial()]
-
-
 class TestReplaceOutcome:
     def test_only_the_outcome_of_that_trial_changes(self, store: SqlStore) -> None:
         for number in range(2):
@@ -155,9 +132,20 @@ class TestReplaceOutcome:
         assert store.trials(key()) == [trial(0), trial(1, newer)]
         assert store.history()[0].best_us == 4.5
 
+    def test_a_wrong_result_keeps_everything_and_cannot_win(self, store: SqlStore) -> None:
+        for number in range(2):
+            store.save_trial(key(), trial(number))
+        wrong = WrongResult(
+            reason=NASTY, estimate=estimate(), check="values", error=33.5, where="output 0 at (1,)"
+        )
+        store.replace_outcome(key(), 1, wrong)
+        assert store.trials(key()) == [trial(0), trial(1, wrong)]
+        assert store.history()[0].outcomes == (("estimated", 1), ("wrong result", 1))
+
     def test_what_is_not_there(self, store: SqlStore) -> None:
         store.save_trial(key(), trial())
         store.replace_outcome(key(), 1, Illegal(reason="no"))
+        store.replace_outcome(key("rmsnorm"), 0, Illegal(reason="no"))
         assert store.trials(key()) == [trial()]
 
 
@@ -175,7 +163,7 @@ class TestHistory:
         assert store.history() == [expected]
         store.save_record(record())
         assert store.history() == [replace(expected, has_record=True)]
-        store.mark_wrong(key(), 1, "off")
+        store.replace_outcome(key(), 1, WrongResult(reason="off", estimate=estimate(5.0)))
         assert store.history()[0].best_us == 7.0
 
     def test_without_any_estimate(self, store: SqlStore) -> None:

@@ -62,29 +62,41 @@ SEQUENTIAL = ("parallel", "arbitrary")
 
 
 @pytest.mark.parametrize(
-    ("how", "order", "semantics", "ok"),
+    ("how", "order", "semantics", "ok", "check"),
     [
-        ("right", ("i", "k"), SEQUENTIAL, True),
-        ("right", ("i", "k"), ("arbitrary", "arbitrary"), True),
-        ("right", ("i", "k"), ("parallel", "parallel"), False),  # the sum runs along k
-        ("right", ("k", "i"), ("arbitrary", "arbitrary"), False),  # outputs visited again
-        ("asks", ("i", "k"), SEQUENTIAL, True),  # the chip that it is compiled for, while traced
-        ("untraceable", ("i", "k"), SEQUENTIAL, None),  # not known to be wrong
-        ("off", ("i", "k"), SEQUENTIAL, False),
-        ("map", ("i", "k"), SEQUENTIAL, False),
-        ("no start", ("i", "k"), SEQUENTIAL, False),  # scratch starts as NaN
+        ("right", ("i", "k"), SEQUENTIAL, True, ""),
+        ("right", ("i", "k"), ("arbitrary", "arbitrary"), True, ""),
+        ("right", ("i", "k"), ("parallel", "parallel"), False, "race"),  # the sum runs along k
+        ("right", ("k", "i"), ("arbitrary", "arbitrary"), False, "values"),  # outputs visited again
+        ("asks", ("i", "k"), SEQUENTIAL, True, ""),  # which chip it is for, while traced
+        ("untraceable", ("i", "k"), SEQUENTIAL, None, ""),  # not known to be wrong
+        ("off", ("i", "k"), SEQUENTIAL, False, "values"),
+        ("map", ("i", "k"), SEQUENTIAL, False, "values"),
+        (
+            "no start",
+            ("i", "k"),
+            SEQUENTIAL,
+            False,
+            "uninitialised memory",
+        ),  # scratch starts as NaN
     ],
 )
 def test_what_is_wrong_is_caught_and_what_is_right_passes(
-    pool: CompilerPool, tmp_path: Path, how: str, order: Any, semantics: Any, ok: bool | None
+    pool: CompilerPool,
+    tmp_path: Path,
+    how: str,
+    order: Any,
+    semantics: Any,
+    ok: bool | None,
+    check: str,
 ) -> None:
     file = tmp_path / "halves.py"
     file.write_text(KERNEL)
     ref = find_kernel(f"{file}:KERNEL")
     problem = pool.run(lambda c: c.describe(ref)).problems.parse("rows=64,columns=256")
     config = make_config({"block": 8, "how": how}, grid_order=order, dimension_semantics=semantics)
-    verdict = pool.run(lambda c: c.verify(ref, problem, config, Chip.V5E, (0, 1, 2)))
-    assert isinstance(verdict, dict), verdict
-    assert verdict["ok"] is ok, verdict
-    assert "CpuCallback" not in verdict["reason"]
-    assert verdict["runs"] == 3 if ok else verdict["reason"]
+    verdict = pool.run(lambda c: c.verify(ref, problem, config, Chip.V5E))
+    assert verdict.ok is ok, verdict
+    assert "CpuCallback" not in verdict.reason
+    assert verdict.runs == 4 if ok else verdict.reason
+    assert verdict.check == check

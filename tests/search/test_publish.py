@@ -1,6 +1,6 @@
 """What gets published: only what is right, and only what beats the default."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +15,7 @@ from autotune.compiler.client import XlaCost
 from autotune.config import Config, make_config
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
-from autotune.outcome import CompileFailed, Crashed, Estimate, Estimated, Outcome
+from autotune.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
 from autotune.problem import ProblemSpec
 from autotune.roofline import Roofline
 from autotune.search.baseline import compared
@@ -26,6 +26,7 @@ from autotune.space import Candidate, Space
 from autotune.toolchain import Toolchain
 from autotune.trace.model import Trace
 from autotune.trial import Evidence, Record, Trial
+from autotune.verification.verdict import Verdict
 
 CHIP = ChipInfo(
     chip=Chip.V5E, device_kind="TPU v5 lite", num_cores=1, vmem_capacity_bytes=1 << 27,
@@ -70,14 +71,11 @@ class FakeCompiler:
     def __init__(self, verdicts: dict[int, bool | None]) -> None:
         self.verdicts, self.asked = verdicts, list[int]()
 
-    def verify(
-        self, ref: Any, problem: Any, config: Config, chip: Any, seeds: Sequence[int]
-    ) -> Any:
+    def verify(self, ref: Any, problem: Any, config: Config, chip: Any) -> Verdict:
         self.asked.append(config["b"])
-        verdict = self.verdicts.get(config["b"], True)
-        if config["b"] in self.verdicts and verdict is None:
-            return Crashed(reason="died")
-        return {"ok": verdict, "reason": "because", "runs": len(seeds)}
+        ok = self.verdicts.get(config["b"], True)
+        wrong = {"check": "values", "error": 33.0, "where": "output 0 at (1,)"}
+        return Verdict(ok=ok, reason="because", **(wrong if ok is False else {}))  # type: ignore[arg-type]
 
     def baseline(self, ref: Any, problem: Any, chip: Any) -> XlaCost:
         return XlaCost(flops=2e8, bytes=1e9, estimated_cycles=1)
@@ -94,13 +92,13 @@ class FakePool:
 class FakeStore:
     def __init__(self) -> None:
         self.saved: list[Record] = []
-        self.wrong: list[int] = []
+        self.wrong: dict[int, Outcome] = {}
 
     def save_record(self, record: Record) -> None:
         self.saved.append(record)
 
-    def mark_wrong(self, key: Key, number: int, reason: str) -> None:
-        self.wrong.append(number)
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        self.wrong[number] = outcome
 
 
 def run(
@@ -131,14 +129,19 @@ def test_the_fastest_right_one_wins() -> None:
 def test_a_wrong_one_is_marked_and_the_next_is_tried() -> None:
     published, store, _ = run([estimated(100), estimated(50), estimated(40)], {2: False})
     assert published.winner is not None and published.winner.number == 1
-    assert store.wrong == [2]
+    assert store.wrong == {
+        2: WrongResult(
+            reason="because", estimate=estimated(40).estimate, check="values", error=33.0,
+            where="output 0 at (1,)",
+        )
+    }  # fmt: skip
     assert published.wrong[0][0].number == 2
 
 
 def test_a_wrong_default_is_not_published_either() -> None:
     published, store, _ = run([estimated(100), estimated(50)], {0: False, 1: False})
     assert published.record is None and store.saved == []
-    assert store.wrong == [1, 0]
+    assert list(store.wrong) == [1, 0]
 
 
 @pytest.mark.parametrize("time_us", [100.0, 98.0, 150.0])
@@ -148,10 +151,24 @@ def test_within_the_margin_the_default_is_the_record(time_us: float) -> None:
     assert "nothing was estimated to be faster than the default" in published.reason
 
 
-def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
-    published, store, _ = run([estimated(100), estimated(50)], {1: None})
+def test_what_cannot_be_verified_is_passed_over() -> None:
+    published, store, compiler = run(
+        [estimated(100), estimated(50), estimated(40), estimated(45)], {2: None, 3: False}
+    )
+    assert compiler.asked == [2, 3, 1]
+    assert published.winner is not None and published.winner.number == 1
+    assert store.saved[0].verified and list(store.wrong) == [3]
+    assert [t.number for t, _ in published.unverified] == [2]
+    assert [t.number for t in published.ties] == [1]
+
+
+def test_nothing_is_published_where_nothing_can_be_verified() -> None:
+    published, store, _ = run([estimated(100), estimated(50)], {0: None, 1: None})
     assert published.record is None and store.saved == []
-    assert "could not be verified" in published.reason
+    assert published.reason == "2 finalists could not be verified: because"
+
+
+def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
     published, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
     assert store.saved[0].verified is False
     assert store.saved[0].verification.startswith("not verified")

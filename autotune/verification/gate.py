@@ -1,0 +1,124 @@
+"""Running a candidate against its reference on small problems, in the child."""
+
+from collections.abc import Callable, Sequence
+from itertools import count, cycle, islice
+from typing import Any
+
+import numpy as np
+
+from autotune.chip import Chip
+from autotune.compiler.chips import abstract_mesh, compile_only_device
+from autotune.config import Config
+from autotune.kernel import Array, Kernel
+from autotune.problem import Problem
+from autotune.trace import reader
+from autotune.verification import interpreter
+from autotune.verification.compare import Difference, compare, mean_error
+from autotune.verification.interpreter import EAGER, LATE, NotTracedError, Run, WrongRunError
+from autotune.verification.reduced import reduced_problems
+from autotune.verification.tolerance import allowed_errors, reduction_length
+from autotune.verification.verdict import Verdict
+
+_RUNS = 4
+
+
+def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
+    """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems: each
+    in another order of the parallel axes, with other numbers, with DMAs early and late in turn.
+
+    ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
+    the TPU while it is traced is told of ``chip``.
+    """
+    reason = interpreter.unsupported()
+    if reason:
+        return Verdict(ok=None, reason=reason)
+    problems = reduced_problems(kernel, problem, config)
+    worst, runs = 0.0, 0
+    for seed, small, dmas in islice(zip(count(), cycle(problems), _dmas(problems)), _RUNS):
+        try:
+            subject = _Subject(kernel, small, config, seed, chip)
+            run = Run(seed=seed, dmas=dmas, unread=subject.unread())
+            what = f"{run}, {small}"
+            difference = subject.compared(run)
+        except NotTracedError as error:
+            return Verdict(ok=None, reason=f"interpret mode cannot run it: {error}", runs=runs)
+        except WrongRunError as error:
+            return Verdict(ok=False, reason=f"{error} ({what})", check=error.check, runs=runs)
+        worst = max(worst, difference.error)
+        if difference.check:
+            return Verdict(
+                ok=False, reason=f"{difference.reason} ({what})", check=difference.check,
+                error=difference.error, where=difference.where, runs=runs,
+            )  # fmt: skip
+        runs += 1
+    tested = " and ".join(str(small) for small in problems)
+    return Verdict(ok=True, reason=f"{runs} runs of {tested}", error=worst, runs=runs)
+
+
+def _dmas(problems: Sequence[Problem]) -> Any:
+    """Each problem has its DMAs late and early in turn."""
+    rounds = [LATE, EAGER] if len(problems) % 2 else [LATE, EAGER, EAGER, LATE]
+    return cycle(rounds)
+
+
+class _Subject:
+    """A config on one small problem, with the numbers that a seed gives."""
+
+    def __init__(
+        self, kernel: Kernel, problem: Problem, config: Config, seed: int, chip: Chip | None
+    ) -> None:
+        self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
+        self.arrays = kernel.inputs(problem)
+        self.given = [
+            _values(array, np.random.default_rng([seed, n])) for n, array in enumerate(self.arrays)
+        ]
+
+    def build(self) -> Callable[..., Any]:
+        return self.kernel.build(self.problem, self.config)
+
+    def unread(self) -> tuple[int, ...]:
+        """Outputs that nobody reads; none where the kernel cannot be looked into."""
+        mesh = None if self.chip is None else abstract_mesh(compile_only_device(self.chip))
+        try:
+            return reader.find(self.build(), self.arrays, mesh).unread_buffers()
+        except Exception:  # what cannot be traced is reported by the run
+            return ()
+
+    def compared(self, run: Run) -> Difference:
+        """Raises ``NotTracedError`` and ``WrongRunError``."""
+        reference = self.kernel.reference(self.problem)
+        expected = _plain(reference, self.given)
+        found = interpreter.outputs(self.build, self.given, run, self.chip)
+        length = reduction_length(reference, self.given)
+        inputs = [array.dtype for array in self.given]
+        allowed = [
+            allowed_errors([*inputs, want.dtype], length, natural)
+            for want, natural in zip(expected, self._natural_errors(expected), strict=True)
+        ]
+        return compare(found, expected, allowed)
+
+    def _natural_errors(self, expected: Sequence[Any]) -> list[float | None]:
+        """By how much plain XLA in the problem's own dtypes is off in the mean, by output; None
+        where the declaration has no baseline."""
+        if self.kernel.baseline is None:
+            return [None] * len(expected)
+        found = _plain(self.kernel.baseline(self.problem), self.given)
+        return [mean_error(got, want) for got, want in zip(found, expected, strict=True)]
+
+
+def _plain(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+    import jax
+
+    return [np.asarray(array) for array in jax.tree_util.tree_leaves(jax.jit(function)(*given))]
+
+
+def _values(array: Array, rng: np.random.Generator) -> Any:
+    """Random normal numbers, small integers, or what the declaration gives."""
+    import jax.numpy as jnp
+
+    dtype = getattr(jnp, array.dtype)
+    if array.values is not None:
+        return jnp.asarray(array.values(), dtype)
+    if jnp.issubdtype(dtype, jnp.integer):
+        return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
+    return jnp.asarray(rng.standard_normal(array.shape, dtype=np.float32), dtype)
