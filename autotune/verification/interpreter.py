@@ -12,13 +12,16 @@ from typing import Any
 
 from autotune.chip import Chip
 from autotune.compiler.chips import abstract_mesh, compile_only_device
-from autotune.verification.verdict import BOUNDS, RACE, RUN
+from autotune.verification.verdict import BOUNDS, RACE, REVISITED, RUN
 
 EAGER, LATE = "eager", "on_wait"
 """When a DMA moves its bytes: as it starts, or not before somebody waits for it."""
 
 _ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
-_BOUNDS = re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE)
+_NAMED = {
+    BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
+    REVISITED: re.compile(r"Revisited block"),
+}
 
 
 class NotTracedError(Exception):
@@ -74,7 +77,8 @@ def outputs(
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
         reason = _root_cause(error)
-        raise WrongRunError(BOUNDS if _BOUNDS.search(reason) else RUN, reason) from error
+        check = next((name for name, words in _NAMED.items() if words.search(reason)), RUN)
+        raise WrongRunError(check, reason) from error
     if _races_found():
         raise WrongRunError(RACE, "a data race between grid steps, cores or DMAs")
     return found

@@ -30,10 +30,8 @@ estimates = st.builds(
 )  # fmt: skip
 outcomes = st.one_of(
     st.builds(Estimated, estimate=estimates, program=text),
-    st.builds(
-        WrongResult, estimate=st.none() | estimates, reason=text, check=text, where=text,
-        error=st.none() | st.floats(0, 1e9),
-    ),  # fmt: skip
+    st.builds(WrongResult, estimate=st.none() | estimates, reason=text, check=text, where=text,
+              error=st.none() | st.floats(0, 1e9)),
     st.builds(CompileFailed, reason=text, message=text), st.builds(OutOfVmem, reason=text),
     st.builds(Crashed, reason=text, log_tail=text),
 )  # fmt: skip

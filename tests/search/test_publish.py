@@ -169,7 +169,7 @@ def test_nothing_is_published_where_nothing_can_be_verified() -> None:
 
 
 def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
-    published, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
+    _, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
     assert store.saved[0].verified is False
     assert store.saved[0].verification.startswith("not verified")
 
