@@ -48,8 +48,9 @@ def block_sizes(extent: int, *, minimum: int, maximum: int) -> list[int]:
 class Array:
     """One argument of a kernel. ``shape`` in elements.
 
-    ``values`` is for scalars that steer the kernel (page tables, group sizes, block indices):
-    a function that returns them as a NumPy array; what runs and when depends on them.
+    ``values`` is for what cannot be any numbers: a function that returns them as a NumPy array.
+    What runs and when depends on the integers among them (page tables, group sizes, block
+    indices). All else is verified on normal random numbers with a standard deviation of ``std``.
     ``row_major``: the argument arrives in the layout that a kernel reads. By default XLA lays out
     an array with a last dimension that is no multiple of 128 its own way, and copies it first.
     """
@@ -59,6 +60,7 @@ class Array:
     dtype: str
     values: Callable[[], Any] | None = None
     row_major: bool = False
+    std: float = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +94,15 @@ class Kernel:
     check: Callable[[Problem], str | None] | None = None
     reduced: Callable[[Problem], Problem] | None = None
     doc: str = ""
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` with a sentence for an axis that cuts no dimension there is."""
+        for axis in self.axes:
+            if axis.dim is not None and axis.dim not in self.dims:
+                raise ValueError(
+                    f"axis {axis.name} of kernel {self.name} cuts dimension {axis.dim!r}: the "
+                    f"dimensions are {', '.join(self.dims)}"
+                )
 
     @property
     def problem_spec(self) -> ProblemSpec:

@@ -39,6 +39,11 @@ class Problem:
         merged = tuple((name, dims.get(name, size)) for name, size in self.dims)
         return Problem(dims=merged, dtype=self.dtype, options=self.options)
 
+    def with_options(self, **options: OptionValue) -> "Problem":
+        """The same problem with some options replaced."""
+        merged = tuple((name, options.get(name, value)) for name, value in self.options)
+        return Problem(dims=self.dims, dtype=self.dtype, options=merged)
+
     def __str__(self) -> str:
         parts = [f"{name}={size}" for name, size in self.dims] + [f"dtype={self.dtype}"]
         return ",".join(parts + [f"{name}={value}" for name, value in self.options])

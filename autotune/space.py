@@ -9,13 +9,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 from random import Random
+from typing import Any
 
 from autotune import rules
 from autotune.catalogue import KernelRef
 from autotune.chip import ChipInfo
 from autotune.compiler.client import Choices, Compiler, Failure
 from autotune.compiler.pool import CompilerPool
-from autotune.config import AxisValue, Config, make_config
+from autotune.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.errors import InvalidInputError, NoLegalConfigError
 from autotune.outcome import Illegal, Outcome, OutOfVmem
 from autotune.problem import Problem
@@ -34,6 +35,16 @@ class Candidate:
     config: Config
     trace: Trace
     roofline: Roofline
+    takes_limit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOn:
+    """What of a config the kernel passes on to the compiler. A kernel that fixes its own
+    ``dimension_semantics`` or VMEM limit, as most of JAX's do, is tuned without."""
+
+    semantics: bool = True
+    limit: bool = True
 
 
 @dataclass(slots=True, kw_only=True)
@@ -48,6 +59,7 @@ class Space:
     merged: int = 0
     raw_points: int = 0
     sampled: bool = False
+    passed_on: PassedOn = field(default_factory=PassedOn)
 
 
 Progress = Callable[[int, int], None]
@@ -67,7 +79,10 @@ def explore(
     sampled = len(points) > MAX_TRACED
     if sampled:
         points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
-    space = Space(candidates=[], default=default, default_verdict=None, sampled=sampled)
+    passed_on = _passed_on(pool, ref, problem, default, chip)
+    space = Space(
+        candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
+    )
     own = None
     for config, found in _traced(pool, ref, problem, [default, *points], chip, progress):
         if config is default:
@@ -84,6 +99,8 @@ def explore(
 
 def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
     """The same candidate with the next higher VMEM limit, or None at the top."""
+    if not candidate.takes_limit:
+        return None
     limit = next_rung(candidate.config.vmem_limit_bytes, chip)
     return None if limit is None else _with_limit(candidate, limit)
 
@@ -99,6 +116,28 @@ def _points(choices: Choices) -> list[Config]:
 def _default_config(choices: Choices) -> Config:
     axes: dict[str, AxisValue] = {name: choices.default[name] for name in choices.axes}
     return make_config(axes, grid_order=choices.grid)
+
+
+def _passed_on(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
+) -> PassedOn:
+    """Found out by tracing the default with other settings: does the ``pallas_call`` have them?"""
+
+    def traced(**changes: Any) -> Trace | None:
+        config = default.replace(**changes)
+        found = pool.run(lambda c: c.traces(ref, problem, [config], orders=False, chip=chip.chip))
+        return found[0][0] if isinstance(found[0], list) else None
+
+    plain = traced()
+    if plain is None:
+        return PassedOn()
+    kinds = [(kind,) * len(plain.grid) for kind in (ARBITRARY, PARALLEL)]
+    limit = chip.vmem_capacity_bytes - 1024  # nobody's own choice
+    found = [traced(dimension_semantics=kind, vmem_limit_bytes=limit) for kind in kinds]
+    return PassedOn(
+        semantics=all(t and t.dimension_semantics == k for t, k in zip(found, kinds, strict=True)),
+        limit=all(t and t.vmem_limit_bytes == limit for t in found),
+    )
 
 
 def _traced(
@@ -134,15 +173,16 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
             f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
         )
     why = rules.illegal(trace, chip)
-    semantics = rules.semantics_variants(trace, chip.chip)[0]
-    space.default = space.default.replace(dimension_semantics=semantics)
+    if space.passed_on.semantics:
+        semantics = rules.semantics_variants(trace, chip.chip)[0]
+        space.default = space.default.replace(dimension_semantics=semantics)
     certain = vmem_use(trace, chip).certain_bytes
     if why:
         space.default_verdict = Illegal(reason=why)
-    elif certain > limit_bytes(None, chip):
-        space.default_verdict = _out_of_vmem(certain, None, chip)
+    elif certain > limit_bytes(trace.vmem_limit_bytes, chip):
+        space.default_verdict = _out_of_vmem(certain, trace.vmem_limit_bytes, chip)
     else:
-        return _candidate(space.default, trace, chip)
+        return _candidate(space, space.default, trace, chip)
     return None
 
 
@@ -164,30 +204,44 @@ def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip:
 
 
 def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> None:
-    why = rules.misaligned(trace, chip) or rules.bad_output_visits(trace)
+    own = None if space.passed_on.semantics else rules.illegal_semantics(trace)
+    why = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
     if why:
         space.refused["illegal: " + _kind_of(why)] += 1
         return
-    rung = first_rung(vmem_use(trace, chip), chip)
+    rung = _first_rung(space, trace, chip)
     if rung is None:
         space.refused["over the VMEM of the chip"] += 1
         return
-    for semantics in rules.semantics_variants(trace, chip.chip):
+    variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
+    for semantics in variants:
         chosen = config.replace(dimension_semantics=semantics)
-        candidate = _candidate(chosen, trace, chip)
+        candidate = _candidate(space, chosen, trace, chip)
         space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
 
 
-def _candidate(config: Config, trace: Trace, chip: ChipInfo) -> Candidate:
-    traced = replace(trace, dimension_semantics=config.dimension_semantics)
-    return Candidate(config=config, trace=traced, roofline=roofline(traced, chip))
+def _first_rung(space: Space, trace: Trace, chip: ChipInfo) -> tuple[int | None] | None:
+    """As ``vmem.first_rung``; the kernel's own limit is left alone where it passes none on."""
+    use = vmem_use(trace, chip)
+    if space.passed_on.limit:
+        return first_rung(use, chip)
+    return (None,) if use.certain_bytes <= limit_bytes(trace.vmem_limit_bytes, chip) else None
+
+
+def _candidate(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Candidate:
+    if space.passed_on.semantics:
+        trace = replace(trace, dimension_semantics=config.dimension_semantics)
+    return Candidate(
+        config=config, trace=trace, roofline=roofline(trace, chip),
+        takes_limit=space.passed_on.limit,
+    )  # fmt: skip
 
 
 def _with_limit(candidate: Candidate, limit: int) -> Candidate:
-    return Candidate(
+    return replace(
+        candidate,
         config=candidate.config.replace(vmem_limit_bytes=limit),
         trace=replace(candidate.trace, vmem_limit_bytes=limit),
-        roofline=candidate.roofline,
     )
 
 

@@ -50,7 +50,7 @@ def find(
     specs = [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
     with mesh or nullcontext():
         closed = jax.make_jaxpr(function)(*specs)
-    known = [None if a.values is None else np.asarray(a.values()) for a in arrays]
+    known = [_known(array) for array in arrays]
     calls = list(pallas_calls(closed, known))
     if len(calls) != 1:
         raise NotOnePallasCallError(
@@ -58,6 +58,12 @@ def find(
         )
     outs = [v.aval for v in closed.jaxpr.outvars]
     return Call(*calls[0], io_bytes=_io_bytes(arrays, outs))
+
+
+def _known(array: Array) -> Any:
+    """The integers that are given: what a kernel does does not depend on other numbers."""
+    values = None if array.values is None else np.asarray(array.values())
+    return values if values is not None and np.issubdtype(values.dtype, np.integer) else None
 
 
 def all_orders(rank: int) -> list[tuple[int, ...]]:

@@ -77,11 +77,20 @@ def _of_output(number: int, got: Any, want: Any, allowed: Allowed) -> Difference
     return Difference(error=max(error, lost), where=where)
 
 
+def _typical_size(want: Any) -> Any:
+    """Root mean square of the row that an element is in, at least that of the whole output: the
+    first rows of causal attention are larger than the others, and so are their errors."""
+    whole = np.sqrt(np.mean(want**2))
+    if want.ndim < 2:
+        return whole
+    return np.maximum(whole, np.sqrt(np.mean(want**2, axis=-1, keepdims=True)))
+
+
 def _errors(got: Any, want: Any, share: float) -> Any:
     """In units of what is allowed; NaN where a number is expected counts as infinite."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     with np.errstate(invalid="ignore"):
-        size = np.abs(b) + np.sqrt(np.mean(np.where(np.isfinite(b), b, 0.0) ** 2))
+        size = np.abs(b) + _typical_size(np.where(np.isfinite(b), b, 0.0))
         room = np.full_like(b, 0.5) if share == 0.0 else share * size + 1e-30
         errors = np.where(a == b, 0.0, np.abs(a - b) / room)
     errors = np.where(np.isnan(a) & np.isnan(b), 0.0, errors)

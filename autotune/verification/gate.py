@@ -121,4 +121,4 @@ def _values(array: Array, rng: np.random.Generator) -> Any:
         return jnp.asarray(array.values(), dtype)
     if jnp.issubdtype(dtype, jnp.integer):
         return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
-    return jnp.asarray(rng.standard_normal(array.shape, dtype=np.float32), dtype)
+    return jnp.asarray(array.std * rng.standard_normal(array.shape, dtype=np.float32), dtype)

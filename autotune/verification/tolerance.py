@@ -27,9 +27,9 @@ _NATURAL = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allowed:
-    """``share``: largest error of an element over (|reference| + root mean square of the
-    reference). ``mean_share``: of all elements together, root mean square over root mean square.
-    Both are 0.0 for integers: they are exact."""
+    """``share``: largest error of an element over (|reference| + root mean square of its row or of
+    the whole, whichever is larger). ``mean_share``: of all elements together, root mean square over
+    root mean square. Both are 0.0 for integers: they are exact."""
 
     share: float
     mean_share: float

@@ -19,9 +19,10 @@ class Verdict:
     """``ok`` is None when the check could not be made; ``reason`` says why, or what was run.
 
     ``check`` is which check failed: *values* (an element is too far off), *precision* (all
-    elements together are), *uninitialised memory*, *out of bounds*, *race*,
-    *output visited again* (after others), *outputs* (another shape or dtype), *run* (it raised). ``error`` is the largest error in units of what is allowed
-    and ``where`` the element that has it, such as ``output 0 at (3, 5)``; ``runs`` passed.
+    elements together are), *uninitialised memory*, *out of bounds*, *race*, *output visited again*
+    (after others), *outputs* (another shape or dtype), *run* (it raised). ``error`` is the largest
+    error in units of what is allowed and ``where`` the element that has it, such as ``output 0 at
+    (3, 5)``; ``runs`` passed.
     """
 
     ok: bool | None

@@ -28,7 +28,8 @@ def op(module: str, name: str) -> Any:
 def settings(function: Callable[..., Any], **wanted: Any) -> dict[str, Any]:
     """``wanted`` under the parameter names of ``function``, which may be jitted or a class.
 
-    Raises ``TypeError`` with a sentence for a parameter that this JAX does not have.
+    Raises ``TypeError`` with a sentence for a parameter that this JAX does not have; one that is
+    None or False may be missing.
     """
     import jax
 
@@ -36,6 +37,8 @@ def settings(function: Callable[..., Any], **wanted: Any) -> dict[str, Any]:
     found = {}
     for name, value in wanted.items():
         names = [n for n in (name, *_OTHER_NAMES.get(name, ())) if n in known]
+        if not names and value in (None, False):
+            continue
         if not names:
             label = getattr(function, "__name__", str(function))
             raise TypeError(f"{label} of jax {jax.__version__} has no parameter {name}")

@@ -1,6 +1,7 @@
 """From raw points to candidates: the default's verdict, merging, refusals, limits."""
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from autotune.config import Config
 from autotune.errors import InvalidInputError, NoLegalConfigError
 from autotune.outcome import CompileFailed, Illegal, OutOfVmem
 from autotune.problem import ProblemSpec
-from autotune.space import Space, explore
+from autotune.space import Space, climb, explore
 from autotune.trace.model import Trace
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "search"))
@@ -36,8 +37,21 @@ def traced(config: Config) -> list[Trace]:
         }  # fmt: skip
         x = operand((4096, 4096), (size, size), "float32", **both)
         out = operand((4096, 4096), (size, size), "float32", name="out", is_output=True, **both)
-        orders.append(trace(x, out, grid=(n, n), io_bytes=2 * 4096 * 4096 * 4))
+        made = trace(x, out, grid=(n, n), io_bytes=2 * 4096 * 4096 * 4)
+        orders.append(
+            replace(
+                made,
+                dimension_semantics=config.dimension_semantics,
+                vmem_limit_bytes=config.vmem_limit_bytes,
+            )
+        )
     return orders
+
+
+def fixed(config: Config) -> list[Trace]:
+    """The same from a kernel that sets its semantics and limit itself."""
+    own = {"dimension_semantics": ("parallel", "arbitrary"), "vmem_limit_bytes": 24 << 20}
+    return [replace(made, **own) for made in traced(config)]  # type: ignore[arg-type]
 
 
 def explored(
@@ -70,6 +84,25 @@ def test_blocks_start_on_the_lowest_limit_that_can_hold_them() -> None:
     limits = {c.config["size"]: c.config.vmem_limit_bytes for c in space.candidates}
     # two f32 arrays, double buffered: 4 MiB, 16 MiB, 64 MiB
     assert limits == {512: None, 1024: None, 2048: 64 << 20}
+
+
+def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
+    space = explored([512, 1024, 2048], 512, fixed)
+    assert not space.passed_on.semantics and not space.passed_on.limit
+    assert {c.config.dimension_semantics for c in space.candidates} == {()}
+    assert {c.config.vmem_limit_bytes for c in space.candidates} == {None}
+    assert {c.trace.dimension_semantics for c in space.candidates} == {("parallel", "arbitrary")}
+    assert {size for size, _ in configs(space)} == {512, 1024}  # 2048 needs 64 MiB of 24
+    assert all(climb(candidate, V5E) is None for candidate in space.candidates)
+
+
+def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
+    def wrong(config: Config) -> list[Trace]:
+        own = ("arbitrary", "parallel")
+        return [replace(made, dimension_semantics=own) for made in traced(config)]
+
+    with pytest.raises(NoLegalConfigError, match="grid axis 1 is parallel behind an arbitrary one"):
+        explored([512], 512, wrong)
 
 
 def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
@@ -119,7 +152,7 @@ def test_points_are_traced_for_the_chip() -> None:
     pool: Any = InlinePool(compiler)
     choices = Choices(axes={"size": [512]}, default={"size": 512}, grid=("i", "j"))
     explore(pool, REF, PROBLEM, choices, V5E)
-    assert compiler.traced_chips == [V5E.chip]
+    assert set(compiler.traced_chips) == {V5E.chip}
 
 
 def test_candidates_come_in_the_order_of_their_roofline() -> None:
