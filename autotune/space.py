@@ -4,6 +4,7 @@ The raw space is the product of the declared axes; grid orders, ``dimension_sema
 VMEM limit come from the rules. Two points that compile to the same program are one candidate.
 """
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -26,6 +27,7 @@ from autotune.vmem import first_rung, limit_bytes, next_rung, vmem_use
 
 MAX_TRACED = 20_000
 _BATCH = 12
+_FIGURES = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +191,7 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
 def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
     if not isinstance(found, list):
         space.raw_points += 1
-        space.refused[found.reason] += 1
+        space.refused[_FIGURES.sub("N", found.reason)] += 1
         return
     orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
     seen: set[tuple[str, ...]] = set()

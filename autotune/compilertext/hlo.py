@@ -6,16 +6,15 @@ _USED = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
 )
 _PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
+_INSTRUCTION = re.compile(r"^ *(?:ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 def kernel_vmem_bytes(hlo: str) -> int | None:
     """Scoped VMEM that the compiled Pallas calls use at most, bytes; None when none is there."""
     used = None
-    for line in hlo.splitlines():
-        if _PALLAS_CALL not in line:
-            continue
-        found = _USED.search(line)
+    for call in _pallas_calls(hlo):
+        found = _USED.search(call)
         used = max(used or 0, int(found.group(1)) if found else 0)
     return used
 
@@ -27,6 +26,9 @@ def estimated_cycles(hlo: str) -> int:
 
 def kernel_cycles(hlo: str) -> list[int]:
     """Cycles that libtpu expects of each Pallas call; none without its static profile."""
-    calls = (line for line in hlo.splitlines() if _PALLAS_CALL in line)
-    found = (_CYCLES.search(call) for call in calls)
+    found = (_CYCLES.search(call) for call in _pallas_calls(hlo))
     return [int(cycles[1]) for cycles in found if cycles]
+
+
+def _pallas_calls(hlo: str) -> list[str]:
+    return [text for text in _INSTRUCTION.split(hlo) if _PALLAS_CALL in text]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from autotune.simulator.outcome import UnfitError
@@ -23,6 +24,8 @@ _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
 _COPY_KIND = re.compile(r"/\* (\w{3,5})-to-(\w{3,5}) \*/")  # of dma.general
 _NEVER = "(0)"  # the predicate of a DMA that the compiler knows to be false
+_POINTER = re.compile(r"(%[\w.]+) = int_to_ptr\.(\w+)")
+_ENDS = re.compile(r"\bsrc=(%[\w.]+), .*\bdst=(%[\w.]+),")
 _GENERAL_COPY = re.compile(r" (\w{3,5}_to_\w{3,5})\Z")
 _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
@@ -87,7 +90,9 @@ def parse(text: str) -> Listing:
     _check_addresses([int(head[1], 16) for head in heads])
     edges = [head.end() for head in heads], [head.start() for head in heads[1:]] + [len(lean)]
     depths = (head[2].count(">") for head in heads)
-    bundles = tuple(_bundle(lean[i:j], d) for i, j, d in zip(*edges, depths, strict=True))
+    memories = dict(_POINTER.findall(lean)) if "dma.general" in lean else {}
+    parts = zip(*edges, depths, strict=True)
+    bundles = tuple(_bundle(lean[i:j], d, memories) for i, j, d in parts)
     entry, final = lean[edges[0][0] : edges[1][0]], lean[edges[0][-1] :]
     if "/* entry bundle:" not in entry or "/* exit bundle:" not in final:
         raise UnfitError("the listing is truncated: no entry bundle or no exit bundle")
@@ -106,7 +111,7 @@ def _check_addresses(addresses: list[int]) -> None:
             raise UnfitError(f"bundle {address:#x} found where {position:#x} was expected")
 
 
-def _bundle(body: str, depth: int) -> Bundle:
+def _bundle(body: str, depth: int, memories: Mapping[str, str]) -> Bundle:
     markers = ""
     if "/*" in body or "*/" in body:
         body = _RESULT_KIND.sub(r"\1", _ARGUMENT_NAME.sub(r"\1=", body))
@@ -121,17 +126,23 @@ def _bundle(body: str, depth: int) -> Bundle:
         raise UnfitError("a bundle holds something that is no operation")
     found = _OPERATION.findall(code)
     operations = tuple(
-        _operation(name, opcode, text.strip())
+        _operation(name, opcode, text.strip(), memories)
         for name, opcode, text in found
         if not (opcode.startswith("dma.") and text.startswith(_NEVER))
     )
     return Bundle(operations, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
 
 
-def _operation(name: str, opcode: str, text: str) -> Operation:
-    """A general DMA (clipped tiles) says in a comment where it leads, the others in their name."""
-    kind = _GENERAL_COPY.search(text) if opcode == "dma.general" else None
-    return Operation(name, f"dma.{kind[1]}", text) if kind else Operation(name, opcode, text)
+def _operation(name: str, opcode: str, text: str, memories: Mapping[str, str]) -> Operation:
+    """A general DMA (clipped or strided tiles) says in a comment where it leads, or its pointers
+    say it; the others in their name."""
+    if opcode != "dma.general":
+        return Operation(name, opcode, text)
+    kind, ends = _GENERAL_COPY.search(text), _ENDS.search(text)
+    if kind:
+        return Operation(name, f"dma.{kind[1]}", text)
+    known = [memories[end] for end in ends.groups() if end in memories] if ends else []
+    return Operation(name, f"dma.{known[0]}_to_{known[1]}" if len(known) == 2 else opcode, text)
 
 
 def strip_comments(text: str) -> tuple[str, str]:

@@ -282,6 +282,21 @@ def test_a_general_dma_tells_its_direction_in_a_comment():
     assert "unknown kind of DMA" in recordings.refusal(lost, chip="v5e")
 
 
+def test_a_general_dma_without_that_comment_leads_where_its_pointers_point():
+    pointers = (
+        "%s1_s1 = int_to_ptr.hbm [resolvable:$true] %s8_s8",
+        "%s2_s2 = int_to_ptr.vmem [resolvable:$true] %s9_s9",
+    )
+    bounds = "\nbase_bounds: (4, 8, 256, 1)\nstrides: (2, 1, 64, 1)"
+    plain = GENERAL.format(n=1, guard="", kind=bounds)
+    read_it = plain.replace("%s0_s0", "%s1_s1").replace("[#allocation2]", "%s2_s2")
+    result = run(*pointers, read_it, wait(2))
+    assert (result.dma_count, result.hbm_bytes_read) == (1, 64 * 32)
+    write_it = plain.replace("%s0_s0", "%s2_s2").replace("[#allocation2]", "%s1_s1")
+    assert run(*pointers, write_it, wait(2)).hbm_bytes_written == 64 * 32
+    assert "unknown kind of DMA" in recordings.refusal(listing(plain, wait(2)), chip="v5e")
+
+
 def test_merged_delay_slots_on_v7x_end_at_the_empty_bundle():
     """Region 9 never ends: its end stood on an empty bundle that was merged with its neighbours."""
     body = ("", *(read(n) for n in range(71, 77)))
