@@ -110,6 +110,7 @@ def search(
     with pool, progress.watcher(silent=as_json) as watcher:
         subject = _subject(pool, ref, shape, dtype, options, target)
         choices = pool.run(lambda c: c.choices(ref, subject.problem))
+        pool.run(lambda c: c.check(ref, subject.problem, target))
         space = explore(pool, ref, subject.problem, choices, subject.chip, watcher.tracing)
         with open_database(database, create=True) as store:
             limits = Limits(trials=trials, timeout_s=timeout)

@@ -93,6 +93,10 @@ class Compiler:
             raise InvalidInputError(str(data["impossible"]))
         return Choices(axes=data["choices"], default=data["default"], grid=tuple(data["grid"]))
 
+    def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
+        """Raises ``KernelImportError`` with what does not fit together in the declaration."""
+        self._demand(protocol.check(ref, problem, chip), START_LIMIT_S)
+
     def traces(
         self, ref: KernelRef, problem: Problem, configs: Sequence[Config], *, orders: bool,
         chip: Chip | None = None,

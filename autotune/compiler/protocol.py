@@ -33,6 +33,11 @@ def choices(ref: KernelRef, problem: Problem) -> Request:
     return {"do": "choices", "ref": asdict(ref), "problem": problem_to_data(problem)}
 
 
+def check(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
+    """Does the declaration fit together?"""
+    return {**baseline(ref, problem, chip), "do": "check"}
+
+
 def trace(
     ref: KernelRef, problem: Problem, configs: list[Config], *, orders: bool,
     chip: Chip | None = None,

@@ -8,6 +8,8 @@ import json
 import os
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
 
@@ -23,9 +25,10 @@ if __name__ == "__main__":
 
 from autotune.catalogue import KernelRef, fingerprint
 from autotune.chip import Chip
-from autotune.compiler import build, chips, libtpu
+from autotune.compiler import build, chips, declaration, libtpu
 from autotune.compiler.loading import Loader, LoadError
 from autotune.config import config_from_data
+from autotune.kernel import Kernel
 from autotune.kernelspec import KernelSpec, spec_to_data
 from autotune.problem import Problem, problem_from_data
 from autotune.trace.model import trace_to_data
@@ -84,15 +87,23 @@ class Worker:
 
     def do_choices(self, request: dict[str, Any]) -> dict[str, Any]:
         kernel, problem = self._subject(request)
-        sentence = kernel.check(problem) if kernel.check else None
-        if sentence:
-            return {"impossible": sentence}
-        return {
-            "impossible": None,
-            "choices": {axis.name: list(axis.choices(problem)) for axis in kernel.axes},
-            "default": dict(kernel.default(problem)),
-            "grid": list(kernel.grid),
-        }
+        with _blaming(kernel, request):
+            sentence = kernel.check(problem) if kernel.check else None
+            if sentence:
+                return {"impossible": sentence}
+            return {
+                "impossible": None,
+                "choices": {axis.name: list(axis.choices(problem)) for axis in kernel.axes},
+                "default": dict(kernel.default(problem)),
+                "grid": list(kernel.grid),
+            }
+
+    def do_check(self, request: dict[str, Any]) -> None:
+        kernel, problem = self._subject(request)
+        with _blaming(kernel, request):
+            sentence = declaration.complaint(kernel, problem, Chip(request["chip"]))
+            if sentence:
+                raise ValueError(sentence)
 
     def do_trace(self, request: dict[str, Any]) -> list[dict[str, Any]]:
         kernel, problem = self._subject(request)
@@ -137,6 +148,16 @@ class Worker:
     def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
         kernel = self.loader.kernel(KernelRef(**request["ref"]))
         return kernel, problem_from_data(request["problem"])
+
+
+@contextmanager
+def _blaming(kernel: Kernel, request: dict[str, Any]) -> Iterator[None]:
+    """What a declaration raises is a sentence that names its file."""
+    try:
+        yield
+    except Exception as error:
+        told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise LoadError(f"kernel {kernel.name} in {request['ref']['path']}: {told}") from error
 
 
 def _error(error: BaseException, stage: str) -> dict[str, Any]:

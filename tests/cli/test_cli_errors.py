@@ -154,3 +154,38 @@ ODD = Kernel(
     build=build, reference=lambda p: lambda x: x,
 )
 """
+
+
+BAD_DECLARATIONS = [
+    (
+        'dim="n"',
+        'dim="rows"',
+        "axis block of kernel odd cuts dimension 'rows': the dimensions are n",
+    ),
+    ('{"block": 100}', '{"size": 100}', "its default gives size, its axes are block"),
+    (
+        "lambda p: lambda x: x,",
+        "lambda p: lambda x: x[:4],",
+        "its reference gives float32[4,4096], the kernel gives float32[8,4096]",
+    ),
+    (
+        "lambda p: lambda x: x,",
+        "lambda p: lambda x: x.astype('bfloat16'),",
+        "its reference gives bfloat16[8,4096]",
+    ),
+    ("lambda p: lambda x: x,", "lambda p: lambda x: x @ x,", "its reference raises TypeError"),
+    ("lambda p: (100, 200)", "lambda p: p.sizes", "AttributeError"),
+    ('shape=(8, p["n"])', 'shape=(8, p["m"])', "KeyError: 'm'"),
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("old", "new", "says"), BAD_DECLARATIONS)
+def test_bad_declarations_name_their_file(old: str, new: str, says: str, tmp_path: Path) -> None:
+    assert ODD_KERNEL.count(old) == 1
+    file = tmp_path / "odd.py"
+    file.write_text(ODD_KERNEL.replace(old, new))
+    done = autotune("search", "odd.py:ODD", "--shape", "4096", "--chip", "v5e", cwd=tmp_path)
+    assert_one_sentence(done, says)
+    assert str(file) in done.stderr
+    assert not (tmp_path / "test.db").exists()
