@@ -43,6 +43,7 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else record_data(published.record),
         "reason": published.reason,
+        "verification_s": published.verification_s,
         "wrong": _refused(published.wrong, ids),
         "unverified": _refused(published.unverified, ids),
         "chip": {**asdict(result.subject.chip), "chip": result.subject.chip.chip.value},
@@ -78,7 +79,8 @@ def _table(result: Result, published: Publication, ids: Ids) -> Table:
     """One column per axis of the config: rows stay short."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     spec = result.subject.spec
-    for name in ("", "trial", *spec.axes, "order", "sem.", "limit"):
+    table.add_column("", no_wrap=True)
+    for name in ("trial", *spec.axes, "order", "sem.", "limit"):
         table.add_column(name, overflow="fold", justify="right" if name in spec.axes else "left")
     for name in ("estimated", "× default", "limited by", "VMEM used"):
         table.add_column(name, justify="left" if name == "limited by" else "right", no_wrap=True)

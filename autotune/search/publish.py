@@ -22,7 +22,8 @@ class Publication:
     """The record, or None with the ``reason``; and the winner that the reason speaks of.
 
     ``ties``: what could have won as well, the fastest first; ``wrong`` and ``unverified``: the
-    finalists that came before the winner, each with what the gate said.
+    finalists that came before the winner, each with what the gate said. ``verification_s``: wall
+    clock of the winner's.
     """
 
     record: Record | None
@@ -30,6 +31,7 @@ class Publication:
     winner: Trial | None
     default: Trial | None
     baseline: Evidence
+    verification_s: float = 0.0
     ties: tuple[Trial, ...] = ()
     wrong: tuple[tuple[Trial, str], ...] = ()
     unverified: tuple[tuple[Trial, str], ...] = ()
@@ -79,8 +81,9 @@ def _published(
     baseline = replace(baseline, note=compared(trial.estimate, baseline))
     record = _record(result, trial, default, baseline, verdict, reason)
     return Publication(
-        record=record, reason=reason, winner=trial, default=default, baseline=baseline, ties=equal
-    )
+        record=record, reason=reason, winner=trial, default=default, baseline=baseline, ties=equal,
+        verification_s=verdict.seconds,
+    )  # fmt: skip
 
 
 def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:

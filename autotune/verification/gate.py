@@ -1,6 +1,8 @@
 """Running a candidate against its reference on small problems, in the child."""
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import count, cycle, islice
 from typing import Any
 
@@ -29,6 +31,12 @@ def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = 
     ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
     the TPU while it is traced is told of ``chip``.
     """
+    started = time.perf_counter()
+    verdict = _check(kernel, problem, config, chip)
+    return replace(verdict, seconds=time.perf_counter() - started)
+
+
+def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason)

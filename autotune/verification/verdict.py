@@ -22,7 +22,7 @@ class Verdict:
     elements together are), *uninitialised memory*, *out of bounds*, *race*, *output visited again*
     (after others), *outputs* (another shape or dtype), *run* (it raised). ``error`` is the largest
     error in units of what is allowed and ``where`` the element that has it, such as ``output 0 at
-    (3, 5)``; ``runs`` passed.
+    (3, 5)``; ``runs`` passed; ``seconds``: wall clock.
     """
 
     ok: bool | None
@@ -31,6 +31,7 @@ class Verdict:
     error: float | None = None
     where: str = ""
     runs: int = 0
+    seconds: float = 0.0
 
 
 def verdict_to_data(verdict: Verdict) -> dict[str, Any]:

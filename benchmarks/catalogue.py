@@ -1,0 +1,166 @@
+"""Every kernel of the catalogue on every chip: a search of 25 trials each, by the command.
+
+    .venv/bin/python benchmarks/catalogue.py [--kernel NAME] [--chip CHIP] [--folder DIR] [--write]
+
+What is finished is kept in the folder, so the same command goes on where it was. ``--write`` puts
+the table into docs/catalogue.md. All times are estimates; no TPU was used.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+TRIALS = 25
+CHIPS = ("v5e", "v5p", "v6e", "v7x")
+VERIFICATION_LIMIT_S = 20.0
+
+_DOCUMENT = Path(__file__).parents[1] / "docs" / "catalogue.md"
+_MARK = "<!-- table: benchmarks/catalogue.py --write -->"
+
+_FLASH = "batch=4,heads=8,q_len=2048,kv_len=2048,head_dim=128"
+_SPLASH = "heads=8,kv_heads=2,seq=4096,qk_dim=128,v_dim=128"
+_GROUPED = "m=8192,k=2048,n=2048,groups=16"
+_PAGED = "batch=32,q_heads=32,kv_heads=8,pages=64,page_size=16,head_dim=128"
+_RAGGED = "seqs=32,tokens=1024,q_heads=16,kv_heads=4,pages=64,page_size=16,head_dim=128"
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    kernel: str
+    shape: str
+    options: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        return " ".join((self.kernel, self.shape, *self.options))
+
+
+CASES = (
+    Case("matmul", "m=4096,k=4096,n=4096"),
+    Case("flash_attention", "2x16x4x2048x2048x128", ("causal=true",)),
+    Case("rmsnorm", "8192x4096"),
+    Case("vector_add", "16777216"),
+    Case("tiled_dot", "4194304"),
+    Case("gathered_matmul", "tokens=4096,k=2048,n=2048,experts=8"),
+    Case("jax_flash_attention", _FLASH),
+    Case("jax_flash_attention", _FLASH, ("causal=true",)),
+    Case("jax_flash_attention_dkv", _FLASH, ("causal=true",)),
+    Case("jax_flash_attention_dq", _FLASH, ("causal=true",)),
+    *(Case("jax_splash_attention", _SPLASH, (f"mask={m}",)) for m in ("causal", "local", "full")),
+    Case("jax_splash_attention_dkv", _SPLASH),
+    Case("jax_splash_attention_dq", _SPLASH),
+    Case("jax_splash_attention_fused", _SPLASH),
+    *(Case("jax_gmm", _GROUPED, (f"sizes={sizes}",)) for sizes in ("balanced", "skewed")),
+    Case("jax_tgmm", _GROUPED),
+    Case("jax_paged_attention", _PAGED),
+    *(
+        Case("jax_ragged_paged_attention", _RAGGED, (f"batch={batch}",))
+        for batch in ("decode", "prefill", "mixed")
+    ),
+)
+
+
+def searched(case: Case, chip: str, folder: Path) -> Mapping[str, Any]:
+    """What the command says as JSON; an earlier answer where there is one."""
+    kept = folder / f"{str(case).replace(' ', '_')}-{chip}.json"
+    if kept.exists():
+        found: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+    options = [part for option in case.options for part in ("--option", option)]
+    autotune = str(Path(sys.executable).with_name("autotune"))
+    command = [
+        autotune, "search", case.kernel, "--shape", case.shape, *options, "--chip", chip,
+        "--trials", str(TRIALS), "--db", str(folder / "catalogue.db"), "--json",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    try:
+        answer: dict[str, Any] = json.loads(done.stdout)
+    except ValueError:
+        answer = {"error": done.stderr.strip()[-500:] or f"exit code {done.returncode}"}
+    if "error" not in answer:
+        kept.write_text(json.dumps(answer), encoding="utf-8")
+    return answer
+
+
+def row(case: Case, chip: str, answer: Mapping[str, Any]) -> list[str]:
+    problem = " ".join((case.shape, *case.options))
+    if answer.get("record") is None:
+        said = answer.get("error") or answer["reason"]
+        return [case.kernel, problem, chip, "–", "–", "–", "–", "–", f"nothing: {said}", "–"]
+    record, winner = answer["record"], answer["winner"]
+    estimate = winner["outcome"]["estimate"]
+    default_us, time_us = record["default"]["time_us"], estimate["time_us"]
+    return [
+        case.kernel,
+        problem,
+        chip,
+        f"{default_us:,.0f}" if default_us else record["default"]["note"],
+        f"{time_us:,.0f}",
+        f"{default_us / time_us:.2f}" if default_us else "–",
+        _config(record["config"]),
+        f"{record['baseline']['note'].split(':')[0]}",
+        f"{estimate['limited_by']}; {record['reason'] if record['is_default'] else 'verified'}",
+        f"{answer['verification_s']:.0f}",
+    ]
+
+
+def _config(config: Mapping[str, Any]) -> str:
+    parts = [f"{name}={value}" for name, value in config["axes"].items()]
+    limit = config["vmem_limit_bytes"]
+    return " ".join(parts + ([f"vmem={limit // 2**20}MiB"] if limit else []))
+
+
+def table(rows: Sequence[Sequence[str]]) -> str:
+    head = ["kernel", "problem", "chip", "default µs", "winner µs", "×", "winner", "plain XLA",
+            "limited by; record", "verified in s"]  # fmt: skip
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |"
+                     for line in lines)  # fmt: skip
+
+
+def summary(answers: Sequence[Mapping[str, Any]]) -> str:
+    records = [a for a in answers if a.get("record")]
+    tuned = [a for a in records if not a["record"]["is_default"]]
+    longest = max((a["verification_s"] for a in records), default=0.0)
+    return (
+        f"{len(answers)} searches of at most {TRIALS} trials: {len(records)} ended with a verified "
+        f"record, {len(tuned)} of them faster than the default; the longest verification took "
+        f"{longest:.0f} s (must be at most {VERIFICATION_LIMIT_S:.0f})."
+    )
+
+
+def wanted(kernel: str | None, chip: str | None) -> Iterator[tuple[Case, str]]:
+    for case in CASES:
+        for one in CHIPS:
+            if kernel in (None, case.kernel) and chip in (None, one):
+                yield case, one
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--kernel")
+    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--folder", type=Path, default=Path("build/catalogue"))
+    parser.add_argument("--write", action="store_true")
+    args = parser.parse_args()
+    args.folder.mkdir(parents=True, exist_ok=True)
+    todo, rows, answers = list(wanted(args.kernel, args.chip)), [], []
+    for number, (case, chip) in enumerate(todo, start=1):
+        answer = searched(case, chip, args.folder)
+        answers.append(answer)
+        rows.append(row(case, chip, answer))
+        print(f"{number}/{len(todo)} {case} on {chip}: {' · '.join(rows[-1][3:])}", flush=True)
+    print(f"\n{table(rows)}\n\n{summary(answers)}")
+    if args.write:
+        text = _DOCUMENT.read_text(encoding="utf-8").partition(_MARK)[0]
+        told = f"{text}{_MARK}\n\n{summary(answers)}\n\n{table(rows)}\n"
+        _DOCUMENT.write_text(told, encoding="utf-8")
+    return 0 if all(a.get("record") or a.get("reason") for a in answers) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
