@@ -62,7 +62,9 @@ def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
     }
     known = inspect.signature(sharding.AbstractDevice).parameters
     described = sharding.AbstractDevice(**{n: v for n, v in wanted.items() if n in known})
-    mesh = sharding.AbstractMesh((1,), ("device",), abstract_device=described)
+    auto = getattr(sharding, "AxisType", None)  # explicit by default from jax 0.11 on
+    kinds = {} if auto is None else {"axis_types": (auto.Auto,)}
+    mesh = sharding.AbstractMesh((1,), ("device",), abstract_device=described, **kinds)
     context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
     return context
 

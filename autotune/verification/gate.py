@@ -16,7 +16,7 @@ from autotune.problem import Problem
 from autotune.trace import reader
 from autotune.verification import interpreter
 from autotune.verification.compare import Difference, compare, mean_error
-from autotune.verification.interpreter import EAGER, LATE, NotTracedError, Run, WrongRunError
+from autotune.verification.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
 from autotune.verification.reduced import reduced_problems
 from autotune.verification.tolerance import allowed_errors, reduction_length
 from autotune.verification.verdict import Verdict
@@ -48,7 +48,7 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
             run = Run(seed=seed, dmas=dmas, unread=subject.unread())
             what = f"{run}, {small}"
             difference = subject.compared(run)
-        except NotTracedError as error:
+        except NotRunError as error:
             return Verdict(ok=None, reason=f"interpret mode cannot run it: {error}", runs=runs)
         except WrongRunError as error:
             return Verdict(ok=False, reason=f"{error} ({what})", check=error.check, runs=runs)
@@ -93,7 +93,7 @@ class _Subject:
             return ()
 
     def compared(self, run: Run) -> Difference:
-        """Raises ``NotTracedError`` and ``WrongRunError``."""
+        """Raises ``NotRunError`` and ``WrongRunError``."""
         reference = self.kernel.reference(self.problem)
         expected = _plain(reference, self.given)
         found = interpreter.outputs(self.build, self.given, run, self.chip)

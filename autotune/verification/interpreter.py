@@ -12,20 +12,23 @@ from typing import Any
 
 from autotune.chip import Chip
 from autotune.compiler.chips import abstract_mesh, compile_only_device
+from autotune.verification.repairs import repaired
 from autotune.verification.verdict import BOUNDS, RACE, REVISITED, RUN
 
 EAGER, LATE = "eager", "on_wait"
 """When a DMA moves its bytes: as it starts, or not before somebody waits for it."""
 
 _ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
+# The kernel's own Python has run by then: these are about what the interpreter cannot do.
+_INTERPRETER_LACKS = re.compile(r"[\w.]*(NotImplementedError|AttributeError|TypeError): ")
 _NAMED = {
     BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
     REVISITED: re.compile(r"Revisited block"),
 }
 
 
-class NotTracedError(Exception):
-    """The kernel does not trace in interpret mode: it is not known to be wrong."""
+class NotRunError(Exception):
+    """Interpret mode cannot trace or run the kernel: it is not known to be wrong."""
 
 
 class WrongRunError(Exception):
@@ -62,21 +65,24 @@ def outputs(
     build: Callable[[], Callable[..., Any]], given: Sequence[Any], run: Run, chip: Chip | None
 ) -> list[Any]:
     """NumPy arrays of the function that ``build`` gives: a ``pallas_call`` takes up interpret mode
-    as it is made. Raises ``NotTracedError`` and ``WrongRunError``."""
+    as it is made. Raises ``NotRunError`` and ``WrongRunError``."""
     import jax
     import numpy as np
     from jax.experimental.pallas import tpu as pltpu
 
     try:
-        with pltpu.force_tpu_interpret_mode(_params(pltpu, run)), _unwatched(run.unread):
+        params = _params(pltpu, run)
+        with pltpu.force_tpu_interpret_mode(params), repaired(), _unwatched(run.unread):
             compiled = _compiled(_built(build), given, chip)
             found = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
-    except NotTracedError:
+    except NotRunError:
         pltpu.reset_tpu_interpret_mode_state()
         raise
     except Exception as error:
         pltpu.reset_tpu_interpret_mode_state()
         reason = _root_cause(error)
+        if _INTERPRETER_LACKS.match(reason):
+            raise NotRunError(reason) from error
         check = next((name for name, words in _NAMED.items() if words.search(reason)), RUN)
         raise WrongRunError(check, reason) from error
     if _races_found():
@@ -88,7 +94,7 @@ def _built(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
     try:
         return build()
     except Exception as error:
-        raise NotTracedError(_root_cause(error)) from error
+        raise NotRunError(_root_cause(error)) from error
 
 
 def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | None) -> Any:
@@ -100,7 +106,7 @@ def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | N
         return jax.jit(function).trace(*given).lower().compile()
     except Exception as error:
         if chip is None:
-            raise NotTracedError(_root_cause(error)) from error
+            raise NotRunError(_root_cause(error)) from error
     try:
         with abstract_mesh(compile_only_device(chip)):
             traced = jax.jit(function).trace(*given)
@@ -109,7 +115,7 @@ def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | N
         here = {"device_assignment": tuple(jax.devices("cpu")[:1])}
         return lowered.compile(**{name: value for name, value in here.items() if name in known})
     except Exception as error:
-        raise NotTracedError(_root_cause(error)) from error
+        raise NotRunError(_root_cause(error)) from error
 
 
 def _root_cause(error: Exception) -> str:

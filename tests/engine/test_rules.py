@@ -167,6 +167,25 @@ def test_semantics_are_legal_up_to_the_last_parallel_axis(semantics, legal):
     assert (rules.illegal_semantics(made) is None) == legal
 
 
+def test_the_author_is_believed_where_the_trace_leaves_it_open():
+    """Ours need a proof; a kernel's own semantics are refuted or left to the gate."""
+    open_ends = (scratch((8, 128), reset_axes=None),)
+    made = grid3(scratch=open_ends, dimension_semantics=(P, A, A))
+    assert rules.parallel_prefix(made) == 0
+    assert rules.illegal_semantics(made) is None
+    by_hand = trace(output(space="any"), dimension_semantics=(P,))
+    assert rules.parallel_prefix(by_hand) == 0 and rules.illegal_semantics(by_hand) is None
+
+
+def test_an_output_that_nobody_reads_cannot_be_wrong():
+    own = {"fetches": 8, "blocks": 4, "blocks_total": 9, "exclusive": (False,)}
+    assert rules.bad_output_visits(trace(output(**own))) is not None
+    assert rules.parallel_prefix(trace(output(**own))) == 0
+    unread = trace(output(**own, is_unread=True))
+    assert rules.bad_output_visits(unread) is None
+    assert rules.parallel_prefix(unread) == 1
+
+
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.integers(0, 4))
 def test_variants_are_legal_and_no_two_divide_the_same_axis(extents, sequential):
     grid = tuple(extents)

@@ -1,0 +1,106 @@
+"""What JAX's TPU interpreter lacks for kernels that reshape or bitcast a reference, or store with a
+mask (its own ragged paged attention does all of these).
+
+Up to jax 0.12 at least: ``to_range`` (interpret/utils.py) takes every transform of a ref for an
+index, and ``swap_buffer_content`` (interpret/shared_memory.py) cuts its mask of what is in bounds
+along the first axis for every axis.
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from typing import Any
+
+import numpy as np
+
+
+@contextmanager
+def repaired() -> Iterator[None]:
+    """Both put right while it lasts; nothing on a JAX whose interpreter looks otherwise."""
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call as calls
+
+    try:
+        from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
+
+        get, swap = calls.get, SharedMemory.swap_buffer_content
+    except (ImportError, AttributeError):
+        yield
+        return
+    guarded = getattr(calls, "fail_on_exception", lambda function: function)
+    calls.get, SharedMemory.swap_buffer_content = guarded(_reading(get)), _storing(swap)
+    try:
+        yield
+    finally:
+        calls.get, SharedMemory.swap_buffer_content = get, swap
+
+
+def _reading(get: Callable[..., Any]) -> Callable[..., Any]:
+    """Reads what the leading indices name, and does the rest of the transforms on that."""
+    signature = inspect.signature(get)
+
+    @wraps(get)
+    def read(*args: Any, **more: Any) -> Any:
+        given = signature.bind(*args, **more)
+        transforms = tuple(given.arguments["transforms"])
+        plain = next((n for n, t in enumerate(transforms) if not hasattr(t, "indices")), None)
+        if plain is None:
+            return get(*args, **more)
+        given.arguments["transforms"] = transforms[:plain]
+        token, found = get(*given.args, **given.kwargs)
+        return token, _transformed(found, transforms[plain:])
+
+    return read
+
+
+def _transformed(array: Any, transforms: Sequence[Any]) -> Any:
+    import jax
+
+    for transform in jax.tree.map(int, tuple(transforms)):
+        if hasattr(transform, "indices"):
+            array = array[tuple(_plain_index(index) for index in transform.indices)]
+        elif hasattr(transform, "shape") and "Reshape" in type(transform).__name__:
+            array = array.reshape(transform.shape)
+        elif "Bitcast" in type(transform).__name__:
+            array = _bitcast(array, np.dtype(transform.dtype))
+        else:
+            raise NotImplementedError(f"{type(transform).__name__} of a ref")
+    return np.ascontiguousarray(array)
+
+
+def _plain_index(index: Any) -> Any:
+    if not hasattr(index, "stride"):
+        return index
+    return slice(index.start, index.start + (index.size - 1) * index.stride + 1, index.stride)
+
+
+def _bitcast(array: Any, dtype: Any) -> Any:
+    """As on a TPU: rows are packed into wider rows, the first into the low bits."""
+    packing = dtype.itemsize // array.dtype.itemsize
+    if packing == 0:
+        raise NotImplementedError(f"bitcast of a ref from {array.dtype} to {dtype}")
+    if packing == 1:
+        return array.view(dtype)
+    *lead, rows, lanes = array.shape
+    apart = array.reshape(*lead, rows // packing, packing, lanes).swapaxes(-1, -2)
+    return np.ascontiguousarray(apart).view(dtype)[..., 0]
+
+
+def _storing(swap: Callable[..., Any]) -> Callable[..., Any]:
+    """A masked store that is all in bounds is a store of the old values where the mask is off."""
+    signature = inspect.signature(swap)
+
+    @wraps(swap)
+    def store(*args: Any, **more: Any) -> Any:
+        given = signature.bind(*args, **more)
+        memory, key, place, value, mask = (
+            given.arguments[name] for name in ("self", "key", "rnge", "value", "mask")
+        )
+        old = None if mask is None else memory.mem[key][place]
+        if old is None or old.shape != mask.shape:
+            return swap(*args, **more)
+        given.arguments.update(value=np.where(mask, value, old), mask=None)
+        before, *rest = swap(*given.args, **given.kwargs)
+        return np.where(mask, before, value), *rest
+
+    return store

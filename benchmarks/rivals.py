@@ -1,0 +1,214 @@
+"""The suite of broken kernels before our gate, and before other autotuners for Pallas.
+
+    python benchmarks/rivals.py --python RIVALS/bin/python [--case NAME]… [--json FILE]
+
+RIVALS is an environment with tune-jax, tonno and pallas-forge (Python 3.12 or newer). Each is
+asked twice for each kernel: which of the right and the broken config it chooses, and, since that is
+a matter of their times, whether it takes the broken one when it has no other. Kernels run there in
+plain interpret mode, which itself raises for some of the broken ones: these have no time then.
+
+Exit code 1 when our gate accepts a broken config or refuses a right one.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from points import as_they_come
+from rich.console import Console
+from rich.table import Table
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "broken"))
+
+from brokencases import CASES, Case
+from rivals_worker import RIVALS
+
+from autotune.compiler.client import Compiler
+from autotune.compiler.pool import CompilerPool
+from autotune.verification.verdict import Verdict
+
+_WORKER = Path(__file__).with_name("rivals_worker.py")
+_LIMIT_S = 1800.0
+_console = Console(width=170)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ours:
+    """What our gate says of both configs of a case."""
+
+    case: Case
+    broken: Verdict
+    right: Verdict
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What a rival did with one question. ``said``: words about a wrong result, where it had any.
+
+    ``chosen`` is "right", "broken" or None.
+    """
+
+    chosen: str | None
+    error: str
+    said: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rival:
+    """A rival's answers by case; ``missing`` says why there are none, or not all."""
+
+    name: str
+    version: str = ""
+    jax: str = ""
+    missing: str = ""
+    both: Mapping[str, Asked] = field(default_factory=dict)
+    alone: Mapping[str, Asked] = field(default_factory=dict)
+
+    def accepted(self, case: Case) -> bool:
+        """Whether it gives the broken config as the best one without a word."""
+        asked = self.alone.get(str(case))
+        return asked is not None and asked.chosen == "broken" and not asked.said
+
+
+def our_verdicts(compilers: int, cases: Sequence[Case]) -> list[Ours]:
+    def judge(compiler: Compiler, case: Case) -> Ours:
+        broken, right = (case.verify(compiler, axes) for axes in (case.wrong, case.right))
+        return Ours(case=case, broken=broken, right=right)
+
+    with CompilerPool(compilers) as pool:
+        _console.print(f"our gate: {pool.run(lambda c: c.toolchain())}", highlight=False)
+        pending = [pool.submit(lambda c, case=case: judge(c, case)) for case in cases]  # type: ignore[misc]
+        done = list(as_they_come(pending, "our gate"))
+    return sorted(done, key=lambda ours: cases.index(ours.case))
+
+
+def ask_rival(name: str, python: str, cases: Sequence[Case]) -> Rival:
+    """In a process of its own: a kernel that hangs or crashes it ends this rival only."""
+    _console.print(f"{name} …")
+    command = [python, str(_WORKER), name, *map(str, cases)]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    try:
+        ran = subprocess.run(
+            command, capture_output=True, text=True, timeout=_LIMIT_S, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return Rival(name=name, missing=f"{name}: {error}")
+    answers = [json.loads(line) for line in ran.stdout.splitlines()]
+    if not answers:
+        last = (ran.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        return Rival(name=name, missing=f"{name} did not start: {last}")
+    if answers[0]["installed"] is None:
+        return Rival(name=name, missing=f"{name} is not installed in that environment.")
+    return _rival(name, answers[0], answers[1:], ran.returncode)
+
+
+def _rival(
+    name: str, start: Mapping[str, Any], answers: Sequence[Mapping[str, Any]], code: int
+) -> Rival:
+    ended = f"{name} ended with exit code {code} after {len(answers)} kernels." if code else ""
+    return Rival(
+        name=name, version=start["installed"], jax=start["jax"], missing=ended,
+        both={a["case"]: Asked(**a["both"]) for a in answers},
+        alone={a["case"]: Asked(**a["alone"]) for a in answers},
+    )  # fmt: skip
+
+
+def table(ours: Sequence[Ours], rivals: Sequence[Rival]) -> Table:
+    found = Table("kernel", "our gate", title="Broken configs before our gate and before rivals")
+    for rival in rivals:
+        found.add_column(f"{rival.name}: of both")
+        found.add_column("broken alone")
+    for row in ours:
+        cells = [cell for rival in rivals for cell in _cells(rival, row.case)]
+        found.add_row(str(row.case), _ours(row.broken), *cells)
+    return found
+
+
+def _ours(verdict: Verdict) -> str:
+    if verdict.ok is None:
+        return "not verified"
+    return "ACCEPTED" if verdict.ok else f"refused: {verdict.check}"
+
+
+def _cells(rival: Rival, case: Case) -> tuple[str, str]:
+    both, alone = rival.both.get(str(case)), rival.alone.get(str(case))
+    if both is None or alone is None:
+        return "–", "–"
+    if rival.accepted(case):
+        return both.chosen or "none", "accepted"
+    return both.chosen or "none", "said wrong" if alone.said else "raised"
+
+
+def notes(rivals: Sequence[Rival]) -> Iterator[str]:
+    """What the table has no room for: what was raised or said instead of a choice."""
+    for rival in rivals:
+        for case, asked in rival.alone.items():
+            if asked.error or asked.said:
+                yield f"{rival.name}, {case}: {asked.said or asked.error}"
+
+
+def counts(ours: Sequence[Ours], rivals: Sequence[Rival]) -> str:
+    accepted = [_share("ours", [row.broken.ok is not False for row in ours])]
+    chosen: list[str] = []
+    for rival in rivals:
+        if rival.alone:
+            accepted.append(_share(rival.name, [rival.accepted(row.case) for row in ours]))
+            picked = [asked.chosen == "broken" for asked in rival.both.values()]
+            chosen.append(_share(rival.name, picked))
+    refused = _share("ours", [row.right.ok is not True for row in ours])
+    return (
+        f"broken configs accepted: {', '.join(accepted)}\n"
+        f"broken config chosen although the right one was there: {', '.join(chosen) or '–'}\n"
+        f"right configs refused: {refused}"
+    )
+
+
+def _share(name: str, found: Sequence[bool]) -> str:
+    return f"{name} {sum(found)} of {len(found)}"
+
+
+def as_data(ours: Sequence[Ours], rivals: Sequence[Rival]) -> dict[str, object]:
+    verdicts = {
+        str(row.case): {"broken": asdict(row.broken), "right": asdict(row.right)} for row in ours
+    }
+    return {"ours": verdicts, "rivals": [asdict(rival) for rival in rivals]}
+
+
+def main() -> int:
+    options = _options()
+    cases = [case for case in CASES if not options.case or str(case) in options.case]
+    ours = our_verdicts(options.compilers, cases)
+    rivals = [ask_rival(name, options.python, cases) for name in RIVALS]
+    _console.print(table(ours, [rival for rival in rivals if rival.alone]))
+    for rival in rivals:
+        about = f"{rival.name} {rival.version} with jax {rival.jax}. " if rival.version else ""
+        _console.print(about + rival.missing, highlight=False)
+    for note in notes(rivals):
+        _console.print(f"  {note}", highlight=False, markup=False)
+    _console.print(counts(ours, rivals), highlight=False)
+    if options.json:
+        text = json.dumps(as_data(ours, rivals), indent=1)
+        Path(options.json).write_text(text, encoding="utf-8")
+    met = all(row.broken.ok is False and row.right.ok is True for row in ours)
+    return 0 if met else 1
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--python", required=True, help="an interpreter that has the rivals")
+    parser.add_argument("--case", action="append", choices=[str(case) for case in CASES])
+    parser.add_argument("--compilers", type=int, default=2)
+    parser.add_argument("--json", metavar="FILE", help="also write every answer to FILE")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""JAX's grouped matrix products: what is declared of them, against NumPy and in interpret mode."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.kernel import Kernel
+from autotune.problem import Problem
+from kernels.from_jax.megablox import GMM, TGMM
+
+Check = Callable[..., None]
+BOTH = pytest.mark.parametrize("kernel", [GMM, TGMM], ids=lambda kernel: kernel.name)
+SIZES = ("sizes=balanced", "sizes=skewed")
+
+
+def _random(problem: Problem, kernel: Kernel) -> tuple[Any, Any, Any]:
+    rng = np.random.default_rng(1)
+    lhs, rhs, sizes = kernel.inputs(problem)
+    assert sizes.values is not None
+    drawn = (rng.standard_normal(array.shape).astype(np.float32) for array in (lhs, rhs))
+    return (*drawn, sizes.values())
+
+
+def _sizes(problem: Problem) -> Any:
+    values = GMM.inputs(problem)[2].values
+    assert values is not None
+    return values()
+
+
+@pytest.mark.parametrize("option", SIZES)
+@pytest.mark.parametrize("transpose", [False, True])
+def test_gmm_is_a_matmul_for_each_group(option: str, transpose: bool) -> None:
+    options = [option, f"transpose_rhs={transpose}"]
+    problem = GMM.problem_spec.parse("96x24x40x5", "float32", options)
+    lhs, rhs, sizes = _random(problem, GMM)
+    weights = rhs.swapaxes(1, 2) if transpose else rhs
+    rows = np.split(lhs, np.cumsum(sizes)[:-1])
+    want = np.concatenate([part @ weights[group] for group, part in enumerate(rows)])
+    for function in (GMM.reference, GMM.baseline):
+        assert function is not None
+        np.testing.assert_allclose(function(problem)(lhs, rhs, sizes), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("option", SIZES)
+def test_tgmm_is_the_gradient_of_each_groups_weights(option: str) -> None:
+    problem = TGMM.problem_spec.parse("96x24x40x5", "float32", [option])
+    lhs, rhs, sizes = _random(problem, TGMM)
+    ends = np.cumsum(sizes)
+    parts = [(lhs[a:b], rhs[a:b]) for a, b in zip(ends - sizes, ends, strict=True)]
+    want = np.stack([left.T @ right for left, right in parts])
+    for function in (TGMM.reference, TGMM.baseline):
+        assert function is not None
+        np.testing.assert_allclose(function(problem)(lhs, rhs, sizes), want, rtol=1e-4, atol=1e-4)
+
+
+@BOTH
+@pytest.mark.parametrize("option", SIZES)
+def test_ragged_k_and_n_and_groups_that_share_a_tile(
+    assert_right: Check, kernel: Kernel, option: str
+) -> None:
+    assert_right(kernel, "256x200x130x3", "float32", option, tile_m=64)
+
+
+def test_transposed_weights(assert_right: Check) -> None:
+    assert_right(GMM, "128x200x130x3", "bfloat16", "transpose_rhs=true", SIZES[1])
+
+
+@settings(max_examples=50, deadline=None)
+@given(m=st.integers(1, 10_000), groups=st.integers(1, 300), option=st.sampled_from(SIZES))
+def test_group_sizes_sum_to_m(m: int, groups: int, option: str) -> None:
+    problem = GMM.problem_spec.parse(f"{m}x8x8x{groups}", options=[option])
+    sizes = _sizes(problem)
+    assert sizes.dtype == np.int32 and sizes.shape == (groups,)
+    assert sizes.min() >= 0 and sizes.sum() == m
+    assert np.array_equal(sizes, _sizes(problem))
+    if option == "sizes=balanced":
+        assert sizes.max() - sizes.min() <= 1
+
+
+def test_skewed_groups_follow_zipfs_law() -> None:
+    problem = GMM.problem_spec.parse("m=100000,k=8,n=8,groups=8", options=["sizes=skewed"])
+    sizes = _sizes(problem)
+    ranked = np.sort(sizes)[::-1]
+    assert not np.array_equal(sizes, ranked)
+    np.testing.assert_allclose(ranked[0] / ranked, np.arange(1, 9), rtol=0.1)
+
+
+@BOTH
+@settings(max_examples=50, deadline=None)
+@given(dims=st.tuples(*[st.integers(1, 5000)] * 3), tiles=st.integers(1, 100))
+def test_choices_are_what_the_kernel_takes(
+    kernel: Kernel, dims: tuple[int, int, int], tiles: int
+) -> None:
+    for m in (dims[0], 64 * tiles):
+        problem = kernel.problem_spec.parse(f"{m}x{dims[1]}x{dims[2]}x4")
+        assert kernel.check is not None
+        default, impossible = kernel.default(problem), kernel.check(problem)
+        for axis in kernel.axes:
+            choices = list(axis.choices(problem))
+            assert impossible or default[axis.name] in choices
+            assert all(choice <= problem[str(axis.dim)] for choice in choices)
+            assert axis.name != "tile_m" or all(m % choice == 0 for choice in choices)
+
+
+@BOTH
+def test_the_default_is_jaxs_own_tiling(kernel: Kernel) -> None:
+    default = kernel.default(kernel.problem_spec.parse("4096x4096x4096x8"))
+    assert set(default.values()) == {128}
+
+
+@BOTH
+def test_rows_that_no_tile_divides_are_refused(kernel: Kernel) -> None:
+    assert kernel.check is not None
+    assert "m=4100 must be a multiple of 64" in str(
+        kernel.check(kernel.problem_spec.parse("4100x128x128x4"))
+    )

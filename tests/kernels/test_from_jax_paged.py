@@ -1,0 +1,209 @@
+"""JAX's paged attention kernels: what is declared of them, against NumPy and in interpret mode."""
+
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.compiler.chips import abstract_mesh
+from autotune.config import make_config
+from autotune.kernel import Kernel
+from autotune.problem import Problem
+from kernels.from_jax.paged_attention import PAGED
+from kernels.from_jax.ragged_paged_attention import RAGGED
+
+Check = Callable[..., None]
+LENGTHS = ("full", "uniform", "long-tail")
+BATCHES = ("decode", "prefill", "mixed")
+KERNELS = pytest.mark.parametrize("kernel", [PAGED, RAGGED], ids=lambda kernel: kernel.name)
+
+
+def _scalars(kernel: Kernel, problem: Problem) -> dict[str, Any]:
+    return {a.name: a.values() for a in kernel.inputs(problem) if a.values is not None}
+
+
+def _arrays(kernel: Kernel, problem: Problem) -> list[Any]:
+    """Random numbers, none of them large: attention is then far from choosing a single key."""
+    rng, known = np.random.default_rng(1), _scalars(kernel, problem)
+    return [
+        known.get(a.name, 0.5 * rng.standard_normal(a.shape).astype(np.float32))
+        for a in kernel.inputs(problem)
+    ]
+
+
+def _attend(q: Any, k: Any, v: Any) -> Any:
+    """One query [head_dim], keys and values [keys, head_dim]."""
+    weights = np.exp(k @ q - np.max(k @ q))
+    return weights @ v / weights.sum()
+
+
+def _paged_in_numpy(problem: Problem, arrays: list[Any]) -> Any:
+    q, k_pages, v_pages, lengths, table = arrays
+    group, out = problem["q_heads"] // problem["kv_heads"], np.zeros_like(q)
+    for b, head in np.ndindex(q.shape[:2]):
+        k, v = (pages[head // group, table[b]] for pages in (k_pages, v_pages))
+        k, v = (x.reshape(-1, q.shape[-1])[: lengths[b]] for x in (k, v))
+        out[b, head] = _attend(q[b, head], k, v)
+    return out
+
+
+def _ragged_in_numpy(problem: Problem, arrays: list[Any]) -> Any:
+    q, kv_pages, kv_lens, table, starts, num_seqs = arrays
+    group, out = problem["q_heads"] // problem["kv_heads"], np.zeros_like(q)
+    for s in range(num_seqs[0]):
+        kv = kv_pages[table[s]].reshape(-1, *kv_pages.shape[2:])[: kv_lens[s]]
+        behind = kv_lens[s] - starts[s + 1]  # query number i sees keys up to i + behind
+        for i in range(starts[s], starts[s + 1]):
+            for head in range(problem["q_heads"]):
+                k, v = (kv[: i + behind + 1, 2 * (head // group) + part] for part in (0, 1))
+                out[i, head] = _attend(q[i, head] * q.shape[-1] ** -0.5, k, v)
+    return out
+
+
+def _assert_close(kernel: Kernel, problem: Problem, arrays: list[Any], want: Any) -> None:
+    for function in (kernel.reference, kernel.baseline):
+        assert function is not None
+        got = np.asarray(function(problem)(*arrays), np.float32)
+        np.testing.assert_allclose(got, want, rtol=0, atol=2e-2)
+    exact = kernel.reference(problem)(*arrays)
+    tolerance = 1e-5 if problem.dtype == "float32" else 5e-3
+    np.testing.assert_allclose(np.asarray(exact, np.float32), want, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize("lengths", LENGTHS)
+def test_paged_references_attend_to_the_pages_of_a_sequence(lengths: str) -> None:
+    problem = PAGED.problem_spec.parse("3x4x2x4x8x128", options=[f"lengths={lengths}"])
+    arrays = _arrays(PAGED, problem)
+    _assert_close(PAGED, problem, arrays, _paged_in_numpy(problem, arrays))
+
+
+@pytest.mark.parametrize("batch", BATCHES)
+def test_ragged_references_attend_causally(batch: str) -> None:
+    problem = RAGGED.problem_spec.parse("4x20x4x2x3x8x128", "float32", [f"batch={batch}"])
+    arrays = _arrays(RAGGED, problem)
+    _assert_close(RAGGED, problem, arrays, _ragged_in_numpy(problem, arrays))
+
+
+@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize("heads", ["4x2", "8x1"])
+def test_the_paged_kernel_gives_the_references_result(
+    assert_right: Check, inline: bool, heads: str
+) -> None:
+    axes = {"pages_per_compute_block": 2, "inline_seq_dim": inline}
+    assert_right(PAGED, f"2x{heads}x4x16x128", "bfloat16", "lengths=uniform", **axes)
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    batch=st.integers(1, 40), pages=st.integers(1, 40), page_size=st.integers(1, 40),
+    lengths=st.sampled_from(LENGTHS),
+)  # fmt: skip
+def test_paged_tables_hold_every_page_once(
+    batch: int, pages: int, page_size: int, lengths: str
+) -> None:
+    shape = f"{batch}x1x1x{pages}x{page_size}x128"
+    problem = PAGED.problem_spec.parse(shape, options=[f"lengths={lengths}"])
+    found = _scalars(PAGED, problem)
+    assert found["lengths"].min() >= 1 and found["lengths"].max() <= pages * page_size
+    assert lengths != "full" or found["lengths"].min() == pages * page_size
+    _assert_pages_used_once(PAGED, problem, found["lengths"], found["page_table"], axis=1)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    seqs=st.integers(1, 40), tokens=st.integers(1, 400), pages=st.integers(1, 10),
+    page_size=st.integers(1, 40), batch=st.sampled_from(BATCHES),
+)  # fmt: skip
+def test_ragged_batches_are_consistent(
+    seqs: int, tokens: int, pages: int, page_size: int, batch: str
+) -> None:
+    shape = f"{seqs}x{tokens}x1x1x{pages}x{page_size}x128"
+    problem = RAGGED.problem_spec.parse(shape, options=[f"batch={batch}"])
+    found = _scalars(RAGGED, problem)
+    starts, keys, longest = found["query_starts"], found["kv_lens"], pages * page_size
+    queries, in_use = np.diff(starts), int(found["num_seqs"][0])
+    assert in_use == min(seqs, tokens) and starts[0] == 0 and starts[-1] <= tokens
+    assert (queries[:in_use] >= 1).all() and not queries[in_use:].any()
+    assert (queries <= keys).all() and keys.max() <= longest and not keys[in_use:].any()
+    decoding = {"decode": in_use, "prefill": 0, "mixed": in_use * 3 // 4}[batch]
+    assert (queries[:decoding] == 1).all()
+    assert starts[-1] == decoding + min(tokens - decoding, (in_use - decoding) * longest)
+    assert batch != "prefill" or np.array_equal(queries, keys)
+    _assert_pages_used_once(RAGGED, problem, keys, found["page_table"], axis=0)
+
+
+def _assert_pages_used_once(
+    kernel: Kernel, problem: Problem, keys: Any, table: Any, *, axis: int
+) -> None:
+    """``axis``: where the pool of pages has its pages."""
+    used = np.arange(problem["pages"]) < -(-keys // problem["page_size"])[:, None]
+    assert sorted(table[used]) == list(range(kernel.inputs(problem)[1].shape[axis]))
+    assert not table[~used].any() and table.dtype == np.int32
+
+
+@KERNELS
+@settings(max_examples=50, deadline=None)
+@given(data=st.data())
+def test_defaults_are_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
+    sizes = data.draw(st.tuples(*[st.integers(1, 300)] * len(kernel.dims)))
+    choice = data.draw(st.sampled_from(kernel.options[0].choices))
+    options = [f"{kernel.options[0].name}={choice}"]
+    problem = kernel.problem_spec.parse("x".join(map(str, sizes)), options=options)
+    default = kernel.default(problem)
+    assert list(default) == [axis.name for axis in kernel.axes]
+    for axis in kernel.axes:
+        choices = list(axis.choices(problem))
+        assert default[axis.name] in choices and len(choices) == len(set(choices))
+        assert axis.dim is None or all(1 <= int(size) <= problem[axis.dim] for size in choices)
+
+
+@KERNELS
+def test_every_choice_traces_to_the_references_result(kernel: Kernel) -> None:
+    shape = {PAGED.name: "4x8x2x4x16x128", RAGGED.name: "4x32x8x2x4x16x128"}[kernel.name]
+    problem = kernel.problem_spec.parse(shape)
+    specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in kernel.inputs(problem)]
+    want = jax.eval_shape(kernel.reference(problem), *specs)
+    for axis in kernel.axes:
+        for choice in axis.choices(problem):
+            config = make_config({**kernel.default(problem), axis.name: choice})
+            got = jax.eval_shape(kernel.build(problem, config), *specs)
+            assert (got.shape, got.dtype) == (want.shape, want.dtype)
+
+
+def test_megacore_needs_a_chip_with_two_cores() -> None:
+    problem = PAGED.problem_spec.parse("2x2x2x4x16x128")
+    config = make_config({**PAGED.default(problem), "megacore_mode": "kv_head"})
+    specs = [jax.ShapeDtypeStruct(a.shape, a.dtype) for a in PAGED.inputs(problem)]
+    function = PAGED.build(problem, config)
+    with abstract_mesh(SimpleNamespace(device_kind="TPU v5p", num_cores=2)):
+        assert jax.eval_shape(function, *specs).shape == (2, 2, 128)
+    with (
+        abstract_mesh(SimpleNamespace(device_kind="TPU v5 lite", num_cores=1)),
+        pytest.raises(ValueError, match="megacore_mode=kv_head needs a chip with two cores"),
+    ):
+        jax.eval_shape(function, *specs)
+
+
+def test_odd_numbers_have_no_megacore_mode() -> None:
+    axis = next(axis for axis in PAGED.axes if axis.name == "megacore_mode")
+    assert list(axis.choices(PAGED.problem_spec.parse("2x3x3x4x16x128"))) == ["none", "batch"]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "shape", "sentence"),
+    [
+        (PAGED, "2x3x2x4x16x128", "q_heads=3 must be a multiple of kv_heads=2"),
+        (PAGED, "2x2x2x4x16x64", "head_dim=64 must be a multiple of 128"),
+        (RAGGED, "2x8x3x2x4x16x128", "q_heads=3 must be a multiple of kv_heads=2"),
+        (RAGGED, "2x8x2x2x4x16x192", "head_dim=192 must be a multiple of 128"),
+        (RAGGED, "2x8x6x3x4x16x128", "kv_heads=3 do not fill whole tiles"),
+    ],
+)
+def test_impossible_problems_say_why(kernel: Kernel, shape: str, sentence: str) -> None:
+    assert kernel.check is not None
+    assert sentence in str(kernel.check(kernel.problem_spec.parse(shape)))
