@@ -7,7 +7,7 @@ from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
-from autotune.trial import KeySummary, Record, Trial
+from autotune.trial import KeySummary, Miss, Record, Trial
 
 
 class Store(Protocol):
@@ -51,6 +51,12 @@ class Store(Protocol):
 
     def record(self, key: Key) -> Record | None:
         """The newest record of exactly this key."""
+
+    def save_miss(self, key: Key) -> None:
+        """Count that somebody asked for a key that has no record."""
+
+    def misses(self, limit: int = 50) -> Sequence[Miss]:
+        """Keys that were asked for and still have no record, the most wanted first."""
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Iterable[Record]:
         """Newest record of each key, newest first."""

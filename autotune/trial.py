@@ -1,13 +1,13 @@
 """One config evaluated for one key, and the published answer for a key."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from autotune.config import Config, config_from_data, config_to_data
-from autotune.key import Key
-from autotune.outcome import Estimate, Outcome
+from autotune.key import Key, key_from_data, key_to_data
+from autotune.outcome import Estimate, Outcome, estimate_from_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +75,51 @@ class Record:
     trials: int
     method: str
     created_at: datetime
+
+
+def record_to_data(record: Record) -> dict[str, Any]:
+    """Plain JSON data; ``record_from_data`` is the inverse."""
+    return {
+        "key": key_to_data(record.key),
+        "config": config_to_data(record.config),
+        "estimate": asdict(record.estimate),
+        "default": evidence_to_data(record.default),
+        "baseline": evidence_to_data(record.baseline),
+        "is_default": record.is_default,
+        "reason": record.reason,
+        "verified": record.verified,
+        "verification": record.verification,
+        "trials": record.trials,
+        "method": record.method,
+        "created_at": record.created_at.isoformat(),
+    }
+
+
+def record_from_data(data: Mapping[str, Any]) -> Record:
+    return Record(
+        key=key_from_data(data["key"]),
+        config=config_from_data(data["config"]),
+        estimate=estimate_from_data(data["estimate"]),
+        default=evidence_from_data(data["default"]),
+        baseline=evidence_from_data(data["baseline"]),
+        is_default=data["is_default"],
+        reason=data["reason"],
+        verification=data["verification"],
+        verified=data["verified"],
+        trials=data["trials"],
+        method=data["method"],
+        created_at=datetime.fromisoformat(data["created_at"]),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """How often somebody asked for a key that had no record."""
+
+    key: Key
+    count: int
+    first_at: datetime
+    last_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

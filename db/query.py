@@ -1,5 +1,6 @@
 """The statements behind the store, each inside a session that its caller commits."""
 
+from datetime import datetime
 from typing import Any, TypeVar
 
 from sqlalchemy import ScalarSelect, Select, desc, func, select
@@ -10,7 +11,7 @@ from autotune.chip import Chip
 from autotune.key import Key
 from autotune.trial import KeySummary, Record
 from db import rows
-from db.tables import Base, KernelRow, KeyRow, RecordRow, TrialRow
+from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, TrialRow
 
 Query = TypeVar("Query", bound=Select[Any])
 
@@ -58,6 +59,25 @@ def newest_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, Reco
     newest = _only(newest, kernel, chip)
     query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(newest))
     return query.order_by(RecordRow.id.desc())
+
+
+def count_miss(session: Session, key: Key, now: datetime) -> None:
+    """One statement, so that hosts that ask at once are all counted."""
+    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    values = {"key_id": key_id(session, key), "count": 1, "first_at": now, "last_at": now}
+    again = {"count": MissRow.count + 1, "last_at": now}
+    session.execute(
+        dialect.insert(MissRow)
+        .values(values)
+        .on_conflict_do_update(index_elements=["key_id"], set_=again)
+    )
+
+
+def missed() -> Select[KeyRow, MissRow]:
+    """Keys without a record, the most wanted first."""
+    published = select(RecordRow.id).where(RecordRow.key_id == MissRow.key_id).exists()
+    query = select(KeyRow, MissRow).join(MissRow, MissRow.key_id == KeyRow.id)
+    return query.where(~published).order_by(MissRow.count.desc(), MissRow.id)
 
 
 def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow, int | None]:

@@ -12,7 +12,7 @@ from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
-from autotune.trial import KeySummary, Record, Trial
+from autotune.trial import KeySummary, Miss, Record, Trial
 from db import query, rows
 from db.engine import open_engine
 from db.failure import translated
@@ -158,6 +158,16 @@ class SqlStore:
 
     def record(self, key: Key) -> Record | None:
         return self._work.read(lambda session: query.newest_record(session, key))
+
+    def save_miss(self, key: Key) -> None:
+        now = datetime.now(UTC)
+        self._work.write(lambda session, _: query.count_miss(session, key, now))
+
+    def misses(self, limit: int = 50) -> Sequence[Miss]:
+        statement = query.missed().limit(limit)
+        return self._work.read(
+            lambda s: [rows.miss_from_row(miss, key) for key, miss in s.execute(statement)]
+        )
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
         statement = query.newest_records(kernel, chip)

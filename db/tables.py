@@ -140,3 +140,16 @@ class RecordRow(Base):
     trials: Mapped[int]
     method: Mapped[str]
     created_at: Mapped[datetime]
+
+
+class MissRow(Base):
+    """One row for each key that somebody asked for and that had no record."""
+
+    __tablename__ = PREFIX + "misses"
+    __table_args__ = _numbered(UniqueConstraint("key_id"), Index(None, "count"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    count: Mapped[int] = mapped_column(_ID)
+    first_at: Mapped[datetime]
+    last_at: Mapped[datetime]

@@ -6,12 +6,13 @@ from typing import Any
 
 import click
 
-from autotune.cli.asdata import key_data, trial_data
+from autotune.cli.asdata import trial_data
 from autotune.cli.breakdown import Explained, explanation_data, print_breakdown
 from autotune.cli.parts import database_option, json_option, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.comparison import Comparison, Named, compare, why
 from autotune.errors import InvalidInputError
+from autotune.key import key_to_data
 
 
 @click.command()
@@ -182,7 +183,7 @@ def _trial_data(found: StoredTrial) -> dict[str, Any]:
     data = trial_data(found.trial)
     return {
         "id": found.id,
-        "key": key_data(found.key),
+        "key": key_to_data(found.key),
         **{name: data[name] for name in ("number", "config", "reason")},
         "kind": found.trial.outcome.kind,
         "explanation": explained[0] if explained else None,

@@ -4,7 +4,6 @@ import sys
 
 import click
 
-from autotune.cli.asdata import record_data
 from autotune.cli.parts import (
     chip_or_attached,
     database_option,
@@ -19,7 +18,7 @@ from autotune.errors import UnknownNameError
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.ports import Store
-from autotune.trial import Record
+from autotune.trial import Record, record_to_data
 
 
 @click.command()
@@ -55,7 +54,7 @@ def lookup(
         record = store.record(key)
         others = [] if record else _others(store, key)
     if as_json:
-        print_json({"match": "exact", **record_data(record)} if record else
+        print_json({"match": "exact", **record_to_data(record)} if record else
                    {"match": None, "nearby": others})  # fmt: skip
     elif record:
         _print(record)

@@ -9,11 +9,12 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from autotune.cli.asdata import key_data, record_data, trial_data
+from autotune.cli.asdata import trial_data
 from autotune.cli.units import error_bar, mebibytes, micros, ratio, seconds
+from autotune.key import key_to_data
 from autotune.search.loop import Result
 from autotune.search.publish import Publication
-from autotune.trial import Trial, evidence_to_data
+from autotune.trial import Trial, evidence_to_data, record_to_data
 
 _TOP = 5
 _LOG_WIDTH = 120
@@ -25,7 +26,7 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
     """Everything that the table says."""
     space = result.space
     return {
-        "key": key_data(result.subject.key),
+        "key": key_to_data(result.subject.key),
         "stopped_by": result.stopped_by,
         "seconds": result.seconds,
         "reused": result.reused,
@@ -41,7 +42,7 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
         "baseline": evidence_to_data(published.baseline),
         "top": [_trial_data(t, ids) for t in top(result.trials)],
         "ties": [ids.get(trial.number) for trial in published.ties],
-        "record": None if published.record is None else record_data(published.record),
+        "record": None if published.record is None else record_to_data(published.record),
         "reason": published.reason,
         "verification_s": published.verification_s,
         "wrong": _refused(published.wrong, ids),

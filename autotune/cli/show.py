@@ -4,11 +4,11 @@ from dataclasses import dataclass
 
 import click
 
-from autotune.cli.asdata import key_data, trial_data
+from autotune.cli.asdata import trial_data
 from autotune.cli.parts import database_option, json_option, open_database, print_json
 from autotune.cli.units import error_bar, mebibytes, micros, seconds
 from autotune.errors import UnknownNameError
-from autotune.key import Key
+from autotune.key import Key, key_to_data
 from autotune.outcome import CompileFailed, Crashed, Estimate
 from autotune.ports import Store
 from autotune.trial import Trial
@@ -37,7 +37,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     with open_database(database, create=False) as store:
         found = find_trial(store, trial_id)
     if as_json:
-        print_json({"id": trial_id, "key": key_data(found.key), **trial_data(found.trial)})
+        print_json({"id": trial_id, "key": key_to_data(found.key), **trial_data(found.trial)})
         return
     for line in (*heading(found), *_details(found)):
         click.echo(line)

@@ -1,0 +1,87 @@
+"""Published records in one file: what a model server starts from when there is no service.
+
+Gzipped JSON: ``{"format": …, "snapshot": number or null, "created_at": …, "records": […]}``. The
+same records in the same order give the same bytes.
+"""
+
+import gzip
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autotune.errors import InvalidInputError
+from autotune.trial import Record, record_from_data, record_to_data
+
+FORMAT = "pallas-autotune bundle 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """``snapshot``: its number where the records are one snapshot of a service."""
+
+    records: tuple[Record, ...]
+    created_at: datetime
+    snapshot: int | None = None
+
+
+def new_bundle(records: Sequence[Record], snapshot: int | None = None) -> Bundle:
+    """What explains an estimate is left out: it is for people, and large."""
+    slim = tuple(replace(r, estimate=replace(r.estimate, explanation=None)) for r in records)
+    return Bundle(records=slim, created_at=datetime.now(UTC), snapshot=snapshot)
+
+
+def bundle_to_bytes(bundle: Bundle) -> bytes:
+    """``bundle_from_bytes`` is the inverse."""
+    data = {
+        "format": FORMAT,
+        "snapshot": bundle.snapshot,
+        "created_at": bundle.created_at.isoformat(),
+        "records": [record_to_data(record) for record in bundle.records],
+    }
+    return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
+
+
+def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
+    """Raises ``InvalidInputError`` with a sentence that calls it ``name``."""
+    try:
+        data: dict[str, Any] = json.loads(gzip.decompress(content))
+        told = data.get("format")
+    except (OSError, EOFError, ValueError, AttributeError) as error:
+        raise InvalidInputError(f"{name} is not a bundle of records: {error}") from error
+    if told != FORMAT:
+        raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
+    try:
+        return Bundle(
+            records=tuple(record_from_data(record) for record in data["records"]),
+            created_at=datetime.fromisoformat(data["created_at"]),
+            snapshot=data["snapshot"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error
+
+
+def write_bundle(path: Path, bundle: Bundle) -> None:
+    """All of it or nothing: readers never see half a file. Raises ``OSError``."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(bundle_to_bytes(bundle))
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Raises ``InvalidInputError`` for a file that is missing, damaged or of another format."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
+    return bundle_from_bytes(content, str(path))

@@ -1,0 +1,183 @@
+"""The tuned config of a problem, in model code, while it is traced.
+
+    TUNED = Tuned(KERNEL, declared_in=__file__, source=BundleSource("configs.bundle"))
+
+    def scale(x):
+        problem = TUNED.problem(dtype=x.dtype, rows=x.shape[0], columns=x.shape[1])
+        return KERNEL.build(problem, TUNED.config(problem))(x)
+
+The first answer for a problem stays: a function that is traced again gets the same config. Nothing
+here raises because a config is missing or a source is broken: the answer is then the kernel's
+default, logged once for each problem. No JAX is imported here.
+"""
+
+import logging
+import threading
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any, Protocol
+
+from autotune.bundle import read_bundle
+from autotune.catalogue import KernelRef, fingerprint
+from autotune.chip import parse_chip
+from autotune.config import Config, make_config
+from autotune.dtype import parse_dtype
+from autotune.errors import AutotuneError, InvalidInputError
+from autotune.kernel import Kernel
+from autotune.key import Key
+from autotune.ports import Store
+from autotune.problem import OptionValue, Problem
+from autotune.toolchain import Toolchain
+from autotune.trial import Record
+
+_log = logging.getLogger("autotune")
+
+EXACT, DEFAULT = "exact", "default"
+
+
+class Source(Protocol):
+    """Where published records come from. Both may raise: the runtime then takes the default."""
+
+    def find(self, key: Key) -> Record | None:
+        """The record of exactly this key."""
+
+    def miss(self, key: Key) -> None:
+        """Take note that somebody asked for a key that has none."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """``match`` is *exact* or *default*; ``record`` is what an exact answer comes from."""
+
+    config: Config
+    match: str
+    record: Record | None = None
+
+
+class BundleSource:
+    """Records of a bundle file, read when the first is asked for. ``missed`` counts by key."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._records: dict[Key, Record] | None = None
+        self.missed: dict[Key, int] = {}
+
+    def find(self, key: Key) -> Record | None:
+        """Raises ``InvalidInputError`` for a file that cannot be read."""
+        if self._records is None:
+            self._records = {record.key: record for record in read_bundle(self._path).records}
+        return self._records.get(key)
+
+    def miss(self, key: Key) -> None:
+        self.missed[key] = self.missed.get(key, 0) + 1
+
+
+class StoreSource:
+    """Records of a database, such as ``db.open_store(url)``; it keeps the misses."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def find(self, key: Key) -> Record | None:
+        return self._store.record(key)
+
+    def miss(self, key: Key) -> None:
+        self._store.save_miss(key)
+
+
+class Tuned:
+    """A kernel with the records that are published for it.
+
+    ``declared_in`` and ``attribute``: the file that declares the kernel, and its name there: what
+    was tuned from another version of that file is not taken. ``chip``: the TPU to answer for, by
+    default the one that JAX sees first. ``toolchain``: by default what is installed.
+    """
+
+    def __init__(
+        self, kernel: Kernel, *, declared_in: str | Path, source: Source | None = None,
+        attribute: str = "KERNEL", chip: str | None = None, toolchain: Toolchain | None = None,
+    ) -> None:  # fmt: skip
+        self.kernel, self.source = kernel, source
+        self._ref = KernelRef(path=str(declared_in), attribute=attribute)
+        self._chip, self._toolchain = chip, toolchain
+        self._answers: dict[Problem, Answer] = {}
+        self._lock = threading.Lock()
+
+    def problem(self, *, dtype: Any = None, **sizes: OptionValue) -> Problem:
+        """The problem with these dimensions and options; ``dtype``: its name or a NumPy dtype.
+
+        Raises ``InvalidInputError`` with a sentence for names and values that the kernel does not
+        have: that is a mistake in the calling code.
+        """
+        spec = self.kernel.problem_spec
+        shape = ",".join(f"{name}={sizes.pop(name)}" for name in spec.dims if name in sizes)
+        options = [f"{name}={value}" for name, value in sizes.items()]
+        name = None if dtype is None else parse_dtype(str(getattr(dtype, "name", dtype)))
+        return spec.parse(shape, name, options)
+
+    def config(self, problem: Problem) -> Config:
+        """The published config, or the kernel's default."""
+        return self.answer(problem).config
+
+    def answer(self, problem: Problem) -> Answer:
+        """The same for a problem as long as the process lives."""
+        found = self._answers.get(problem)
+        if found is None:
+            with self._lock:
+                found = self._answers.get(problem) or self._ask(problem)
+                self._answers[problem] = found
+        return found
+
+    def _ask(self, problem: Problem) -> Answer:
+        try:
+            key = self._key(problem)
+            record = None if self.source is None else self.source.find(key)
+        except Exception as error:  # a broken source must not stop a model from starting
+            return self._default(problem, f"no config can be looked up ({_told(error)})")
+        if record is not None:
+            return Answer(config=record.config, match=EXACT, record=record)
+        self._note(key)
+        return self._default(problem, f"nothing is published for {key}")
+
+    def _note(self, key: Key) -> None:
+        try:
+            if self.source is not None:
+                self.source.miss(key)
+        except Exception as error:
+            _log.warning("autotune: a miss could not be recorded (%s)", _told(error))
+
+    def _default(self, problem: Problem, why: str) -> Answer:
+        config = make_config(dict(self.kernel.default(problem)), grid_order=self.kernel.grid)
+        _log.warning("autotune: %s takes its default, %s: %s", self.kernel.name, config, why)
+        return Answer(config=config, match=DEFAULT)
+
+    def _key(self, problem: Problem) -> Key:
+        return Key(
+            kernel=self.kernel.name,
+            fingerprint=fingerprint(self._ref),
+            problem=problem,
+            chip=parse_chip(self._chip or _first_device_kind()),
+            toolchain=self._toolchain or installed_toolchain(),
+        )
+
+
+def installed_toolchain() -> Toolchain:
+    """Versions of the installed jax, jaxlib and libtpu, read without importing them.
+
+    Raises ``InvalidInputError`` where one is missing.
+    """
+    try:
+        return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
+    except PackageNotFoundError as error:
+        raise InvalidInputError(f"{error.name} is not installed") from error
+
+
+def _first_device_kind() -> str:
+    import jax
+
+    return str(jax.devices()[0].device_kind)
+
+
+def _told(error: Exception) -> str:
+    return str(error) if isinstance(error, AutotuneError) else f"{type(error).__name__}: {error}"
