@@ -14,7 +14,7 @@ from autotune.search.ties import RULE, by_rule, is_faster, ties, time_us
 from autotune.trial import Evidence, Record, Trial
 from autotune.verification.verdict import Verdict
 
-_MAX_FINALISTS = 5
+_MAX_FINALISTS = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,8 +108,14 @@ def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
     better = _better(trials, default)
     equal = ties(better)
     others = [t for t in better if t not in equal]
-    ordered = [*by_rule(equal), *others][:_MAX_FINALISTS]
+    ordered = _different([*by_rule(equal), *others])[:_MAX_FINALISTS]
     return ordered if default is None or default.estimate is None else [*ordered, default]
+
+
+def _different(trials: Sequence[Trial]) -> list[Trial]:
+    """The first of each program: what compiles to the same is right or wrong together."""
+    by_program = {getattr(t.outcome, "program", None): t for t in reversed(trials)}
+    return [t for t in trials if by_program[getattr(t.outcome, "program", None)] is t]
 
 
 def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:

@@ -18,6 +18,7 @@ from autotune.problem import Option, Problem
 from kernels.from_jax import attention, versions
 
 _MODULE = "flash_attention"
+_FORWARD_DEFAULT = {"block_q": 128, "block_k_major": 128, "block_k": 128, "block_b": 1}
 _SPREAD = 0.05  # of the statistics from row to row
 
 
@@ -69,7 +70,9 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 def _backward(
     name: str, blocks: dict[str, str], problem: Problem, config: Config
 ) -> Callable[..., Any]:
-    """JAX's function called ``name``; ``blocks``: its parameters by axis."""
+    """JAX's function called ``name``; ``blocks``: its parameters by axis. ``BlockSizes`` refuses
+    what that function takes and computes wrongly: an inner block larger than the outer one."""
+    versions.op(_MODULE, "BlockSizes")(**_FORWARD_DEFAULT, **dict(config.axes))
     function = versions.op(_MODULE, name)
     settings = versions.settings(
         function,
@@ -130,7 +133,7 @@ def _axis(name: str, dim: str, *, cuts: bool) -> Axis:
 
 def _kernel(name: str, axes: tuple[Axis, ...], **parts: Any) -> Kernel:
     """JAX's default for every block size is 128, and 1 for the batch."""
-    own = {axis.name: 1 if axis.name == "block_b" else 128 for axis in axes}
+    own = {axis.name: _FORWARD_DEFAULT.get(axis.name, 128) for axis in axes}
     return Kernel(
         name=name,
         dims=("batch", "heads", "q_len", "kv_len", "head_dim"),

@@ -234,6 +234,14 @@ def test_a_tie_that_does_not_beat_the_default_could_not_have_won() -> None:
     assert "among" not in published.reason
 
 
+def test_what_compiles_to_the_same_program_is_verified_once() -> None:
+    same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
+    outcomes = [estimated(100), *same, estimated(42)]
+    published, _, compiler = run(outcomes, {1: False})
+    assert compiler.asked == [1, 3]
+    assert published.winner is not None and published.winner.number == 3
+
+
 def test_what_was_wrong_is_no_tie() -> None:
     outcomes = [estimated(100), estimated(40, vmem=1), estimated(41, vmem=5)]
     published, _, _ = run(outcomes, {1: False})
@@ -258,7 +266,7 @@ def test_finalists_beat_the_default_beyond_doubt(times: list[float], rng: Any) -
     found = finalists(trials, trials[0])
     assert found[-1].number == 0
     better = sorted(t for t in times[1:] if t < times[0] * (1 - RESOLUTION))
-    assert len(found) == min(5, len(better)) + 1
+    assert len(found) == min(8, len(set(better))) + 1
     assert all(times[t.number] in better for t in found[:-1])
     if better:
         assert times[found[0].number] * (1 - RESOLUTION) <= better[0]
