@@ -14,7 +14,6 @@ default, logged once for each problem. No JAX is imported here.
 import logging
 import threading
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -28,7 +27,7 @@ from autotune.kernel import Kernel
 from autotune.key import Key
 from autotune.ports import Store
 from autotune.problem import OptionValue, Problem
-from autotune.toolchain import Toolchain
+from autotune.toolchain import Toolchain, installed_toolchain
 from autotune.trial import Record
 
 _log = logging.getLogger("autotune")
@@ -153,24 +152,16 @@ class Tuned:
         return Answer(config=config, match=DEFAULT)
 
     def _key(self, problem: Problem) -> Key:
+        toolchain = self._toolchain or installed_toolchain()
+        if toolchain is None:
+            raise InvalidInputError("no JAX with libtpu is installed here")
         return Key(
             kernel=self.kernel.name,
             fingerprint=fingerprint(self._ref),
             problem=problem,
             chip=parse_chip(self._chip or _first_device_kind()),
-            toolchain=self._toolchain or installed_toolchain(),
+            toolchain=toolchain,
         )
-
-
-def installed_toolchain() -> Toolchain:
-    """Versions of the installed jax, jaxlib and libtpu, read without importing them.
-
-    Raises ``InvalidInputError`` where one is missing.
-    """
-    try:
-        return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
-    except PackageNotFoundError as error:
-        raise InvalidInputError(f"{error.name} is not installed") from error
 
 
 def _first_device_kind() -> str:

@@ -1,6 +1,7 @@
 """The versions that together decide what a kernel compiles to."""
 
 from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -13,3 +14,12 @@ class Toolchain:
 
     def __str__(self) -> str:
         return f"jax {self.jax}, jaxlib {self.jaxlib}, libtpu {self.libtpu}"
+
+
+def installed_toolchain() -> Toolchain | None:
+    """Versions of the installed jax, jaxlib and libtpu, read without importing them; None where one
+    is missing."""
+    try:
+        return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
+    except PackageNotFoundError:
+        return None

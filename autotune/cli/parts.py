@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -14,7 +13,7 @@ from autotune.attached import attached_chip
 from autotune.catalogue import PROJECT_ROOT
 from autotune.chip import Chip, parse_chip
 from autotune.errors import AutotuneError, InvalidInputError
-from autotune.toolchain import Toolchain
+from autotune.toolchain import Toolchain, installed_toolchain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -65,14 +64,6 @@ def own_package(name: str) -> ModuleType:
 def open_database(url: str | None, *, create: bool) -> Any:
     """The store at a URL."""
     return own_package("db").open_store(url, create=create)
-
-
-def installed_toolchain() -> Toolchain | None:
-    """Versions of the installed jax, jaxlib and libtpu, read without importing them."""
-    try:
-        return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
-    except PackageNotFoundError:
-        return None
 
 
 def parse_toolchain(text: str | None) -> Toolchain:

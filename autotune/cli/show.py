@@ -11,7 +11,8 @@ from autotune.errors import UnknownNameError
 from autotune.key import Key, key_to_data
 from autotune.outcome import CompileFailed, Crashed, Estimate
 from autotune.ports import Store
-from autotune.trial import Trial
+from autotune.search.baseline import compared
+from autotune.trial import Record, Trial, record_to_data
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,10 +37,15 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:
         found = find_trial(store, trial_id)
+        record = store.record(found.key)
     if as_json:
-        print_json({"id": trial_id, "key": key_to_data(found.key), **trial_data(found.trial)})
+        published = record and record_to_data(record)
+        print_json({
+            "id": trial_id, "key": key_to_data(found.key), **trial_data(found.trial),
+            "record": published,
+        })  # fmt: skip
         return
-    for line in (*heading(found), *_details(found)):
+    for line in (*heading(found), *_details(found), *_published(found, record)):
         click.echo(line)
     click.echo(f"reproduce: {reproduce(found.key, found.trial)}")
 
@@ -78,6 +84,18 @@ def _details(found: StoredTrial) -> list[str]:
     if isinstance(outcome, Crashed) and outcome.log_tail:
         return ["the last lines of its log:", *_indented(outcome.log_tail)]
     return []
+
+
+def _published(found: StoredTrial, record: Record | None) -> list[str]:
+    """What is published for its key, and plain XLA against this trial, in words."""
+    if record is None:
+        return ["nothing is published for this problem"]
+    is_it = record.config == found.trial.config
+    label = "" if record.verified else ", NOT VERIFIED"
+    lines = [f"published{label}: {'this config' if is_it else record.config}; {record.reason}"]
+    if found.trial.estimate is not None and record.baseline.time_us is not None:
+        lines.append(compared(found.trial.estimate, record.baseline))
+    return lines
 
 
 def reproduce(key: Key, trial: Trial) -> str:

@@ -86,6 +86,23 @@ def test_down_and_up_again(url: str) -> None:
     assert _differences(url) == []
 
 
+def test_what_an_older_version_wrote_is_kept(url: str) -> None:
+    upgrade(url)
+    with open_store(url, create=True) as store:
+        store.save_trial(key(), trial())
+    engine = open_engine(parse_database(url), create=False)
+    with writing(engine).begin() as connection:
+        command.downgrade(config_for(connection), "0001")
+    engine.dispose()
+    with pytest.raises(StoreError, match="of the older version 0001: run autotune db upgrade"):
+        open_store(url, create=False)
+    assert upgrade(url) == HEAD
+    with open_store(url, create=False) as store:
+        assert store.trials(key()) == [trial()]
+        store.save_miss(key())
+        assert len(store.misses()) == 1
+
+
 def test_a_migration_that_fails_leaves_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one transaction, on SQLite too."""
     from alembic.operations import Operations

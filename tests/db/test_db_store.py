@@ -149,6 +149,27 @@ class TestReplaceOutcome:
         assert store.trials(key()) == [trial()]
 
 
+class TestMisses:
+    def test_the_most_wanted_first_until_there_is_a_record(self, store: SqlStore) -> None:
+        wanted, rare = key(m=1), key(m=2)
+        for asked in (wanted, rare, wanted):
+            store.save_miss(asked)
+        found = store.misses()
+        assert [(miss.key, miss.count) for miss in found] == [(wanted, 2), (rare, 1)]
+        assert found[0].first_at <= found[0].last_at
+        assert [miss.key for miss in store.misses(limit=1)] == [wanted]
+        store.save_record(record(wanted))
+        assert [miss.key for miss in store.misses()] == [rare]
+
+    def test_all_that_ask_at_once_are_counted(self, store: SqlStore) -> None:
+        threads = [threading.Thread(target=store.save_miss, args=(key(),)) for _ in range(20)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [miss.count for miss in store.misses()] == [20]
+
+
 class TestHistory:
     def test_a_key(self, store: SqlStore) -> None:
         times = {0: 9.0, 1: 5.0, 2: 7.0}
