@@ -11,6 +11,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from autotune.errors import KernelImportError, UnknownNameError
+from autotune.sources import source_files
 
 GROUP = "autotune.kernels"
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -59,11 +60,15 @@ def find_kernel(name: str) -> KernelRef:
 
 
 def fingerprint(ref: KernelRef) -> str:
-    """Twelve hex digits of the declaring file's source; blank lines and comment lines left out."""
-    source = Path(ref.path).read_text(encoding="utf-8")
-    lines = [line.rstrip() for line in source.splitlines()]
-    code = [line for line in lines if line and not line.lstrip().startswith("#")]
+    """Twelve hex digits of the source of the declaring file and of what it imports from its own
+    package or folder; blank lines and comment lines left out."""
+    code = [line for file in source_files(Path(ref.path)) for line in _code(file)]
     return hashlib.sha256("\n".join([*code, ref.attribute]).encode()).hexdigest()[:12]
+
+
+def _code(file: Path) -> list[str]:
+    lines = [line.rstrip() for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line and not line.lstrip().startswith("#")]
 
 
 def _from_file(text: str) -> KernelRef:

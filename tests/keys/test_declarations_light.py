@@ -90,3 +90,51 @@ def test_the_attached_chip_is_read_from_the_bus(tmp_path: Path) -> None:
     for name, vendor in (("b", "0x10de"), ("c", "0x1ae0")):
         with pytest.raises(InvalidInputError, match=r"no TPU is attached.*v5e"):
             attached_chip(_pci(tmp_path / name, vendor, "0x9999"))
+
+
+FILES = {
+    "kernel.py": "import shapes, math\nfrom package import inner\nK = 1\n",
+    "shapes.py": "A = 1\n",
+    "unrelated.py": "B = 1\n",
+    "package/__init__.py": "",
+    "package/inner.py": "from .deep import C\nfrom ..shapes import A\n",
+    "package/deep.py": "C = 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ("kernel.py", True), ("shapes.py", True), ("package/inner.py", True),
+        ("package/__init__.py", True), ("package/deep.py", True), ("unrelated.py", False),
+    ],
+)  # fmt: skip
+def test_a_fingerprint_covers_what_is_imported_from_beside_the_kernel(
+    changed: str, counts: bool, tmp_path: Path
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ref = find_kernel(f"{tmp_path}/kernel.py:K")
+    before = fingerprint(ref)
+    file = tmp_path / changed
+    file.write_text(f"# said in other words\n\n{file.read_text()}")
+    assert fingerprint(ref) == before
+    file.write_text(f"{file.read_text()}D = 2\n")
+    assert (fingerprint(ref) != before) == counts
+
+
+def test_a_fingerprint_of_a_file_that_does_not_parse(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text("def (:\n")
+    assert len(fingerprint(find_kernel(f"{tmp_path}/k.py:K"))) == 12
+
+
+def test_kernels_of_a_package_share_its_helpers() -> None:
+    from autotune.sources import source_files
+
+    ref = find_kernel("jax_flash_attention")
+    names = {path.name for path in source_files(Path(ref.path))}
+    assert {"flash_attention.py", "attention.py", "versions.py"} <= names
+    assert "splash_attention.py" not in names and "kernel.py" not in names
+    by_file = find_kernel(f"{ref.path}:{ref.attribute}")
+    assert fingerprint(by_file) == fingerprint(ref)
