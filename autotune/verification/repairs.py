@@ -42,7 +42,7 @@ def _reading(get: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(get)
     def read(*args: Any, **more: Any) -> Any:
         given = signature.bind(*args, **more)
-        transforms = tuple(given.arguments["transforms"])
+        transforms = tuple(given.arguments.get("transforms") or ())
         plain = next((n for n, t in enumerate(transforms) if not hasattr(t, "indices")), None)
         if plain is None:
             return get(*args, **more)
