@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import count, cycle, islice
 from typing import Any
@@ -40,7 +41,9 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason)
-    problems = reduced_problems(kernel, problem, config)
+    problems = reduced_problems(
+        kernel, problem, config, lambda small: _can_build(kernel, small, config, chip)
+    )
     worst, runs = 0.0, 0
     for seed, small, dmas in islice(zip(count(), cycle(problems), _dmas(problems)), _RUNS):
         try:
@@ -61,6 +64,26 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
         runs += 1
     tested = " and ".join(str(small) for small in problems)
     return Verdict(ok=True, reason=f"{runs} runs of {tested}", error=worst, runs=runs)
+
+
+def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
+    """Whether the kernel traces for the problem; what it says of another one is not asked here."""
+    import jax
+    import jax.numpy as jnp
+
+    arrays = kernel.inputs(problem)
+    inputs = [jax.ShapeDtypeStruct(array.shape, getattr(jnp, array.dtype)) for array in arrays]
+    with _mesh(chip):
+        try:
+            jax.eval_shape(kernel.build(problem, config), *inputs)
+        except Exception:
+            return False
+    return True
+
+
+def _mesh(chip: Chip | None) -> AbstractContextManager[Any]:
+    """Tells code under trace which TPU it is for, where that is known."""
+    return nullcontext() if chip is None else abstract_mesh(compile_only_device(chip))
 
 
 def _dmas(problems: Sequence[Problem]) -> Any:
@@ -86,9 +109,8 @@ class _Subject:
 
     def unread(self) -> tuple[int, ...]:
         """Outputs that nobody reads; none where the kernel cannot be looked into."""
-        mesh = None if self.chip is None else abstract_mesh(compile_only_device(self.chip))
         try:
-            return reader.find(self.build(), self.arrays, mesh).unread_buffers()
+            return reader.find(self.build(), self.arrays, _mesh(self.chip)).unread_buffers()
         except Exception:  # what cannot be traced is reported by the run
             return ()
 

@@ -1,6 +1,6 @@
 """The small problems that a config is run on: they keep what can go wrong."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import lcm
 
 from autotune.config import Config
@@ -12,40 +12,50 @@ BLOCK_COUNTS = (2, 3)
 one count only and what is lost between the first and the last."""
 
 
-def reduced_problems(kernel: Kernel, problem: Problem, config: Config) -> list[Problem]:
-    """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles."""
+Accepts = Callable[[Problem], bool]
+
+
+def reduced_problems(
+    kernel: Kernel, problem: Problem, config: Config, can_build: Accepts = lambda _: True
+) -> list[Problem]:
+    """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles.
+
+    A small problem that the kernel's ``check`` refuses, or that ``can_build`` says cannot be built
+    with this config, is made longer.
+    """
     small = kernel.reduced(problem) if kernel.reduced else problem
-    found = [_with_blocks(kernel, small, problem, config, count) for count in BLOCK_COUNTS]
+    blocks = _blocks_by_dim(kernel, config)
+
+    def accepts(found: Problem) -> bool:
+        return (kernel.check is None or kernel.check(found) is None) and can_build(found)
+
+    found = [_with_blocks(blocks, small, problem, accepts, count) for count in BLOCK_COUNTS]
     return list(dict.fromkeys(found))
 
 
 def _with_blocks(
-    kernel: Kernel, small: Problem, problem: Problem, config: Config, count: int
-) -> Problem:
+    blocks: Mapping[str, Sequence[int]], small: Problem, problem: Problem, accepts: Accepts,
+    count: int,
+) -> Problem:  # fmt: skip
     """``count`` blocks on each axis that has as many, the last one ragged where the real one is.
 
     Where the kernel refuses that (causal attention needs as many keys as queries), one dimension
     gets as long as the longest; failing that, dimensions keep their full size.
     """
-    blocks = _blocks_by_dim(kernel, config)
     found = small.with_dims(**{d: _extent(problem[d], blocks[d], count) for d in blocks})
-    if _accepts(kernel, found):
+    if accepts(found):
         return found
-    longest = max(found[dim] for dim in blocks)
+    longest = max((found[dim] for dim in blocks), default=0)
     for dim in blocks:
         enough = -(-longest // max(blocks[dim]))
         longer = found.with_dims(**{dim: _extent(problem[dim], blocks[dim], enough)})
-        if _accepts(kernel, longer):
+        if accepts(longer):
             return longer
     for dim in blocks:
         found = found.with_dims(**{dim: problem[dim]})
-        if _accepts(kernel, found):
+        if accepts(found):
             break
     return found
-
-
-def _accepts(kernel: Kernel, problem: Problem) -> bool:
-    return kernel.check is None or kernel.check(problem) is None
 
 
 def _blocks_by_dim(kernel: Kernel, config: Config) -> dict[str, list[int]]:

@@ -143,3 +143,13 @@ def test_a_verdict_tells_what_was_run_and_how_long_it_took() -> None:
     verdict = checked(kernel(by_hand(lambda x, out: out.__setitem__(..., x[...])), lambda x: x))
     assert verdict.ok and verdict.runs == 4 and verdict.seconds > 0
     assert "rows=16" in verdict.reason and "rows=24" in verdict.reason
+
+
+def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
+    def build(rows: int) -> Any:
+        if rows < 64:
+            raise ValueError("too short")
+        return by_hand(lambda x, out: out.__setitem__(..., x[...]))(rows)
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok and "rows=64" in verdict.reason

@@ -74,6 +74,13 @@ def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest() -> No
     assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
 
 
+def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one() -> None:
+    """JAX's kernels refuse inner blocks longer than the array, which ``check`` knows nothing of."""
+    sizes = config(512, 128, 128)
+    found = reduced_problems(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
+    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+
+
 def test_where_that_does_not_help_the_full_size_is_kept() -> None:
     made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
     found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
