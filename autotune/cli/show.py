@@ -9,7 +9,7 @@ from autotune.cli.parts import database_option, json_option, open_database, prin
 from autotune.cli.units import error_bar, mebibytes, micros, seconds
 from autotune.errors import UnknownNameError
 from autotune.key import Key, key_to_data
-from autotune.outcome import CompileFailed, Crashed, Estimate
+from autotune.outcome import CompileFailed, Crashed, Estimate, WrongResult
 from autotune.ports import Store
 from autotune.search.baseline import compared
 from autotune.trial import Record, Trial, record_to_data
@@ -73,8 +73,10 @@ def heading(found: StoredTrial) -> list[str]:
 
 def _details(found: StoredTrial) -> list[str]:
     outcome, e = found.trial.outcome, found.estimate
+    lines = _wrong(outcome) if isinstance(outcome, WrongResult) else []
     if e is not None:
         return [
+            *lines,
             f"estimated {micros(e.time_us)} {error_bar(e.error)}, "
             f"VMEM {mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
             f"where the time goes: autotune explain {found.id}",
@@ -83,7 +85,15 @@ def _details(found: StoredTrial) -> list[str]:
         return ["the compiler's message:", *_indented(outcome.message)]
     if isinstance(outcome, Crashed) and outcome.log_tail:
         return ["the last lines of its log:", *_indented(outcome.log_tail)]
-    return []
+    return lines
+
+
+def _wrong(outcome: WrongResult) -> list[str]:
+    """Which check of the gate failed, and by how much."""
+    if not outcome.check:
+        return []
+    error = "" if outcome.error is None else f", {outcome.error:.3g} times what is allowed"
+    return [f"the check that failed: {outcome.check}{error}{outcome.where and ', '}{outcome.where}"]
 
 
 def _published(found: StoredTrial, record: Record | None) -> list[str]:
