@@ -184,9 +184,12 @@ def _placed(array: Array, device: Any) -> Any:
     sharding = SingleDeviceSharding(device)
     if not array.row_major:
         return sharding
-    from jax.experimental.layout import Format, Layout
+    from jax.experimental import layout
 
-    return Format(Layout(tuple(range(len(array.shape)))), sharding)
+    order = tuple(range(len(array.shape)))
+    if hasattr(layout, "DeviceLocalLayout"):  # up to jax 0.6
+        return layout.Layout(layout.DeviceLocalLayout(order), sharding)
+    return layout.Format(layout.Layout(order), sharding)
 
 
 def _simulated(made: _Made, chip: Chip) -> dict[str, Any]:
