@@ -69,7 +69,8 @@ class Kernel:
     derived from what ``build`` traces to.
 
     - ``dims``: names of the problem's dimensions, in the order of ``--shape 8x128x…``.
-    - ``axes``: what can be chosen; ``default``: the values that a user has without tuning.
+    - ``axes``: what can be chosen; ``default``: the values that a user has without tuning, and
+      ``default_on(problem, chip)`` where they depend on the chip (its name, such as v5e).
     - ``grid``: names of the grid axes in their default order; a config brings them in any order
       that is legal. Empty when ``build`` has a grid of its own.
     - ``build(problem, config)``: a function of ``inputs``; the ``pallas_call`` is inside it.
@@ -89,6 +90,7 @@ class Kernel:
     build: Callable[[Problem, Config], Callable[..., Any]]
     reference: Callable[[Problem], Callable[..., Any]]
     baseline: Callable[[Problem], Callable[..., Any]] | None = None
+    default_on: Callable[[Problem, str], Mapping[str, AxisValue]] | None = None
     options: tuple[Option, ...] = ()
     grid: tuple[str, ...] = ()
     check: Callable[[Problem], str | None] | None = None
@@ -103,6 +105,12 @@ class Kernel:
                     f"axis {axis.name} of kernel {self.name} cuts dimension {axis.dim!r}: the "
                     f"dimensions are {', '.join(self.dims)}"
                 )
+
+    def default_axes(self, problem: Problem, chip: str | None) -> dict[str, AxisValue]:
+        """What a user has without tuning, on that chip where it is known."""
+        if chip is not None and self.default_on is not None:
+            return dict(self.default_on(problem, chip))
+        return dict(self.default(problem))
 
     @property
     def problem_spec(self) -> ProblemSpec:

@@ -147,9 +147,16 @@ class Tuned:
             _log.warning("autotune: a miss could not be recorded (%s)", _told(error))
 
     def _default(self, problem: Problem, why: str) -> Answer:
-        config = make_config(dict(self.kernel.default(problem)), grid_order=self.kernel.grid)
+        axes = self.kernel.default_axes(problem, self._chip_name())
+        config = make_config(axes, grid_order=self.kernel.grid)
         _log.warning("autotune: %s takes its default, %s: %s", self.kernel.name, config, why)
         return Answer(config=config, match=DEFAULT)
+
+    def _chip_name(self) -> str | None:
+        try:
+            return parse_chip(self._chip or _first_device_kind()).value
+        except Exception:  # no TPU: what the kernel takes anywhere
+            return None
 
     def _key(self, problem: Problem) -> Key:
         toolchain = self._toolchain or installed_toolchain()

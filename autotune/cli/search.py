@@ -109,7 +109,7 @@ def search(
     )  # fmt: skip
     with pool, progress.watcher(silent=as_json) as watcher:
         subject = _subject(pool, ref, shape, dtype, options, target)
-        choices = pool.run(lambda c: c.choices(ref, subject.problem))
+        choices = pool.run(lambda c: c.choices(ref, subject.problem, target))
         pool.run(lambda c: c.check(ref, subject.problem, target))
         space = explore(pool, ref, subject.problem, choices, subject.chip, watcher.tracing)
         with open_database(database, create=True) as store:

@@ -86,9 +86,9 @@ class Compiler:
     def describe(self, ref: KernelRef) -> KernelSpec:
         return spec_from_data(self._demand(protocol.describe(ref), START_LIMIT_S))
 
-    def choices(self, ref: KernelRef, problem: Problem) -> Choices:
+    def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         """Raises ``InvalidInputError`` with the kernel's own sentence for an impossible problem."""
-        data = self._demand(protocol.choices(ref, problem), START_LIMIT_S)
+        data = self._demand(protocol.choices(ref, problem, chip), START_LIMIT_S)
         if data["impossible"]:
             raise InvalidInputError(str(data["impossible"]))
         return Choices(axes=data["choices"], default=data["default"], grid=tuple(data["grid"]))

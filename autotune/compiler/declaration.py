@@ -13,11 +13,11 @@ from autotune.problem import Problem
 def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A sentence, or None. A default that cannot be built is no mistake: it can be a legal answer
     that this problem has no default."""
-    return _other_axes(kernel, problem) or _other_outputs(kernel, problem, chip)
+    return _other_axes(kernel, problem, chip) or _other_outputs(kernel, problem, chip)
 
 
-def _other_axes(kernel: Kernel, problem: Problem) -> str | None:
-    axes, default = [axis.name for axis in kernel.axes], list(kernel.default(problem))
+def _other_axes(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
+    axes, default = [a.name for a in kernel.axes], list(kernel.default_axes(problem, chip.value))
     if sorted(axes) == sorted(default):
         return None
     return f"its default gives {', '.join(default) or 'nothing'}, its axes are {', '.join(axes)}"
@@ -26,7 +26,7 @@ def _other_axes(kernel: Kernel, problem: Problem) -> str | None:
 def _other_outputs(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A reference or baseline whose results have other shapes or dtypes than the kernel's."""
     inputs = _abstract(kernel, problem)
-    config = make_config(dict(kernel.default(problem)), grid_order=kernel.grid)
+    config = make_config(kernel.default_axes(problem, chip.value), grid_order=kernel.grid)
     with abstract_mesh(compile_only_device(chip)):
         try:
             own = _outputs(kernel.build(problem, config), inputs)

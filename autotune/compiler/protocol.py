@@ -29,8 +29,10 @@ def describe(ref: KernelRef) -> Request:
     return {"do": "describe", "ref": asdict(ref)}
 
 
-def choices(ref: KernelRef, problem: Problem) -> Request:
-    return {"do": "choices", "ref": asdict(ref), "problem": problem_to_data(problem)}
+def choices(ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Request:
+    """The raw space; with ``chip`` the default is what a user has on it."""
+    named = None if chip is None else chip.value
+    return {"do": "choices", "ref": asdict(ref), "problem": problem_to_data(problem), "chip": named}
 
 
 def check(ref: KernelRef, problem: Problem, chip: Chip) -> Request:

@@ -94,7 +94,7 @@ class Worker:
             return {
                 "impossible": None,
                 "choices": {axis.name: list(axis.choices(problem)) for axis in kernel.axes},
-                "default": dict(kernel.default(problem)),
+                "default": kernel.default_axes(problem, request["chip"]),
                 "grid": list(kernel.grid),
             }
 

@@ -29,6 +29,12 @@ _SEED = 0
 _LANES = 128
 _DEFAULT_PAGES, _DEFAULT_QUERIES = 128, 32
 _MOST_QUERIES = 256
+_TABLE = "ragged_paged_attention"
+_TABLE_NAMES = {
+    "v5e": "TPU v5",
+    "v5p": "TPU v5",
+    "v6e": "TPU v6",
+}  # the first two words of the kind
 
 _ragged_paged_attention = versions.op("ragged_paged_attention", "ragged_paged_attention")
 
@@ -188,11 +194,31 @@ def _queries_per_block(problem: Problem) -> list[int]:
 
 
 def _default(problem: Problem) -> dict[str, int]:
-    """What JAX takes where its table of tuned sizes, for v5 and v6, has no entry for the problem: a
-    declaration knows no chip. (On v4 JAX takes at most 32 pages.)"""
+    """What JAX takes where its table of tuned sizes has no entry for the problem."""
+    return _at_most(problem, _DEFAULT_PAGES, _DEFAULT_QUERIES)
+
+
+def _default_on(problem: Problem, chip: str) -> dict[str, int]:
+    """As JAX's ``get_tuned_block_sizes`` does, which asks the first device what it is."""
+    if chip == "v4":
+        return _at_most(problem, 32, _DEFAULT_QUERIES)
+    known = versions.op(f"{_TABLE}.tuned_block_sizes", "TUNED_BLOCK_SIZES")
+    simplified = versions.op(f"{_TABLE}.tuned_block_sizes", "simplify_key")
+    least_heads = versions.op(f"{_TABLE}.kernel", "get_min_heads_per_blk")
+    dtype = jnp.dtype(problem.dtype)
+    q_heads, kv_heads = least_heads(problem["q_heads"], 2 * problem["kv_heads"], dtype, dtype)
+    key = simplified((
+        dtype, dtype, q_heads, kv_heads // 2, problem["head_dim"], problem["page_size"],
+        problem["tokens"], problem["pages"],
+    ))  # fmt: skip
+    tuned = known.get(_TABLE_NAMES.get(chip, ""), {})
+    return _at_most(problem, *tuned.get(key, (_DEFAULT_PAGES, _DEFAULT_QUERIES)))
+
+
+def _at_most(problem: Problem, pages: int, queries: int) -> dict[str, int]:
     return {
-        "num_kv_pages_per_block": min(_DEFAULT_PAGES, problem["pages"]),
-        "num_queries_per_block": min(_DEFAULT_QUERIES, problem["tokens"]),
+        "num_kv_pages_per_block": min(pages, problem["pages"]),
+        "num_queries_per_block": min(queries, problem["tokens"]),
     }
 
 
@@ -226,6 +252,7 @@ RAGGED = Kernel(
         Axis(name="num_queries_per_block", choices=_queries_per_block, dim="tokens"),
     ),
     default=_default,
+    default_on=_default_on,
     inputs=_inputs,
     build=_build,
     reference=lambda problem: _plain(problem, convert=jnp.float32),

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -207,3 +208,30 @@ def test_odd_numbers_have_no_megacore_mode() -> None:
 def test_impossible_problems_say_why(kernel: Kernel, shape: str, sentence: str) -> None:
     assert kernel.check is not None
     assert sentence in str(kernel.check(kernel.problem_spec.parse(shape)))
+
+
+@pytest.mark.parametrize("chip", ["v4", "v5e", "v5p", "v6e", "v7x"])
+@pytest.mark.parametrize(
+    "shape",
+    ["seqs=32,tokens=1024,q_heads=16,kv_heads=4,pages=64,page_size=16,head_dim=128",
+     "seqs=8,tokens=512,q_heads=8,kv_heads=4,pages=8,page_size=64,head_dim=128",
+     "seqs=8,tokens=4000,q_heads=24,kv_heads=4,pages=40,page_size=32,head_dim=128"],
+)  # fmt: skip
+def test_the_default_on_a_chip_is_what_jax_takes_there(
+    chip: str, shape: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jax.experimental.pallas.ops.tpu.ragged_paged_attention import kernel, tuned_block_sizes
+
+    kinds = {"v4": "TPU v4", "v5e": "TPU v5 lite", "v5p": "TPU v5", "v6e": "TPU v6 lite"}
+    device = SimpleNamespace(device_kind=kinds.get(chip, "TPU7x"))
+    monkeypatch.setattr(tuned_block_sizes.jax, "devices", lambda *_: [device])
+    p = RAGGED.problem_spec.parse(shape)
+    dtype = jnp.dtype(p.dtype)
+    heads = kernel.get_min_heads_per_blk(p["q_heads"], 2 * p["kv_heads"], dtype, dtype)
+    pages, queries = tuned_block_sizes.get_tuned_block_sizes(
+        dtype, dtype, heads[0], heads[1] // 2, p["head_dim"], p["page_size"], p["tokens"],
+        p["pages"],
+    )  # fmt: skip
+    expected = {"num_kv_pages_per_block": pages, "num_queries_per_block": queries}
+    assert RAGGED.default_axes(p, chip) == expected
+    assert RAGGED.default_axes(p, None) == RAGGED.default(p)
