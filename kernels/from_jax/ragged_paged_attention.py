@@ -236,9 +236,10 @@ def _check(problem: Problem) -> str | None:
 
 
 def _reduced(problem: Problem) -> Problem:
-    """At most four sequences and two kv heads, with as many query heads each."""
+    """At most three sequences (two of them decode in a mixed batch) and two kv heads, with as many
+    query heads each."""
     kv_heads, group = min(2, problem["kv_heads"]), problem["q_heads"] // problem["kv_heads"]
-    seqs = min(4, problem["seqs"])
+    seqs = min(3, problem["seqs"])
     return problem.with_dims(seqs=seqs, kv_heads=kv_heads, q_heads=kv_heads * group)
 
 
