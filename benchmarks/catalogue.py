@@ -22,7 +22,7 @@ VERIFICATION_LIMIT_S = 20.0
 _DOCUMENT = Path(__file__).parents[1] / "docs" / "catalogue.md"
 _MARK = "<!-- table: benchmarks/catalogue.py --write -->"
 
-_FLASH = "batch=4,heads=8,q_len=2048,kv_len=2048,head_dim=128"
+_FLASH = "batch=8,heads=8,q_len=1024,kv_len=1024,head_dim=128"
 _SPLASH = "heads=8,kv_heads=2,seq=4096,qk_dim=128,v_dim=128"
 _GROUPED = "m=8192,k=2048,n=2048,groups=16"
 _PAGED = "batch=32,q_heads=32,kv_heads=8,pages=64,page_size=16,head_dim=128"
