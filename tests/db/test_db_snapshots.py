@@ -2,9 +2,12 @@
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from alembic import command
@@ -15,6 +18,7 @@ from db import open_store, upgrade
 from db.engine import open_engine, writing
 from db.migration import config_for
 from db.store import SqlStore
+from db.tables import SnapshotRow
 from db.url import parse_database
 
 
@@ -113,6 +117,30 @@ def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
         assert numbers == sorted(set(numbers), reverse=True)
         for number, records in seen.items():
             assert store.snapshot_records(number) == records
+
+
+def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the second is read as snapshot 1 or 2, and changes when the first commits."""
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def slowly(**values: Any) -> SnapshotRow:
+        at_it.set()
+        go_on.wait(30)
+        return SnapshotRow(**values)
+
+    with open_store(url, create=True) as store, ThreadPoolExecutor(2) as threads:
+        monkeypatch.setattr("db.store.SnapshotRow", slowly)
+        first = threads.submit(store.save_record, record())
+        assert at_it.wait(30)
+        monkeypatch.undo()
+        second = threads.submit(store.save_record, record(key(m=1)))
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.5)
+        assert store.latest_snapshot() == 0  # readers do not wait
+        go_on.set()
+        first.result(), second.result()
+        assert store.snapshot_records(1) == [record()]
+        assert store.snapshot_records(2) == [record(key(m=1)), record()]
 
 
 class TestMisses:
