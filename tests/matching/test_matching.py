@@ -79,6 +79,15 @@ def test_an_index_grown_from_an_older_one_is_the_same(
     assert old.match(asked) == before
 
 
+def test_an_older_index_stays_what_it_was() -> None:
+    there, asked = older(record(), "0.9.0"), question()
+    old = Index([there, record(question(4096))], [SPEC])
+    old.with_records([older(record(), "0.10.1"), record(question(2000))], [])
+    assert old.match(asked).record == there
+    assert old.match(question(2000)).kind == DEFAULT
+    assert _problem(old, question(2048)) == question(4096).problem
+
+
 @given(st.lists(RECORDS, max_size=12), KEYS)
 def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> None:
     """Written anew, so that a rule that is dropped is missed."""
@@ -106,6 +115,7 @@ def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> 
     (1024, 256, 128, False),  # the block is larger than the dimension
     (1024, 256, 640, False),  # no longer divides it
     (1000, 256, 640, True),  # never did
+    (1000, 256, 200, False),
     (256, 256, 512, False),  # a second block on an axis that had one
     (1024, 256, 4096, False),  # four times what was used is not allowed
     (1024, True, 2048, False), (1024, 0, 2048, False),
