@@ -19,6 +19,7 @@ _COMMANDS = {
     "history": ("autotune.cli.history:history", "List what has been searched."),
     "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
     "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
+    "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP."),
     "db": ("autotune.cli.database:db", "Look after the database."),
 }
 

@@ -1,0 +1,124 @@
+"""``POST /v1/lookup``: many questions, one answer each, all from one snapshot.
+
+The busiest route: what is asked for exactly as it is published is answered with text that was
+encoded when the snapshot was loaded, and nothing is parsed but the request itself.
+"""
+
+import json
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from autotune.errors import AutotuneError
+from autotune.toolchain import Toolchain
+from service.held import Held, Snapshot
+from service.missed import Missed
+from service.questions import (
+    Surroundings,
+    chip_of,
+    known_identity,
+    parse_question,
+    toolchain_of,
+)
+from service.refusal import Refusal
+
+MAX_BODY_BYTES = 1 << 20
+MAX_QUESTIONS = 1_000
+
+
+class Lookup:
+    """The endpoint; ``held`` and ``missed`` belong to the process."""
+
+    def __init__(self, held: Held, missed: Missed) -> None:
+        self._held, self._missed = held, missed
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            asked = _parse(await read_body(request))
+            snapshot = await self._held.at(wanted_snapshot(asked.get("snapshot")))
+            return json_response(self._answer_all(asked, snapshot))
+        except Refusal as refusal:
+            return refusal.response()
+
+    def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
+        around = Surroundings(chip=asked.get("chip"), toolchain=asked.get("toolchain"))
+        chip, versions = _prepared(around)
+        exact, answers = snapshot.exact, []
+        for number, question in enumerate(_questions(asked)):
+            found = None
+            if chip is not None:
+                identity = known_identity(question, chip, versions, snapshot)
+                found = None if identity is None else exact.get(identity)
+            answers.append(found or self._answer(question, around, snapshot, number))
+        return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
+
+    def _answer(self, question: Any, around: Surroundings, snapshot: Snapshot, n: int) -> bytes:
+        try:
+            key = parse_question(question, around, snapshot, f"questions[{n}]")
+        except Refusal as refusal:
+            return refusal.encoded()
+        answer, is_exact = snapshot.answer(key)
+        if not is_exact:
+            self._missed.count(key)
+        return answer
+
+
+async def read_body(request: Request) -> bytes:
+    """Raises ``Refusal`` for one that is too large, without reading all of it."""
+    parts, size = [], 0
+    try:
+        async for part in request.stream():
+            size += len(part)
+            if size > MAX_BODY_BYTES:
+                message = f"the body is larger than {MAX_BODY_BYTES} bytes: ask in several calls"
+                raise Refusal(413, "body_too_large", message)
+            parts.append(part)
+    except ClientDisconnect as error:
+        raise Refusal(400, "disconnected", "the request ended early") from error
+    return b"".join(parts)
+
+
+def wanted_snapshot(given: Any) -> int | None:
+    """None for the one in force."""
+    if given is None or given == "latest":
+        return None
+    if type(given) is int and 0 <= given < 2**63:
+        return given
+    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 19:
+        return int(given)
+    raise Refusal(422, "invalid_snapshot", "snapshot must be a number or latest", "snapshot")
+
+
+def json_response(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "invalid_json", "the body is not JSON") from error
+    if not isinstance(asked, dict):
+        raise Refusal(422, "invalid_body", "the body must be an object with questions")
+    return asked
+
+
+def _questions(asked: dict[str, Any]) -> list[Any]:
+    questions = asked.get("questions")
+    if not isinstance(questions, list):
+        raise Refusal(422, "invalid_field", "questions must be a list", "questions")
+    if len(questions) > MAX_QUESTIONS:
+        message = f"{len(questions)} questions in one call: at most {MAX_QUESTIONS}"
+        raise Refusal(413, "too_many_questions", message, "questions")
+    return questions
+
+
+def _prepared(around: Surroundings) -> tuple[str | None, tuple[str, str, str]]:
+    """Chip and versions for all questions; None where each must be looked at by itself."""
+    try:
+        toolchain: Toolchain = toolchain_of(around.toolchain, "toolchain")
+        chip = chip_of(around.chip, "chip").value
+    except (Refusal, AutotuneError):
+        return None, ("", "", "")
+    return chip, (toolchain.jax, toolchain.jaxlib, toolchain.libtpu)
