@@ -89,10 +89,15 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
 
 def write_bundle(path: Path, bundle: Bundle) -> None:
     """All of it or nothing: readers never see half a file. Raises ``OSError``."""
+    write_whole(path, bundle_to_bytes(bundle))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing. Raises ``OSError``."""
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(bundle_to_bytes(bundle))
+            file.write(content)
         Path(temporary).chmod(0o644)
         Path(temporary).replace(path)
     except BaseException:

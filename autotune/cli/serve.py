@@ -2,6 +2,7 @@
 
 import logging
 import os
+from importlib.util import find_spec
 
 import click
 
@@ -16,13 +17,11 @@ from autotune.errors import AutotuneError
 @database_option
 def serve(host: str, port: int, workers: int, database: str | None) -> None:
     """Answer lookups over HTTP. It only reads; anyone who reaches the port may ask."""
-    try:
-        import fastapi  # noqa: F401
-        import uvicorn
-    except ImportError as error:
-        raise AutotuneError(
-            f"{error.name} is not installed: pip install 'pallas-autotune[serve]'"
-        ) from error
+    for name in ("fastapi", "uvicorn"):
+        if find_spec(name) is None:
+            raise AutotuneError(f"{name} is not installed: pip install 'pallas-autotune[serve]'")
+    import uvicorn
+
     own_package("service")
     open_database(database, create=False).close()  # says at once what is wrong with it
     if database:
