@@ -14,16 +14,18 @@ import logging
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from autotune.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.config import config_from_data
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.key import Key, key_to_data
 from autotune.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
+from autotune.toolchain import Toolchain
 from autotune.trial import Record, record_from_data
 
 _log = logging.getLogger("autotune")
@@ -77,6 +79,31 @@ class Client:
         for key, answer in zip(questions, answers, strict=True):
             self._known[identity_of(key)] = answer
         return answers
+
+    def lookup_shape(
+        self, kernel: str, shape: str, dtype: str | None = None, options: Sequence[str] = (), *,
+        chip: str, toolchain: Toolchain,
+    ) -> Match:  # fmt: skip
+        """The answer for a problem in the words of the command line, for the newest version of the
+        kernel that has records: the service knows its dimensions.
+
+        For people: raises ``ServiceError`` with the sentence of the service.
+        """
+        if self._service is None:
+            raise InvalidInputError("no service was given")
+        query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
+        query |= {"dtype": dtype} if dtype else {}
+        query |= {"snapshot": str(self._wanted)} if self._wanted is not None else {}
+        path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
+        try:
+            found = json.loads(self._service.call("GET", path))
+            self.snapshot = int(found["snapshot"])
+            return _match(None, found)
+        except ServiceError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
 
     def find(self, key: Key) -> Record | None:
         """The record of exactly this key; asks only for what no ``lookup`` has asked for."""
@@ -250,11 +277,11 @@ def _sentence(content: bytes) -> str:
         return repr(content[:80])
 
 
-def _match(key: Key, data: Mapping[str, Any]) -> Match:
+def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
     """Raises ``ServiceError`` for an answer to something else."""
     if "error" in data:
         why = str(data["error"]["message"])
-        _log.warning("autotune: %s takes its default: %s", key.kernel, why)
+        _log.warning("autotune: a kernel takes its default: %s", why)
         return Match(kind=DEFAULT, config=None, record=None, why=why)
     record = data["record"] and record_from_data(data["record"])
     config = data["config"] and config_from_data(data["config"])
@@ -266,8 +293,8 @@ def _match(key: Key, data: Mapping[str, Any]) -> Match:
     return Match(kind=kind, config=config, record=record, why=str(data["why"]))
 
 
-def _fits(key: Key, kind: str, record: Record | None) -> bool:
-    if record is None:
+def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
+    if record is None or key is None:
         return True
     if kind == EXACT:
         return identity_of(record.key) == identity_of(key)

@@ -19,7 +19,7 @@ from serving import Running, until
 from autotune.bundle import new_bundle, read_bundle, write_bundle
 from autotune.client import MAX_QUESTIONS, Client
 from autotune.config import config_to_data, make_config
-from autotune.errors import AutotuneError, InvalidInputError, ServiceError
+from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
 from autotune.matching import DEFAULT, EXACT, NEAREST
 from autotune.runtime import Tuned
@@ -106,6 +106,14 @@ def _answer(of: Record, **changes: Any) -> dict[str, Any]:
 
 
 GOOD = _answer(record(question(1024)))
+NOTHING = {"match": "default", "config": None, "why": "", "record": None}
+
+
+def _lie(answer: dict[str, Any]) -> bytes:
+    """Only the first of three answers is wrong."""
+    return _answers(answer, NOTHING, NOTHING)
+
+
 LIES: dict[str, bytes | None] = {
     "silence": None,
     "nothing": b"",
@@ -120,15 +128,14 @@ LIES: dict[str, bytes | None] = {
     "cut": http(b"x" * 100)[:-50],
     "too few": _answers(GOOD),
     "too many": _answers(GOOD, GOOD, GOOD, GOOD),
-    "another record": _answers(*[_answer(record(question(512)))] * 3),
-    "another kernel": _answers(*[_answer(record(question(kernel="x")), match="nearest")] * 3),
-    "another config": _answers(*[_answer(record(question(1024)), config=config_to_data(
-        make_config({"bm": 8})))] * 3),
-    "a new word": _answers(*[GOOD | {"match": "better"}] * 3),
-    "no record": _answers(*[GOOD | {"record": None}] * 3),
-    "a new field": _answers(*[GOOD | {"record": GOOD["record"] | {
-        "estimate": GOOD["record"]["estimate"] | {"new": 1}}}] * 3),
-    "no snapshot": http(json.dumps({"snapshot": "x", "answers": [GOOD] * 3}).encode()),
+    "another record": _lie(_answer(record(question(512)))),
+    "another kernel": _lie(_answer(record(question(kernel="x")), match="nearest")),
+    "another config": _lie(GOOD | {"config": config_to_data(make_config({"bm": 8}))}),
+    "a new word": _lie(GOOD | {"match": "better"}),
+    "no record": _lie(GOOD | {"record": None}),
+    "a new field": _lie(GOOD | {"record": GOOD["record"] | {
+        "estimate": GOOD["record"]["estimate"] | {"new": 1}}}),
+    "no snapshot": http(json.dumps({"snapshot": "x", "answers": [NOTHING] * 3}).encode()),
 }  # fmt: skip
 
 
@@ -254,5 +261,21 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
     subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
 
 
-def test_what_it_raises_is_ours() -> None:
-    assert issubclass(ServiceError, AutotuneError)
+def test_what_is_right_is_taken() -> None:
+    """The other side of the lies: each is refused for its one wrong part."""
+    with lying(_lie(GOOD)) as url:
+        assert words(Client(url)) == [EXACT, DEFAULT, DEFAULT]
+
+
+def test_by_shape(service: Running) -> None:
+    toolchain = question().toolchain
+    client = Client(service.url)
+    found = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+    assert (found.kind, found.record) == (EXACT, record(question(1024)))
+    found = client.lookup_shape("mm", "1024x128", "bf16", ["causal=true"], chip="v5e",
+                                toolchain=toolchain)  # fmt: skip
+    assert found.kind == DEFAULT
+    with pytest.raises(ServiceError, match="unknown kernel 'nö pe'"):
+        client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)
+    with pytest.raises(ServiceError, match="cannot be used"):
+        Client(NOBODY).lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
