@@ -7,8 +7,8 @@ encoded when the snapshot was loaded, and nothing is parsed but the request itse
 import json
 from typing import Any
 
-from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
 
 from autotune.errors import AutotuneError
 from autotune.toolchain import Toolchain
@@ -25,6 +25,7 @@ from service.refusal import Refusal
 
 MAX_BODY_BYTES = 1 << 20
 MAX_QUESTIONS = 1_000
+_JSON = (b"content-type", b"application/json")
 
 
 class Lookup:
@@ -33,13 +34,19 @@ class Lookup:
     def __init__(self, held: Held, missed: Missed) -> None:
         self._held, self._missed = held, missed
 
-    async def __call__(self, request: Request) -> Response:
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As an ASGI application: FastAPI and Starlette would take longer than the answer."""
         try:
-            asked = _parse(await read_body(request))
-            snapshot = await self._held.at(wanted_snapshot(asked.get("snapshot")))
-            return json_response(self._answer_all(asked, snapshot))
+            asked = _parse(await read_body(receive))
+            wanted = wanted_snapshot(asked.get("snapshot"))
+            snapshot = self._held.current if wanted is None else await self._held.at(wanted)
+            content = self._answer_all(asked, snapshot)
         except Refusal as refusal:
-            return refusal.response()
+            await refusal.response()(scope, receive, send)
+            return
+        length = (b"content-length", b"%d" % len(content))
+        await send({"type": "http.response.start", "status": 200, "headers": [_JSON, length]})
+        await send({"type": "http.response.body", "body": content})
 
     def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
         around = Surroundings(chip=asked.get("chip"), toolchain=asked.get("toolchain"))
@@ -64,19 +71,19 @@ class Lookup:
         return answer
 
 
-async def read_body(request: Request) -> bytes:
+async def read_body(receive: Receive) -> bytes:
     """Raises ``Refusal`` for one that is too large, without reading all of it."""
-    parts, size = [], 0
-    try:
-        async for part in request.stream():
-            size += len(part)
-            if size > MAX_BODY_BYTES:
-                message = f"the body is larger than {MAX_BODY_BYTES} bytes: ask in several calls"
-                raise Refusal(413, "body_too_large", message)
-            parts.append(part)
-    except ClientDisconnect as error:
-        raise Refusal(400, "disconnected", "the request ended early") from error
-    return b"".join(parts)
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "disconnected", "the request ended early")
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > MAX_BODY_BYTES:
+            why = f"the body is larger than {MAX_BODY_BYTES} bytes: ask in several calls"
+            raise Refusal(413, "body_too_large", why)
+    return body
 
 
 def wanted_snapshot(given: Any) -> int | None:
