@@ -8,7 +8,6 @@ have no ``kernels``.
 import gzip
 import json
 import os
-import tempfile
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -94,6 +93,8 @@ def write_bundle(path: Path, bundle: Bundle) -> None:
 
 def write_whole(path: Path, content: bytes) -> None:
     """All of it or nothing. Raises ``OSError``."""
+    import tempfile  # only here: reading happens before every start of a model
+
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
         with os.fdopen(handle, "wb") as file:

@@ -15,9 +15,8 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from http.client import HTTPConnection, HTTPResponse, HTTPSConnection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from autotune.bundle import bundle_from_bytes, read_bundle, write_whole
@@ -27,6 +26,9 @@ from autotune.key import Key, key_to_data
 from autotune.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
 from autotune.toolchain import Toolchain
 from autotune.trial import Record, record_from_data
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
 
 _log = logging.getLogger("autotune")
 
@@ -250,6 +252,8 @@ class _Service:
         return done[0]
 
     def _call(self, method: str, path: str, body: bytes | None, limit_s: float) -> bytes:
+        from http.client import HTTPConnection, HTTPSConnection  # a bundle alone needs none
+
         kind = HTTPSConnection if self._https else HTTPConnection
         connection = kind(self._host, self._port, timeout=limit_s)
         try:
@@ -260,7 +264,7 @@ class _Service:
             connection.close()
 
 
-def _content(response: HTTPResponse) -> bytes:
+def _content(response: "HTTPResponse") -> bytes:
     content = response.read(_MOST_BYTES + 1)
     if response.status != 200:
         raise ServiceError(f"it answered with status {response.status}: {_sentence(content)}")

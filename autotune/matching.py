@@ -96,6 +96,11 @@ class Index:
             or Match(kind=DEFAULT, config=None, record=None, why=_nothing(key))
         )
 
+    def effort(self, key: Key) -> int:
+        """How many records ``match`` may have to look at: each takes some microseconds."""
+        cuts = self._cuts(key)
+        return len(self._shapes.get(_any_shape(identity_of(key), cuts), ())) if cuts else 0
+
     def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
         found = self._toolchains.get(_any_toolchain(asked), {}).values()
         if not found:

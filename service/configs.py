@@ -25,7 +25,7 @@ class OneConfig:
             key = _key(request.path_params["kernel"], request.query_params, snapshot)
         except Refusal as refusal:
             return refusal.response()
-        answer, is_exact = snapshot.answer(key)
+        answer, is_exact = await snapshot.answer(key)
         if not is_exact:
             self._missed.count(key)
         return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))

@@ -21,6 +21,7 @@ _log = logging.getLogger("autotune.service")
 
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
+_MOST_EFFORT = 500  # records to look at, some microseconds each, before others are held up
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -42,7 +43,7 @@ class Snapshot:
     def __len__(self) -> int:
         return len(self.exact)
 
-    def answer(self, key: Key) -> tuple[bytes, bool]:
+    async def answer(self, key: Key) -> tuple[bytes, bool]:
         """The answer, and whether it is exact."""
         asked = identity_of(key)
         found = self.exact.get(asked)
@@ -50,11 +51,17 @@ class Snapshot:
             return found, True
         found = self._inexact.get(asked)
         if found is None:
-            found = encode(self.index.match(key))
+            found = await self._look_for(key)
             if len(self._inexact) >= _MOST_INEXACT:
                 self._inexact.clear()
             self._inexact[asked] = found
         return found, False
+
+    async def _look_for(self, key: Key) -> bytes:
+        """Where it takes long, others are answered meanwhile."""
+        slow = self.index.effort(key) > _MOST_EFFORT
+        match = await asyncio.to_thread(self.index.match, key) if slow else self.index.match(key)
+        return encode(match)
 
     def grown(
         self, number: int, records: Iterable[Record], kernels: list[KernelSpec]

@@ -40,7 +40,7 @@ class Lookup:
             asked = _parse(await read_body(receive))
             wanted = wanted_snapshot(asked.get("snapshot"))
             snapshot = self._held.current if wanted is None else await self._held.at(wanted)
-            content = self._answer_all(asked, snapshot)
+            content = await self._answer_all(asked, snapshot)
         except Refusal as refusal:
             await refusal.response()(scope, receive, send)
             return
@@ -48,7 +48,7 @@ class Lookup:
         await send({"type": "http.response.start", "status": 200, "headers": [_JSON, length]})
         await send({"type": "http.response.body", "body": content})
 
-    def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
+    async def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
         around = Surroundings(chip=asked.get("chip"), toolchain=asked.get("toolchain"))
         chip, versions = _prepared(around)
         exact, answers = snapshot.exact, []
@@ -57,15 +57,17 @@ class Lookup:
             if chip is not None:
                 identity = known_identity(question, chip, versions, snapshot)
                 found = None if identity is None else exact.get(identity)
-            answers.append(found or self._answer(question, around, snapshot, number))
+            answers.append(found or await self._answer(question, around, snapshot, number))
         return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
 
-    def _answer(self, question: Any, around: Surroundings, snapshot: Snapshot, n: int) -> bytes:
+    async def _answer(
+        self, question: Any, around: Surroundings, snapshot: Snapshot, n: int
+    ) -> bytes:
         try:
             key = parse_question(question, around, snapshot, f"questions[{n}]")
         except Refusal as refusal:
             return refusal.encoded()
-        answer, is_exact = snapshot.answer(key)
+        answer, is_exact = await snapshot.answer(key)
         if not is_exact:
             self._missed.count(key)
         return answer

@@ -1,5 +1,7 @@
 """``POST /v1/lookup`` and ``GET /v1/configs``, over HTTP."""
 
+import asyncio
+import http.client
 import json
 from typing import Any
 
@@ -158,3 +160,41 @@ def test_the_schema_describes_every_route(service: Running) -> None:
         "/v1/misses", "/health",
     }  # fmt: skip
     assert "requestBody" in paths["/v1/lookup"]["post"]
+
+
+def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> bytes:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("service.lookup.Lookup._answer_all", fail)
+    status, found = service.post("/v1/lookup", {"questions": []})
+    assert (status, found["error"]["code"]) == (500, "bug")
+    assert "secret" not in str(found)
+
+
+def test_a_body_in_pieces(service: Running) -> None:
+    """Chunks without a length, and more of them than are allowed."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    body = json.dumps({"questions": [asked(question(1024))]}).encode()
+    connection.request("POST", "/v1/lookup", iter([body[:9], body[9:]]), encode_chunked=True,
+                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    answer = connection.getresponse()
+    assert json.loads(answer.read())["answers"][0]["match"] == "exact"
+    connection.close()
+
+
+def test_a_search_that_takes_long_has_the_same_answer(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.held._MOST_EFFORT", 0)
+    searched: list[object] = []
+    real = asyncio.to_thread
+
+    async def seen(work: Any, *arguments: Any) -> Any:
+        searched.append(work)
+        return await real(work, *arguments)
+
+    monkeypatch.setattr("service.held.asyncio.to_thread", seen)
+    _, answers = service.lookup(question(512), question(1024), question(2048))
+    assert [one["match"] for one in answers] == ["nearest", "exact", "nearest"]
+    assert len([work for work in searched if getattr(work, "__name__", "") == "match"]) == 2
