@@ -1,5 +1,6 @@
 """The client against a real service, against none, and against liars."""
 
+import gzip
 import json
 import logging
 import os
@@ -192,6 +193,14 @@ def test_a_bundle_needs_no_service(cache: Path, caplog: pytest.LogCaptureFixture
     assert words(client) == [EXACT, NEAREST, DEFAULT]
     assert not caplog.records
     assert not client.refresh()
+
+
+def test_a_bundle_of_an_older_version_names_no_kernels(cache: Path) -> None:
+    """Then nothing is known to be near."""
+    data = json.loads(gzip.decompress(cache.read_bytes()))
+    del data["kernels"]
+    cache.write_bytes(gzip.compress(json.dumps(data).encode()))
+    assert words(Client(None, cache=cache)) == [EXACT, DEFAULT, DEFAULT]
 
 
 def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
