@@ -1,5 +1,6 @@
 """Snapshots, misses, and a database that goes away."""
 
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -135,6 +136,7 @@ class TestDatabaseGone:
     ) -> None:
         service.lookup(question(9, 9))
         store.save_record(record(question(512)))
+        time.sleep(0.3)  # several times as long as it waits until it writes
         failing.gone = False
         until(lambda: service.get("/health")[1] == {
             "status": "ok", "snapshot": 3, "records": 3, "database": "ok"
