@@ -21,6 +21,10 @@ class StoreError(AutotuneError):
     """The database cannot be used: missing, read-only, corrupt, locked, or of another version."""
 
 
+class ServiceError(AutotuneError):
+    """The service cannot be used: down, too slow, or it answers what this version cannot read."""
+
+
 class CompilerUnavailableError(AutotuneError):
     """The compiler process cannot be started: no JAX, no libtpu, or a broken interpreter."""
 

@@ -9,7 +9,11 @@ from autotune.problem import Option, ProblemSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSpec:
-    """``fingerprint`` changes when the source of the declaring module does."""
+    """``fingerprint`` changes when the source of the declaring module does.
+
+    ``cuts``: (axis, dimension) for each axis that is a block size over a dimension. Empty where
+    that is not known: descriptions saved by older versions do not say it.
+    """
 
     name: str
     fingerprint: str
@@ -17,6 +21,7 @@ class KernelSpec:
     axes: tuple[str, ...]
     grid: tuple[str, ...]
     doc: str = ""
+    cuts: tuple[tuple[str, str], ...] = ()
 
 
 def spec_to_data(spec: KernelSpec) -> dict[str, Any]:
@@ -33,6 +38,7 @@ def spec_to_data(spec: KernelSpec) -> dict[str, Any]:
         "axes": list(spec.axes),
         "grid": list(spec.grid),
         "doc": spec.doc,
+        "cuts": [list(cut) for cut in spec.cuts],
     }
 
 
@@ -49,4 +55,5 @@ def spec_from_data(data: Mapping[str, Any]) -> KernelSpec:
         axes=tuple(data["axes"]),
         grid=tuple(data["grid"]),
         doc=data["doc"],
+        cuts=tuple((axis, dim) for axis, dim in data.get("cuts", ())),
     )

@@ -1,13 +1,13 @@
 """What the engine asks of the world. Adapters live elsewhere and are passed in by the CLI."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
 from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
-from autotune.trial import KeySummary, Miss, Record, Trial
+from autotune.trial import KeySummary, Miss, Record, Snapshot, Trial
 
 
 class Store(Protocol):
@@ -47,13 +47,31 @@ class Store(Protocol):
         """The database-wide number of a trial."""
 
     def save_record(self, record: Record) -> None:
-        """Publish; an earlier record of the same key stays in the history."""
+        """Publish, which makes a new snapshot; an earlier record of the same key stays in the
+        history and in the snapshots that had it."""
 
     def record(self, key: Key) -> Record | None:
         """The newest record of exactly this key."""
 
-    def save_miss(self, key: Key) -> None:
-        """Count that somebody asked for a key that has no record."""
+    def latest_snapshot(self) -> int:
+        """The number of the newest snapshot; 0, which is empty, before anything is published."""
+
+    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
+        """The newest first."""
+
+    def snapshot_records(self, number: int, since: int = 0) -> Sequence[Record] | None:
+        """The records of a snapshot, one for each key, newest first: for a number always the same
+        ones. None for a number that there is not.
+
+        With ``since``, the number of an older snapshot, only those that it does not have: an index
+        of it becomes one of the newer by putting these in the place of the same keys.
+        """
+
+    def save_miss(self, key: Key, count: int = 1) -> None:
+        """Count that somebody asked for a key that has no record, so many times."""
+
+    def save_misses(self, counts: Mapping[Key, int]) -> None:
+        """The same for many keys at once, all or none."""
 
     def misses(self, limit: int = 50) -> Sequence[Miss]:
         """Keys that were asked for and still have no record, the most wanted first."""

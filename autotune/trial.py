@@ -123,6 +123,14 @@ class Miss:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """An immutable set of records. Numbers only grow; 0, the empty one, is never stored."""
+
+    number: int
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KeySummary:
     """What has been tried for a key. ``outcomes``: trials by kind; times in microseconds, None
     where there is no estimate."""

@@ -3,7 +3,7 @@
 from datetime import datetime
 from typing import Any, TypeVar
 
-from sqlalchemy import ScalarSelect, Select, desc, func, select
+from sqlalchemy import ScalarSelect, Select, desc, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
@@ -11,9 +11,11 @@ from autotune.chip import Chip
 from autotune.key import Key
 from autotune.trial import KeySummary, Record
 from db import rows
-from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, TrialRow
+from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
 
 Query = TypeVar("Query", bound=Select[Any])
+
+_PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
 
 
 def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
@@ -61,11 +63,31 @@ def newest_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, Reco
     return query.order_by(RecordRow.id.desc())
 
 
-def count_miss(session: Session, key: Key, now: datetime) -> None:
+def one_publisher(session: Session) -> None:
+    """Until the transaction ends nobody else publishes, so that records become visible in the
+    order of their ids: a snapshot would change else. SQLite has one writer in any case."""
+    if session.get_bind().dialect.name == "postgresql":
+        session.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
+
+
+def snapshots() -> Select[SnapshotRow]:
+    """The newest first."""
+    return select(SnapshotRow).order_by(SnapshotRow.id.desc())
+
+
+def snapshot_records(record_id: int, since_id: int) -> Select[KeyRow, RecordRow]:
+    """Of each key the newest among the records after ``since_id`` up to ``record_id``."""
+    newest = select(func.max(RecordRow.id)).group_by(RecordRow.key_id)
+    newest = newest.where(RecordRow.id <= record_id, RecordRow.id > since_id)
+    query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(newest))
+    return query.order_by(RecordRow.id.desc())
+
+
+def count_miss(session: Session, key: Key, count: int, now: datetime) -> None:
     """One statement, so that hosts that ask at once are all counted."""
     dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    values = {"key_id": key_id(session, key), "count": 1, "first_at": now, "last_at": now}
-    again = {"count": MissRow.count + 1, "last_at": now}
+    values = {"key_id": key_id(session, key), "count": count, "first_at": now, "last_at": now}
+    again = {"count": MissRow.count + count, "last_at": now}
     session.execute(
         dialect.insert(MissRow)
         .values(values)

@@ -16,9 +16,16 @@ from autotune.outcome import (
 )
 from autotune.problem import problem_from_data, problem_to_data
 from autotune.toolchain import Toolchain
-from autotune.trial import Miss, Record, Trial, evidence_from_data, evidence_to_data
+from autotune.trial import (
+    Miss,
+    Record,
+    Snapshot,
+    Trial,
+    evidence_from_data,
+    evidence_to_data,
+)
 from db.canonical import digest, from_text, to_text
-from db.tables import KernelRow, KeyRow, MissRow, RecordRow, TrialRow
+from db.tables import KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
 
 
 def kernel_values(spec: KernelSpec) -> dict[str, Any]:
@@ -131,3 +138,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
 
 def miss_from_row(row: MissRow, key: KeyRow) -> Miss:
     return Miss(key=key_from_row(key), count=row.count, first_at=row.first_at, last_at=row.last_at)
+
+
+def snapshot_from_row(row: SnapshotRow) -> Snapshot:
+    return Snapshot(number=row.id, created_at=row.created_at)

@@ -1,6 +1,6 @@
 """The store: every method is one transaction, committed before it returns."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import TracebackType
 from typing import Self
@@ -12,12 +12,12 @@ from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
-from autotune.trial import KeySummary, Miss, Record, Trial
+from autotune.trial import KeySummary, Miss, Record, Snapshot, Trial
 from db import query, rows
 from db.engine import open_engine
 from db.failure import translated
 from db.migration import bring_to_head, require_head
-from db.tables import KernelRow, KeyRow, RecordRow, TrialRow
+from db.tables import KernelRow, KeyRow, RecordRow, SnapshotRow, TrialRow
 from db.transaction import Transactions
 from db.url import Database, parse_database
 
@@ -150,18 +150,56 @@ class SqlStore:
         values = rows.record_values(record)
 
         def save(session: Session, again: bool) -> None:
+            query.one_publisher(session)
             key_id = query.key_id(session, record.key)
-            if not again or query.newest_record(session, record.key) != record:
-                session.add(RecordRow(**values, key_id=key_id))
+            if again and query.newest_record(session, record.key) == record:
+                return
+            row = RecordRow(**values, key_id=key_id)
+            session.add(row)
+            session.flush()
+            session.add(SnapshotRow(record_id=row.id, created_at=self._clock()))
 
         self._work.write(save)
 
     def record(self, key: Key) -> Record | None:
         return self._work.read(lambda session: query.newest_record(session, key))
 
-    def save_miss(self, key: Key) -> None:
-        now = datetime.now(UTC)
-        self._work.write(lambda session, _: query.count_miss(session, key, now))
+    def latest_snapshot(self) -> int:
+        newest = query.snapshots().with_only_columns(SnapshotRow.id).limit(1)
+        return self._work.read(lambda session: session.scalar(newest)) or 0
+
+    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
+        statement = query.snapshots().limit(limit)
+        return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.scalars(statement))))
+
+    def snapshot_records(self, number: int, since: int = 0) -> Sequence[Record] | None:
+        if not 0 < number <= _MAX_ID:
+            return [] if number == 0 else None
+
+        def find(session: Session) -> list[Record] | None:
+            upto, after = (session.get(SnapshotRow, wanted) for wanted in (number, since))
+            if upto is None:
+                return None
+            statement = query.snapshot_records(upto.record_id, after.record_id if after else 0)
+            return [
+                rows.record_from_row(record, rows.key_from_row(key))
+                for key, record in session.execute(statement)
+            ]
+
+        return self._work.read(find)
+
+    def save_miss(self, key: Key, count: int = 1) -> None:
+        self.save_misses({key: count})
+
+    def save_misses(self, counts: Mapping[Key, int]) -> None:
+        now = self._clock()
+        in_order = sorted(counts.items(), key=lambda item: str(item[0]))  # else two could deadlock
+
+        def write(session: Session, _: bool) -> None:
+            for key, count in in_order:
+                query.count_miss(session, key, count, now)
+
+        self._work.write(write)
 
     def misses(self, limit: int = 50) -> Sequence[Miss]:
         statement = query.missed().limit(limit)

@@ -153,3 +153,21 @@ class MissRow(Base):
     count: Mapped[int] = mapped_column(_ID)
     first_at: Mapped[datetime]
     last_at: Mapped[datetime]
+
+
+class SnapshotRow(Base):
+    """A set of records by its highest one: the newest record of each key with an id up to
+    ``record_id``. Never changed, and records never are: so the set stays what it is, at the cost
+    of one row for each publication.
+
+    Pins and roll-backs, when they come, are rows of tables of their own that name the snapshot
+    from which on they hold (and, later, the one until which): "key k has record r", "records a to
+    b are left out". Older snapshots do not see them, and publishing goes on from there.
+    """
+
+    __tablename__ = PREFIX + "snapshots"
+    __table_args__ = _numbered()
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    record_id: Mapped[int] = mapped_column(_ID, ForeignKey(RecordRow.id))
+    created_at: Mapped[datetime]

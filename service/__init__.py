@@ -1,1 +1,1 @@
-"""The HTTP service and its dashboard. Not built yet: see CHANGELOG.md."""
+"""The HTTP service. It only reads for now; the dashboard is not built yet."""

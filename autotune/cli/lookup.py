@@ -1,4 +1,4 @@
-"""``autotune lookup``: exact answers from the database, without JAX."""
+"""``autotune lookup``: answers from the database or a service, without JAX."""
 
 import sys
 
@@ -14,11 +14,15 @@ from autotune.cli.parts import (
     problem_options,
 )
 from autotune.cli.units import micros, ratio
-from autotune.errors import UnknownNameError
+from autotune.client import Client
+from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
+from autotune.matching import Match
 from autotune.ports import Store
 from autotune.trial import Record, record_to_data
+
+_PATIENCE_S = 10.0  # of a person
 
 
 @click.command()
@@ -31,17 +35,28 @@ from autotune.trial import Record, record_to_data
     metavar="jax=…,jaxlib=…,libtpu=…",
     help="Versions; default: those installed here.",
 )
+@click.option("--url", default=None, metavar="URL", help="Ask this service, not a database.")
 @database_option
 @json_option
 def lookup(
     kernel: str, shape: str, dtype: str | None, options: tuple[str, ...], chip: str | None,
-    toolchain: str | None, database: str | None, as_json: bool,
+    toolchain: str | None, url: str | None, database: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Print the published config of KERNEL for exactly this problem, chip and toolchain.
 
-    Exit code 1 when there is none.
+    A service may also answer with what was tuned for another toolchain or a near shape, and says
+    so. Exit code 1 when there is nothing.
     """
     versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
+    if url is not None:
+        if database is not None:
+            raise InvalidInputError("give --url or --db, not both")
+        client = Client(url, timeout_s=_PATIENCE_S)
+        found = client.lookup_shape(
+            kernel, shape, dtype, options, chip=target, toolchain=versions
+        )  # fmt: skip
+        _print_match(found, client.snapshot, as_json)
+        sys.exit(0 if found.record else 1)
     with open_database(database, create=False) as store:
         spec = _spec(store, kernel)
         key = Key(
@@ -63,6 +78,17 @@ def lookup(
         for line in others:
             click.echo(f"  {line}", err=True)
     sys.exit(0 if record else 1)
+
+
+def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
+    if as_json:
+        record = record_to_data(found.record) if found.record else {}
+        print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
+    elif found.record:
+        _print(found.record)
+        click.echo(f"  {found.kind}: {found.why} (snapshot {snapshot})")
+    else:
+        click.echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
 
 
 def _spec(store: Store, name: str) -> KernelSpec:

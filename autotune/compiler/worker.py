@@ -82,6 +82,7 @@ class Worker:
             axes=tuple(axis.name for axis in kernel.axes),
             grid=kernel.grid,
             doc=kernel.doc or "",
+            cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
         return spec_to_data(spec)
 

@@ -34,6 +34,10 @@ print("FOUND", found)
         ["kernels"],
         ["chips"],
         ["db", "upgrade"],
+        ["export", "x.bundle"],
+        ["misses"],
+        ["serve", "--help"],
+        ["lookup", "matmul", "--shape", "1x1x1", "--chip", "v5e", "--url", "http://127.0.0.1:9"],
     ],
 )
 def test_light_commands_import_no_jax_optuna_or_fastapi(args: list[str], tmp_path: Path) -> None:

@@ -40,6 +40,7 @@ def compiler(temporary: Path) -> Iterator[Compiler]:
 def compile_vector_add(compiler: Compiler) -> tuple[KernelSpec, object]:
     ref = find_kernel("vector_add")
     spec = compiler.describe(ref)
+    assert spec.cuts == (("block_n", "n"),)
     problem = spec.problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
     (trace,) = compiler.traces(ref, problem, [config], orders=True)

@@ -1,0 +1,56 @@
+"""``autotune misses``: what models ask for and nobody has tuned."""
+
+import click
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.key import key_to_data
+from autotune.trial import Miss
+
+_LOG_WIDTH = 160  # columns, where there is no terminal
+
+
+@click.command()
+@click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@database_option
+@json_option
+def misses(limit: int, database: str | None, as_json: bool) -> None:
+    """List what was asked for and is not published, the most wanted first."""
+    with open_database(database, create=False) as store:
+        found = store.misses(limit)
+    if as_json:
+        print_json([_data(miss) for miss in found])
+    elif found:
+        console = Console()
+        if not console.is_terminal:
+            console = Console(width=_LOG_WIDTH)
+        console.print(_table(found))
+    else:
+        click.echo("nothing was asked for in vain")
+
+
+def _data(miss: Miss) -> dict[str, object]:
+    return {
+        "key": key_to_data(miss.key),
+        "count": miss.count,
+        "first_at": miss.first_at.isoformat(),
+        "last_at": miss.last_at.isoformat(),
+    }
+
+
+def _table(found: list[Miss]) -> Table:
+    table = Table(box=box.SIMPLE_HEAD)
+    table.add_column("times", justify="right")
+    for name in ("kernel", "problem", "chip", "jax", "libtpu", "last asked for (UTC)"):
+        table.add_column(name, overflow="fold")
+    for miss in found:
+        key = miss.key
+        cells = (
+            str(miss.count), key.kernel, str(key.problem), key.chip.value, key.toolchain.jax,
+            key.toolchain.libtpu, f"{miss.last_at:%Y-%m-%d %H:%M}",
+        )  # fmt: skip
+        table.add_row(*map(Text, cells))  # as they are: names come from the network
+    return table

@@ -1,0 +1,312 @@
+"""Tuned configs for a model server, all in one call, whatever state the service is in.
+
+    client = Client("http://tuning:8700", cache="/var/cache/model/configs.bundle")
+    for question, answer in zip(questions, client.lookup(questions)):
+        ...  # answer.config, answer.match …; None: the kernel's own default
+
+A service that is down, slow, or answers what cannot be read is logged once; the answers then come
+from the snapshot that was kept on disk, else they are *default*. Only the standard library and
+light modules of this package are imported: this runs before every start of a model.
+"""
+
+import json
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from autotune.bundle import bundle_from_bytes, read_bundle, write_whole
+from autotune.config import config_from_data
+from autotune.errors import AutotuneError, InvalidInputError, ServiceError
+from autotune.key import Key, key_to_data
+from autotune.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
+from autotune.toolchain import Toolchain
+from autotune.trial import Record, record_from_data
+
+if TYPE_CHECKING:
+    from http.client import HTTPResponse
+
+_log = logging.getLogger("autotune")
+
+MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
+_MOST_BYTES = 1 << 28
+_DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
+_REST_S = 30.0  # how long a service that failed is left alone: else each question would wait
+
+
+class Client:
+    """Asks the service at ``url``; ``None``: only what ``cache`` holds, a bundle file.
+
+    ``cache``: where the newest snapshot is kept, written in the background after a call that was
+    answered from a newer one. ``timeout_s``: for a whole call, connecting included. ``snapshot``:
+    ask for this one instead of the newest. ``strict``: raise ``ServiceError`` instead of falling
+    back. Safe to share between threads. It is a ``Source`` for ``autotune.runtime.Tuned``.
+    """
+
+    def __init__(
+        self, url: str | None, *, cache: str | Path | None = None, timeout_s: float = 2.0,
+        snapshot: int | None = None, strict: bool = False,
+    ) -> None:  # fmt: skip
+        """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
+        self._service = None if url is None else _Service(url, timeout_s)
+        self._cache = None if cache is None else Path(cache)
+        self._wanted, self._strict = snapshot, strict
+        self._known: dict[Identity, Match] = {}
+        self._kept: Index | None = None
+        self._rests_until = 0.0
+        self._told = False
+        self._refreshing: threading.Thread | None = None
+        self.snapshot: int | None = None
+        """The snapshot that the last answers came from; None before, and for defaults."""
+
+    def lookup(self, questions: Sequence[Key]) -> list[Match]:
+        """One answer each, in the same order, all from one snapshot.
+
+        Raises nothing unless ``strict``: then ``ServiceError`` when the service cannot be used.
+        """
+        try:
+            answers = self._ask(questions)
+        except Exception as error:
+            if self._strict and isinstance(error, AutotuneError):
+                raise
+            if self._strict:
+                why = f"{type(error).__name__}: {error}"
+                raise ServiceError(f"the service cannot be used: {why}") from error
+            self._say(error)
+            answers = self._offline(questions)
+        for key, answer in zip(questions, answers, strict=True):
+            self._known[identity_of(key)] = answer
+        return answers
+
+    def lookup_shape(
+        self, kernel: str, shape: str, dtype: str | None = None, options: Sequence[str] = (), *,
+        chip: str, toolchain: Toolchain,
+    ) -> Match:  # fmt: skip
+        """The answer for a problem in the words of the command line, for the newest version of the
+        kernel that has records: the service knows its dimensions.
+
+        For people: raises ``ServiceError`` with the sentence of the service.
+        """
+        if self._service is None:
+            raise InvalidInputError("no service was given")
+        query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
+        query |= {"dtype": dtype} if dtype else {}
+        query |= {"snapshot": str(self._wanted)} if self._wanted is not None else {}
+        path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
+        try:
+            found = json.loads(self._service.call("GET", path))
+            self.snapshot = int(found["snapshot"])
+            return _match(None, found)
+        except ServiceError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
+
+    def find(self, key: Key) -> Record | None:
+        """The record of exactly this key; asks only for what no ``lookup`` has asked for."""
+        known = self._known.get(identity_of(key)) or self.lookup([key])[0]
+        return known.record if known.kind == EXACT else None
+
+    def miss(self, key: Key) -> None:
+        """The service has counted it when it was asked."""
+
+    def refresh(self) -> bool:
+        """Keeps the snapshot of the last answers, else the newest, on disk; whether it is there
+        now. Raises ``ServiceError`` when the service cannot be used, ``OSError`` of the disk."""
+        if self._service is None or self._cache is None:
+            return False
+        wanted = self.snapshot if self.snapshot is not None else self._wanted
+        if wanted is None or self._note() != self._noted(wanted):
+            path = f"/v1/snapshots/{_name(wanted)}"
+            content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
+            number = bundle_from_bytes(content, "the snapshot of the service").snapshot
+            write_whole(self._cache, content)
+            write_whole(self._note_path(), self._noted(number).encode())
+        return True
+
+    def _ask(self, questions: Sequence[Key]) -> list[Match]:
+        if self._service is None or not questions:
+            return self._offline(questions)
+        if time.monotonic() < self._rests_until and not self._strict:
+            raise ServiceError("the service failed a moment ago")
+        answers: list[Match] = []
+        snapshot = self._wanted
+        try:
+            for start in range(0, len(questions), MAX_QUESTIONS):
+                part = questions[start : start + MAX_QUESTIONS]
+                snapshot, found = self._service.ask(part, snapshot)
+                answers += found
+        except Exception:
+            self._rests_until = time.monotonic() + _REST_S
+            raise
+        self.snapshot = snapshot
+        self._refresh_later()
+        return answers
+
+    def _offline(self, questions: Sequence[Key]) -> list[Match]:
+        index = self._kept_index()
+        return [index.match(key) for key in questions]
+
+    def _kept_index(self) -> Index:
+        if self._kept is None:
+            self._kept, self.snapshot = Index(), None
+            try:
+                if self._cache is not None:
+                    bundle = read_bundle(self._cache)
+                    self._kept = Index(bundle.records, bundle.kernels)
+                    self.snapshot = bundle.snapshot
+            except Exception as error:  # a damaged file must not stop a model either
+                if self._strict:
+                    raise
+                _log.warning("autotune: no snapshot on disk can be used (%s)", error)
+        return self._kept
+
+    def _say(self, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            _log.warning(
+                "autotune: the service at %s cannot be used (%s: %s): configs come from the "
+                "snapshot on disk where there is one, else they are defaults",
+                self._service, type(error).__name__, error,
+            )  # fmt: skip
+
+    def _refresh_later(self) -> None:
+        if self._cache is None or (self._refreshing and self._refreshing.is_alive()):
+            return
+        self._refreshing = threading.Thread(target=self._refresh_quietly, daemon=True)
+        self._refreshing.start()
+
+    def _refresh_quietly(self) -> None:
+        try:
+            self.refresh()
+        except Exception as error:
+            _log.warning("autotune: the snapshot could not be kept on disk (%s)", error)
+
+    def _note_path(self) -> Path:
+        """Beside the cache: what is in it, so that it need not be read to know."""
+        assert self._cache is not None
+        return self._cache.with_name(self._cache.name + ".note")
+
+    def _noted(self, number: int | None) -> str:
+        return f"snapshot {number} of {self._service}"
+
+    def _note(self) -> str | None:
+        try:
+            there = self._cache is not None and self._cache.exists()
+            return self._note_path().read_text() if there else None
+        except OSError:
+            return None
+
+
+class _Service:
+    """Calls over HTTP. Each is bounded as a whole, name lookup and slow bodies included."""
+
+    def __init__(self, url: str, timeout_s: float) -> None:
+        try:
+            parts = urlsplit(url)
+            self._port = parts.port
+        except ValueError as error:
+            raise InvalidInputError(f"{url!r} is not an address: {error}") from error
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise InvalidInputError(f"{url!r} is not an address: give http://host:port")
+        self._https, self._host = parts.scheme == "https", parts.hostname
+        self._path, self._timeout_s = parts.path.rstrip("/"), timeout_s
+
+    def __str__(self) -> str:
+        port = f":{self._port}" if self._port else ""
+        return f"{'https' if self._https else 'http'}://{self._host}{port}{self._path}"
+
+    def ask(self, questions: Sequence[Key], snapshot: int | None) -> tuple[int, list[Match]]:
+        data = {"questions": [key_to_data(key) for key in questions], "snapshot": snapshot}
+        found = json.loads(self.call("POST", "/v1/lookup", json.dumps(data).encode()))
+        number, answers = found["snapshot"], found["answers"]
+        if type(number) is not int or snapshot not in (None, number):
+            raise ServiceError(f"it answered from snapshot {number!r} instead of {snapshot}")
+        return number, [_match(*pair) for pair in zip(questions, answers, strict=True)]
+
+    def call(
+        self, method: str, path: str, body: bytes | None = None, timeout_s: float | None = None
+    ) -> bytes:
+        """Raises ``ServiceError`` for a refusal, ``TimeoutError``, and what the network raises."""
+        limit_s = timeout_s or self._timeout_s
+        done: list[bytes | BaseException] = []
+
+        def work() -> None:
+            try:
+                done.append(self._call(method, path, body, limit_s))
+            except BaseException as error:
+                done.append(error)
+
+        thread = threading.Thread(target=work, daemon=True)
+        thread.start()
+        thread.join(limit_s)
+        if not done:
+            raise TimeoutError(f"no answer within {limit_s:g} s")
+        if isinstance(done[0], BaseException):
+            raise done[0]
+        return done[0]
+
+    def _call(self, method: str, path: str, body: bytes | None, limit_s: float) -> bytes:
+        from http.client import HTTPConnection, HTTPSConnection  # a bundle alone needs none
+
+        kind = HTTPSConnection if self._https else HTTPConnection
+        connection = kind(self._host, self._port, timeout=limit_s)
+        try:
+            headers = {"Content-Type": "application/json", "Connection": "close"}
+            connection.request(method, self._path + path, body, headers)
+            return _content(connection.getresponse())
+        finally:
+            connection.close()
+
+
+def _content(response: "HTTPResponse") -> bytes:
+    content = response.read(_MOST_BYTES + 1)
+    if response.status != 200:
+        raise ServiceError(f"it answered with status {response.status}: {_sentence(content)}")
+    if len(content) > _MOST_BYTES:
+        raise ServiceError("its answer does not end")
+    return content
+
+
+def _sentence(content: bytes) -> str:
+    """The message in an error envelope, else the beginning of whatever it is."""
+    try:
+        return str(json.loads(content)["error"]["message"])
+    except (ValueError, KeyError, TypeError):
+        return repr(content[:80])
+
+
+def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
+    """Raises ``ServiceError`` for an answer to something else."""
+    if "error" in data:
+        why = str(data["error"]["message"])
+        _log.warning("autotune: a kernel takes its default: %s", why)
+        return Match(kind=DEFAULT, config=None, record=None, why=why)
+    record = data["record"] and record_from_data(data["record"])
+    config = data["config"] and config_from_data(data["config"])
+    kind = data["match"]
+    if kind not in KINDS or (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
+        raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
+    if record is not None and config != record.config:
+        raise ServiceError("it answered with a config that is not the one of its record")
+    return Match(kind=kind, config=config, record=record, why=str(data["why"]))
+
+
+def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
+    if record is None or key is None:
+        return True
+    if kind == EXACT:
+        return identity_of(record.key) == identity_of(key)
+    found = record.key
+    return (found.kernel, found.fingerprint, found.chip, found.problem.dtype) == (
+        key.kernel, key.fingerprint, key.chip, key.problem.dtype
+    )  # fmt: skip
+
+
+def _name(number: int | None) -> str:
+    return "latest" if number is None else str(number)

@@ -1,0 +1,23 @@
+"""Answers as JSON text, encoded once for each record."""
+
+import json
+
+from autotune.config import config_to_data
+from autotune.matching import EXACT, Match
+from autotune.trial import Record, record_to_data
+
+
+def encode(match: Match) -> bytes:
+    """One JSON object: match, config, why, and the record with its evidence and its own key."""
+    data = {
+        "match": match.kind,
+        "config": match.config and config_to_data(match.config),
+        "why": match.why,
+        "record": match.record and record_to_data(match.record),
+    }
+    return json.dumps(data, separators=(",", ":")).encode()
+
+
+def encode_exact(record: Record) -> bytes:
+    why = "published for exactly this"
+    return encode(Match(kind=EXACT, config=record.config, record=record, why=why))

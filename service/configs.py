@@ -1,0 +1,64 @@
+"""``GET /v1/configs/{kernel}``: one question, for people with curl."""
+
+from starlette.datastructures import QueryParams
+from starlette.requests import Request
+from starlette.responses import Response
+
+from autotune.errors import InvalidInputError
+from autotune.key import Key
+from service.held import Held, Snapshot
+from service.lookup import json_response, wanted_snapshot
+from service.missed import Missed
+from service.questions import MAX_NAME, chip_of, toolchain_of
+from service.refusal import Refusal
+
+
+class OneConfig:
+    """The endpoint: the answer of ``POST /v1/lookup`` to one question, with its snapshot."""
+
+    def __init__(self, held: Held, missed: Missed) -> None:
+        self._held, self._missed = held, missed
+
+    async def __call__(self, request: Request) -> Response:
+        try:
+            snapshot = await self._held.at(wanted_snapshot(request.query_params.get("snapshot")))
+            key = _key(request.path_params["kernel"], request.query_params, snapshot)
+        except Refusal as refusal:
+            return refusal.response()
+        answer, is_exact = await snapshot.answer(key)
+        if not is_exact:
+            self._missed.count(key)
+        return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))
+
+
+def _key(kernel: str, query: QueryParams, snapshot: Snapshot) -> Key:
+    versions = {name: query.get(name) for name in ("jax", "jaxlib", "libtpu")}
+    chip, toolchain = chip_of(query.get("chip"), "chip"), toolchain_of(versions, "toolchain")
+    fingerprint = _text(query, "fingerprint") or snapshot.newest.get(kernel)
+    if kernel not in snapshot.newest or fingerprint is None:
+        known = ", ".join(sorted(snapshot.newest)) or "none"
+        message = f"unknown kernel {kernel[:MAX_NAME]!r}: there is {known}"
+        raise Refusal(404, "unknown_kernel", message, "kernel")
+    spec = snapshot.index.kernels.get((kernel, fingerprint))
+    if spec is None:
+        message = f"nothing is known of {kernel} with the fingerprint {fingerprint}"
+        raise Refusal(404, "unknown_fingerprint", message, "fingerprint")
+    shape = _text(query, "shape")
+    if shape is None:
+        example = ",".join(f"{name}=…" for name in spec.problems.dims)
+        raise Refusal(422, "missing_field", f"shape is missing: give {example}", "shape")
+    try:
+        problem = spec.problems.parse(shape, _text(query, "dtype"), query.getlist("option"))
+    except InvalidInputError as error:
+        raise Refusal(422, "invalid_problem", str(error), "shape") from error
+    return Key(
+        kernel=kernel, fingerprint=fingerprint, problem=problem, chip=chip, toolchain=toolchain
+    )
+
+
+def _text(query: QueryParams, name: str) -> str | None:
+    given = query.get(name)
+    if given is not None and (len(given) > MAX_NAME or not given.isprintable()):
+        message = f"{name} must have at most {MAX_NAME} printable characters"
+        raise Refusal(422, "invalid_field", message, name)
+    return given

@@ -1,0 +1,150 @@
+"""The snapshots that a process of the service holds: lookups never wait for a database."""
+
+import asyncio
+import gc
+import logging
+from collections import OrderedDict
+from collections.abc import Iterable
+from datetime import UTC, datetime
+
+from autotune.bundle import bundle_to_bytes, new_bundle, slim
+from autotune.errors import StoreError
+from autotune.kernelspec import KernelSpec
+from autotune.key import Key
+from autotune.matching import Identity, Index, identity_of
+from autotune.ports import Store
+from autotune.trial import Record
+from service.answers import encode, encode_exact
+from service.refusal import Refusal, unavailable
+
+_log = logging.getLogger("autotune.service")
+
+_MOST_OLDER = 4  # snapshots beside the one in force
+_MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
+_MOST_EFFORT = 500  # records to look at, some microseconds each, before others are held up
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Snapshot:
+    """One snapshot with its answers as JSON. ``exact`` holds one for each record.
+
+    ``published``: for each kernel the fingerprint of its newest record here: what is meant where
+    none is given. ``newest`` has also those that have no record yet.
+    """
+
+    def __init__(
+        self, number: int, index: Index, exact: dict[Identity, bytes], published: dict[str, str]
+    ) -> None:
+        self.number, self.index, self.exact, self.published = number, index, exact, published
+        self.newest = dict(iter(index.kernels)) | published
+        self._inexact: dict[Identity, bytes] = {}
+        self._bundle: bytes | None = None
+
+    def __len__(self) -> int:
+        return len(self.exact)
+
+    async def answer(self, key: Key) -> tuple[bytes, bool]:
+        """The answer, and whether it is exact."""
+        asked = identity_of(key)
+        found = self.exact.get(asked)
+        if found is not None:
+            return found, True
+        found = self._inexact.get(asked)
+        if found is None:
+            found = await self._look_for(key)
+            if len(self._inexact) >= _MOST_INEXACT:
+                self._inexact.clear()
+            self._inexact[asked] = found
+        return found, False
+
+    async def _look_for(self, key: Key) -> bytes:
+        """Where it takes long, others are answered meanwhile."""
+        slow = self.index.effort(key) > _MOST_EFFORT
+        match = await asyncio.to_thread(self.index.match, key) if slow else self.index.match(key)
+        return encode(match)
+
+    def grown(
+        self, number: int, records: Iterable[Record], kernels: list[KernelSpec]
+    ) -> "Snapshot":
+        """The next one: shares what stays, changes nothing here."""
+        light = [slim(record) for record in records]
+        exact = self.exact.copy()
+        exact.update((identity_of(record.key), encode_exact(record)) for record in light)
+        published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
+        index = self.index.with_records(light, kernels)
+        return Snapshot(number, index, exact, self.published | published)
+
+    def bundle(self) -> bytes:
+        """The same bytes in every process, whatever way it came by the records."""
+        if self._bundle is None:
+            records = sorted(self.index, key=lambda record: str(record.key))
+            created_at = max((record.created_at for record in records), default=_BEGINNING)
+            kernels = sorted(self.index.kernels.values(), key=lambda s: (s.name, s.fingerprint))
+            self._bundle = bundle_to_bytes(new_bundle(records, self.number, kernels, created_at))
+        return self._bundle
+
+
+EMPTY = Snapshot(0, Index(), {}, {})
+
+
+class Held:
+    """``current`` is replaced as a whole, so that a call that took it keeps one snapshot."""
+
+    def __init__(self, store: Store) -> None:
+        self.current = EMPTY
+        self._store = store
+        self._older: OrderedDict[int, Snapshot] = OrderedDict()
+        self._one_at_a_time = asyncio.Lock()
+
+    async def load(self) -> None:
+        """The newest snapshot, before the first call. Raises ``StoreError``."""
+        self.current = await asyncio.to_thread(self._read, await self._latest(), EMPTY)
+        gc.collect()
+        gc.freeze()  # else each full collection visits all records and holds up lookups
+
+    async def refresh(self) -> None:
+        """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
+        async with self._one_at_a_time:
+            number = await self._latest()
+            if number > self.current.number:
+                newer = await asyncio.to_thread(self._read, number, self.current)
+                self._keep(self.current)
+                self.current = newer
+
+    async def at(self, number: int | None) -> Snapshot:
+        """The snapshot with that number, or the one in force. Raises ``Refusal``."""
+        if number is None or number == self.current.number:
+            return self.current
+        found = self._older.get(number)
+        if found is not None:
+            self._older.move_to_end(number)
+            return found
+        try:
+            return await self._load_older(number)
+        except StoreError as error:
+            _log.warning("snapshot %s cannot be read: %s", number, error)
+            raise unavailable(error) from error
+
+    async def _load_older(self, number: int) -> Snapshot:
+        if number > self.current.number:  # published within the last second, or never
+            await self.refresh()
+        async with self._one_at_a_time:
+            if number == self.current.number:
+                return self.current
+            if number not in self._older:
+                self._keep(await asyncio.to_thread(self._read, number, EMPTY))
+            return self._older[number]
+
+    async def _latest(self) -> int:
+        return await asyncio.to_thread(self._store.latest_snapshot)
+
+    def _read(self, number: int, base: Snapshot) -> Snapshot:
+        records = self._store.snapshot_records(number, since=base.number)
+        if records is None:
+            raise Refusal(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
+        return base.grown(number, records, list(reversed(self._store.kernels())))
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self._older[snapshot.number] = snapshot
+        while len(self._older) > _MOST_OLDER:
+            self._older.popitem(last=False)

@@ -1,0 +1,133 @@
+"""``POST /v1/lookup``: many questions, one answer each, all from one snapshot.
+
+The busiest route: what is asked for exactly as it is published is answered with text that was
+encoded when the snapshot was loaded, and nothing is parsed but the request itself.
+"""
+
+import json
+from typing import Any
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from autotune.errors import AutotuneError
+from autotune.toolchain import Toolchain
+from service.held import Held, Snapshot
+from service.missed import Missed
+from service.questions import (
+    Surroundings,
+    chip_of,
+    known_identity,
+    parse_question,
+    toolchain_of,
+)
+from service.refusal import Refusal
+
+MAX_BODY_BYTES = 1 << 20
+MAX_QUESTIONS = 1_000
+_JSON = (b"content-type", b"application/json")
+
+
+class Lookup:
+    """The endpoint; ``held`` and ``missed`` belong to the process."""
+
+    def __init__(self, held: Held, missed: Missed) -> None:
+        self._held, self._missed = held, missed
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """As an ASGI application: FastAPI and Starlette would take longer than the answer."""
+        try:
+            asked = _parse(await read_body(receive))
+            wanted = wanted_snapshot(asked.get("snapshot"))
+            snapshot = self._held.current if wanted is None else await self._held.at(wanted)
+            content = await self._answer_all(asked, snapshot)
+        except Refusal as refusal:
+            await refusal.response()(scope, receive, send)
+            return
+        length = (b"content-length", b"%d" % len(content))
+        await send({"type": "http.response.start", "status": 200, "headers": [_JSON, length]})
+        await send({"type": "http.response.body", "body": content})
+
+    async def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
+        around = Surroundings(chip=asked.get("chip"), toolchain=asked.get("toolchain"))
+        chip, versions = _prepared(around)
+        exact, answers = snapshot.exact, []
+        for number, question in enumerate(_questions(asked)):
+            found = None
+            if chip is not None:
+                identity = known_identity(question, chip, versions, snapshot)
+                found = None if identity is None else exact.get(identity)
+            answers.append(found or await self._answer(question, around, snapshot, number))
+        return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
+
+    async def _answer(
+        self, question: Any, around: Surroundings, snapshot: Snapshot, n: int
+    ) -> bytes:
+        try:
+            key = parse_question(question, around, snapshot, f"questions[{n}]")
+        except Refusal as refusal:
+            return refusal.encoded()
+        answer, is_exact = await snapshot.answer(key)
+        if not is_exact:
+            self._missed.count(key)
+        return answer
+
+
+async def read_body(receive: Receive) -> bytes:
+    """Raises ``Refusal`` for one that is too large, without reading all of it."""
+    body, more = b"", True
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise Refusal(400, "disconnected", "the request ended early")
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > MAX_BODY_BYTES:
+            why = f"the body is larger than {MAX_BODY_BYTES} bytes: ask in several calls"
+            raise Refusal(413, "body_too_large", why)
+    return body
+
+
+def wanted_snapshot(given: Any) -> int | None:
+    """None for the one in force."""
+    if given is None or given == "latest":
+        return None
+    if type(given) is int and 0 <= given < 2**63:
+        return given
+    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 19:
+        return int(given)
+    raise Refusal(422, "invalid_snapshot", "snapshot must be a number or latest", "snapshot")
+
+
+def json_response(content: bytes) -> Response:
+    return Response(content, media_type="application/json")
+
+
+def _parse(body: bytes) -> dict[str, Any]:
+    try:
+        asked = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise Refusal(400, "invalid_json", "the body is not JSON") from error
+    if not isinstance(asked, dict):
+        raise Refusal(422, "invalid_body", "the body must be an object with questions")
+    return asked
+
+
+def _questions(asked: dict[str, Any]) -> list[Any]:
+    questions = asked.get("questions")
+    if not isinstance(questions, list):
+        raise Refusal(422, "invalid_field", "questions must be a list", "questions")
+    if len(questions) > MAX_QUESTIONS:
+        message = f"{len(questions)} questions in one call: at most {MAX_QUESTIONS}"
+        raise Refusal(413, "too_many_questions", message, "questions")
+    return questions
+
+
+def _prepared(around: Surroundings) -> tuple[str | None, tuple[str, str, str]]:
+    """Chip and versions for all questions; None where each must be looked at by itself."""
+    try:
+        toolchain: Toolchain = toolchain_of(around.toolchain, "toolchain")
+        chip = chip_of(around.chip, "chip").value
+    except (Refusal, AutotuneError):
+        return None, ("", "", "")
+    return chip, (toolchain.jax, toolchain.jaxlib, toolchain.libtpu)

@@ -1,0 +1,290 @@
+"""The client against a real service, against none, and against liars."""
+
+import gzip
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from lying import http, lying
+from matchingsamples import SPEC, older, question, record
+from serving import Running, until
+
+from autotune.bundle import new_bundle, read_bundle, write_bundle
+from autotune.client import MAX_QUESTIONS, Client
+from autotune.config import config_to_data, make_config
+from autotune.errors import InvalidInputError, ServiceError
+from autotune.kernel import Axis, Kernel
+from autotune.matching import DEFAULT, EXACT, NEAREST
+from autotune.runtime import Tuned
+from autotune.trial import Record, record_to_data
+
+NOBODY = "http://127.0.0.1:9"
+QUESTIONS = [question(1024), question(2048), question(9, 9)]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """An older snapshot on disk: another block than the service has."""
+    path = tmp_path / "configs.bundle"
+    write_bundle(path, new_bundle([record(question(1024), 128)], 1, [SPEC]))
+    return path
+
+
+def words(client: Client) -> list[str]:
+    return [one.kind for one in client.lookup(QUESTIONS)]
+
+
+def test_one_call_for_all(service: Running) -> None:
+    client = Client(service.url)
+    answers = client.lookup(QUESTIONS)
+    assert [one.kind for one in answers] == [EXACT, NEAREST, DEFAULT]
+    assert answers[0].record == record(question(1024))
+    assert answers[0].config == record().config
+    assert client.snapshot == 2
+
+
+def test_more_than_one_call_may_hold(service: Running) -> None:
+    keys = [question(1024 + n % 7) for n in range(2 * MAX_QUESTIONS + 1)]
+    found = Client(service.url, timeout_s=20).lookup(keys)
+    assert len(found) == len(keys)
+    assert [one.kind == EXACT for one in found] == [n % 7 == 0 for n in range(len(keys))]
+
+
+def test_a_snapshot_that_is_asked_for(service: Running) -> None:
+    client = Client(service.url, snapshot=1)
+    assert client.lookup([question(4096, 256)])[0].kind == DEFAULT
+    assert client.snapshot == 1
+
+
+def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "new.bundle"
+    online = Client(service.url, cache=path).lookup(QUESTIONS)
+    until(lambda: path.exists() and path.with_name("new.bundle.note").exists())
+    assert read_bundle(path).snapshot == 2
+    offline = Client(NOBODY, cache=path)
+    assert offline.lookup(QUESTIONS) == online  # the same question, the same answer
+    assert offline.snapshot == 2
+
+
+def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "new.bundle"
+    client = Client(service.url, cache=path)
+    client.lookup(QUESTIONS)
+    assert client.refresh()
+    path.write_bytes(b"seen")
+    assert client.refresh()
+    assert path.read_bytes() == b"seen"
+    path.unlink()
+    assert client.refresh()
+    assert read_bundle(path).snapshot == 2
+
+
+def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache: Path) -> None:
+    before = cache.read_bytes()
+    with lying(http(b"nonsense")) as url, pytest.raises(InvalidInputError):
+        Client(url, cache=cache).refresh()
+    assert cache.read_bytes() == before
+    assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+
+
+def _answers(*answers: Any) -> bytes:
+    return http(json.dumps({"snapshot": 3, "answers": answers}).encode())
+
+
+def _answer(of: Record, **changes: Any) -> dict[str, Any]:
+    return {
+        "match": "exact", "config": config_to_data(of.config), "why": "", **changes,
+        "record": record_to_data(of),
+    }  # fmt: skip
+
+
+GOOD = _answer(record(question(1024)))
+NOTHING = {"match": "default", "config": None, "why": "", "record": None}
+
+
+def _lie(answer: dict[str, Any]) -> bytes:
+    """Only the first of three answers is wrong."""
+    return _answers(answer, NOTHING, NOTHING)
+
+
+LIES: dict[str, bytes | None] = {
+    "silence": None,
+    "nothing": b"",
+    "no HTTP": b"\0\xff" * 100,
+    "a page": http(b"<html>hello</html>"),
+    "an error": http(b"{}", "500 Oops"),
+    "busy": http(b'{"error": {"message": "later"}}', "503 Later"),
+    "moved": http(b"", "302 Found"),
+    "a list": http(b"[]"),
+    "null": http(b"null"),
+    "nested": http(b"[" * 100_000),
+    "cut": http(b"x" * 100)[:-50],
+    "too few": _answers(GOOD),
+    "too many": _answers(GOOD, GOOD, GOOD, GOOD),
+    "another record": _lie(_answer(record(question(512)))),
+    "another kernel": _lie(_answer(record(question(kernel="x")), match="nearest")),
+    "another config": _lie(GOOD | {"config": config_to_data(make_config({"bm": 8}))}),
+    "a new word": _lie(GOOD | {"match": "better"}),
+    "no record": _lie(GOOD | {"record": None}),
+    "a new field": _lie(GOOD | {"record": GOOD["record"] | {
+        "estimate": GOOD["record"]["estimate"] | {"new": 1}}}),
+    "no snapshot": http(json.dumps({"snapshot": "x", "answers": [NOTHING] * 3}).encode()),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_service_that_is_of_no_use(
+    name: str, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lying(LIES[name]) as url:
+        client = Client(url, cache=cache, timeout_s=0.3)
+        answers = client.lookup(QUESTIONS)
+        client.lookup(QUESTIONS)
+    assert [one.kind for one in answers] == [EXACT, NEAREST, DEFAULT]
+    assert answers[0].config is not None
+    assert answers[0].config["bm"] == 128  # from the disk
+    assert client.snapshot == 1
+    told = [one.message for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(told) == 1
+    assert url in told[0]
+
+
+@pytest.mark.parametrize("name", ["silence", "nothing", "a page", "busy", "a new word"])
+def test_strict_says_so_instead(name: str, cache: Path) -> None:
+    with lying(LIES[name]) as url, pytest.raises(ServiceError):
+        Client(url, cache=cache, timeout_s=0.3, strict=True).lookup(QUESTIONS)
+
+
+@pytest.mark.parametrize("content, pause_s", [(None, 0.0), (http(b"x" * 1000), 0.1)])
+def test_a_call_is_bounded_as_a_whole(content: bytes | None, pause_s: float) -> None:
+    """A byte now and then resets the timeout of a socket."""
+    with lying(content, pause_s=pause_s) as url:
+        begun = time.monotonic()
+        assert words(Client(url, timeout_s=0.3)) == [DEFAULT] * 3
+        assert time.monotonic() - begun < 2
+
+
+def test_a_service_that_failed_is_not_waited_for_again() -> None:
+    with lying(None) as url:
+        client = Client(url, timeout_s=0.5)
+        begun = time.monotonic()
+        for m in range(1, 30):
+            assert client.find(question(m)) is None
+        assert time.monotonic() - begun < 5
+
+
+def test_without_anything_there_are_defaults(tmp_path: Path) -> None:
+    assert words(Client(NOBODY)) == [DEFAULT] * 3
+    assert words(Client(NOBODY, cache=tmp_path / "missing")) == [DEFAULT] * 3
+    (tmp_path / "broken").write_bytes(b"\x1f\x8bnonsense")
+    assert words(Client(NOBODY, cache=tmp_path / "broken")) == [DEFAULT] * 3
+
+
+def test_a_bundle_needs_no_service(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(None, cache=cache)
+    assert words(client) == [EXACT, NEAREST, DEFAULT]
+    assert not caplog.records
+    assert not client.refresh()
+
+
+def test_a_bundle_of_an_older_version_names_no_kernels(cache: Path) -> None:
+    """Then nothing is known to be near."""
+    data = json.loads(gzip.decompress(cache.read_bytes()))
+    del data["kernels"]
+    cache.write_bytes(gzip.compress(json.dumps(data).encode()))
+    assert words(Client(None, cache=cache)) == [EXACT, DEFAULT, DEFAULT]
+
+
+def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
+    answers = Client(service.url).lookup([question(kernel="nope"), question(1024)])
+    assert [one.kind for one in answers] == [DEFAULT, EXACT]
+    assert "unknown kernel" in answers[0].why
+
+
+@pytest.mark.parametrize("url", ["", "tuning:8700", "ftp://x", "http://", "http://x:y", "file:/x"])
+def test_no_address(url: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Client(url)
+
+
+class TestInModelCode:
+    """As ``autotune.runtime.Tuned`` uses it."""
+
+    @pytest.fixture
+    def tuned(self) -> Callable[[Client], Tuned]:
+        kernel = Kernel(
+            name="mm", dims=("m", "k"), dtypes=("bfloat16",), options=SPEC.problems.options,
+            axes=(Axis(name="bm", choices=lambda _: [64], dim="m"),),
+            default=lambda _: {"bm": 64}, inputs=lambda _: [], grid=("m",),
+            build=lambda *_: lambda: None, reference=lambda _: lambda: None,
+        )  # fmt: skip
+        toolchain = question().toolchain
+        return lambda client: Tuned(
+            kernel, declared_in=__file__, source=client, chip="v5e", toolchain=toolchain
+        )
+
+    def _fitting(self, tuned: Tuned) -> Record:
+        """The sample record for the fingerprint that this file has."""
+        key = tuned._key(tuned.problem(m=1024, k=128))
+        return record(replace(question(1024), fingerprint=key.fingerprint))
+
+    def test_the_record_of_a_bundle(self, tuned: Callable[[Client], Tuned], tmp_path: Path) -> None:
+        path = tmp_path / "x.bundle"
+        write_bundle(path, new_bundle([self._fitting(tuned(Client(None)))]))
+        model = tuned(Client(NOBODY, cache=path))
+        assert model.config(model.problem(m=1024, k=128))["bm"] == 256
+        assert model.config(model.problem(m=512, k=128))["bm"] == 64
+
+    def test_only_exact_records_are_found(self, service: Running) -> None:
+        client = Client(service.url)
+        client.lookup(QUESTIONS)
+        assert client.find(question(1024)) == record(question(1024))
+        assert client.find(question(2048)) is None
+        assert client.find(older(record(), "0.9.0").key) is None
+        client.miss(question(9, 9))
+
+
+def test_it_imports_nothing_heavy() -> None:
+    probe = (
+        "import sys, autotune.client; print(sorted({name.partition('.')[0] for name in sys.modules}"
+        " & {'jax', 'pydantic', 'httpx', 'sqlalchemy', 'click', 'numpy', 'fastapi', 'asyncio'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None:
+    for name in ("kernels", "service", "db"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
+    probe = "from autotune.client import Client; Client(None).lookup([])"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
+
+
+def test_what_is_right_is_taken() -> None:
+    """The other side of the lies: each is refused for its one wrong part."""
+    with lying(_lie(GOOD)) as url:
+        assert words(Client(url)) == [EXACT, DEFAULT, DEFAULT]
+
+
+def test_by_shape(service: Running) -> None:
+    toolchain = question().toolchain
+    client = Client(service.url)
+    found = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+    assert (found.kind, found.record) == (EXACT, record(question(1024)))
+    found = client.lookup_shape("mm", "1024x128", "bf16", ["causal=true"], chip="v5e",
+                                toolchain=toolchain)  # fmt: skip
+    assert found.kind == DEFAULT
+    with pytest.raises(ServiceError, match="unknown kernel 'nö pe'"):
+        client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)
+    with pytest.raises(ServiceError, match="cannot be used"):
+        Client(NOBODY).lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)

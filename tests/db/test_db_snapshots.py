@@ -1,0 +1,171 @@
+"""Snapshots and misses: the contract of ``autotune.ports.Store``, on both databases."""
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from alembic import command
+from dbsamples import key, record
+
+from autotune.trial import Record
+from db import open_store, upgrade
+from db.engine import open_engine, writing
+from db.migration import config_for
+from db.store import SqlStore
+from db.tables import SnapshotRow
+from db.url import parse_database
+
+
+class TestSnapshots:
+    def test_none_yet(self, store: SqlStore) -> None:
+        assert store.latest_snapshot() == 0
+        assert store.snapshots() == []
+        assert store.snapshot_records(0) == []
+
+    @pytest.mark.parametrize("number", [-1, 2, 2**31, 2**63, 10**30])
+    def test_a_number_that_is_not_there(self, store: SqlStore, number: int) -> None:
+        store.save_record(record())
+        assert store.snapshot_records(number) is None
+
+    def test_each_publication_makes_one(self, store: SqlStore) -> None:
+        for m in (1, 2, 3):
+            store.save_record(record(key(m=m)))
+        assert [one.number for one in store.snapshots()] == [3, 2, 1]
+        assert [one.number for one in store.snapshots(limit=2)] == [3, 2]
+        assert store.latest_snapshot() == 3
+
+    def test_a_newer_record_does_not_change_an_older_snapshot(self, store: SqlStore) -> None:
+        first, other, newer = record(), record(key(m=1)), record(time_us=1.0)
+        for one in (first, other, newer):
+            store.save_record(one)
+        assert store.snapshot_records(1) == [first]
+        assert store.snapshot_records(2) == [other, first]
+        assert store.snapshot_records(3) == [newer, other]
+
+    def test_only_what_an_older_one_does_not_have(self, store: SqlStore) -> None:
+        saved = [record(), record(key(m=1)), record(time_us=1.0), record(time_us=2.0)]
+        for one in saved:
+            store.save_record(one)
+        assert store.snapshot_records(4, since=2) == [saved[3]]
+        assert store.snapshot_records(3, since=1) == [saved[2], saved[1]]
+        assert store.snapshot_records(4, since=4) == []
+
+    def test_a_publication_that_fails_leaves_none(
+        self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(**_: object) -> None:
+            raise RuntimeError("stop")
+
+        monkeypatch.setattr("db.store.SnapshotRow", fail)
+        with pytest.raises(RuntimeError, match="stop"):
+            store.save_record(record())
+        monkeypatch.undo()
+        assert (store.latest_snapshot(), store.record(key())) == (0, None)
+
+    def test_what_was_published_before_there_were_any_is_the_first(self, url: str) -> None:
+        with open_store(url, create=True) as store:
+            store.save_record(record())
+            store.save_record(record(key(m=1)))
+        engine = open_engine(parse_database(url), create=False)
+        with writing(engine).begin() as connection:
+            command.downgrade(config_for(connection), "0002")
+        engine.dispose()
+        upgrade(url)
+        with open_store(url, create=False) as store:
+            (only,) = store.snapshots()
+            assert store.snapshot_records(only.number) == [record(key(m=1)), record()]
+
+
+@contextmanager
+def publishers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
+    script = Path(__file__).with_name("dbpublisher.py")
+    started = [
+        subprocess.Popen([sys.executable, str(script), url, str(n)], stdout=subprocess.PIPE,
+                         text=True, cwd=script.parents[2])
+        for n in range(count)
+    ]  # fmt: skip
+    try:
+        yield started
+    finally:
+        for process in started:
+            process.kill()
+            process.communicate()
+
+
+@pytest.mark.slow
+def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
+    """Read each as soon as it is there, and again at the end."""
+    seen: dict[int, list[Record]] = {}
+    with open_store(url, create=True) as store, publishers(url, 3) as processes:
+        order = []
+        while any(process.poll() is None for process in processes):
+            number = store.latest_snapshot()
+            if number not in seen:
+                order.append(number)
+                seen[number] = list(store.snapshot_records(number) or [])
+        assert [process.returncode for process in processes] == [0] * 3
+        assert order == sorted(order)
+        assert len(order) > 10  # it did read while they published
+        numbers = [one.number for one in store.snapshots(1000)]
+        assert len(numbers) == 90
+        assert numbers == sorted(set(numbers), reverse=True)
+        for number, records in seen.items():
+            assert store.snapshot_records(number) == records
+
+
+def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the second is read as snapshot 1 or 2, and changes when the first commits."""
+    at_it, go_on = threading.Event(), threading.Event()
+
+    def slowly(**values: Any) -> SnapshotRow:
+        at_it.set()
+        go_on.wait(30)
+        return SnapshotRow(**values)
+
+    with open_store(url, create=True) as store, ThreadPoolExecutor(2) as threads:
+        monkeypatch.setattr("db.store.SnapshotRow", slowly)
+        first = threads.submit(store.save_record, record())
+        assert at_it.wait(30)
+        monkeypatch.undo()
+        second = threads.submit(store.save_record, record(key(m=1)))
+        with pytest.raises(TimeoutError):
+            second.result(timeout=0.5)
+        assert store.latest_snapshot() == 0  # readers do not wait
+        go_on.set()
+        first.result(), second.result()
+        assert store.snapshot_records(1) == [record()]
+        assert store.snapshot_records(2) == [record(key(m=1)), record()]
+
+
+class TestMisses:
+    def test_counts_add_up(self, store: SqlStore) -> None:
+        store.save_miss(key())
+        store.save_misses({key(): 4, key(m=1): 7})
+        assert [(one.key, one.count) for one in store.misses()] == [(key(m=1), 7), (key(), 5)]
+
+    def test_what_is_published_since_is_no_miss(self, store: SqlStore) -> None:
+        store.save_misses({key(): 4, key(m=1): 7})
+        store.save_record(record(key(m=1)))
+        assert [one.key for one in store.misses()] == [key()]
+
+    def test_all_or_none(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+        from db import query
+
+        real, calls = query.count_miss, []
+
+        def fail(*arguments: object) -> None:
+            calls.append(arguments)
+            if len(calls) == 2:
+                raise RuntimeError("stop")
+            real(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(query, "count_miss", fail)
+        with pytest.raises(RuntimeError, match="stop"):
+            store.save_misses({key(): 1, key(m=1): 1})
+        assert store.misses() == []

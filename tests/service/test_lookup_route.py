@@ -1,0 +1,200 @@
+"""``POST /v1/lookup`` and ``GET /v1/configs``, over HTTP."""
+
+import asyncio
+import http.client
+import json
+from typing import Any
+
+import pytest
+from matchingsamples import older, question, record
+from serving import Running, asked, until
+
+from autotune.chip import Chip
+from autotune.config import config_to_data
+from autotune.trial import record_from_data
+from db import SqlStore
+from service.lookup import MAX_BODY_BYTES, MAX_QUESTIONS
+
+QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
+
+
+def test_an_exact_answer_is_the_record(service: Running) -> None:
+    snapshot, (answer,) = service.lookup(question(1024))
+    assert (snapshot, answer["match"]) == (2, "exact")
+    assert answer["config"] == config_to_data(record().config)
+    assert record_from_data(answer["record"]) == record(question(1024))
+
+
+def test_each_word(service: Running, store: SqlStore) -> None:
+    store.save_record(older(record(question(512)), "0.9.0"))
+    until(lambda: service.get("/health")[1]["snapshot"] == 3)
+    keys = (question(1024), question(512), question(2048), question(9, 9))
+    _, answers = service.lookup(*keys)
+    assert [one["match"] for one in answers] == ["exact", "toolchain", "nearest", "default"]
+    assert "tuned with jax 0.9.0" in answers[1]["why"]
+    assert answers[3]["config"] is answers[3]["record"] is None
+
+
+def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:
+    lone = asked(question(1024), chip=None, toolchain=None)
+    toolchain = asked(question())["toolchain"]
+    call = {"questions": [lone], "toolchain": toolchain}
+    for chip, match in (("TPU v5 lite", "exact"), ("v6e", "default")):
+        assert service.post("/v1/lookup", call | {"chip": chip})[1]["answers"][0]["match"] == match
+    both = [lone, asked(question(1024, chip=Chip.V6E), toolchain=None)]
+    found = service.post("/v1/lookup", call | {"questions": both, "chip": "v5e"})[1]["answers"]
+    assert [one["match"] for one in found] == ["exact", "default"]
+
+
+def test_what_may_be_left_out_or_written_otherwise(service: Running) -> None:
+    problem = {"dims": {"k": 128, "m": 1024}, "dtype": "bf16"}
+    question_data = asked(question(1024), problem=problem, fingerprint=None, chip="TPU v5 lite")
+    found = service.post("/v1/lookup", {"questions": [question_data]})[1]["answers"]
+    assert found[0]["match"] == "exact"
+
+
+def test_another_version_of_the_kernel_is_a_miss(service: Running) -> None:
+    assert service.lookup(question(1024, fingerprint="beef"))[1][0]["match"] == "default"
+
+
+PROBLEM: dict[str, Any] = {"dims": {"m": 1024, "k": 128}, "dtype": "bfloat16"}
+BAD: dict[str, tuple[Any, str, str]] = {
+    "no object": (7, "invalid_field", "questions[1]"),
+    "kernel": (asked(question(), kernel="nope"), "unknown_kernel", "questions[1].kernel"),
+    "no kernel": (asked(question(), kernel=None), "missing_field", "questions[1].kernel"),
+    "kernel type": (asked(question(), kernel=[1]), "invalid_field", "questions[1].kernel"),
+    "long": (asked(question(), kernel="x" * 999), "invalid_field", "questions[1].kernel"),
+    "control": (asked(question(), kernel="a\nb"), "invalid_field", "questions[1].kernel"),
+    "chip": (asked(question(), chip="h100"), "unknown_chip", "questions[1].chip"),
+    "no chip": (asked(question(), chip=None), "missing_field", "questions[1].chip"),
+    "toolchain": (asked(question(), toolchain={"jax": "1"}), "missing_field",
+                  "questions[1].toolchain.jaxlib"),
+    "no problem": (asked(question(), problem=None), "invalid_field", "questions[1].problem"),
+    "dimension": (asked(question(), problem=PROBLEM | {"dims": {"m": 1, "z": 1}}),
+                  "invalid_problem", "questions[1].problem"),
+    "missing": (asked(question(), problem=PROBLEM | {"dims": {"m": 1}}), "invalid_problem",
+                "questions[1].problem"),
+    "fraction": (asked(question(), problem=PROBLEM | {"dims": {"m": 1024.0, "k": 128}}),
+                 "invalid_dimension", "questions[1].problem.dims.m"),
+    "true": (asked(question(), problem=PROBLEM | {"dims": {"m": True, "k": 128}}),
+             "invalid_dimension", "questions[1].problem.dims.m"),
+    "zero": (asked(question(), problem=PROBLEM | {"dims": {"m": 0, "k": 128}}),
+             "invalid_dimension", "questions[1].problem.dims.m"),
+    "huge": (asked(question(), problem=PROBLEM | {"dims": {"m": 10**400, "k": 128}}),
+             "invalid_dimension", "questions[1].problem.dims.m"),
+    "dtype": (asked(question(), problem=PROBLEM | {"dtype": "int8"}), "invalid_problem",
+              "questions[1].problem"),
+    "option": (asked(question(), problem=PROBLEM | {"options": {"causal": "perhaps"}}),
+               "invalid_problem", "questions[1].problem"),
+    "option type": (asked(question(), problem=PROBLEM | {"options": {"causal": [1]}}),
+                    "invalid_option", "questions[1].problem.options.causal"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
+    bad, code, field = BAD[name]
+    good = asked(question(1024))
+    status, found = service.post("/v1/lookup", {"questions": [good, bad, good]})
+    assert status == 200
+    assert [one.get("match") for one in found["answers"]] == ["exact", None, "exact"]
+    error = found["answers"][1]["error"]
+    assert (error["code"], error["field"]) == (code, field)
+    assert len(error["message"].splitlines()) == 1
+
+
+@pytest.mark.parametrize("body, status, code", [
+    (b"", 400, "invalid_json"), (b"{", 400, "invalid_json"), (b"\xff", 400, "invalid_json"),
+    (b"[" * 100_000, 400, "invalid_json"), (b"[]", 422, "invalid_body"),
+    (b"{}", 422, "invalid_field"), (b'{"questions": {}}', 422, "invalid_field"),
+    (b'{"questions": [], "snapshot": -1}', 422, "invalid_snapshot"),
+    (b'{"questions": [], "snapshot": 1.5}', 422, "invalid_snapshot"),
+    (b'{"questions": [], "snapshot": 99}', 404, "unknown_snapshot"),
+    (json.dumps({"questions": [1] * (MAX_QUESTIONS + 1)}).encode(), 413, "too_many_questions"),
+    (b" " * (MAX_BODY_BYTES + 1), 413, "body_too_large"),
+], ids=lambda value: str(value)[:30])  # fmt: skip
+def test_a_bad_call_is_one_sentence(service: Running, body: bytes, status: int, code: str) -> None:
+    found, headers, content = service.raw("POST", "/v1/lookup", body)
+    error = json.loads(content)["error"]
+    assert (found, error["code"], set(error)) == (status, code, {"code", "message", "field"})
+    assert headers["content-type"] == "application/json"
+
+
+def test_the_largest_call(service: Running) -> None:
+    data = asked(question(1024))
+    _, found = service.post("/v1/lookup", {"questions": [data] * MAX_QUESTIONS})
+    assert [one["match"] for one in found["answers"]] == ["exact"] * MAX_QUESTIONS
+
+
+@pytest.mark.parametrize("shape", ["1024x128", "m=1024,k=128", "k=128,m=1024"])
+def test_one_config(service: Running, shape: str) -> None:
+    status, found = service.get(f"/v1/configs/mm?{QUERY}&shape={shape}&option=causal=false")
+    assert (status, found["snapshot"]) == (200, 2)
+    assert {name: found[name] for name in found if name != "snapshot"} == (
+        service.lookup(question(1024))[1][0]
+    )
+
+
+@pytest.mark.parametrize("path, status, field", [
+    (f"/v1/configs/nope?{QUERY}&shape=1x1", 404, "kernel"),
+    (f"/v1/configs/mm?{QUERY}", 422, "shape"),
+    (f"/v1/configs/mm?{QUERY}&shape=1x1x1", 422, "shape"),
+    (f"/v1/configs/mm?{QUERY}&shape=1x1&option=x=1", 422, "shape"),
+    (f"/v1/configs/mm?{QUERY}&shape=1x1&fingerprint=beef", 404, "fingerprint"),
+    (f"/v1/configs/mm?{QUERY}&shape=1x1&snapshot=x", 422, "snapshot"),
+    ("/v1/configs/mm?shape=1x1", 422, "chip"),
+    ("/v1/configs/mm?chip=v5e&shape=1x1", 422, "toolchain.jax"),
+    ("/v1/misses?limit=0", 422, "limit"), ("/v1/nothing", 404, None),
+])  # fmt: skip
+def test_a_bad_address_is_one_sentence(
+    service: Running, path: str, status: int, field: str | None
+) -> None:
+    found, data = service.get(path)
+    assert (found, data["error"]["field"]) == (status, field)
+
+
+def test_the_schema_describes_every_route(service: Running) -> None:
+    paths = service.get("/openapi.json")[1]["paths"]
+    assert set(paths) == {
+        "/v1/lookup", "/v1/configs/{kernel}", "/v1/snapshots", "/v1/snapshots/{number}",
+        "/v1/misses", "/health",
+    }  # fmt: skip
+    assert "requestBody" in paths["/v1/lookup"]["post"]
+
+
+def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object) -> bytes:
+        raise ZeroDivisionError("secret")
+
+    monkeypatch.setattr("service.lookup.Lookup._answer_all", fail)
+    status, found = service.post("/v1/lookup", {"questions": []})
+    assert (status, found["error"]["code"]) == (500, "bug")
+    assert "secret" not in str(found)
+
+
+def test_a_body_in_pieces(service: Running) -> None:
+    """Chunks without a length, and more of them than are allowed."""
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    body = json.dumps({"questions": [asked(question(1024))]}).encode()
+    connection.request("POST", "/v1/lookup", iter([body[:9], body[9:]]), encode_chunked=True,
+                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    answer = connection.getresponse()
+    assert json.loads(answer.read())["answers"][0]["match"] == "exact"
+    connection.close()
+
+
+def test_a_search_that_takes_long_has_the_same_answer(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("service.held._MOST_EFFORT", 0)
+    searched: list[object] = []
+    real = asyncio.to_thread
+
+    async def seen(work: Any, *arguments: Any) -> Any:
+        searched.append(work)
+        return await real(work, *arguments)
+
+    monkeypatch.setattr("service.held.asyncio.to_thread", seen)
+    _, answers = service.lookup(question(512), question(1024), question(2048))
+    assert [one["match"] for one in answers] == ["nearest", "exact", "nearest"]
+    assert len([work for work in searched if getattr(work, "__name__", "") == "match"]) == 2

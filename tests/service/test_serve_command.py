@@ -1,0 +1,142 @@
+"""``serve``, ``lookup --url``, ``export`` and ``misses`` as installed commands."""
+
+import json
+import re
+import signal
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import COMMAND, assert_one_sentence, autotune
+from matchingsamples import SPEC, question, record
+from serving import Running, until
+
+from autotune.bundle import read_bundle
+from autotune.client import Client
+from db import SqlStore, open_store
+
+TOOLCHAIN = "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42"
+ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
+
+
+@contextmanager
+def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [str(COMMAND), "serve", "--port", str(port), "--db", database, *args],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
+    try:
+        until(lambda: _answers(port) or process.poll() is not None, timeout_s=40)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=20)
+        finally:
+            process.kill()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as found:
+            return bool(found.status == 200)
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, workers: str) -> None:
+    port = free_port()
+    with serving(database, "--workers", workers, port=port) as process:
+        client = Client(f"http://127.0.0.1:{port}", timeout_s=20, strict=True)
+        found = client.lookup([question(1024), question(9, 9)])
+        assert [one.kind for one in found] == ["exact", "default"]
+        store.save_record(record(question(512)))
+        published = time.monotonic()
+        service = Running(port)
+        for _ in range(20):  # both workers, as connections are spread
+            until(lambda: service.get("/health")[1]["snapshot"] == 3)
+        assert time.monotonic() - published < 10
+        process.send_signal(signal.SIGTERM)
+        printed, _ = process.communicate(timeout=20)
+    assert "Traceback" not in printed
+    assert [(one.key, one.count) for one in store.misses()] == [(question(9, 9), 1)]
+
+
+@pytest.mark.slow
+def test_lookup_from_a_service(store: SqlStore, database: str, tmp_path: Path) -> None:
+    port = free_port()
+    with serving(database, port=port):
+        url = ("--url", f"http://127.0.0.1:{port}")
+        done = autotune("lookup", "mm", "--shape", "2048x128", *ASK, *url, cwd=tmp_path)
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "bm=256" in done.stdout
+        assert re.search(r"nearest: tuned for .* \(snapshot 2\)", done.stdout)
+        done = autotune("lookup", "mm", "--shape", "9x9", *ASK, *url, "--json", cwd=tmp_path)
+        assert (done.returncode, json.loads(done.stdout)["match"]) == (1, "default")
+        done = autotune("lookup", "mm", "--shape", "9x9x9", *ASK, *url, cwd=tmp_path)
+        assert_one_sentence(done, "has 3 dimensions, this kernel has 2")
+        done = autotune("lookup", "nope", "--shape", "9", *ASK, *url, cwd=tmp_path)
+        assert_one_sentence(done, "unknown kernel 'nope'")
+    done = autotune("lookup", "mm", "--shape", "9x9", *ASK, *url, cwd=tmp_path)
+    assert_one_sentence(done, "cannot be used")
+
+
+def test_serve_without_a_database(tmp_path: Path) -> None:
+    assert_one_sentence(autotune("serve", cwd=tmp_path), "there is no database at")
+
+
+def test_lookup_from_two_places(tmp_path: Path) -> None:
+    ask = ("lookup", "mm", "--shape", "1x1", *ASK)
+    done = autotune(*ask, "--url", "http://x", "--db", "x.db", cwd=tmp_path)
+    assert_one_sentence(done, "not both")
+    assert_one_sentence(autotune(*ask, "--url", "x:1", cwd=tmp_path), "is not an address")
+
+
+def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
+    file = tmp_path / "configs.bundle"
+    done = autotune("export", str(file), "--db", database, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2 records in ")
+    bundle = read_bundle(file)
+    assert {one.key for one in bundle.records} == {question(1024), question(4096, 256)}
+    assert bundle.kernels == (SPEC,)
+    assert [one.kind for one in Client(None, cache=file).lookup([question(2048)])] == ["nearest"]
+    file.unlink()
+    for only in (("--kernel", "other"), ("--chip", "v6e")):
+        done = autotune("export", str(file), "--db", database, *only, cwd=tmp_path)
+        assert done.returncode == 1
+        assert not file.exists()
+    done = autotune("export", str(tmp_path), "--db", database, cwd=tmp_path)
+    assert_one_sentence(done, "cannot be written")
+    done = autotune("export", str(file), "--db", database, "--chip", "h100", cwd=tmp_path)
+    assert_one_sentence(done, "unknown chip")
+
+
+def test_misses(database: str, tmp_path: Path) -> None:
+    nasty = replace(question(9, 9), kernel="[/red]odd")
+    with open_store(database, create=True) as store:
+        done = autotune("misses", "--db", database, cwd=tmp_path)
+        assert done.stdout == "nothing was asked for in vain\n"
+        store.save_misses({question(9, 9): 3, nasty: 5})
+    done = autotune("misses", "--db", database, cwd=tmp_path)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert [line.split()[:2] for line in done.stdout.splitlines() if "bfloat16" in line] == [
+        ["5", "[/red]odd"], ["3", "mm"]
+    ]  # fmt: skip
+    done = autotune("misses", "--db", database, "--json", "--limit", "1", cwd=tmp_path)
+    (only,) = json.loads(done.stdout)
+    assert (only["count"], only["key"]["kernel"]) == (5, "[/red]odd")

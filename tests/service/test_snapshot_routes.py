@@ -1,0 +1,155 @@
+"""Snapshots, misses, and a database that goes away."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from matchingsamples import SPEC, question, record
+from serving import Running, running, until
+
+from autotune.bundle import bundle_from_bytes
+from autotune.errors import StoreError
+from db import SqlStore, open_store
+
+
+def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
+    service: Running, store: SqlStore
+) -> None:
+    old = service.lookup(question(1024))
+    newer = record(question(1024), 128)
+    store.save_record(newer)
+    until(lambda: service.get("/health")[1]["snapshot"] == 3)
+    assert service.lookup(question(1024))[1][0]["config"]["axes"]["bm"] == 128
+    assert service.lookup(question(1024), snapshot=2) == old
+    assert service.lookup(question(4096, 256), snapshot="1")[1][0]["match"] == "default"
+    assert service.lookup(question(1024), snapshot=0)[1][0]["match"] == "default"
+
+
+def test_a_number_may_be_asked_for_at_once(store: SqlStore, database: str) -> None:
+    with running(database, refresh_s=100) as service:
+        store.save_record(record(question(512)))
+        assert service.lookup(question(512), snapshot=3)[1][0]["match"] == "exact"
+
+
+def test_the_list(service: Running) -> None:
+    _, found = service.get("/v1/snapshots")
+    assert found["in_force"] == 2
+    assert [one["number"] for one in found["snapshots"]] == [2, 1]
+    assert len(service.get("/v1/snapshots?limit=1")[1]["snapshots"]) == 1
+
+
+def test_a_bundle(service: Running, store: SqlStore) -> None:
+    status, headers, content = service.raw("GET", "/v1/snapshots/2")
+    bundle = bundle_from_bytes(content)
+    assert (status, bundle.snapshot, bundle.kernels) == (200, 2, (SPEC,))
+    assert set(bundle.records) == {record(question(1024)), record(question(4096, 256))}
+    assert "immutable" in headers["cache-control"]
+    latest = service.raw("GET", "/v1/snapshots/latest")
+    assert latest[2] == content
+    assert latest[1]["cache-control"] == "no-cache"
+
+
+def test_a_bundle_that_the_caller_has(service: Running) -> None:
+    tag = service.raw("GET", "/v1/snapshots/2")[1]["etag"]
+    for given in (tag, f'"other", W/{tag}'):
+        status, headers, content = service.raw(
+            "GET", "/v1/snapshots/latest", **{"If-None-Match": given}
+        )
+        assert (status, content, headers["etag"]) == (304, b"", tag)
+    assert service.raw("GET", "/v1/snapshots/1", **{"If-None-Match": tag})[0] == 200
+
+
+@pytest.mark.parametrize("number, status", [("9", 404), ("x", 422), ("-1", 422), ("9" * 99, 422)])
+def test_no_such_snapshot(service: Running, number: str, status: int) -> None:
+    found, data = service.get(f"/v1/snapshots/{number}")
+    assert (found, data["error"]["field"]) == (status, "snapshot")
+
+
+def test_a_process_that_saw_all_of_them_has_the_same_bundle(
+    service: Running, store: SqlStore, database: str
+) -> None:
+    for block in (128, 512):
+        store.save_record(record(question(1024), block))
+        until(lambda: service.get("/health")[1]["snapshot"] == store.latest_snapshot())
+    with running(database) as other:
+        assert other.raw("GET", "/v1/snapshots/4") == service.raw("GET", "/v1/snapshots/4")
+
+
+def test_misses_are_counted(service: Running, store: SqlStore) -> None:
+    for _ in range(3):
+        service.lookup(question(9, 9), question(1024), question(2048))
+    service.lookup(question(9, 9))
+    until(lambda: sum(one.count for one in store.misses()) == 7)
+    listed = service.get("/v1/misses")[1]["misses"]
+    assert [(one["key"]["problem"]["dims"]["m"], one["count"]) for one in listed] == [
+        (9, 4), (2048, 3)
+    ]  # fmt: skip
+
+
+def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> None:
+    with running(database, refresh_s=100) as service:
+        service.lookup(question(9, 9))
+        assert store.misses() == []
+    assert store.misses()[0].count == 1
+
+
+class Failing:
+    """A store that can be taken away."""
+
+    def __init__(self, store: SqlStore) -> None:
+        self._store, self.gone = store, False
+
+    def __getattr__(self, name: str) -> Any:
+        if self.gone:
+            raise StoreError("secret-host is gone")
+        return getattr(self._store, name)
+
+
+class TestDatabaseGone:
+    @pytest.fixture
+    def failing(self, store: SqlStore) -> Failing:
+        return Failing(store)
+
+    @pytest.fixture
+    def service(self, failing: Failing) -> Iterator[Running]:
+        with running("", opened=lambda: failing) as service:  # type: ignore[arg-type,return-value]
+            failing.gone = True
+            until(lambda: service.get("/health")[1]["database"] == "unavailable")
+            yield service
+
+    def test_what_is_in_memory_is_answered(self, service: Running) -> None:
+        snapshot, answers = service.lookup(question(1024), question(2048))
+        assert snapshot == 2
+        assert [one["match"] for one in answers] == ["exact", "nearest"]
+        assert service.raw("GET", "/v1/snapshots/latest")[0] == 200
+
+    @pytest.mark.parametrize("path", ["/v1/snapshots", "/v1/snapshots/1", "/v1/misses"])
+    def test_what_is_not_is_refused_for_now(self, service: Running, path: str) -> None:
+        status, headers, body = service.raw("GET", path)
+        assert (status, headers["retry-after"]) == (503, "5")
+        assert b"secret-host" not in body
+
+    def test_it_recovers_and_no_miss_is_lost(
+        self, service: Running, failing: Failing, store: SqlStore
+    ) -> None:
+        service.lookup(question(9, 9))
+        store.save_record(record(question(512)))
+        time.sleep(0.3)  # several times as long as it waits until it writes
+        failing.gone = False
+        until(lambda: service.get("/health")[1] == {
+            "status": "ok", "snapshot": 3, "records": 3, "database": "ok"
+        })  # fmt: skip
+        until(lambda: [one.count for one in store.misses()] == [1])
+
+
+def test_before_anything_is_published(tmp_path: Path) -> None:
+    path = str(tmp_path / "empty.db")
+    with open_store(path, create=True) as store, running(path) as service:
+        _, (answer,) = service.lookup(question(1024))
+        assert answer["error"]["code"] == "unknown_kernel"
+        assert service.raw("GET", "/v1/snapshots/latest")[0] == 200
+        store.save_kernel(SPEC)
+        store.save_record(record(question(1024)))
+        until(lambda: service.lookup(question(1024))[1][0].get("match") == "exact")
