@@ -1,4 +1,4 @@
-"""Every kernel of the catalogue on every chip: a search of 25 trials each, by the command.
+"""Every kernel of the catalogue on every chip: a search of at most 25 trials, by the command.
 
     .venv/bin/python benchmarks/catalogue.py [--kernel NAME] [--chip CHIP] [--folder DIR] [--write]
 
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 TRIALS = 25
+TIMEOUT_S = 60  # after which no trial starts: the compiler takes a minute for large blocks on v7x
 CHIPS = ("v5e", "v5p", "v6e", "v7x")
 _ONE = ("v5e",)
 VERIFICATION_LIMIT_S = 20.0
@@ -80,7 +81,8 @@ def searched(case: Case, chip: str, folder: Path) -> Mapping[str, Any]:
     autotune = str(Path(sys.executable).with_name("autotune"))
     command = [
         autotune, "search", case.kernel, "--shape", case.shape, *options, "--chip", chip,
-        "--trials", str(TRIALS), "--db", str(folder / "catalogue.db"), "--json",
+        "--trials", str(TRIALS), "--timeout", str(TIMEOUT_S),
+        "--db", str(folder / "catalogue.db"), "--json",
     ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
@@ -96,7 +98,7 @@ def row(case: Case, chip: str, answer: Mapping[str, Any]) -> list[str]:
     problem = " ".join((case.shape, *case.options))
     if answer.get("record") is None:
         said = answer.get("error") or answer["reason"]
-        return [case.kernel, problem, chip, "–", "–", "–", "–", "–", f"nothing: {said}", "–"]
+        return [case.kernel, problem, chip, "–", "–", "–", "–", "–", f"nothing: {said}", "–", "–"]
     record, winner = answer["record"], answer["winner"]
     estimate = winner["outcome"]["estimate"]
     default_us, time_us = record["default"]["time_us"], estimate["time_us"]
@@ -110,6 +112,7 @@ def row(case: Case, chip: str, answer: Mapping[str, Any]) -> list[str]:
         _config(record["config"]),
         f"{record['baseline']['note'].split(':')[0]}",
         f"{estimate['limited_by']}; {record['reason'] if record['is_default'] else 'verified'}",
+        str(sum(answer["outcomes"].values())),
         f"{answer['verification_s']:.0f}",
     ]
 
@@ -122,7 +125,7 @@ def _config(config: Mapping[str, Any]) -> str:
 
 def table(rows: Sequence[Sequence[str]]) -> str:
     head = ["kernel", "problem", "chip", "default µs", "winner µs", "×", "winner", "plain XLA",
-            "limited by; record", "verified in s"]  # fmt: skip
+            "limited by; record", "trials", "verified in s"]  # fmt: skip
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |"
                      for line in lines)  # fmt: skip
