@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import cached_property
 from itertools import count, cycle, islice
 from typing import Any
 
@@ -44,12 +45,12 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
     problems = reduced_problems(
         kernel, problem, config, lambda small: _can_build(kernel, small, config, chip)
     )
+    subjects = [_Subject(kernel, small, config, chip) for small in problems]
     worst, runs = 0.0, 0
-    for seed, small, dmas in islice(zip(count(), cycle(problems), _dmas(problems)), _RUNS):
+    for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), _RUNS):
+        run = Run(seed=seed, dmas=dmas, unread=subject.unread)
+        what = f"{run}, {subject.problem}"
         try:
-            subject = _Subject(kernel, small, config, seed, chip)
-            run = Run(seed=seed, dmas=dmas, unread=subject.unread())
-            what = f"{run}, {small}"
             difference = subject.compared(run)
         except NotRunError as error:
             return Verdict(ok=None, reason=f"interpret mode cannot run it: {error}", runs=runs)
@@ -69,13 +70,10 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
 def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
     """Whether the kernel traces for the problem; what it says of another one is not asked here."""
     import jax
-    import jax.numpy as jnp
 
-    arrays = kernel.inputs(problem)
-    inputs = [jax.ShapeDtypeStruct(array.shape, getattr(jnp, array.dtype)) for array in arrays]
     with _mesh(chip):
         try:
-            jax.eval_shape(kernel.build(problem, config), *inputs)
+            jax.eval_shape(kernel.build(problem, config), *_abstract(kernel.inputs(problem)))
         except Exception:
             return False
     return True
@@ -93,53 +91,66 @@ def _dmas(problems: Sequence[Problem]) -> Any:
 
 
 class _Subject:
-    """A config on one small problem, with the numbers that a seed gives."""
+    """A config on one small problem; what does not depend on the numbers is made once."""
 
-    def __init__(
-        self, kernel: Kernel, problem: Problem, config: Config, seed: int, chip: Chip | None
-    ) -> None:
+    def __init__(self, kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> None:
+        import jax
+
         self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
         self.arrays = kernel.inputs(problem)
-        self.given = [
-            _values(array, np.random.default_rng([seed, n])) for n, array in enumerate(self.arrays)
-        ]
+        self.reference = jax.jit(kernel.reference(problem))
+        self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
 
-    def build(self) -> Callable[..., Any]:
-        return self.kernel.build(self.problem, self.config)
-
+    @cached_property
     def unread(self) -> tuple[int, ...]:
         """Outputs that nobody reads; none where the kernel cannot be looked into."""
         try:
-            return reader.find(self.build(), self.arrays, _mesh(self.chip)).unread_buffers()
+            return reader.find(self._build(), self.arrays, _mesh(self.chip)).unread_buffers()
         except Exception:  # what cannot be traced is reported by the run
             return ()
 
     def compared(self, run: Run) -> Difference:
-        """Raises ``NotRunError`` and ``WrongRunError``."""
-        reference = self.kernel.reference(self.problem)
-        expected = _plain(reference, self.given)
-        found = interpreter.outputs(self.build, self.given, run, self.chip)
-        length = reduction_length(reference, self.given)
-        inputs = [array.dtype for array in self.given]
+        """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""
+        given = [
+            _values(array, np.random.default_rng([run.seed, n]))
+            for n, array in enumerate(self.arrays)
+        ]
+        expected = _outputs(self.reference, given)
+        found = interpreter.outputs(self._build, given, run, self.chip)
+        inputs = [array.dtype for array in given]
         allowed = [
-            allowed_errors([*inputs, want.dtype], length, natural)
-            for want, natural in zip(expected, self._natural_errors(expected), strict=True)
+            allowed_errors([*inputs, want.dtype], self._length, natural)
+            for want, natural in zip(expected, self._natural_errors(given, expected), strict=True)
         ]
         return compare(found, expected, allowed)
 
-    def _natural_errors(self, expected: Sequence[Any]) -> list[float | None]:
+    def _build(self) -> Callable[..., Any]:
+        return self.kernel.build(self.problem, self.config)
+
+    @cached_property
+    def _length(self) -> int:
+        return reduction_length(self.kernel.reference(self.problem), _abstract(self.arrays))
+
+    def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[float | None]:
         """By how much plain XLA in the problem's own dtypes is off in the mean, by output; None
         where the declaration has no baseline."""
-        if self.kernel.baseline is None:
+        if self.baseline is None:
             return [None] * len(expected)
-        found = _plain(self.kernel.baseline(self.problem), self.given)
+        found = _outputs(self.baseline, given)
         return [mean_error(got, want) for got, want in zip(found, expected, strict=True)]
 
 
-def _plain(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+def _abstract(arrays: Sequence[Array]) -> list[Any]:
+    import jax
+    import jax.numpy as jnp
+
+    return [jax.ShapeDtypeStruct(array.shape, getattr(jnp, array.dtype)) for array in arrays]
+
+
+def _outputs(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
     import jax
 
-    return [np.asarray(array) for array in jax.tree_util.tree_leaves(jax.jit(function)(*given))]
+    return [np.asarray(array) for array in jax.tree_util.tree_leaves(function(*given))]
 
 
 def _values(array: Array, rng: np.random.Generator) -> Any:
