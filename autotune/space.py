@@ -51,7 +51,8 @@ class PassedOn:
 
 @dataclass(slots=True, kw_only=True)
 class Space:
-    """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason;
+    """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
+    the first of those that differ in their figures only (``alike``: by reason without figures);
     ``default`` is the default config, judged even when the rules refuse it."""
 
     candidates: list[Candidate]
@@ -62,6 +63,7 @@ class Space:
     raw_points: int = 0
     sampled: bool = False
     passed_on: PassedOn = field(default_factory=PassedOn)
+    alike: dict[str, str] = field(default_factory=dict)
 
 
 Progress = Callable[[int, int], None]
@@ -191,7 +193,8 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
 def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
     if not isinstance(found, list):
         space.raw_points += 1
-        space.refused[_FIGURES.sub("N", found.reason)] += 1
+        alike = space.alike.setdefault(_FIGURES.sub("N", found.reason), found.reason)
+        space.refused[alike] += 1
         return
     orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
     seen: set[tuple[str, ...]] = set()

@@ -52,7 +52,6 @@ CASES = (
     Case("tiled_dot", "4194304"),
     Case("gathered_matmul", "tokens=4096,k=2048,n=2048,experts=8"),
     Case("jax_flash_attention", _FLASH),
-    Case("jax_flash_attention", _FLASH, ("causal=true",), _ONE),
     Case("jax_flash_attention_dkv", _FLASH, ("causal=true",)),
     Case("jax_flash_attention_dq", _FLASH, ("causal=true",)),
     Case("jax_splash_attention", _SPLASH, ("mask=causal",)),
@@ -66,8 +65,6 @@ CASES = (
     Case("jax_tgmm", _GROUPED),
     Case("jax_paged_attention", _PAGED),
     Case("jax_ragged_paged_attention", _RAGGED, ("batch=mixed",)),
-    Case("jax_ragged_paged_attention", _RAGGED, ("batch=decode",), _ONE),
-    Case("jax_ragged_paged_attention", _RAGGED, ("batch=prefill",), _ONE),
 )
 
 
