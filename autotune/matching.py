@@ -89,7 +89,7 @@ class Index:
         asked = identity_of(key)
         record = self._exact.get(asked)
         if record is not None:
-            return _match(EXACT, record, "published for exactly this")
+            return exact_match(record)
         return (
             self._other_toolchain(key, asked)
             or self._other_shape(key, asked)
@@ -135,6 +135,11 @@ class Index:
             _into(self._toolchains, _any_toolchain(own), own, record, fresh)
             if cuts:
                 _into(self._shapes, _any_shape(own, cuts), own, record, fresh)
+
+
+def exact_match(record: Record) -> Match:
+    """The answer to what a record was published for."""
+    return _match(EXACT, record, "published for exactly this")
 
 
 def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:

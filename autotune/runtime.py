@@ -25,14 +25,13 @@ from autotune.dtype import parse_dtype
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
 from autotune.key import Key
+from autotune.matching import DEFAULT, EXACT
 from autotune.ports import Store
 from autotune.problem import OptionValue, Problem
 from autotune.toolchain import Toolchain, installed_toolchain
 from autotune.trial import Record
 
 _log = logging.getLogger("autotune")
-
-EXACT, DEFAULT = "exact", "default"
 
 
 class Source(Protocol):

@@ -3,8 +3,8 @@
 import json
 
 from autotune.config import config_to_data
-from autotune.matching import EXACT, Match
-from autotune.trial import Record, record_to_data
+from autotune.matching import Match
+from autotune.trial import record_to_data
 
 
 def encode(match: Match) -> bytes:
@@ -16,8 +16,3 @@ def encode(match: Match) -> bytes:
         "record": match.record and record_to_data(match.record),
     }
     return json.dumps(data, separators=(",", ":")).encode()
-
-
-def encode_exact(record: Record) -> bytes:
-    why = "published for exactly this"
-    return encode(Match(kind=EXACT, config=record.config, record=record, why=why))

@@ -9,7 +9,7 @@ from autotune.key import Key
 from service.held import Held, Snapshot
 from service.lookup import json_response, wanted_snapshot
 from service.missed import Missed
-from service.questions import MAX_NAME, chip_of, toolchain_of
+from service.questions import MAX_NAME, chip_of, fingerprint_of, toolchain_of
 from service.refusal import Refusal
 
 
@@ -34,11 +34,7 @@ class OneConfig:
 def _key(kernel: str, query: QueryParams, snapshot: Snapshot) -> Key:
     versions = {name: query.get(name) for name in ("jax", "jaxlib", "libtpu")}
     chip, toolchain = chip_of(query.get("chip"), "chip"), toolchain_of(versions, "toolchain")
-    fingerprint = _text(query, "fingerprint") or snapshot.newest.get(kernel)
-    if kernel not in snapshot.newest or fingerprint is None:
-        known = ", ".join(sorted(snapshot.newest)) or "none"
-        message = f"unknown kernel {kernel[:MAX_NAME]!r}: there is {known}"
-        raise Refusal(404, "unknown_kernel", message, "kernel")
+    fingerprint = fingerprint_of(kernel, _text(query, "fingerprint"), snapshot, "kernel")
     spec = snapshot.index.kernels.get((kernel, fingerprint))
     if spec is None:
         message = f"nothing is known of {kernel} with the fingerprint {fingerprint}"

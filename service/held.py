@@ -11,10 +11,10 @@ from autotune.bundle import bundle_to_bytes, new_bundle, slim
 from autotune.errors import StoreError
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
-from autotune.matching import Identity, Index, identity_of
+from autotune.matching import Identity, Index, exact_match, identity_of
 from autotune.ports import Store
 from autotune.trial import Record
-from service.answers import encode, encode_exact
+from service.answers import encode
 from service.refusal import Refusal, unavailable
 
 _log = logging.getLogger("autotune.service")
@@ -69,7 +69,7 @@ class Snapshot:
         """The next one: shares what stays, changes nothing here."""
         light = [slim(record) for record in records]
         exact = self.exact.copy()
-        exact.update((identity_of(record.key), encode_exact(record)) for record in light)
+        exact.update((identity_of(record.key), encode(exact_match(record))) for record in light)
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
         index = self.index.with_records(light, kernels)
         return Snapshot(number, index, exact, self.published | published)
@@ -123,7 +123,7 @@ class Held:
             return await self._load_older(number)
         except StoreError as error:
             _log.warning("snapshot %s cannot be read: %s", number, error)
-            raise unavailable(error) from error
+            raise unavailable() from error
 
     async def _load_older(self, number: int) -> Snapshot:
         if number > self.current.number:  # published within the last second, or never

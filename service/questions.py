@@ -53,28 +53,21 @@ def parse_question(asked: Any, around: Surroundings, snapshot: Snapshot, at: str
     name = _text(question.get("kernel"), at + ".kernel")
     given = question.get("fingerprint")
     fingerprint = None if given is None else _text(given, at + ".fingerprint")
-    return key_of(
-        name, fingerprint, chip, toolchain, question.get("problem"), snapshot, at
-    )  # fmt: skip
+    fingerprint = fingerprint_of(name, fingerprint, snapshot, at + ".kernel")
+    problem = _problem(question.get("problem"), name, fingerprint, snapshot, at)
+    return Key(
+        kernel=name, fingerprint=fingerprint, problem=problem, chip=chip, toolchain=toolchain
+    )
 
 
-def key_of(
-    name: str, fingerprint: str | None, chip: Chip, toolchain: Toolchain, problem: Any,
-    snapshot: Snapshot, at: str,
-) -> Key:  # fmt: skip
+def fingerprint_of(name: str, given: str | None, snapshot: Snapshot, field: str) -> str:
+    """The one given, else that of the newest record. Raises ``Refusal`` for an unknown kernel."""
     newest = snapshot.newest.get(name)
     if newest is None:
         known = ", ".join(sorted(snapshot.newest)) or "none"
-        raise Refusal(
-            404, "unknown_kernel", f"unknown kernel {name!r}: there is {known}", at + ".kernel"
-        )
-    return Key(
-        kernel=name,
-        fingerprint=fingerprint or newest,
-        chip=chip,
-        toolchain=toolchain,
-        problem=_problem(problem, name, fingerprint or newest, snapshot, at),
-    )
+        message = f"unknown kernel {name[:MAX_NAME]!r}: there is {known}"
+        raise Refusal(404, "unknown_kernel", message, field)
+    return given or newest
 
 
 def chip_of(text: Any, field: str) -> Chip:

@@ -6,8 +6,6 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from autotune.errors import StoreError
-
 _MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
 
 
@@ -30,9 +28,8 @@ class Refusal(Exception):  # noqa: N818  (most are no error of the program)
         return Response(self.encoded(), self.status, headers, "application/json")
 
 
-def unavailable(error: StoreError) -> Refusal:
-    """The database is gone. Its message may name hosts and files: it is for the log."""
-    del error
+def unavailable() -> Refusal:
+    """The database is gone. Its own message may name hosts and files: it is for the log."""
     return Refusal(503, "database_unavailable", "the database cannot be read: try again later")
 
 

@@ -38,7 +38,7 @@ async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     try:
         found = await asyncio.to_thread(_store(request).snapshots, limit)
     except StoreError as error:
-        raise unavailable(error) from error
+        raise unavailable() from error
     listed = [SnapshotData(number=one.number, created_at=one.created_at) for one in found]
     return Snapshots(in_force=_held(request).current.number, snapshots=listed)
 
@@ -78,7 +78,7 @@ async def misses(request: Request, limit: Limit = 50) -> Misses:
     try:
         found = await asyncio.to_thread(_store(request).misses, limit)
     except StoreError as error:
-        raise unavailable(error) from error
+        raise unavailable() from error
     return Misses(misses=[
         MissData(key=key_to_data(one.key), count=one.count, first_at=one.first_at,
                  last_at=one.last_at)

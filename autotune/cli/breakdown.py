@@ -4,14 +4,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
+from autotune.cli.screen import screen
 from autotune.cli.units import error_bar, mebibytes, micros, ratio, size
 from autotune.explanation import PARTS, Explanation
 from autotune.outcome import Estimate
 
-_LOG_WIDTH = 100
 _BAR = 24
 
 Explained = tuple[Estimate, Explanation]
@@ -52,9 +51,7 @@ def print_breakdown(
 ) -> None:
     """Where the time goes, then the facts; a column for each estimate, and the difference of the
     second from the first. ``first_rows`` open the facts."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_LOG_WIDTH)
+    console = screen()
     console.print(_parts_table(titles, found))
     console.print(_facts_table(titles, found, first_rows))
 

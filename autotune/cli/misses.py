@@ -2,11 +2,11 @@
 
 import click
 from rich import box
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.screen import screen
 from autotune.key import key_to_data
 from autotune.trial import Miss
 
@@ -24,9 +24,7 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
     if as_json:
         print_json([_data(miss) for miss in found])
     elif found:
-        console = Console()
-        if not console.is_terminal:
-            console = Console(width=_LOG_WIDTH)
+        console = screen(_LOG_WIDTH)
         console.print(_table(found))
     else:
         click.echo("nothing was asked for in vain")

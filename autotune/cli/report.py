@@ -6,10 +6,10 @@ from dataclasses import asdict
 from typing import Any
 
 from rich import box
-from rich.console import Console
 from rich.table import Table
 
 from autotune.cli.asdata import trial_data
+from autotune.cli.screen import screen
 from autotune.cli.units import error_bar, mebibytes, micros, ratio, seconds
 from autotune.key import key_to_data
 from autotune.search.loop import Result
@@ -17,7 +17,6 @@ from autotune.search.publish import Publication
 from autotune.trial import Trial, evidence_to_data, record_to_data
 
 _TOP = 5
-_LOG_WIDTH = 120
 
 Ids = dict[int, int | None]
 
@@ -59,9 +58,7 @@ def top(trials: list[Trial]) -> list[Trial]:
 
 def print_result(result: Result, published: Publication, ids: Ids, place: str) -> None:
     """The table for people."""
-    console = Console()
-    if not console.is_terminal:
-        console = Console(width=_LOG_WIDTH)
+    console = screen()
     key = result.subject.key
     console.print(f"[bold]{key.kernel}[/] {key.problem} on [bold]{key.chip}[/]", highlight=False)
     console.print(f"{key.toolchain}", highlight=False)

@@ -10,7 +10,7 @@ from typing import Any
 
 from autotune.chip import Chip
 from autotune.compiler import libtpu
-from autotune.compiler.chips import abstract_mesh, compile_only_device
+from autotune.compiler.chips import abstract_mesh, compile_only_device, told_of
 from autotune.compilertext import hlo
 from autotune.config import Config
 from autotune.kernel import Array, Kernel
@@ -52,9 +52,8 @@ def trace_config(
     """
     function, arrays = _built(kernel, problem, config)
     permutations = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
-    mesh = None if chip is None else abstract_mesh(compile_only_device(chip))
     try:
-        return reader.read(function, arrays, permutations, mesh)
+        return reader.read(function, arrays, permutations, told_of(chip))
     except Exception as error:
         raise StageError("trace", error) from error
 
@@ -146,9 +145,8 @@ def _read(
 
     Code that asks for the TPU while it is traced is told of the chip.
     """
-    device = compile_only_device(chip)
     try:
-        call = reader.find(function, arrays, abstract_mesh(device))
+        call = reader.find(function, arrays, told_of(chip))
         return call.traces(None)[0], call.scalar_operands()
     except Exception as error:
         raise StageError("trace", error) from error

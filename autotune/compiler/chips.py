@@ -48,6 +48,11 @@ def compile_only_device(chip: Chip) -> Any:
     return topologies.get_topology_desc(**libtpu.topology(chip)).devices[0]
 
 
+def told_of(chip: Chip | None) -> AbstractContextManager[Any]:
+    """Tells code under trace which TPU it is for, where that is known."""
+    return nullcontext() if chip is None else abstract_mesh(compile_only_device(chip))
+
+
 def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
     """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
     and by kernels that ask ``get_tpu_info``); nothing on a JAX that has no such thing."""

@@ -4,10 +4,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from autotune.chip import Chip
-from autotune.compiler.chips import abstract_mesh, compile_only_device
+from autotune.compiler.chips import told_of
 from autotune.config import make_config
 from autotune.kernel import Kernel
 from autotune.problem import Problem
+from autotune.trace.reader import abstract
 
 
 def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
@@ -25,9 +26,9 @@ def _other_axes(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
 
 def _other_outputs(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A reference or baseline whose results have other shapes or dtypes than the kernel's."""
-    inputs = _abstract(kernel, problem)
+    inputs = abstract(kernel.inputs(problem))
     config = make_config(kernel.default_axes(problem, chip.value), grid_order=kernel.grid)
-    with abstract_mesh(compile_only_device(chip)):
+    with told_of(chip):
         try:
             own = _outputs(kernel.build(problem, config), inputs)
         except Exception:
@@ -42,16 +43,6 @@ def _other_outputs(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
             if found != own:
                 return f"its {name} gives {', '.join(found)}, the kernel gives {', '.join(own)}"
     return None
-
-
-def _abstract(kernel: Kernel, problem: Problem) -> list[Any]:
-    import jax
-    import jax.numpy as jnp
-
-    return [
-        jax.ShapeDtypeStruct(array.shape, getattr(jnp, array.dtype))
-        for array in kernel.inputs(problem)
-    ]
 
 
 def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[str]:

@@ -114,8 +114,10 @@ def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
 
 def _different(trials: Sequence[Trial]) -> list[Trial]:
     """The first of each program: what compiles to the same is right or wrong together."""
-    by_program = {getattr(t.outcome, "program", None): t for t in reversed(trials)}
-    return [t for t in trials if by_program[getattr(t.outcome, "program", None)] is t]
+    first: dict[str, Trial] = {}
+    for trial in trials:
+        first.setdefault(getattr(trial.outcome, "program", ""), trial)
+    return list(first.values())
 
 
 def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:

@@ -47,9 +47,8 @@ def find(
     """The one ``pallas_call`` in ``function``, traced under ``mesh``. Raises as ``read`` does."""
     import jax
 
-    specs = [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
     with mesh or nullcontext():
-        closed = jax.make_jaxpr(function)(*specs)
+        closed = jax.make_jaxpr(function)(*abstract(arrays))
     known = [_known(array) for array in arrays]
     calls = list(pallas_calls(closed, known))
     if len(calls) != 1:
@@ -64,6 +63,13 @@ def _known(array: Array) -> Any:
     """The integers that are given: what a kernel does does not depend on other numbers."""
     values = None if array.values is None else np.asarray(array.values())
     return values if values is not None and np.issubdtype(values.dtype, np.integer) else None
+
+
+def abstract(arrays: Sequence[Array]) -> list[Any]:
+    """Shapes and dtypes, for tracing."""
+    import jax
+
+    return [jax.ShapeDtypeStruct(a.shape, np.dtype(_dtype(a.dtype))) for a in arrays]
 
 
 def all_orders(rank: int) -> list[tuple[int, ...]]:

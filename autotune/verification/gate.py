@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from itertools import count, cycle, islice
@@ -11,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.chip import Chip
-from autotune.compiler.chips import abstract_mesh, compile_only_device
+from autotune.compiler.chips import told_of
 from autotune.config import Config
 from autotune.kernel import Array, Kernel
 from autotune.problem import Problem
@@ -71,17 +70,12 @@ def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | No
     """Whether the kernel traces for the problem; what it says of another one is not asked here."""
     import jax
 
-    with _mesh(chip):
+    with told_of(chip):
         try:
-            jax.eval_shape(kernel.build(problem, config), *_abstract(kernel.inputs(problem)))
+            jax.eval_shape(kernel.build(problem, config), *reader.abstract(kernel.inputs(problem)))
         except Exception:
             return False
     return True
-
-
-def _mesh(chip: Chip | None) -> AbstractContextManager[Any]:
-    """Tells code under trace which TPU it is for, where that is known."""
-    return nullcontext() if chip is None else abstract_mesh(compile_only_device(chip))
 
 
 def _dmas(problems: Sequence[Problem]) -> Any:
@@ -104,7 +98,7 @@ class _Subject:
     def unread(self) -> tuple[int, ...]:
         """Outputs that nobody reads; none where the kernel cannot be looked into."""
         try:
-            return reader.find(self._build(), self.arrays, _mesh(self.chip)).unread_buffers()
+            return reader.find(self._build(), self.arrays, told_of(self.chip)).unread_buffers()
         except Exception:  # what cannot be traced is reported by the run
             return ()
 
@@ -128,7 +122,7 @@ class _Subject:
 
     @cached_property
     def _length(self) -> int:
-        return reduction_length(self.kernel.reference(self.problem), _abstract(self.arrays))
+        return reduction_length(self.kernel.reference(self.problem), reader.abstract(self.arrays))
 
     def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[float | None]:
         """By how much plain XLA in the problem's own dtypes is off in the mean, by output; None
@@ -137,13 +131,6 @@ class _Subject:
             return [None] * len(expected)
         found = _outputs(self.baseline, given)
         return [mean_error(got, want) for got, want in zip(found, expected, strict=True)]
-
-
-def _abstract(arrays: Sequence[Array]) -> list[Any]:
-    import jax
-    import jax.numpy as jnp
-
-    return [jax.ShapeDtypeStruct(array.shape, getattr(jnp, array.dtype)) for array in arrays]
 
 
 def _outputs(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:

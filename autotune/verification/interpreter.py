@@ -11,7 +11,7 @@ from functools import wraps
 from typing import Any
 
 from autotune.chip import Chip
-from autotune.compiler.chips import abstract_mesh, compile_only_device
+from autotune.compiler.chips import told_of
 from autotune.verification.repairs import repaired
 from autotune.verification.verdict import BOUNDS, RACE, REVISITED, RUN
 
@@ -108,7 +108,7 @@ def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | N
         if chip is None:
             raise NotRunError(_root_cause(error)) from error
     try:
-        with abstract_mesh(compile_only_device(chip)):
+        with told_of(chip):
             traced = jax.jit(function).trace(*given)
         lowered = traced.lower(lowering_platforms=("cpu",))
         known = inspect.signature(lowered.compile).parameters
