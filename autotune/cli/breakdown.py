@@ -12,6 +12,7 @@ from autotune.explanation import PARTS, Explanation
 from autotune.outcome import Estimate
 
 _BAR = 24
+_LOG_WIDTH = 100
 
 Explained = tuple[Estimate, Explanation]
 Row = tuple[str, Callable[[Estimate, Explanation], str]]
@@ -51,7 +52,7 @@ def print_breakdown(
 ) -> None:
     """Where the time goes, then the facts; a column for each estimate, and the difference of the
     second from the first. ``first_rows`` open the facts."""
-    console = screen()
+    console = screen(_LOG_WIDTH)
     console.print(_parts_table(titles, found))
     console.print(_facts_table(titles, found, first_rows))
 
