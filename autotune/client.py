@@ -16,24 +16,21 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode, urlsplit
+from typing import Any
+from urllib.parse import quote, urlencode
 
 from autotune.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.config import config_from_data
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.key import Key, key_to_data
 from autotune.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
+from autotune.remote import Remote
 from autotune.toolchain import Toolchain
 from autotune.trial import Record, record_from_data
-
-if TYPE_CHECKING:
-    from http.client import HTTPResponse
 
 _log = logging.getLogger("autotune")
 
 MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
-_MOST_BYTES = 1 << 28
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _REST_S = 30.0  # how long a service that failed is left alone: else each question would wait
 
@@ -44,15 +41,16 @@ class Client:
     ``cache``: where the newest snapshot is kept, written in the background after a call that was
     answered from a newer one. ``timeout_s``: for a whole call, connecting included. ``snapshot``:
     ask for this one instead of the newest. ``strict``: raise ``ServiceError`` instead of falling
-    back. Safe to share between threads. It is a ``Source`` for ``autotune.runtime.Tuned``.
+    back. ``token``: for a service that is closed, by default what ``AUTOTUNE_TOKEN`` holds. Safe to
+    share between threads. It is a ``Source`` for ``autotune.runtime.Tuned``.
     """
 
     def __init__(
         self, url: str | None, *, cache: str | Path | None = None, timeout_s: float = 2.0,
-        snapshot: int | None = None, strict: bool = False,
+        snapshot: int | None = None, strict: bool = False, token: str | None = None,
     ) -> None:  # fmt: skip
         """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
-        self._service = None if url is None else _Service(url, timeout_s)
+        self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
         self._wanted, self._strict = snapshot, strict
         self._known: dict[Identity, Match] = {}
@@ -139,7 +137,7 @@ class Client:
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
                 part = questions[start : start + MAX_QUESTIONS]
-                snapshot, found = self._service.ask(part, snapshot)
+                snapshot, found = _ask(self._service, part, snapshot)
                 answers += found
         except Exception:
             self._rests_until = time.monotonic() + _REST_S
@@ -203,82 +201,13 @@ class Client:
             return None
 
 
-class _Service:
-    """Calls over HTTP. Each is bounded as a whole, name lookup and slow bodies included."""
-
-    def __init__(self, url: str, timeout_s: float) -> None:
-        try:
-            parts = urlsplit(url)
-            self._port = parts.port
-        except ValueError as error:
-            raise InvalidInputError(f"{url!r} is not an address: {error}") from error
-        if parts.scheme not in ("http", "https") or not parts.hostname:
-            raise InvalidInputError(f"{url!r} is not an address: give http://host:port")
-        self._https, self._host = parts.scheme == "https", parts.hostname
-        self._path, self._timeout_s = parts.path.rstrip("/"), timeout_s
-
-    def __str__(self) -> str:
-        port = f":{self._port}" if self._port else ""
-        return f"{'https' if self._https else 'http'}://{self._host}{port}{self._path}"
-
-    def ask(self, questions: Sequence[Key], snapshot: int | None) -> tuple[int, list[Match]]:
-        data = {"questions": [key_to_data(key) for key in questions], "snapshot": snapshot}
-        found = json.loads(self.call("POST", "/v1/lookup", json.dumps(data).encode()))
-        number, answers = found["snapshot"], found["answers"]
-        if type(number) is not int or snapshot not in (None, number):
-            raise ServiceError(f"it answered from snapshot {number!r} instead of {snapshot}")
-        return number, [_match(*pair) for pair in zip(questions, answers, strict=True)]
-
-    def call(
-        self, method: str, path: str, body: bytes | None = None, timeout_s: float | None = None
-    ) -> bytes:
-        """Raises ``ServiceError`` for a refusal, ``TimeoutError``, and what the network raises."""
-        limit_s = timeout_s or self._timeout_s
-        done: list[bytes | BaseException] = []
-
-        def work() -> None:
-            try:
-                done.append(self._call(method, path, body, limit_s))
-            except BaseException as error:
-                done.append(error)
-
-        thread = threading.Thread(target=work, daemon=True)
-        thread.start()
-        thread.join(limit_s)
-        if not done:
-            raise TimeoutError(f"no answer within {limit_s:g} s")
-        if isinstance(done[0], BaseException):
-            raise done[0]
-        return done[0]
-
-    def _call(self, method: str, path: str, body: bytes | None, limit_s: float) -> bytes:
-        from http.client import HTTPConnection, HTTPSConnection  # a bundle alone needs none
-
-        kind = HTTPSConnection if self._https else HTTPConnection
-        connection = kind(self._host, self._port, timeout=limit_s)
-        try:
-            headers = {"Content-Type": "application/json", "Connection": "close"}
-            connection.request(method, self._path + path, body, headers)
-            return _content(connection.getresponse())
-        finally:
-            connection.close()
-
-
-def _content(response: "HTTPResponse") -> bytes:
-    content = response.read(_MOST_BYTES + 1)
-    if response.status != 200:
-        raise ServiceError(f"it answered with status {response.status}: {_sentence(content)}")
-    if len(content) > _MOST_BYTES:
-        raise ServiceError("its answer does not end")
-    return content
-
-
-def _sentence(content: bytes) -> str:
-    """The message in an error envelope, else the beginning of whatever it is."""
-    try:
-        return str(json.loads(content)["error"]["message"])
-    except (ValueError, KeyError, TypeError):
-        return repr(content[:80])
+def _ask(remote: Remote, questions: Sequence[Key], snapshot: int | None) -> tuple[int, list[Match]]:
+    data = {"questions": [key_to_data(key) for key in questions], "snapshot": snapshot}
+    found = json.loads(remote.call("POST", "/v1/lookup", json.dumps(data).encode()))
+    number, answers = found["snapshot"], found["answers"]
+    if type(number) is not int or snapshot not in (None, number):
+        raise ServiceError(f"it answered from snapshot {number!r} instead of {snapshot}")
+    return number, [_match(*pair) for pair in zip(questions, answers, strict=True)]
 
 
 def _match(key: Key | None, data: Mapping[str, Any]) -> Match:

@@ -22,7 +22,14 @@ class StoreError(AutotuneError):
 
 
 class ServiceError(AutotuneError):
-    """The service cannot be used: down, too slow, or it answers what this version cannot read."""
+    """The service cannot be used: down, too slow, or it answers what this version cannot read.
+
+    ``status``: of the answer, where there was one that refused.
+    """
+
+    def __init__(self, message: str, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
 
 
 class CompilerUnavailableError(AutotuneError):

@@ -16,12 +16,13 @@ from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.problem import Problem
 from autotune.toolchain import Toolchain
-from autotune.trial import Record
+from autotune.trial import Change, Record
 
 EXACT, TOOLCHAIN, NEAREST, DEFAULT = "exact", "toolchain", "nearest", "default"
 KINDS = (EXACT, TOOLCHAIN, NEAREST, DEFAULT)
 
 Identity = tuple[Any, ...]
+_Groups = dict["Identity", dict["Identity", Record]]
 Cuts = tuple[tuple[str, str], ...]
 
 _NUMBER = re.compile(r"\d{1,9}")
@@ -65,17 +66,18 @@ class Index:
     def __init__(self, records: Iterable[Record] = (), kernels: Iterable[KernelSpec] = ()) -> None:
         self.kernels = {(spec.name, spec.fingerprint): spec for spec in kernels}
         self._exact: dict[Identity, Record] = {}
-        self._toolchains: dict[Identity, dict[Identity, Record]] = {}
-        self._shapes: dict[Identity, dict[Identity, Record]] = {}
+        self._toolchains: _Groups = {}
+        self._shapes: _Groups = {}
         self._put(records)
 
-    def with_records(self, records: Iterable[Record], kernels: Iterable[KernelSpec]) -> "Index":
-        """Another index, with these records in the place of those of the same keys."""
+    def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
+        """Another index, with the records in the place of those of the same keys."""
         new = Index(kernels=(*self.kernels.values(), *kernels))
         new._exact = self._exact.copy()
         new._toolchains = self._toolchains.copy()
         new._shapes = self._shapes.copy()
-        new._put(records)
+        new._take(change.removed)
+        new._put(change.records)
         return new
 
     def __len__(self) -> int:
@@ -127,14 +129,27 @@ class Index:
         return spec.cuts if spec else ()
 
     def _put(self, records: Iterable[Record]) -> None:
-        """Groups that an older index shares are replaced, not changed."""
         fresh: set[int] = set()
         for record in records:
-            own, cuts = identity_of(record.key), self._cuts(record.key)
+            own = identity_of(record.key)
             self._exact[own] = record
-            _into(self._toolchains, _any_toolchain(own), own, record, fresh)
-            if cuts:
-                _into(self._shapes, _any_shape(own, cuts), own, record, fresh)
+            for groups, name in self._groups(record.key, own):
+                _own(groups, name, fresh)[own] = record
+
+    def _take(self, keys: Iterable[Key]) -> None:
+        fresh: set[int] = set()
+        for key in keys:
+            own = identity_of(key)
+            self._exact.pop(own, None)
+            for groups, name in self._groups(key, own):
+                _own(groups, name, fresh).pop(own, None)
+
+    def _groups(self, key: Key, own: Identity) -> Iterator[tuple[_Groups, Identity]]:
+        """Where else a record of this key stands."""
+        yield self._toolchains, _any_toolchain(own)
+        cuts = self._cuts(key)
+        if cuts:
+            yield self._shapes, _any_shape(own, cuts)
 
 
 def exact_match(record: Record) -> Match:
@@ -213,15 +228,13 @@ def _any_shape(own: Identity, cuts: Cuts) -> Identity:
     return (*own[:5], dims, own[6])
 
 
-def _into(
-    groups: dict[Identity, dict[Identity, Record]], name: Identity, own: Identity,
-    record: Record, fresh: set[int],
-) -> None:  # fmt: skip
+def _own(groups: _Groups, name: Identity, fresh: set[int]) -> dict[Identity, Record]:
+    """A group to be changed: one that an older index shares is replaced by a copy."""
     group = groups.get(name)
     if group is None or id(group) not in fresh:
         group = groups[name] = dict(group or {})
         fresh.add(id(group))
-    group[own] = record
+    return group
 
 
 def _match(kind: str, record: Record, why: str) -> Match:

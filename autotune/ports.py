@@ -1,13 +1,16 @@
 """What the engine asks of the world. Adapters live elsewhere and are passed in by the CLI."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from autotune.chip import Chip
+from autotune.job import Ability, Job, Progress, Request, State
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
-from autotune.trial import KeySummary, Miss, Record, Snapshot, Trial
+from autotune.tokens import Token
+from autotune.trial import Change, KeyResult, KeySummary, Miss, Pushed, Record, Snapshot, Trial
 
 
 class Store(Protocol):
@@ -50,8 +53,23 @@ class Store(Protocol):
         """Publish, which makes a new snapshot; an earlier record of the same key stays in the
         history and in the snapshots that had it."""
 
+    def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        """Publish what another machine has found, all or nothing, in at most one new snapshot.
+
+        A record that is older than the published one of its key, or slower by the same kind of
+        evidence, is left out. What is there already changes nothing: it may be pushed again.
+        """
+
     def record(self, key: Key) -> Record | None:
-        """The newest record of exactly this key."""
+        """The record of exactly this key in the newest snapshot."""
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        """Those of the newest snapshot, newest first."""
+
+    def published(
+        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+    ) -> Sequence[tuple[int, Record]]:
+        """All that was ever published, each with its number, newest first."""
 
     def latest_snapshot(self) -> int:
         """The number of the newest snapshot; 0, which is empty, before anything is published."""
@@ -59,22 +77,86 @@ class Store(Protocol):
     def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
         """The newest first."""
 
-    def snapshot_records(self, number: int, since: int = 0) -> Sequence[Record] | None:
+    def snapshot_records(self, number: int) -> Sequence[Record] | None:
         """The records of a snapshot, one for each key, newest first: for a number always the same
-        ones. None for a number that there is not.
+        ones. None for a number that there is not."""
 
-        With ``since``, the number of an older snapshot, only those that it does not have: an index
-        of it becomes one of the newer by putting these in the place of the same keys.
-        """
+    def snapshot_change(self, number: int, since: int) -> Change | None:
+        """What makes the snapshot of the other one; all of it where there is no other one."""
 
-    def save_miss(self, key: Key, count: int = 1) -> None:
-        """Count that somebody asked for a key that has no record, so many times."""
+    def roll_back(self, number: int, by: str = "") -> int | None:
+        """Make a new snapshot with the records of an older one, pins included; its number. What is
+        published later goes on from there. None: there is no such snapshot."""
 
-    def save_misses(self, counts: Mapping[Key, int]) -> None:
-        """The same for many keys at once, all or none."""
+    def pin(self, record: int, by: str = "") -> int | None:
+        """Make a new snapshot from which on the key of a record keeps it, whatever is published.
+        None: there is no such record."""
+
+    def unpin(self, record: int, by: str = "") -> int | None:
+        """Make a new snapshot from which on the key of a record has its newest one again."""
+
+    def prune(self, before: datetime) -> int:
+        """Forget the snapshots made before a time, but the newest and what it rests on; how many.
+        Records stay."""
+
+    def save_misses(self, counts: Mapping[tuple[Key, str], int]) -> None:
+        """Count, all or none, how often a key was asked for and got this other answer instead."""
 
     def misses(self, limit: int = 50) -> Sequence[Miss]:
         """Keys that were asked for and still have no record, the most wanted first."""
 
-    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Iterable[Record]:
-        """Newest record of each key, newest first."""
+    def miss(self, number: int) -> Miss | None:
+        """One by its number."""
+
+
+class Jobs(Protocol):
+    """Tuning requests. Every method commits before it returns; ``StoreError`` as above."""
+
+    def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
+        """Queue a request; False beside the job that is open for the same one already."""
+
+    def get(self, number: int) -> Job | None:
+        """One by its number."""
+
+    def list(self, state: State | None = None, limit: int = 50) -> Sequence[Job]:
+        """The newest first."""
+
+    def counts(self) -> Mapping[str, int]:
+        """How many jobs there are by state."""
+
+    def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
+        """The oldest job that this worker can run and that nobody has, or whose worker was not
+        heard of for ``lease_s``; it is this worker's until it is as silent. ``worker`` names one
+        process. None: there is nothing to do."""
+
+    def heartbeat(self, job: Job, progress: Progress) -> bool:
+        """A sign of life. False: stop, it was cancelled or is another worker's now."""
+
+    def finish(self, job: Job, state: State, message: str) -> bool:
+        """End a claimed job: done, failed or cancelled. False: it is another worker's now."""
+
+    def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
+        """Leave a claimed job to others; ``counts``: as one of the attempts after which it has
+        failed. False: it is another worker's now."""
+
+    def cancel(self, number: int) -> Job | None:
+        """At once where it is queued; where it runs, its worker is told at its next heartbeat."""
+
+
+class Tokens(Protocol):
+    """Who may write. Only digests of the secrets are kept."""
+
+    def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
+        """A new one, and its secret, which cannot be had again."""
+
+    def list(self) -> Sequence[Token]:
+        """All, revoked and expired ones too."""
+
+    def revoke(self, number: int) -> Token | None:
+        """It is valid no more. None: there is no such token."""
+
+    def find(self, secret: str) -> Token | None:
+        """The valid token with this secret."""
+
+    def valid(self) -> Mapping[str, Token]:
+        """All valid ones by the SHA-256 of their secrets, in hexadecimal digits."""

@@ -81,7 +81,7 @@ class StoreSource:
         return self._store.record(key)
 
     def miss(self, key: Key) -> None:
-        self._store.save_miss(key)
+        self._store.save_misses({(key, DEFAULT): 1})
 
 
 class Tuned:

@@ -1,29 +1,60 @@
 """One config evaluated for one key, and the published answer for a key."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
 from autotune.config import Config, config_from_data, config_to_data
 from autotune.key import Key, key_from_data, key_to_data
-from autotune.outcome import Estimate, Outcome, estimate_from_data
+from autotune.outcome import (
+    Estimate,
+    Outcome,
+    estimate_from_data,
+    outcome_from_data,
+    outcome_to_data,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
-    """``number`` counts from 0 within a key; 0 is the default config. ``seconds``: wall clock."""
+    """``number`` counts from 0 within a key; 0 is the default config. ``seconds``: wall clock.
+    ``pushed_by``: the name of the token that brought it, empty where it was searched."""
 
     number: int
     config: Config
     outcome: Outcome
     seconds: float
     created_at: datetime
+    pushed_by: str = ""
 
     @property
     def estimate(self) -> Estimate | None:
         """The estimate of a trial that can win; None for every other outcome."""
         return getattr(self.outcome, "estimate", None) if self.outcome.kind == "estimated" else None
+
+
+def trial_to_data(trial: Trial) -> dict[str, Any]:
+    """Plain JSON data; ``trial_from_data`` is the inverse."""
+    return {
+        "number": trial.number,
+        "config": config_to_data(trial.config),
+        "outcome": outcome_to_data(trial.outcome),
+        "seconds": trial.seconds,
+        "created_at": trial.created_at.isoformat(),
+        "pushed_by": trial.pushed_by,
+    }
+
+
+def trial_from_data(data: Mapping[str, Any]) -> Trial:
+    return Trial(
+        number=data["number"],
+        config=config_from_data(data["config"]),
+        outcome=outcome_from_data(data["outcome"]),
+        seconds=data["seconds"],
+        created_at=datetime.fromisoformat(data["created_at"]),
+        pushed_by=data.get("pushed_by", ""),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +92,7 @@ class Record:
 
     ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
     ``verification`` says in words how the result was checked. ``method`` is "estimated" here.
+    ``pushed_by``: the name of the token that brought it, empty where it was searched.
     """
 
     key: Key
@@ -75,6 +107,7 @@ class Record:
     trials: int
     method: str
     created_at: datetime
+    pushed_by: str = ""
 
 
 def record_to_data(record: Record) -> dict[str, Any]:
@@ -92,6 +125,7 @@ def record_to_data(record: Record) -> dict[str, Any]:
         "trials": record.trials,
         "method": record.method,
         "created_at": record.created_at.isoformat(),
+        "pushed_by": record.pushed_by,
     }
 
 
@@ -109,14 +143,37 @@ def record_from_data(data: Mapping[str, Any]) -> Record:
         trials=data["trials"],
         method=data["method"],
         created_at=datetime.fromisoformat(data["created_at"]),
+        pushed_by=data.get("pushed_by", ""),
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Miss:
-    """How often somebody asked for a key that had no record."""
+class KeyResult:
+    """All that a tuning machine knows of a key: its record and its trials."""
 
+    record: Record
+    trials: tuple[Trial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """What became of a push: how many records and trials were new, how many records lost against
+    the published one of their key, and the snapshot in force after it."""
+
+    records: int
+    trials: int
+    lost: int
+    snapshot: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Miss:
+    """How often a key that had no record was asked for. ``answer``: what was given instead, one
+    of *toolchain*, *nearest*, *default*."""
+
+    number: int
     key: Key
+    answer: str
     count: int
     first_at: datetime
     last_at: datetime
@@ -124,10 +181,23 @@ class Miss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """An immutable set of records. Numbers only grow; 0, the empty one, is never stored."""
+    """An immutable set of records. Numbers only grow; 0, the empty one, is never stored.
+
+    ``note`` says what made it, ``made_by`` with which token, empty for this machine's own work.
+    """
 
     number: int
     created_at: datetime
+    note: str = ""
+    made_by: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """What makes one snapshot of another: ``records``, newest first, come in, ``removed`` go."""
+
+    records: Sequence[Record] = ()
+    removed: Sequence[Key] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

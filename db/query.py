@@ -1,37 +1,44 @@
 """The statements behind the store, each inside a session that its caller commits."""
 
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any
 
-from sqlalchemy import ScalarSelect, Select, desc, func, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from autotune.chip import Chip
 from autotune.key import Key
-from autotune.trial import KeySummary, Record
+from autotune.trial import KeySummary
 from db import rows
-from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
-
-Query = TypeVar("Query", bound=Select[Any])
+from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, TrialRow
 
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
 
 
+def is_postgresql(session: Session) -> bool:
+    return session.get_bind().dialect.name == "postgresql"
+
+
 def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
     """False when a unique constraint says that it is there already."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
+    dialect = postgresql if is_postgresql(session) else sqlite
     statement = dialect.insert(table).values(values).on_conflict_do_nothing()
     returning = statement.returning(table.__table__.c.id)  # a count of rows is not reliable
     return session.scalar(returning) is not None
 
 
+def find_key(session: Session, key: Key) -> int | None:
+    """The number of a key that is there."""
+    return session.scalar(_find_key(key))
+
+
 def key_id(session: Session, key: Key) -> int:
     """The number of a key, which is written where it is new."""
-    found = session.scalar(_find_key(key))
+    found = find_key(session, key)
     if found is None:
         insert(session, KeyRow, rows.key_values(key))
-        found = session.scalar(_find_key(key))
+        found = find_key(session, key)
     assert found is not None
     return found
 
@@ -49,49 +56,29 @@ def trials(key: Key) -> Select[TrialRow]:
     return select(TrialRow).where(TrialRow.key_id == _id_of(key)).order_by(TrialRow.number)
 
 
-def newest_record(session: Session, key: Key) -> Record | None:
-    query = select(RecordRow).where(RecordRow.key_id == _id_of(key))
-    row = session.scalar(query.order_by(RecordRow.id.desc()).limit(1))
-    return rows.record_from_row(row, key) if row else None
-
-
-def newest_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
-    """Of each key, newest first."""
-    newest = select(func.max(RecordRow.id)).join(KeyRow).group_by(RecordRow.key_id)
-    newest = _only(newest, kernel, chip)
-    query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(newest))
+def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
+    """All that were ever published, the newest first."""
+    query = select(KeyRow, RecordRow).join(RecordRow).where(*_only(kernel, chip))
     return query.order_by(RecordRow.id.desc())
 
 
 def one_publisher(session: Session) -> None:
     """Until the transaction ends nobody else publishes, so that records become visible in the
     order of their ids: a snapshot would change else. SQLite has one writer in any case."""
-    if session.get_bind().dialect.name == "postgresql":
+    if is_postgresql(session):
         session.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
 
 
-def snapshots() -> Select[SnapshotRow]:
-    """The newest first."""
-    return select(SnapshotRow).order_by(SnapshotRow.id.desc())
-
-
-def snapshot_records(record_id: int, since_id: int) -> Select[KeyRow, RecordRow]:
-    """Of each key the newest among the records after ``since_id`` up to ``record_id``."""
-    newest = select(func.max(RecordRow.id)).group_by(RecordRow.key_id)
-    newest = newest.where(RecordRow.id <= record_id, RecordRow.id > since_id)
-    query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(newest))
-    return query.order_by(RecordRow.id.desc())
-
-
-def count_miss(session: Session, key: Key, count: int, now: datetime) -> None:
+def count_miss(session: Session, key: Key, answer: str, count: int, now: datetime) -> None:
     """One statement, so that hosts that ask at once are all counted."""
-    dialect = postgresql if session.get_bind().dialect.name == "postgresql" else sqlite
-    values = {"key_id": key_id(session, key), "count": count, "first_at": now, "last_at": now}
+    dialect = postgresql if is_postgresql(session) else sqlite
+    values = {"key_id": key_id(session, key), "answer": answer, "count": count, "first_at": now,
+              "last_at": now}  # fmt: skip
     again = {"count": MissRow.count + count, "last_at": now}
     session.execute(
         dialect.insert(MissRow)
         .values(values)
-        .on_conflict_do_update(index_elements=["key_id"], set_=again)
+        .on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
     )
 
 
@@ -106,7 +93,7 @@ def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow, int | No
     """Keys with the number of their newest trial, newest first: one index step for each key."""
     newest = select(func.max(TrialRow.id)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
     query = select(KeyRow, newest.label("newest")).where(newest.is_not(None))
-    return _only(query, kernel, chip).order_by(desc("newest"))
+    return query.where(*_only(kernel, chip)).order_by(desc("newest"))
 
 
 def summary(session: Session, row: KeyRow, newest: int | None) -> KeySummary:
@@ -126,10 +113,9 @@ def summary(session: Session, row: KeyRow, newest: int | None) -> KeySummary:
     )
 
 
-def _only(query: Query, kernel: str | None, chip: Chip | None) -> Query:
-    if kernel is not None:
-        query = query.where(KeyRow.kernel == kernel)
-    return query if chip is None else query.where(KeyRow.chip == chip.value)
+def _only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
+    wanted = {KeyRow.kernel: kernel, KeyRow.chip: chip and chip.value}
+    return [column == value for column, value in wanted.items() if value is not None]
 
 
 def _find_key(key: Key) -> Select[int]:

@@ -5,6 +5,7 @@ from typing import Any
 
 from autotune.chip import Chip
 from autotune.config import config_from_data, config_to_data
+from autotune.job import Job, Progress, Request, State, request_from_data, request_to_data
 from autotune.kernelspec import KernelSpec, spec_from_data, spec_to_data
 from autotune.key import Key
 from autotune.outcome import (
@@ -15,6 +16,7 @@ from autotune.outcome import (
     outcome_to_data,
 )
 from autotune.problem import problem_from_data, problem_to_data
+from autotune.tokens import Token
 from autotune.toolchain import Toolchain
 from autotune.trial import (
     Miss,
@@ -25,7 +27,16 @@ from autotune.trial import (
     evidence_to_data,
 )
 from db.canonical import digest, from_text, to_text
-from db.tables import KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
+from db.tables import (
+    JobRow,
+    KernelRow,
+    KeyRow,
+    MissRow,
+    RecordRow,
+    SnapshotRow,
+    TokenRow,
+    TrialRow,
+)
 
 
 def kernel_values(spec: KernelSpec) -> dict[str, Any]:
@@ -76,6 +87,7 @@ def trial_values(trial: Trial) -> dict[str, Any]:
         **outcome_values(trial.outcome),
         "seconds": trial.seconds,
         "created_at": trial.created_at,
+        "pushed_by": trial.pushed_by,
     }
 
 
@@ -95,6 +107,7 @@ def trial_from_row(row: TrialRow) -> Trial:
         outcome=outcome_from_data(from_text(row.outcome)),
         seconds=row.seconds,
         created_at=row.created_at,
+        pushed_by=row.pushed_by,
     )
 
 
@@ -115,6 +128,7 @@ def record_values(record: Record) -> dict[str, Any]:
         "trials": record.trials,
         "method": record.method,
         "created_at": record.created_at,
+        "pushed_by": record.pushed_by,
     }
 
 
@@ -133,12 +147,60 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         trials=row.trials,
         method=row.method,
         created_at=row.created_at,
+        pushed_by=row.pushed_by,
     )
 
 
 def miss_from_row(row: MissRow, key: KeyRow) -> Miss:
-    return Miss(key=key_from_row(key), count=row.count, first_at=row.first_at, last_at=row.last_at)
+    return Miss(
+        number=row.id,
+        key=key_from_row(key),
+        answer=row.answer,
+        count=row.count,
+        first_at=row.first_at,
+        last_at=row.last_at,
+    )
 
 
 def snapshot_from_row(row: SnapshotRow) -> Snapshot:
-    return Snapshot(number=row.id, created_at=row.created_at)
+    return Snapshot(number=row.id, created_at=row.created_at, note=row.note, made_by=row.made_by)
+
+
+def token_from_row(row: TokenRow) -> Token:
+    return Token(
+        number=row.id,
+        name=row.name,
+        role=row.role,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+def job_values(request: Request) -> dict[str, Any]:
+    """Empty texts mean: whatever the worker has."""
+    versions = request.toolchain or Toolchain(jax="", jaxlib="", libtpu="")
+    return {
+        "kernel": request.kernel,
+        "fingerprint": request.fingerprint or "",
+        **asdict(versions),
+        "request": to_text(request_to_data(request)),
+    }
+
+
+def job_from_row(row: JobRow) -> Job:
+    return Job(
+        number=row.id,
+        request=request_from_data(from_text(row.request)),
+        state=State(row.state),
+        created_at=row.created_at,
+        created_by=row.created_by,
+        attempt=row.attempt,
+        worker=row.worker,
+        cancel_wanted=row.cancel_wanted,
+        started_at=row.started_at,
+        heard_at=row.heard_at,
+        finished_at=row.finished_at,
+        progress=Progress(**from_text(row.progress)),
+        message=row.message,
+    )

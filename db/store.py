@@ -1,27 +1,32 @@
 """The store: every method is one transaction, committed before it returns."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
-from sqlalchemy import Engine, select
+from sqlalchemy import Engine, func, select
 from sqlalchemy.orm import Session
 
 from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
-from autotune.trial import KeySummary, Miss, Record, Snapshot, Trial
-from db import query, rows
+from autotune.trial import Change, KeyResult, KeySummary, Miss, Pushed, Record, Snapshot, Trial
+from db import query, rows, snapshots
 from db.engine import open_engine
 from db.failure import translated
+from db.jobs import SqlJobs
 from db.migration import bring_to_head, require_head
-from db.tables import KernelRow, KeyRow, RecordRow, SnapshotRow, TrialRow
+from db.tables import KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
+from db.tokens import SqlTokens
 from db.transaction import Transactions
 from db.url import Database, parse_database
 
 _MAX_ID = 2**63 - 1
+
+T = TypeVar("T")
 
 
 def _now() -> datetime:
@@ -51,12 +56,15 @@ class SqlStore:
     """Implements ``autotune.ports.Store``. Safe to share between threads.
 
     "Newest" and "last" mean saved last: clocks of several machines do not decide.
+    ``jobs`` and ``tokens`` are kept in the same database.
     """
 
     def __init__(self, engine: Engine, database: Database, clock: Callable[[], datetime]) -> None:
         self._work = Transactions(engine, database)
         self._database = database
         self._clock = clock
+        self.jobs = SqlJobs(self._work, clock)
+        self.tokens = SqlTokens(self._work, clock)
 
     @property
     def url(self) -> str:
@@ -147,57 +155,125 @@ class SqlStore:
         return self._work.read(lambda s: s.scalar(statement.with_only_columns(TrialRow.id)))
 
     def save_record(self, record: Record) -> None:
-        values = rows.record_values(record)
-
-        def save(session: Session, again: bool) -> None:
+        def write(session: Session, again: bool) -> None:
             query.one_publisher(session)
-            key_id = query.key_id(session, record.key)
-            if again and query.newest_record(session, record.key) == record:
+            if again and _is_there(session, record):  # the first attempt was committed after all
                 return
-            row = RecordRow(**values, key_id=key_id)
-            session.add(row)
-            session.flush()
-            session.add(SnapshotRow(record_id=row.id, created_at=self._clock()))
+            added = _add_record(session, record)
+            snapshots.publish(session, added, self._clock(), by="", note=f"record {added}")
 
-        self._work.write(save)
+        self._work.write(write)
+
+    def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        specs = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in kernels]
+        signed = [_signed(result, by) for result in results]
+
+        def write(session: Session, _: bool) -> Pushed:
+            query.one_publisher(session)
+            for values in specs:
+                query.insert(session, KernelRow, values)
+            trials = sum(_add_trials(session, result) for result in signed)
+            before = snapshots.latest(session)
+            wins = [one.record for one in signed if not _loses(session, before, one.record)]
+            new = [_add_record(session, one) for one in wins if not _is_there(session, one)]
+            if new:
+                note = f"{len(new)} pushed, up to record {new[-1]}"
+                before = snapshots.publish(session, new[-1], self._clock(), by=by, note=note)
+            number = before.id if before else 0
+            lost = len(signed) - len(wins)
+            return Pushed(records=len(new), trials=trials, lost=lost, snapshot=number)
+
+        return self._work.write(write)
 
     def record(self, key: Key) -> Record | None:
-        return self._work.read(lambda session: query.newest_record(session, key))
-
-    def latest_snapshot(self) -> int:
-        newest = query.snapshots().with_only_columns(SnapshotRow.id).limit(1)
-        return self._work.read(lambda session: session.scalar(newest)) or 0
-
-    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
-        statement = query.snapshots().limit(limit)
-        return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.scalars(statement))))
-
-    def snapshot_records(self, number: int, since: int = 0) -> Sequence[Record] | None:
-        if not 0 < number <= _MAX_ID:
-            return [] if number == 0 else None
-
-        def find(session: Session) -> list[Record] | None:
-            upto, after = (session.get(SnapshotRow, wanted) for wanted in (number, since))
-            if upto is None:
+        def find(session: Session) -> Record | None:
+            row, key_id = snapshots.latest(session), query.find_key(session, key)
+            if row is None or key_id is None:
                 return None
-            statement = query.snapshot_records(upto.record_id, after.record_id if after else 0)
-            return [
-                rows.record_from_row(record, rows.key_from_row(key))
-                for key, record in session.execute(statement)
-            ]
+            found = session.get(RecordRow, snapshots.record_id(session, row, key_id) or 0)
+            return rows.record_from_row(found, key) if found else None
 
         return self._work.read(find)
 
-    def save_miss(self, key: Key, count: int = 1) -> None:
-        self.save_misses({key: count})
+    def published(
+        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+    ) -> Sequence[tuple[int, Record]]:
+        statement = query.numbered_records(kernel, chip).limit(limit)
+        return self._work.read(
+            lambda s: [
+                (record.id, rows.record_from_row(record, rows.key_from_row(key)))
+                for key, record in s.execute(statement)
+            ]
+        )
 
-    def save_misses(self, counts: Mapping[Key, int]) -> None:
+    def latest_snapshot(self) -> int:
+        newest = select(func.max(SnapshotRow.id))
+        return self._work.read(lambda session: session.scalar(newest)) or 0
+
+    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
+        statement = snapshots.newest_first().limit(limit)
+        return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.scalars(statement))))
+
+    def snapshot_records(self, number: int) -> Sequence[Record] | None:
+        return [] if number == 0 else self._of_snapshot(number, snapshots.records)
+
+    def snapshot_change(self, number: int, since: int) -> Change | None:
+        def find(session: Session, row: SnapshotRow) -> Change:
+            old = session.get(SnapshotRow, since) if 0 < since <= _MAX_ID else None
+            if old is None:
+                return Change(records=snapshots.records(session, row))
+            return snapshots.change(session, old, row)
+
+        return Change() if number == 0 else self._of_snapshot(number, find)
+
+    def _of_snapshot(self, number: int, read: Callable[[Session, SnapshotRow], T]) -> T | None:
+        def find(session: Session) -> T | None:
+            row = session.get(SnapshotRow, number)
+            return None if row is None else read(session, row)
+
+        return self._work.read(find) if 0 < number <= _MAX_ID else None
+
+    def roll_back(self, number: int, by: str = "") -> int | None:
+        def write(session: Session, now: datetime) -> int | None:
+            target = session.get(SnapshotRow, number)
+            return snapshots.roll_back(session, target, now, by=by).id if target else None
+
+        return self._make_snapshot(write) if 0 < number <= _MAX_ID else None
+
+    def pin(self, record: int, by: str = "") -> int | None:
+        def write(session: Session, now: datetime) -> int | None:
+            row = session.get(RecordRow, record)
+            return snapshots.pin(session, row, now, by=by).id if row else None
+
+        return self._make_snapshot(write) if 0 < record <= _MAX_ID else None
+
+    def unpin(self, record: int, by: str = "") -> int | None:
+        def write(session: Session, now: datetime) -> int | None:
+            row = session.get(RecordRow, record)
+            if row is None:
+                return None
+            note = f"unpinned record {record}"
+            return snapshots.unpin(session, row.key_id, now, by=by, note=note).id
+
+        return self._make_snapshot(write) if 0 < record <= _MAX_ID else None
+
+    def _make_snapshot(self, make: Callable[[Session, datetime], T]) -> T:
+        def write(session: Session, _: bool) -> T:
+            query.one_publisher(session)
+            return make(session, self._clock())
+
+        return self._work.write(write)
+
+    def prune(self, before: datetime) -> int:
+        return self._make_snapshot(lambda session, _: snapshots.prune(session, before))
+
+    def save_misses(self, counts: Mapping[tuple[Key, str], int]) -> None:
         now = self._clock()
         in_order = sorted(counts.items(), key=lambda item: str(item[0]))  # else two could deadlock
 
         def write(session: Session, _: bool) -> None:
-            for key, count in in_order:
-                query.count_miss(session, key, count, now)
+            for (key, answer), count in in_order:
+                query.count_miss(session, key, answer, count, now)
 
         self._work.write(write)
 
@@ -207,11 +283,80 @@ class SqlStore:
             lambda s: [rows.miss_from_row(miss, key) for key, miss in s.execute(statement)]
         )
 
+    def miss(self, number: int) -> Miss | None:
+        statement = select(KeyRow, MissRow).join(MissRow).where(MissRow.id == number)
+
+        def find(session: Session) -> Miss | None:
+            row = session.execute(statement).one_or_none()
+            return rows.miss_from_row(row[1], row[0]) if row else None
+
+        return self._work.read(find) if 0 < number <= _MAX_ID else None
+
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
-        statement = query.newest_records(kernel, chip)
-        return self._work.read(
-            lambda session: [
-                rows.record_from_row(record, rows.key_from_row(key))
-                for key, record in session.execute(statement)
-            ]
-        )
+        def find(session: Session) -> list[Record]:
+            row = snapshots.latest(session)
+            return snapshots.records(session, row) if row else []
+
+        return [
+            record
+            for record in self._work.read(find)
+            if kernel in (None, record.key.kernel) and chip in (None, record.key.chip)
+        ]
+
+
+def _signed(result: KeyResult, by: str) -> KeyResult:
+    """Who pushed it is for us to say, not for the push."""
+    trials = tuple(replace(trial, pushed_by=by) for trial in result.trials)
+    return KeyResult(record=replace(result.record, pushed_by=by), trials=trials)
+
+
+def _loses(session: Session, row: SnapshotRow | None, record: Record) -> bool:
+    """Whether the published record of the key is newer, or faster by the same kind of evidence.
+
+    What is there already does not lose: it may be pushed again.
+    """
+    key_id = query.find_key(session, record.key)
+    number = snapshots.record_id(session, row, key_id) if row and key_id else None
+    found = session.get(RecordRow, number) if number else None
+    if found is None:
+        return False
+    own, its = record.estimate, rows.record_from_row(found, record.key).estimate
+    same_kind = (own.model, record.method) == (its.model, found.method)
+    return found.created_at > record.created_at or (same_kind and its.time_us < own.time_us)
+
+
+def _is_there(session: Session, record: Record) -> bool:
+    """Whoever brought it."""
+    values = rows.record_values(record)
+    same = select(RecordRow.id).where(RecordRow.key_id == query.find_key(session, record.key))
+    for name in ("config", "evidence", "created_at"):
+        same = same.where(getattr(RecordRow, name) == values[name])
+    return session.scalar(same.limit(1)) is not None
+
+
+def _add_record(session: Session, record: Record) -> int:
+    """Its id."""
+    row = RecordRow(**rows.record_values(record), key_id=query.key_id(session, record.key))
+    session.add(row)
+    session.flush()
+    return row.id
+
+
+def _add_trials(session: Session, result: KeyResult) -> int:
+    """How many are new: a config that was tried keeps its own evidence; a number that is taken
+    becomes the next."""
+    if not result.trials:
+        return 0
+    key_id = query.key_id(session, result.record.key)
+    known = select(TrialRow.number, TrialRow.config_digest).where(TrialRow.key_id == key_id)
+    found = list(session.execute(known))
+    numbers, configs = {number for number, _ in found}, {config for _, config in found}
+    before = len(configs)
+    for trial in result.trials:
+        values = rows.trial_values(trial)
+        if values["config_digest"] not in configs:
+            number = trial.number if trial.number not in numbers else max(numbers) + 1
+            session.add(TrialRow(**{**values, "number": number, "key_id": key_id}))
+            numbers.add(number)
+            configs.add(values["config_digest"])
+    return len(configs) - before

@@ -122,6 +122,7 @@ class TrialRow(Base):
     time_us: Mapped[float | None]
     seconds: Mapped[float]
     created_at: Mapped[datetime]
+    pushed_by: Mapped[str] = mapped_column(server_default="")
 
 
 class RecordRow(Base):
@@ -140,29 +141,29 @@ class RecordRow(Base):
     trials: Mapped[int]
     method: Mapped[str]
     created_at: Mapped[datetime]
+    pushed_by: Mapped[str] = mapped_column(server_default="")
 
 
 class MissRow(Base):
-    """One row for each key that somebody asked for and that had no record."""
+    """One row for each key and each way in which the answer to it was not exact."""
 
     __tablename__ = PREFIX + "misses"
-    __table_args__ = _numbered(UniqueConstraint("key_id"), Index(None, "count"))
+    __table_args__ = _numbered(UniqueConstraint("key_id", "answer"), Index(None, "count"))
 
     id: Mapped[int] = mapped_column(_ID, primary_key=True)
     key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    answer: Mapped[str] = mapped_column(server_default="default")
     count: Mapped[int] = mapped_column(_ID)
     first_at: Mapped[datetime]
     last_at: Mapped[datetime]
 
 
 class SnapshotRow(Base):
-    """A set of records by its highest one: the newest record of each key with an id up to
-    ``record_id``. Never changed, and records never are: so the set stays what it is, at the cost
-    of one row for each publication.
+    """A set of records: those of ``base_id``, over them the newest record of each key with an id
+    above ``floor`` up to ``record_id``, over them the pins in force. Never changed, and records
+    never are: so the set stays what it is, at the cost of one row for each publication.
 
-    Pins and roll-backs, when they come, are rows of tables of their own that name the snapshot
-    from which on they hold (and, later, the one until which): "key k has record r", "records a to
-    b are left out". Older snapshots do not see them, and publishing goes on from there.
+    A roll-back is a snapshot whose base is the older one and whose floor is the newest record.
     """
 
     __tablename__ = PREFIX + "snapshots"
@@ -170,4 +171,65 @@ class SnapshotRow(Base):
 
     id: Mapped[int] = mapped_column(_ID, primary_key=True)
     record_id: Mapped[int] = mapped_column(_ID, ForeignKey(RecordRow.id))
+    base_id: Mapped[int | None] = mapped_column(_ID)
+    floor: Mapped[int] = mapped_column(_ID, server_default="0")
+    note: Mapped[str] = mapped_column(server_default="")
+    made_by: Mapped[str] = mapped_column(server_default="")
     created_at: Mapped[datetime]
+
+
+class PinRow(Base):
+    """A key has this record in the snapshots from ``from_id`` on, up to but not ``until_id``."""
+
+    __tablename__ = PREFIX + "pins"
+    __table_args__ = _numbered(Index(None, "key_id"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    record_id: Mapped[int] = mapped_column(_ID, ForeignKey(RecordRow.id))
+    from_id: Mapped[int] = mapped_column(_ID)
+    until_id: Mapped[int | None] = mapped_column(_ID)
+
+
+class JobRow(Base):
+    """``open_digest`` is that of the request while the job is open: only one such job is open at a
+    time. Empty texts in ``fingerprint`` and versions: any."""
+
+    __tablename__ = PREFIX + "jobs"
+    __table_args__ = _numbered(UniqueConstraint("open_digest"), Index(None, "state", "id"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    open_digest: Mapped[str | None] = mapped_column(String(32))
+    kernel: Mapped[str]
+    fingerprint: Mapped[str]
+    jax: Mapped[str]
+    jaxlib: Mapped[str]
+    libtpu: Mapped[str]
+    request: Mapped[str]
+    state: Mapped[str]
+    created_at: Mapped[datetime]
+    created_by: Mapped[str]
+    attempt: Mapped[int]
+    worker: Mapped[str]
+    cancel_wanted: Mapped[bool]
+    started_at: Mapped[datetime | None]
+    heard_at: Mapped[datetime | None]
+    finished_at: Mapped[datetime | None]
+    progress: Mapped[str]
+    message: Mapped[str]
+
+
+class TokenRow(Base):
+    """``digest``: SHA-256 of the secret, which is as long and as random as the digest: so no
+    slower hash is needed."""
+
+    __tablename__ = PREFIX + "tokens"
+    __table_args__ = _numbered(UniqueConstraint("digest"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    name: Mapped[str]
+    role: Mapped[str]
+    digest: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime]
+    expires_at: Mapped[datetime | None]
+    revoked_at: Mapped[datetime | None]

@@ -1,8 +1,7 @@
-"""The application: reading only, for now. Results are written by ``autotune search``."""
+"""The application: the parts of a process, how they start, and what looks after them."""
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -14,97 +13,137 @@ from starlette.types import Receive, Scope, Send
 
 from autotune import __version__
 from autotune.errors import StoreError
-from autotune.ports import Store
 from db import SqlStore, open_store
+from service.access import Access
 from service.configs import OneConfig
+from service.front import LOOKUP, Front
 from service.held import Held
 from service.lookup import Lookup
+from service.metrics import Meter
 from service.missed import Missed
+from service.parts import REFUSED
 from service.refusal import Refusal, answer_refusal
-from service.routes import REFUSED, outside, router
+from service.routes import outside, router
 from service.schema import ConfigResponse, LookupRequest, LookupResponse
+from service.settings import Settings, from_environment
+from service.uploads import Name
+from service.writing import ruling, writing
 
 _log = logging.getLogger("autotune.service")
 
-REFRESH_S = 1.0
-LOOKUP = "/v1/lookup"
-_DOC = "Tuned block shapes of JAX Pallas TPU kernels. This service only reads."
+_JOBS_EVERY = 5  # refreshes
+_DOC = """Tuned block shapes of JAX Pallas TPU kernels.
+
+Reading is open unless the service is closed; writing needs `Authorization: Bearer TOKEN`.
+Errors are `{"error": {"code", "message", "field"}}`. Times are in microseconds.
+"""
 
 
 class Service(FastAPI):
-    """FastAPI, but for the busiest route, which answers ahead of all that FastAPI does."""
+    """FastAPI behind the front, which is there once the application has started."""
 
-    lookup: Lookup | None = None
+    front: Front | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        hot = scope["type"] == "http" and scope["path"] == LOOKUP and scope["method"] == "POST"
-        if hot and self.lookup is not None:
-            try:
-                await self.lookup(scope, receive, send)
-            except Exception:
-                _log.exception("a lookup failed")
-                refusal = Refusal(500, "bug", "this is a bug of the service: see its log")
-                await refusal.response()(scope, receive, send)
+        if scope["type"] == "http" and self.front is not None:
+            await self.front(scope, receive, send)
         else:
             await super().__call__(scope, receive, send)
 
 
 def create_app(
-    database_url: str | None = None, *, refresh_s: float = REFRESH_S,
-    opened: Callable[[], Store] | None = None,
+    database_url: str | None = None, settings: Settings | None = None, *,
+    opened: Callable[[], SqlStore] | None = None,
 ) -> Service:  # fmt: skip
-    """``refresh_s``: how often a newer snapshot is looked for and misses are written. The database
-    is opened when the application starts: ``StoreError`` then, where there is none. ``opened``
-    brings another store."""
+    """The database is opened when the application starts: ``StoreError`` then, where there is none.
+    ``opened`` brings another store."""
+    chosen = settings or Settings()
 
     @asynccontextmanager
     async def lifespan(app: Service) -> AsyncIterator[None]:
         store = opened() if opened else open_store(database_url, create=False)
-        held, missed = Held(store), Missed(store)
-        await held.load()
-        app.state.store, app.state.held, app.state.database_ok = store, held, True
-        app.lookup = Lookup(held, missed)
-        one = OneConfig(held, missed).__call__  # ahead of the route that describes it
-        app.router.routes.insert(0, Route("/v1/configs/{kernel}", one, methods=["GET"]))
-        task = asyncio.create_task(_look_after(app, held, missed, refresh_s))
+        parts = _Parts(app, store, chosen)
+        await parts.start()
+        task = asyncio.create_task(parts.look_after(chosen.refresh_s))
         yield
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-        await missed.write()
-        if isinstance(store, SqlStore):
-            store.close()
+        await parts.stop()
 
     app = Service(
         title="pallas-autotune", version=__version__, description=_DOC, lifespan=lifespan,
         docs_url=None, redoc_url=None,
     )  # fmt: skip
     _describe_hot_routes(app)
-    app.include_router(router)
-    app.include_router(outside)
+    for routes in (router, writing, ruling, outside):
+        app.include_router(routes)
     app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _other)
     return app
 
 
-def from_environment() -> Service:
-    """For servers that start several processes: the database is in ``AUTOTUNE_DATABASE_URL``."""
-    return create_app(os.environ.get("AUTOTUNE_DATABASE_URL"))
+def for_servers() -> Service:
+    """For servers that start several processes: all settings are in the environment."""
+    from service.logs import set_up
+
+    set_up()
+    return create_app(None, from_environment())
 
 
-async def _look_after(app: Service, held: Held, missed: Missed, refresh_s: float) -> None:
-    while True:
-        await asyncio.sleep(refresh_s)
-        await missed.write()
-        try:
-            await held.refresh()
-            app.state.database_ok = True
-        except StoreError as error:
-            if app.state.database_ok:
-                _log.warning("answers come from memory: %s", error)
-            app.state.database_ok = False
-        except Exception:  # the service answers from memory whatever it was
-            _log.exception("a newer snapshot could not be taken over")
+class _Parts:
+    """What a process of the service is made of."""
+
+    def __init__(self, app: Service, store: SqlStore, settings: Settings) -> None:
+        self._app, self._store = app, store
+        self._held, self._missed, self._meter = Held(store), Missed(store), Meter()
+        self._access = Access(store.tokens, closed=settings.closed)
+        self._settings = settings
+
+    async def start(self) -> None:
+        await self._held.load()
+        await self._access.refresh()
+        app, parts = self._app, (self._held, self._missed, self._meter)
+        app.state.store, app.state.held, app.state.meter = self._store, self._held, self._meter
+        app.state.database_ok = True
+        await self._report(jobs=True)
+        one = OneConfig(*parts).__call__  # ahead of the route that describes it
+        app.router.routes.insert(0, Route("/v1/configs/{kernel}", one, methods=["GET"]))
+        app.front = Front(
+            super(Service, app).__call__, Lookup(*parts), self._access, self._meter, self._settings
+        )
+
+    async def stop(self) -> None:
+        await self._missed.write()
+        self._meter.hand_on()
+        self._store.close()
+
+    async def look_after(self, refresh_s: float) -> None:
+        """Until it is cancelled."""
+        turn = 0
+        while True:
+            await asyncio.sleep(refresh_s)
+            turn += 1
+            await self._missed.write()
+            try:
+                await self._held.refresh()
+                await self._access.refresh()
+                await self._report(jobs=turn % _JOBS_EVERY == 0)
+                self._app.state.database_ok = True
+            except StoreError as error:
+                if self._app.state.database_ok:
+                    _log.warning("answers come from memory: %s", error)
+                self._app.state.database_ok = False
+            except Exception:  # the service answers from memory whatever it was
+                _log.exception("a newer snapshot could not be taken over")
+            self._meter.database(up=self._app.state.database_ok)
+
+    async def _report(self, *, jobs: bool) -> None:
+        current = self._held.current
+        self._meter.holds(current.number, len(current), self._held.made_at)
+        self._meter.hand_on()
+        if jobs:
+            self._meter.jobs(await asyncio.to_thread(self._store.jobs.counts))
 
 
 def _describe_hot_routes(app: FastAPI) -> None:
@@ -117,7 +156,7 @@ def _describe_hot_routes(app: FastAPI) -> None:
 
     @app.get("/v1/configs/{kernel}", responses=REFUSED)
     async def config(
-        kernel: str, chip: str, jax: str, jaxlib: str, libtpu: str, shape: str,
+        kernel: Name, chip: str, jax: str, jaxlib: str, libtpu: str, shape: str,
         dtype: str | None = None, fingerprint: str | None = None, snapshot: str | None = None,
     ) -> ConfigResponse:  # fmt: skip
         """One question; ``option=name=value`` may be given several times."""
@@ -127,7 +166,7 @@ def _describe_hot_routes(app: FastAPI) -> None:
 async def _invalid(_: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    field = str(first["loc"][-1])
+    field = ".".join(str(part) for part in first["loc"][1:]) or "body"
     return Refusal(422, "invalid_field", f"{field}: {first['msg']}", field).response()
 
 

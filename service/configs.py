@@ -6,8 +6,10 @@ from starlette.responses import Response
 
 from autotune.errors import InvalidInputError
 from autotune.key import Key
+from autotune.matching import EXACT
 from service.held import Held, Snapshot
 from service.lookup import json_response, wanted_snapshot
+from service.metrics import Meter
 from service.missed import Missed
 from service.questions import MAX_NAME, chip_of, fingerprint_of, toolchain_of
 from service.refusal import Refusal
@@ -16,8 +18,8 @@ from service.refusal import Refusal
 class OneConfig:
     """The endpoint: the answer of ``POST /v1/lookup`` to one question, with its snapshot."""
 
-    def __init__(self, held: Held, missed: Missed) -> None:
-        self._held, self._missed = held, missed
+    def __init__(self, held: Held, missed: Missed, meter: Meter) -> None:
+        self._held, self._missed, self._meter = held, missed, meter
 
     async def __call__(self, request: Request) -> Response:
         try:
@@ -25,9 +27,10 @@ class OneConfig:
             key = _key(request.path_params["kernel"], request.query_params, snapshot)
         except Refusal as refusal:
             return refusal.response()
-        answer, is_exact = await snapshot.answer(key)
-        if not is_exact:
-            self._missed.count(key)
+        match, answer = await snapshot.answer(key)
+        self._meter.answered(match)
+        if match != EXACT:
+            self._missed.count(key, match)
         return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))
 
 

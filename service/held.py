@@ -2,27 +2,26 @@
 
 import asyncio
 import gc
-import logging
 from collections import OrderedDict
-from collections.abc import Iterable
 from datetime import UTC, datetime
 
 from autotune.bundle import bundle_to_bytes, new_bundle, slim
 from autotune.errors import StoreError
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
-from autotune.matching import Identity, Index, exact_match, identity_of
+from autotune.matching import EXACT, Identity, Index, exact_match, identity_of
 from autotune.ports import Store
-from autotune.trial import Record
+from autotune.trial import Change
 from service.answers import encode
 from service.refusal import Refusal, unavailable
-
-_log = logging.getLogger("autotune.service")
 
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
 _MOST_EFFORT = 500  # records to look at, some microseconds each, before others are held up
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+Answer = tuple[str, bytes]
+"""How it fits, and the JSON text."""
 
 
 class Snapshot:
@@ -37,41 +36,41 @@ class Snapshot:
     ) -> None:
         self.number, self.index, self.exact, self.published = number, index, exact, published
         self.newest = dict(iter(index.kernels)) | published
-        self._inexact: dict[Identity, bytes] = {}
+        self._inexact: dict[Identity, Answer] = {}
         self._bundle: bytes | None = None
 
     def __len__(self) -> int:
         return len(self.exact)
 
-    async def answer(self, key: Key) -> tuple[bytes, bool]:
-        """The answer, and whether it is exact."""
+    async def answer(self, key: Key) -> Answer:
+        """How it fits, and the answer."""
         asked = identity_of(key)
         found = self.exact.get(asked)
         if found is not None:
-            return found, True
-        found = self._inexact.get(asked)
-        if found is None:
-            found = await self._look_for(key)
+            return EXACT, found
+        inexact = self._inexact.get(asked)
+        if inexact is None:
+            inexact = await self._look_for(key)
             if len(self._inexact) >= _MOST_INEXACT:
                 self._inexact.clear()
-            self._inexact[asked] = found
-        return found, False
+            self._inexact[asked] = inexact
+        return inexact
 
-    async def _look_for(self, key: Key) -> bytes:
+    async def _look_for(self, key: Key) -> Answer:
         """Where it takes long, others are answered meanwhile."""
         slow = self.index.effort(key) > _MOST_EFFORT
         match = await asyncio.to_thread(self.index.match, key) if slow else self.index.match(key)
-        return encode(match)
+        return match.kind, encode(match)
 
-    def grown(
-        self, number: int, records: Iterable[Record], kernels: list[KernelSpec]
-    ) -> "Snapshot":
+    def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "Snapshot":
         """The next one: shares what stays, changes nothing here."""
-        light = [slim(record) for record in records]
+        light = [slim(record) for record in change.records]
         exact = self.exact.copy()
         exact.update((identity_of(record.key), encode(exact_match(record))) for record in light)
+        for key in change.removed:
+            exact.pop(identity_of(key), None)
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
-        index = self.index.with_records(light, kernels)
+        index = self.index.changed(Change(records=light, removed=change.removed), kernels)
         return Snapshot(number, index, exact, self.published | published)
 
     def bundle(self) -> bytes:
@@ -92,24 +91,26 @@ class Held:
 
     def __init__(self, store: Store) -> None:
         self.current = EMPTY
+        self.made_at: datetime | None = None
         self._store = store
         self._older: OrderedDict[int, Snapshot] = OrderedDict()
         self._one_at_a_time = asyncio.Lock()
 
     async def load(self) -> None:
         """The newest snapshot, before the first call. Raises ``StoreError``."""
-        self.current = await asyncio.to_thread(self._read, await self._latest(), EMPTY)
+        number, self.made_at = await self._latest()
+        self.current = await asyncio.to_thread(self._read, number, EMPTY)
         gc.collect()
         gc.freeze()  # else each full collection visits all records and holds up lookups
 
     async def refresh(self) -> None:
         """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
         async with self._one_at_a_time:
-            number = await self._latest()
+            number, made_at = await self._latest()
             if number > self.current.number:
                 newer = await asyncio.to_thread(self._read, number, self.current)
                 self._keep(self.current)
-                self.current = newer
+                self.current, self.made_at = newer, made_at
 
     async def at(self, number: int | None) -> Snapshot:
         """The snapshot with that number, or the one in force. Raises ``Refusal``."""
@@ -122,8 +123,7 @@ class Held:
         try:
             return await self._load_older(number)
         except StoreError as error:
-            _log.warning("snapshot %s cannot be read: %s", number, error)
-            raise unavailable() from error
+            raise unavailable(error) from error
 
     async def _load_older(self, number: int) -> Snapshot:
         if number > self.current.number:  # published within the last second, or never
@@ -135,14 +135,16 @@ class Held:
                 self._keep(await asyncio.to_thread(self._read, number, EMPTY))
             return self._older[number]
 
-    async def _latest(self) -> int:
-        return await asyncio.to_thread(self._store.latest_snapshot)
+    async def _latest(self) -> tuple[int, datetime | None]:
+        """The number of the newest, and when it was made."""
+        found = await asyncio.to_thread(self._store.snapshots, 1)
+        return (found[0].number, found[0].created_at) if found else (0, None)
 
     def _read(self, number: int, base: Snapshot) -> Snapshot:
-        records = self._store.snapshot_records(number, since=base.number)
-        if records is None:
+        change = self._store.snapshot_change(number, since=base.number)
+        if change is None:
             raise Refusal(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
-        return base.grown(number, records, list(reversed(self._store.kernels())))
+        return base.changed(number, change, list(reversed(self._store.kernels())))
 
     def _keep(self, snapshot: Snapshot) -> None:
         self._older[snapshot.number] = snapshot

@@ -8,11 +8,13 @@ import json
 from typing import Any
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Receive, Send
 
 from autotune.errors import AutotuneError
+from autotune.matching import EXACT
 from autotune.toolchain import Toolchain
 from service.held import Held, Snapshot
+from service.metrics import REFUSED, Meter
 from service.missed import Missed
 from service.questions import (
     Surroundings,
@@ -29,21 +31,20 @@ _JSON = (b"content-type", b"application/json")
 
 
 class Lookup:
-    """The endpoint; ``held`` and ``missed`` belong to the process."""
+    """The endpoint; what it is given belongs to the process."""
 
-    def __init__(self, held: Held, missed: Missed) -> None:
-        self._held, self._missed = held, missed
+    def __init__(self, held: Held, missed: Missed, meter: Meter) -> None:
+        self._held, self._missed, self._meter = held, missed, meter
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """As an ASGI application: FastAPI and Starlette would take longer than the answer."""
-        try:
-            asked = _parse(await read_body(receive))
-            wanted = wanted_snapshot(asked.get("snapshot"))
-            snapshot = self._held.current if wanted is None else await self._held.at(wanted)
-            content = await self._answer_all(asked, snapshot)
-        except Refusal as refusal:
-            await refusal.response()(scope, receive, send)
-            return
+    async def __call__(self, receive: Receive, send: Send) -> None:
+        """Not through Starlette: FastAPI and Starlette would take longer than the answer.
+
+        Raises ``Refusal``.
+        """
+        asked = _parse(await read_body(receive))
+        wanted = wanted_snapshot(asked.get("snapshot"))
+        snapshot = self._held.current if wanted is None else await self._held.at(wanted)
+        content = await self._answer_all(asked, snapshot)
         length = (b"content-length", b"%d" % len(content))
         await send({"type": "http.response.start", "status": 200, "headers": [_JSON, length]})
         await send({"type": "http.response.body", "body": content})
@@ -51,13 +52,15 @@ class Lookup:
     async def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
         around = Surroundings(chip=asked.get("chip"), toolchain=asked.get("toolchain"))
         chip, versions = _prepared(around)
-        exact, answers = snapshot.exact, []
+        exact, answers, known = snapshot.exact, [], 0
         for number, question in enumerate(_questions(asked)):
             found = None
             if chip is not None:
                 identity = known_identity(question, chip, versions, snapshot)
                 found = None if identity is None else exact.get(identity)
+            known += found is not None
             answers.append(found or await self._answer(question, around, snapshot, number))
+        self._meter.answered(EXACT, known)
         return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
 
     async def _answer(
@@ -66,10 +69,12 @@ class Lookup:
         try:
             key = parse_question(question, around, snapshot, f"questions[{n}]")
         except Refusal as refusal:
+            self._meter.answered(REFUSED)
             return refusal.encoded()
-        answer, is_exact = await snapshot.answer(key)
-        if not is_exact:
-            self._missed.count(key)
+        match, answer = await snapshot.answer(key)
+        self._meter.answered(match)
+        if match != EXACT:
+            self._missed.count(key, match)
         return answer
 
 

@@ -13,15 +13,16 @@ MOST_KEYS = 10_000  # between two writes: what is beyond is dropped, so that nob
 
 
 class Missed:
-    """Counts by key. Only ``write`` touches the database."""
+    """Counts by key and by what was answered. Only ``write`` touches the database."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._counts: dict[Key, int] = {}
+        self._counts: dict[tuple[Key, str], int] = {}
 
-    def count(self, key: Key) -> None:
-        if key in self._counts or len(self._counts) < MOST_KEYS:
-            self._counts[key] = self._counts.get(key, 0) + 1
+    def count(self, key: Key, answer: str, times: int = 1) -> None:
+        asked = key, answer
+        if asked in self._counts or len(self._counts) < MOST_KEYS:
+            self._counts[asked] = self._counts.get(asked, 0) + times
 
     async def write(self) -> None:
         """What cannot be written now is kept for the next time."""
@@ -32,6 +33,5 @@ class Missed:
             await asyncio.to_thread(self._store.save_misses, counts)
         except StoreError as error:
             _log.warning("misses cannot be written: %s", error)
-            for key, count in counts.items():
-                if key in self._counts or len(self._counts) < MOST_KEYS:
-                    self._counts[key] = self._counts.get(key, 0) + count
+            for (key, answer), times in counts.items():
+                self.count(key, answer, times)

@@ -1,11 +1,21 @@
 """What is not answered, in one envelope: ``{"error": {"code", "message", "field"}}``."""
 
 import json
+import logging
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from autotune.errors import StoreError
+
+_log = logging.getLogger("autotune.service")
+
+_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"},
+    429: {"Retry-After": "1"},
+    503: {"Retry-After": "5"},
+}
 _MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
 
 
@@ -24,13 +34,14 @@ class Refusal(Exception):  # noqa: N818  (most are no error of the program)
         return json.dumps(self.data()).encode()
 
     def response(self) -> Response:
-        headers = {"Retry-After": "5"} if self.status == 503 else None
-        return Response(self.encoded(), self.status, headers, "application/json")
+        return Response(self.encoded(), self.status, _HEADERS.get(self.status), "application/json")
 
 
-def unavailable() -> Refusal:
-    """The database is gone. Its own message may name hosts and files: it is for the log."""
-    return Refusal(503, "database_unavailable", "the database cannot be read: try again later")
+def unavailable(error: StoreError) -> Refusal:
+    """The database is gone. What it says itself may name hosts and files: it is for the log."""
+    _log.warning("the database cannot be used: %s", error)
+    message = "the database cannot be used: try again later"
+    return Refusal(503, "database_unavailable", message)
 
 
 async def answer_refusal(_: Request, refusal: Exception) -> Response:

@@ -1,46 +1,45 @@
-"""The routes that are not in a hurry: snapshots, misses, health."""
+"""The routes that read and are not in a hurry: snapshots, records, misses, jobs, health."""
 
-import asyncio
+from dataclasses import asdict
 from hashlib import blake2b
-from typing import Annotated, Any
+from typing import Annotated
 
-from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import APIRouter, Header, Path, Request, Response
 
-from autotune.errors import StoreError
+from autotune.chip import Chip
+from autotune.job import Job, State, request_to_data
 from autotune.key import key_to_data
-from autotune.ports import Store
-from service.held import Held
+from autotune.trial import record_to_data
 from service.lookup import wanted_snapshot
-from service.refusal import unavailable
-from service.schema import Error, Health, MissData, Misses, SnapshotData, Snapshots
+from service.metrics import CONTENT_TYPE
+from service.parts import REFUSED, Limit, Responses, ask, held, store
+from service.refusal import Refusal
+from service.schema import (
+    Health,
+    JobData,
+    JobList,
+    MissData,
+    Misses,
+    ProgressData,
+    RecordData,
+    Records,
+    SnapshotData,
+    Snapshots,
+)
+from service.uploads import Name
 
 router = APIRouter(prefix="/v1")
 outside = APIRouter()  # what has no version
-REFUSED: dict[int | str, dict[str, Any]] = {
-    code: {"model": Error} for code in (400, 404, 413, 422, 503)
-}
-Limit = Annotated[int, Query(ge=1, le=1_000)]
+_READ: Responses = {code: REFUSED[code] for code in (401, 403, 404, 422, 429, 503)}
+Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 
-def _held(request: Request) -> Held:
-    held: Held = request.app.state.held
-    return held
-
-
-def _store(request: Request) -> Store:
-    store: Store = request.app.state.store
-    return store
-
-
-@router.get("/snapshots", responses={503: {"model": Error}})
+@router.get("/snapshots", responses=_READ)
 async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     """The newest first."""
-    try:
-        found = await asyncio.to_thread(_store(request).snapshots, limit)
-    except StoreError as error:
-        raise unavailable() from error
-    listed = [SnapshotData(number=one.number, created_at=one.created_at) for one in found]
-    return Snapshots(in_force=_held(request).current.number, snapshots=listed)
+    found = await ask(store(request).snapshots, limit)
+    listed = [SnapshotData(**asdict(one)) for one in found]
+    return Snapshots(in_force=held(request).current.number, snapshots=listed)
 
 
 @router.get(
@@ -49,7 +48,7 @@ async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     responses={
         200: {"content": {"application/gzip": {}}, "description": "A bundle of records."},
         304: {"description": "It is the one that the caller has."},
-        **{code: REFUSED[code] for code in (404, 422, 503)},
+        **_READ,
     },
 )
 async def snapshot(
@@ -58,8 +57,8 @@ async def snapshot(
     """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
     changes."""
     wanted = wanted_snapshot(number)
-    found = await _held(request).at(wanted)
-    content = await asyncio.to_thread(found.bundle)
+    found = await held(request).at(wanted)
+    content = await ask(found.bundle)
     tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
     forever = "public, max-age=31536000, immutable"
     headers = {
@@ -72,25 +71,78 @@ async def snapshot(
     return Response(content, media_type="application/gzip", headers=headers)
 
 
-@router.get("/misses", responses={503: {"model": Error}})
+@router.get("/records", responses=_READ)
+async def records(
+    request: Request, kernel: Name | None = None, chip: Chip | None = None, limit: Limit = 50
+) -> Records:
+    """All that was ever published, with numbers, the newest first."""
+    found = await ask(store(request).published, kernel, chip, limit)
+    return Records(records=[
+        RecordData(number=number, record=record_to_data(record)) for number, record in found
+    ])  # fmt: skip
+
+
+@router.get("/misses", responses=_READ)
 async def misses(request: Request, limit: Limit = 50) -> Misses:
     """What was asked for and is not published, the most wanted first."""
-    try:
-        found = await asyncio.to_thread(_store(request).misses, limit)
-    except StoreError as error:
-        raise unavailable() from error
+    found = await ask(store(request).misses, limit)
     return Misses(misses=[
-        MissData(key=key_to_data(one.key), count=one.count, first_at=one.first_at,
-                 last_at=one.last_at)
+        MissData(number=one.number, key=key_to_data(one.key), answer=one.answer, count=one.count,
+                 first_at=one.first_at, last_at=one.last_at)
         for one in found
     ])  # fmt: skip
 
 
-@outside.get("/health")
-async def health(request: Request) -> Health:
+@router.get("/jobs", responses=_READ)
+async def jobs(request: Request, state: State | None = None, limit: Limit = 50) -> JobList:
+    """The newest first."""
+    found = await ask(store(request).jobs.list, state, limit)
+    return JobList(jobs=list(map(job_data, found)))
+
+
+@router.get("/jobs/{number}", responses=_READ)
+async def job(request: Request, number: Number) -> JobData:
+    """One, with the progress of its search."""
+    found = await ask(store(request).jobs.get, number)
+    if found is None:
+        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+    return job_data(found)
+
+
+def job_data(job: Job) -> JobData:
+    plain = {
+        name: value for name, value in asdict(job).items() if name not in ("request", "progress")
+    }
+    return JobData(
+        request=request_to_data(job.request), progress=ProgressData(**asdict(job.progress)), **plain
+    )
+
+
+@outside.get("/healthz")
+async def healthz(request: Request) -> Health:
     """Answers from memory: a process that serves lookups is healthy without its database."""
-    current, state = _held(request).current, request.app.state
+    return _health(request)
+
+
+@outside.get("/readyz", responses={503: {"model": Health}})
+async def readyz(request: Request, response: Response) -> Health:
+    """Whether newer snapshots reach this process: else a balancer may prefer others."""
+    found = _health(request)
+    if found.database != "ok":
+        found.status, response.status_code = "not ready", 503
+    return found
+
+
+def _health(request: Request) -> Health:
+    current, state = held(request).current, request.app.state
     return Health(
         status="ok", snapshot=current.number, records=len(current),
         database="ok" if state.database_ok else "unavailable",
     )  # fmt: skip
+
+
+@outside.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    content = await ask(request.app.state.meter.text)
+    return Response(content, headers={"Content-Type": CONTENT_TYPE})

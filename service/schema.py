@@ -1,11 +1,14 @@
 """What goes in and out, for OpenAPI, and for the routes that are not in a hurry."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, Field
 
+from autotune.chip import Chip
+from autotune.job import DEFAULT_TRIALS, MOST_TRIALS, State
 from service.lookup import MAX_QUESTIONS
+from service.uploads import Name, Part, ProblemIn, Versions
 
 
 class ErrorDetail(BaseModel):
@@ -16,12 +19,6 @@ class ErrorDetail(BaseModel):
 
 class Error(BaseModel):
     error: ErrorDetail
-
-
-class Versions(BaseModel):
-    jax: str
-    jaxlib: str
-    libtpu: str
 
 
 class ProblemData(BaseModel):
@@ -75,8 +72,12 @@ class ConfigResponse(Answer):
 
 
 class SnapshotData(BaseModel):
+    """``made_by``: the name of the token with which it was made, empty where it was searched."""
+
     number: int
     created_at: datetime
+    note: str
+    made_by: str
 
 
 class Snapshots(BaseModel):
@@ -85,7 +86,11 @@ class Snapshots(BaseModel):
 
 
 class MissData(BaseModel):
+    """``answer``: what was given instead. ``number`` is for ``POST /v1/jobs``."""
+
+    number: int
     key: dict[str, Any]
+    answer: str
     count: int
     first_at: datetime
     last_at: datetime
@@ -95,10 +100,78 @@ class Misses(BaseModel):
     misses: list[MissData]
 
 
+class RecordData(BaseModel):
+    """``number`` is for pinning."""
+
+    number: int
+    record: dict[str, Any]
+
+
+class Records(BaseModel):
+    records: list[RecordData]
+
+
+class PushResponse(BaseModel):
+    """How many records and trials were new; ``lost``: records that are older than the published one
+    of their key, or slower by the same kind of evidence."""
+
+    records: int
+    trials: int
+    lost: int
+    snapshot: int
+
+
+class Made(BaseModel):
+    snapshot: int
+
+
+class JobRequest(Part):
+    """Either ``miss``, the number of a miss, or what is to be searched: ``kernel``, ``problem`` and
+    ``chip``. ``fingerprint`` and ``toolchain``: any that a worker has, unless they are given."""
+
+    miss: Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)] | None = None
+    kernel: Name | None = Field(None, examples=["matmul"])
+    problem: ProblemIn | None = None
+    chip: Chip | None = Field(None, examples=["v5e"])
+    fingerprint: Name | None = None
+    toolchain: Versions | None = None
+    trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] = DEFAULT_TRIALS
+
+
+class ProgressData(BaseModel):
+    done: int
+    goal: int
+    best_us: float | None
+    default_us: float | None
+    note: str
+
+
+class JobData(BaseModel):
+    """``heard_at``: the last sign of life of its worker; ``message``: what came of it."""
+
+    number: int
+    request: dict[str, Any]
+    state: State
+    created_at: datetime
+    created_by: str
+    attempt: int
+    worker: str
+    cancel_wanted: bool
+    started_at: datetime | None
+    heard_at: datetime | None
+    finished_at: datetime | None
+    progress: ProgressData
+    message: str
+
+
+class JobList(BaseModel):
+    jobs: list[JobData]
+
+
 class Health(BaseModel):
     """``database``: whether the last look for a newer snapshot succeeded."""
 
-    status: Literal["ok"]
+    status: Literal["ok", "not ready"]
     snapshot: int
     records: int
     database: Literal["ok", "unavailable"]

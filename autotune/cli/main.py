@@ -21,7 +21,11 @@ _COMMANDS = {
     "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
     "export": ("autotune.cli.export:export", "Write the published records to a file."),
     "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),
-    "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP."),
+    "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP, take what is pushed."),
+    "push": ("autotune.cli.push:push", "Send results to a service."),
+    "worker": ("autotune.cli.worker:worker", "Run the tuning jobs of a service."),
+    "token": ("autotune.cli.token:token", "Make and revoke tokens for writing."),
+    "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
     "db": ("autotune.cli.database:db", "Look after the database."),
 }
 

@@ -32,7 +32,9 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
 
 def _data(miss: Miss) -> dict[str, object]:
     return {
+        "number": miss.number,
         "key": key_to_data(miss.key),
+        "answer": miss.answer,
         "count": miss.count,
         "first_at": miss.first_at.isoformat(),
         "last_at": miss.last_at.isoformat(),
@@ -42,13 +44,13 @@ def _data(miss: Miss) -> dict[str, object]:
 def _table(found: list[Miss]) -> Table:
     table = Table(box=box.SIMPLE_HEAD)
     table.add_column("times", justify="right")
-    for name in ("kernel", "problem", "chip", "jax", "libtpu", "last asked for (UTC)"):
+    for name in ("kernel", "problem", "chip", "jax", "libtpu", "answer", "last (UTC)", "miss"):
         table.add_column(name, overflow="fold")
     for miss in found:
         key = miss.key
         cells = (
             str(miss.count), key.kernel, str(key.problem), key.chip.value, key.toolchain.jax,
-            key.toolchain.libtpu, f"{miss.last_at:%Y-%m-%d %H:%M}",
+            key.toolchain.libtpu, miss.answer, f"{miss.last_at:%Y-%m-%d %H:%M}", str(miss.number),
         )  # fmt: skip
         table.add_row(*map(Text, cells))  # as they are: names come from the network
     return table

@@ -1,11 +1,12 @@
 """What several commands share: their options, the store, and the problem on the command line."""
 
 import json
+import sys
 from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -14,6 +15,9 @@ from autotune.catalogue import PROJECT_ROOT
 from autotune.chip import Chip, parse_chip
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.toolchain import Toolchain, installed_toolchain
+
+if TYPE_CHECKING:
+    from autotune.compiler.pool import CompilerPool
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -42,6 +46,42 @@ def problem_options(command: F) -> F:
     ):  # fmt: skip
         command = option(command)
     return command
+
+
+def compiler_options(command: F) -> F:
+    """What ``new_pool`` takes."""
+    for option in (
+        click.option(
+            "--python", default=sys.executable, metavar="INTERPRETER",
+            help="Compile with the JAX of this interpreter (3.11+).",
+        ),
+        click.option(
+            "--candidate-memory", default=8.0, show_default=True, metavar="GIB",
+            type=click.FloatRange(min=1), help="Kill a compiler that holds more than this.",
+        ),
+        click.option(
+            "--candidate-timeout", default=120.0, show_default=True, metavar="SECONDS",
+            type=click.FloatRange(min=1), help="Kill a compiler that takes longer for one.",
+        ),
+        click.option(
+            "--compilers", default=2, show_default=True, type=click.IntRange(1, 64),
+            help="Compiler processes side by side.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
+def new_pool(
+    compilers: int, candidate_timeout: float, candidate_memory: float, python: str
+) -> "CompilerPool":
+    """Compiler processes, none of which has started yet."""
+    from autotune.compiler.pool import CompilerPool
+
+    memory_bytes = round(candidate_memory * 2**30)
+    return CompilerPool(
+        compilers, python=python, limit_s=candidate_timeout, memory_bytes=memory_bytes
+    )
 
 
 def chip_or_attached(name: str | None) -> Chip:

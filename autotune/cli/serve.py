@@ -1,8 +1,12 @@
 """``autotune serve``: the HTTP service."""
 
-import logging
 import os
+import tempfile
+from collections.abc import Callable
+from importlib import import_module
 from importlib.util import find_spec
+from types import ModuleType
+from typing import Any
 
 import click
 
@@ -10,24 +14,51 @@ from autotune.cli.parts import database_option, open_database, own_package
 from autotune.errors import AutotuneError
 
 
+def _settings() -> ModuleType:
+    own_package("service")
+    return import_module("service.settings")
+
+
+def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A flag for each setting of the service."""
+    for name in reversed(list(_settings().names())):
+        shown = f"{name.about}  [default: {name.default}]"
+        flag = f"{name.flag}/--no-{name.flag[2:]}" if name.kind is bool else name.flag
+        option = click.option(flag, name.field, type=name.kind, default=None, help=shown)
+        command = option(command)
+    return command
+
+
 @click.command()
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", default=8700, show_default=True, type=click.IntRange(0, 65535))
-@click.option("--workers", default=1, show_default=True, type=click.IntRange(1, 64))
+@_setting_options
 @database_option
-def serve(host: str, port: int, workers: int, database: str | None) -> None:
-    """Answer lookups over HTTP. It only reads; anyone who reaches the port may ask."""
-    for name in ("fastapi", "uvicorn"):
+def serve(database: str | None, **given: Any) -> None:
+    """Answer lookups over HTTP, and take what is pushed with a token.
+
+    Each flag can be given by the environment: --reads-per-second as
+    AUTOTUNE_SERVICE_READS_PER_SECOND.
+    """
+    for name in ("fastapi", "uvicorn", "prometheus_client", "pythonjsonlogger"):
         if find_spec(name) is None:
             raise AutotuneError(f"{name} is not installed: pip install 'pallas-autotune[serve]'")
-    import uvicorn
-
-    own_package("service")
+    settings = _settings().from_environment(**given)
+    if settings.migrate:
+        own_package("db").upgrade(database)
     open_database(database, create=False).close()  # says at once what is wrong with it
     if database:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
-    logging.basicConfig(level=logging.INFO, format="%(levelname)s %(name)s: %(message)s")
+    os.environ.update(_settings().to_environment(settings))
+    with tempfile.TemporaryDirectory(prefix="autotune-metrics-") as folder:
+        if settings.workers > 1:  # before the library is imported
+            os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
+        _run(settings)
+
+
+def _run(settings: Any) -> None:
+    import uvicorn
+
     uvicorn.run(
-        "service.app:from_environment", factory=True, host=host, port=port, workers=workers,
-        access_log=False, log_level="warning" if workers == 1 else "info",
+        "service.app:for_servers", factory=True, host=settings.host, port=settings.port,
+        workers=settings.workers, timeout_graceful_shutdown=settings.drain_s, access_log=False,
+        log_config=None, server_header=False,
     )  # fmt: skip

@@ -31,10 +31,12 @@ from autotune.vmem import limit_rungs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When a search stops. ``trials`` counts all trials of the key, earlier runs included."""
+    """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
+    ``stop`` is asked about every second: true ends it as Ctrl-C does."""
 
     trials: int = 100
     timeout_s: float | None = None
+    stop: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,11 +139,13 @@ class _Loop:
         try:
             if not any(trial.number == 0 for trial in self.trials):
                 self._default_first()
-            while True:
+            while not limits.stop():
                 reason = self._fill(limits.trials, deadline)
                 if not self._running:
                     return reason
                 self._collect()
+            self._keep_finished()
+            return "interrupted"
         except KeyboardInterrupt:
             with suppress(KeyboardInterrupt):
                 self._keep_finished()

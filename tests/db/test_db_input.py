@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
-from conftest import Postgres
+from dbpostgres import Postgres
 from dbsamples import key, trial
 
 from autotune.errors import StoreError
@@ -65,7 +65,7 @@ def test_damage_found_later(tmp_path: Path) -> None:
         for number in range(100):
             store.save_trial(key(), trial(number))
     with path.open("r+b") as file:
-        file.seek(4096 * 12)
+        file.seek(4096 * 40)  # behind the tables that opening reads
         file.write(b"\xff" * 400_000)
     with open_store(str(path), create=False) as store, pytest.raises(StoreError, match="damaged"):
         store.trials(key())

@@ -9,7 +9,7 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from conftest import Postgres
+from dbpostgres import Postgres
 from dbsamples import key, trial
 from sqlalchemy import create_engine, inspect
 
@@ -99,7 +99,7 @@ def test_what_an_older_version_wrote_is_kept(url: str) -> None:
     assert upgrade(url) == HEAD
     with open_store(url, create=False) as store:
         assert store.trials(key()) == [trial()]
-        store.save_miss(key())
+        store.save_misses({(key(), "default"): 1})
         assert len(store.misses()) == 1
 
 

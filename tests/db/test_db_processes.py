@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import Postgres
+from dbpostgres import Postgres
 from dbsamples import key, record, spec, trial
 from sqlalchemy.exc import DBAPIError
 

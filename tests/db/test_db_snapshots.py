@@ -14,12 +14,19 @@ from alembic import command
 from dbsamples import key, record
 
 from autotune.trial import Record
-from db import open_store, upgrade
+from db import open_store, snapshots, upgrade
 from db.engine import open_engine, writing
 from db.migration import config_for
 from db.store import SqlStore
 from db.tables import SnapshotRow
 from db.url import parse_database
+
+
+def changed(store: SqlStore, number: int, since: int) -> list[Record]:
+    """Where nothing is taken out."""
+    change = store.snapshot_change(number, since)
+    assert change is not None and not change.removed
+    return list(change.records)
 
 
 class TestSnapshots:
@@ -52,17 +59,17 @@ class TestSnapshots:
         saved = [record(), record(key(m=1)), record(time_us=1.0), record(time_us=2.0)]
         for one in saved:
             store.save_record(one)
-        assert store.snapshot_records(4, since=2) == [saved[3]]
-        assert store.snapshot_records(3, since=1) == [saved[2], saved[1]]
-        assert store.snapshot_records(4, since=4) == []
+        assert changed(store, 4, since=2) == [saved[3]]
+        assert changed(store, 3, since=1) == [saved[2], saved[1]]
+        assert changed(store, 4, since=4) == []
 
     def test_a_publication_that_fails_leaves_none(
         self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(**_: object) -> None:
+        def fail(*_: object, **__: object) -> None:
             raise RuntimeError("stop")
 
-        monkeypatch.setattr("db.store.SnapshotRow", fail)
+        monkeypatch.setattr("db.snapshots.publish", fail)
         with pytest.raises(RuntimeError, match="stop"):
             store.save_record(record())
         monkeypatch.undo()
@@ -123,13 +130,15 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
     """Else the second is read as snapshot 1 or 2, and changes when the first commits."""
     at_it, go_on = threading.Event(), threading.Event()
 
-    def slowly(**values: Any) -> SnapshotRow:
+    real = snapshots.publish
+
+    def slowly(*given: Any, **named: Any) -> SnapshotRow:
         at_it.set()
         go_on.wait(30)
-        return SnapshotRow(**values)
+        return real(*given, **named)
 
     with open_store(url, create=True) as store, ThreadPoolExecutor(2) as threads:
-        monkeypatch.setattr("db.store.SnapshotRow", slowly)
+        monkeypatch.setattr("db.snapshots.publish", slowly)
         first = threads.submit(store.save_record, record())
         assert at_it.wait(30)
         monkeypatch.undo()
@@ -145,12 +154,19 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
 
 class TestMisses:
     def test_counts_add_up(self, store: SqlStore) -> None:
-        store.save_miss(key())
-        store.save_misses({key(): 4, key(m=1): 7})
+        store.save_misses({(key(), "default"): 1})
+        store.save_misses({(key(), "default"): 4, (key(m=1), "default"): 7})
         assert [(one.key, one.count) for one in store.misses()] == [(key(m=1), 7), (key(), 5)]
 
+    def test_each_kind_of_answer_is_counted_apart(self, store: SqlStore) -> None:
+        store.save_misses({(key(), "default"): 1, (key(), "nearest"): 2})
+        found = store.misses()
+        assert [(one.answer, one.count) for one in found] == [("nearest", 2), ("default", 1)]
+        assert [store.miss(one.number) for one in found] == found
+        assert store.miss(99) is None and store.miss(-1) is None
+
     def test_what_is_published_since_is_no_miss(self, store: SqlStore) -> None:
-        store.save_misses({key(): 4, key(m=1): 7})
+        store.save_misses({(key(), "default"): 4, (key(m=1), "nearest"): 7})
         store.save_record(record(key(m=1)))
         assert [one.key for one in store.misses()] == [key()]
 
@@ -167,5 +183,5 @@ class TestMisses:
 
         monkeypatch.setattr(query, "count_miss", fail)
         with pytest.raises(RuntimeError, match="stop"):
-            store.save_misses({key(): 1, key(m=1): 1})
+            store.save_misses({(key(), "default"): 1, (key(m=1), "default"): 1})
         assert store.misses() == []

@@ -153,7 +153,7 @@ class TestMisses:
     def test_the_most_wanted_first_until_there_is_a_record(self, store: SqlStore) -> None:
         wanted, rare = key(m=1), key(m=2)
         for asked in (wanted, rare, wanted):
-            store.save_miss(asked)
+            store.save_misses({(asked, "default"): 1})
         found = store.misses()
         assert [(miss.key, miss.count) for miss in found] == [(wanted, 2), (rare, 1)]
         assert found[0].first_at <= found[0].last_at
@@ -162,7 +162,8 @@ class TestMisses:
         assert [miss.key for miss in store.misses()] == [rare]
 
     def test_all_that_ask_at_once_are_counted(self, store: SqlStore) -> None:
-        threads = [threading.Thread(target=store.save_miss, args=(key(),)) for _ in range(20)]
+        counts = {(key(), "default"): 1}
+        threads = [threading.Thread(target=store.save_misses, args=(counts,)) for _ in range(20)]
         for thread in threads:
             thread.start()
         for thread in threads:

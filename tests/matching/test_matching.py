@@ -13,7 +13,7 @@ from autotune.kernelspec import spec_from_data, spec_to_data
 from autotune.key import Key
 from autotune.matching import DEFAULT, EXACT, KINDS, NEAREST, TOOLCHAIN, Index, is_safe
 from autotune.problem import Problem
-from autotune.trial import Record
+from autotune.trial import Change, Record
 
 SIZES = (64, 128, 256, 300, 512, 768, 1000, 1024, 1536, 2048, 4096)
 KEYS = st.builds(
@@ -73,7 +73,7 @@ def test_an_index_grown_from_an_older_one_is_the_same(
 ) -> None:
     old = Index(one_of_each(first), [SPEC])
     before = old.match(asked)
-    grown = old.with_records(second, [])
+    grown = old.changed(Change(records=second), [])
     assert grown.match(asked) == Index(one_of_each(first + second), [SPEC]).match(asked)
     assert len(grown) == len(one_of_each(first + second))
     assert old.match(asked) == before
@@ -82,7 +82,8 @@ def test_an_index_grown_from_an_older_one_is_the_same(
 def test_an_older_index_stays_what_it_was() -> None:
     there, asked = older(record(), "0.9.0"), question()
     old = Index([there, record(question(4096))], [SPEC])
-    old.with_records([older(record(), "0.10.1"), record(question(2000))], [])
+    second = [older(record(), "0.10.1"), record(question(2000))]
+    old.changed(Change(records=second, removed=[there.key]), [])
     assert old.match(asked).record == there
     assert old.match(question(2000)).kind == DEFAULT
     assert _problem(old, question(2048)) == question(4096).problem

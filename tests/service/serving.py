@@ -12,9 +12,10 @@ from typing import Any
 import uvicorn
 
 from autotune.key import Key
-from autotune.ports import Store
 from autotune.problem import problem_to_data
+from db import SqlStore
 from service.app import create_app
+from service.settings import Settings
 
 
 class Running:
@@ -64,9 +65,10 @@ def asked(key: Key, **changes: Any) -> dict[str, Any]:
 
 @contextmanager
 def running(
-    database: str, *, refresh_s: float = 0.05, opened: Callable[[], Store] | None = None
+    database: str, *, opened: Callable[[], SqlStore] | None = None, **settings: Any
 ) -> Iterator[Running]:
-    app = create_app(database, refresh_s=refresh_s, opened=opened)
+    chosen = Settings(**{"refresh_s": 0.05, "log": "none", **settings})
+    app = create_app(database, chosen, opened=opened)
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -27,7 +27,7 @@ def test_an_exact_answer_is_the_record(service: Running) -> None:
 
 def test_each_word(service: Running, store: SqlStore) -> None:
     store.save_record(older(record(question(512)), "0.9.0"))
-    until(lambda: service.get("/health")[1]["snapshot"] == 3)
+    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
     keys = (question(1024), question(512), question(2048), question(9, 9))
     _, answers = service.lookup(*keys)
     assert [one["match"] for one in answers] == ["exact", "toolchain", "nearest", "default"]
@@ -157,7 +157,7 @@ def test_the_schema_describes_every_route(service: Running) -> None:
     paths = service.get("/openapi.json")[1]["paths"]
     assert set(paths) == {
         "/v1/lookup", "/v1/configs/{kernel}", "/v1/snapshots", "/v1/snapshots/{number}",
-        "/v1/misses", "/health",
+        "/v1/misses", "/healthz",
     }  # fmt: skip
     assert "requestBody" in paths["/v1/lookup"]["post"]
 

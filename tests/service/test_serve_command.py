@@ -43,7 +43,7 @@ def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[s
 
 def _answers(port: int) -> bool:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5) as found:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as found:
             return bool(found.status == 200)
     except OSError:
         return False
@@ -68,7 +68,7 @@ def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, work
         published = time.monotonic()
         service = Running(port)
         for _ in range(20):  # both workers, as connections are spread
-            until(lambda: service.get("/health")[1]["snapshot"] == 3)
+            until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
         assert time.monotonic() - published < 10
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate(timeout=20)
@@ -131,7 +131,7 @@ def test_misses(database: str, tmp_path: Path) -> None:
     with open_store(database, create=True) as store:
         done = autotune("misses", "--db", database, cwd=tmp_path)
         assert done.stdout == "nothing was asked for in vain\n"
-        store.save_misses({question(9, 9): 3, nasty: 5})
+        store.save_misses({(question(9, 9), "nearest"): 3, (nasty, "default"): 5})
     done = autotune("misses", "--db", database, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[:2] for line in done.stdout.splitlines() if "bfloat16" in line] == [

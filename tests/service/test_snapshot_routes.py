@@ -1,7 +1,7 @@
 """Snapshots, misses, and a database that goes away."""
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
     old = service.lookup(question(1024))
     newer = record(question(1024), 128)
     store.save_record(newer)
-    until(lambda: service.get("/health")[1]["snapshot"] == 3)
+    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
     assert service.lookup(question(1024))[1][0]["config"]["axes"]["bm"] == 128
     assert service.lookup(question(1024), snapshot=2) == old
     assert service.lookup(question(4096, 256), snapshot="1")[1][0]["match"] == "default"
@@ -72,7 +72,7 @@ def test_a_process_that_saw_all_of_them_has_the_same_bundle(
 ) -> None:
     for block in (128, 512):
         store.save_record(record(question(1024), block))
-        until(lambda: service.get("/health")[1]["snapshot"] == store.latest_snapshot())
+        until(lambda: service.get("/healthz")[1]["snapshot"] == store.latest_snapshot())
     with running(database) as other:
         answers = [one.raw("GET", "/v1/snapshots/4") for one in (other, service)]
     assert answers[0][2] == answers[1][2]
@@ -100,13 +100,20 @@ def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> Non
 class Failing:
     """A store that can be taken away."""
 
-    def __init__(self, store: SqlStore) -> None:
-        self._store, self.gone = store, False
+    def __init__(self, store: Any, whole: "Failing | None" = None) -> None:
+        self._store, self._whole, self.gone = store, whole or self, False
 
     def __getattr__(self, name: str) -> Any:
-        if self.gone:
-            raise StoreError("secret-host is gone")
-        return getattr(self._store, name)
+        found = getattr(self._store, name)
+        return self._failing(found) if callable(found) else Failing(found, self._whole)
+
+    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            if self._whole.gone:
+                raise StoreError("secret-host is gone")
+            return method(*given, **named)
+
+        return call
 
 
 class TestDatabaseGone:
@@ -118,7 +125,7 @@ class TestDatabaseGone:
     def service(self, failing: Failing) -> Iterator[Running]:
         with running("", opened=lambda: failing) as service:  # type: ignore[arg-type,return-value]
             failing.gone = True
-            until(lambda: service.get("/health")[1]["database"] == "unavailable")
+            until(lambda: service.get("/healthz")[1]["database"] == "unavailable")
             yield service
 
     def test_what_is_in_memory_is_answered(self, service: Running) -> None:
@@ -140,7 +147,7 @@ class TestDatabaseGone:
         store.save_record(record(question(512)))
         time.sleep(0.3)  # several times as long as it waits until it writes
         failing.gone = False
-        until(lambda: service.get("/health")[1] == {
+        until(lambda: service.get("/healthz")[1] == {
             "status": "ok", "snapshot": 3, "records": 3, "database": "ok"
         })  # fmt: skip
         until(lambda: [one.count for one in store.misses()] == [1])

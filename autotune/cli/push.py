@@ -1,0 +1,85 @@
+"""``autotune push``: results of this machine to a service."""
+
+import sys
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+
+import click
+
+from autotune.chip import parse_chip
+from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.errors import ServiceError
+from autotune.push import contradiction, send
+from autotune.remote import Remote
+from autotune.trial import KeyResult, Pushed
+
+_TIMEOUT_S = 60.0
+
+
+@click.command()
+@click.option("--url", required=True, metavar="URL", help="The service.")
+@click.option(
+    "--token", envvar="AUTOTUNE_TOKEN", default=None,
+    help="With the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
+)  # fmt: skip
+@click.option("--kernel", default=None, help="Only records of this kernel.")
+@click.option("--chip", default=None, help="Only records of this TPU generation.")
+@click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
+@database_option
+@json_option
+def push(
+    url: str, token: str | None, kernel: str | None, chip: str | None, no_trials: bool,
+    database: str | None, as_json: bool,
+) -> None:  # fmt: skip
+    """Send the published records of this machine, with their trials, to a service.
+
+    What is there already changes nothing: push as often as you like. Exit code 1 when there is
+    nothing to send.
+    """
+    remote, only = Remote(url, _TIMEOUT_S, token), None if chip is None else parse_chip(chip)
+    with open_database(database, create=False) as store:
+        kernels = store.kernels()
+        results = [
+            KeyResult(record=record, trials=() if no_trials else tuple(store.trials(record.key)))
+            for record in store.records(kernel, only)
+        ]
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    good: list[KeyResult] = []
+    left: list[str] = []
+    for one in results:
+        key = one.record.key
+        why = contradiction(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
+        if why is None:
+            good.append(one)
+        else:
+            left.append(f"{key}: {why}")
+    total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0), 0
+    try:
+        for count, part in send(remote, kernels, good):
+            total, sent = _sum(total, part), sent + count
+            if not as_json:
+                click.echo(f"{sent}/{len(good)} sent", err=True)
+    except OSError as error:
+        raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
+    if as_json:
+        print_json({**asdict(total), "sent": sent, "left_out": left})
+    else:
+        _print(total, sent, left)
+    sys.exit(0 if results else 1)
+
+
+def _sum(one: Pushed, other: Pushed) -> Pushed:
+    return replace(
+        other, records=one.records + other.records, trials=one.trials + other.trials,
+        lost=one.lost + other.lost,
+    )  # fmt: skip
+
+
+def _print(total: Pushed, sent: int, left: list[str]) -> None:
+    for line in left:
+        click.echo(f"left out: {line}", err=True)
+    same = sent - total.records - total.lost
+    click.echo(
+        f"{total.records} records and {total.trials} trials are new there; {same} records were "
+        f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"
+    )

@@ -1,0 +1,83 @@
+"""``autotune token``: who may write to a service."""
+
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.errors import InvalidInputError
+from autotune.tokens import ROLES, WRITER, Token
+
+_MOST_CHARACTERS = 100
+
+
+@click.group()
+def token() -> None:
+    """Make, list and revoke bearer tokens."""
+
+
+@token.command()
+@click.option("--name", required=True, help="Stands beside everything that is written with it.")
+@click.option("--role", default=WRITER, show_default=True, type=click.Choice(ROLES))
+@click.option(
+    "--days", default=None, type=click.IntRange(1, 36_500), help="Expires; default: never."
+)
+@database_option
+@json_option
+def create(name: str, role: str, days: int | None, database: str | None, as_json: bool) -> None:
+    """Make a token and print it. It cannot be printed again."""
+    if not name.isprintable() or not 0 < len(name) <= _MOST_CHARACTERS:
+        raise InvalidInputError(
+            f"a name must have 1 to {_MOST_CHARACTERS} printable characters, not {name!r:.50}"
+        )
+    expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
+    with open_database(database, create=True) as store:
+        made, secret = store.tokens.create(name, role, expires_at)
+    if as_json:
+        print_json({**_data(made), "token": secret})
+    else:
+        click.echo(secret)
+        click.echo(f"token {made.number} of {name}, {_state(made)}: keep it now", err=True)
+
+
+@token.command("list")
+@database_option
+@json_option
+def list_tokens(database: str | None, as_json: bool) -> None:
+    """List the tokens, without their secrets."""
+    with open_database(database, create=False) as store:
+        found = store.tokens.list()
+    if as_json:
+        print_json([_data(one) for one in found])
+    for one in found if not as_json else ():
+        click.echo(f"{one.number:>4}  {one.role:<7} {one.name}  ({_state(one)})")
+
+
+@token.command()
+@click.argument("number", type=int)
+@database_option
+@json_option
+def revoke(number: int, database: str | None, as_json: bool) -> None:
+    """Make token NUMBER worth nothing, from now on."""
+    with open_database(database, create=False) as store:
+        found = store.tokens.revoke(number)
+    if found is None:
+        raise InvalidInputError(f"there is no token {number}: see autotune token list")
+    if as_json:
+        print_json(_data(found))
+    else:
+        click.echo(f"token {number} of {found.name} is revoked")
+
+
+def _state(one: Token) -> str:
+    if one.revoked_at is not None:
+        return f"revoked {one.revoked_at:%Y-%m-%d %H:%M} UTC"
+    until = "never expires" if one.expires_at is None else f"until {one.expires_at:%Y-%m-%d %H:%M}"
+    return f"{one.role}, {until}"
+
+
+def _data(one: Token) -> dict[str, object]:
+    times = {"created_at": one.created_at, "expires_at": one.expires_at,
+             "revoked_at": one.revoked_at}  # fmt: skip
+    shown = {name: at.isoformat() if at else None for name, at in times.items()}
+    return {"number": one.number, "name": one.name, "role": one.role, **shown}

@@ -1,0 +1,223 @@
+"""Runs tuning jobs, one after another, until it is told to stop."""
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+
+from autotune.catalogue import KernelRef
+from autotune.compiler.pool import CompilerPool
+from autotune.errors import AutotuneError, InvalidInputError, StoreError
+from autotune.job import LEASE_S, Ability, Job, Progress, State
+from autotune.kernelspec import KernelSpec
+from autotune.ports import Jobs, Store
+from autotune.problem import Problem
+from autotune.search.begin import explored, subject_of
+from autotune.search.loop import Limits, Result, run_search
+from autotune.search.publish import publish
+from autotune.space import Space
+from autotune.trial import Trial
+
+_log = logging.getLogger("autotune.worker")
+
+_BEATS = 4  # heartbeats in a lease
+
+
+class Lease:
+    """Says that the worker lives, a few times in each lease; learns when it is to stop.
+
+    ``stop_wanted``: the job was cancelled or is another worker's, or nobody could be told for so
+    long that it may be.
+    """
+
+    def __init__(self, jobs: Jobs, job: Job, lease_s: float) -> None:
+        self.progress = Progress()
+        self.stop_wanted = False
+        self._jobs, self._job, self._lease_s = jobs, job, lease_s
+        self._heard = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+
+    def __enter__(self) -> "Lease":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        self._ended.set()
+        self._thread.join()
+
+    def holds(self) -> bool:
+        """Ask now, before something that only the holder may do."""
+        self._beat()
+        return not self.stop_wanted
+
+    def _live(self) -> None:
+        while not self.stop_wanted and not self._ended.wait(self._lease_s / _BEATS):
+            self._beat()
+
+    def _beat(self) -> None:
+        begun = time.monotonic()
+        try:
+            if self._jobs.heartbeat(self._job, self.progress):
+                self._heard = begun
+            else:
+                self.stop_wanted = True
+        except StoreError as error:
+            _log.warning("no heartbeat for job %s: %s", self._job.number, error)
+        if time.monotonic() - self._heard > self._lease_s:
+            self.stop_wanted = True
+
+
+class _Watch:
+    """Turns what a search tells into progress."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def tracing(self, done: int, total: int) -> None:
+        self._tell(note=f"tracing {done} of {total}")
+
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        self._tell(note=f"compiling, {len(space.candidates)} candidates", goal=goal)
+        for trial in earlier:
+            self.trial_done(trial)
+
+    def trial_done(self, trial: Trial) -> None:
+        before = self._lease.progress
+        time_us = trial.estimate.time_us if trial.estimate else None
+        times = [one for one in (before.best_us, time_us) if one is not None]
+        self._tell(
+            done=before.done + 1, best_us=min(times, default=None),
+            default_us=time_us if trial.number == 0 else before.default_us,
+        )  # fmt: skip
+
+    def announce(self, line: str) -> None:
+        self._tell(note=line)
+
+    def _tell(self, **changes: object) -> None:
+        self._lease.progress = replace(self._lease.progress, **changes)  # type: ignore[arg-type]
+
+
+class Worker:
+    """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
+
+    A job that a worker leaves, however it ends, is given to another one.
+    """
+
+    def __init__(
+        self, pool: CompilerPool, store: Store, jobs: Jobs, refs: Mapping[str, KernelRef], *,
+        name: str, study_url: str | None, lease_s: float = LEASE_S, poll_s: float = 2.0,
+    ) -> None:  # fmt: skip
+        self._pool, self._store, self._jobs, self._refs = pool, store, jobs, refs
+        self._name, self._study_url = name, study_url
+        self._lease_s, self._poll_s = lease_s, poll_s
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Give the job back as soon as what is being compiled is done."""
+        self._stopping.set()
+
+    def ability(self) -> Ability:
+        """Describes the kernels in the database, so that jobs for them can be asked for."""
+        known: dict[str, str] = {}
+        for name, ref in self._refs.items():
+            try:
+                spec = self._pool.run(lambda c, ref=ref: c.describe(ref))  # type: ignore[misc]
+            except AutotuneError as error:
+                _log.warning("kernel %s cannot be tuned here: %s", name, error)
+                continue
+            self._store.save_kernel(spec)
+            known[spec.name] = spec.fingerprint
+        return Ability(kernels=known, toolchain=self._pool.run(lambda c: c.toolchain()))
+
+    def run(self, *, drain: bool = False) -> int:
+        """How many jobs were run. ``drain``: stop when there is nothing to do."""
+        able, done = self.ability(), 0
+        _log.info("%s runs %d kernels with %s", self._name, len(able.kernels), able.toolchain)
+        while not self._stopping.is_set():
+            try:
+                job = self._jobs.claim(self._name, able, self._lease_s)
+            except StoreError as error:
+                _log.warning("no job can be claimed: %s", error)
+                job = None
+            else:
+                if job is None and drain:
+                    break
+            if job is None:
+                self._stopping.wait(self._poll_s)
+                continue
+            self._do(job)
+            done += 1
+        return done
+
+    def _do(self, job: Job) -> None:
+        asked = job.request
+        _log.info("job %s, attempt %s: %s %s on %s", job.number, job.attempt, asked.kernel,
+                  asked.problem, asked.chip)  # fmt: skip
+        try:
+            with Lease(self._jobs, job, self._lease_s) as lease:
+                state, message = self._tune(job, lease)
+            if state is None:
+                self._leave(job)
+            elif self._jobs.finish(job, state, message):
+                _log.info("job %s is %s: %s", job.number, state, message)
+        except StoreError as error:
+            _log.warning("job %s: %s", job.number, error)
+            self._give_back(job, str(error), counts=True)
+        except AutotuneError as error:
+            _log.warning("job %s failed: %s", job.number, error)
+            with suppress(StoreError):  # its lease ends, and another finds the same
+                self._jobs.finish(job, State.FAILED, str(error))
+        except Exception as error:
+            _log.exception("job %s", job.number)
+            self._give_back(job, f"{type(error).__name__}: {error}", counts=True)
+        except BaseException:
+            self._give_back(job, "its worker was stopped", counts=False)
+            raise
+
+    def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
+        """How it ended, and what is to be said of it; None where it is to be left."""
+        watch, request = _Watch(lease), job.request
+        ref = self._refs[request.kernel]
+        subject = subject_of(
+            self._pool, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
+        )
+        space = explored(self._pool, subject, watch.tracing)
+        limits = Limits(
+            trials=request.trials, stop=lambda: lease.stop_wanted or self._stopping.is_set()
+        )
+        result: Result = run_search(
+            self._pool, self._store, subject, space, limits, watch, study_url=self._study_url
+        )
+        if result.stopped_by == "interrupted" or not lease.holds():
+            return None, ""
+        published = publish(self._pool, self._store, result, announce=watch.announce)
+        return State.DONE if published.record else State.FAILED, published.reason
+
+    def _leave(self, job: Job) -> None:
+        """It was cancelled, is another worker's, or this one is to stop."""
+        found = self._jobs.get(job.number)
+        if found is not None and found.cancel_wanted:
+            self._jobs.finish(job, State.CANCELLED, "cancelled; the trials are kept")
+        else:
+            self._give_back(job, "its worker was stopped", counts=False)
+
+    def _give_back(self, job: Job, message: str, *, counts: bool) -> None:
+        with suppress(StoreError):  # else its lease ends
+            self._jobs.give_back(job, message, counts=counts)
+
+
+def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:
+    """The problem, where this version of the kernel takes it. Raises ``InvalidInputError``."""
+    options = [f"{name}={value}" for name, value in problem.options]
+    shape = ",".join(f"{name}={size}" for name, size in problem.dims)
+    parsed = spec.problems.parse(shape, problem.dtype, options)
+    if dict(parsed.options) != dict(problem.options):
+        raise InvalidInputError(f"this version of {spec.name} takes other options than {problem}")
+    return parsed

@@ -1,0 +1,65 @@
+"""Who may call what: reading is open unless it is closed, writing needs a token."""
+
+import asyncio
+from collections.abc import Mapping
+
+from starlette.types import Scope
+
+from autotune.errors import StoreError
+from autotune.ports import Tokens
+from autotune.tokens import READER, WRITER, Token
+from db.tokens import digest_of
+from service.refusal import Refusal, unavailable
+
+_SCHEME = "bearer "
+
+
+class Access:
+    """Readers are known from memory, a refresh old; a writer is looked up at each call, so that a
+    token is worth nothing from the moment it is revoked."""
+
+    def __init__(self, tokens: Tokens, *, closed: bool) -> None:
+        self._tokens, self._closed = tokens, closed
+        self._known: Mapping[str, Token] = {}
+
+    async def refresh(self) -> None:
+        """Raises ``StoreError``."""
+        if self._closed:
+            self._known = await asyncio.to_thread(self._tokens.valid)
+
+    def check_reader(self, scope: Scope) -> None:
+        """Raises ``Refusal`` where reading is closed to the caller."""
+        if self._closed:
+            _require(self._known.get(digest_of(_secret(scope))), READER)
+
+    async def writer(self, scope: Scope) -> Token:
+        """Who calls. Raises ``Refusal`` for one who may not write."""
+        secret = _secret(scope)
+        try:
+            found = await asyncio.to_thread(self._tokens.find, secret)
+        except StoreError as error:
+            raise unavailable(error) from error
+        return _require(found, WRITER)
+
+
+def _require(found: Token | None, role: str) -> Token:
+    if found is None:
+        raise Refusal(401, "invalid_token", "the token is unknown, expired or revoked")
+    require(found, role)
+    return found
+
+
+def require(token: Token, role: str) -> None:
+    """Raises ``Refusal`` for a role that is too low."""
+    if not token.may(role):
+        message = f"this needs a token with the role {role}, yours has {token.role}"
+        raise Refusal(403, "role_too_low", message)
+
+
+def _secret(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == b"authorization":
+            text: str = value.decode("latin-1")
+            if text.lower().startswith(_SCHEME):
+                return text[len(_SCHEME) :].strip()
+    raise Refusal(401, "missing_token", "give a token: Authorization: Bearer …")

@@ -1,0 +1,244 @@
+"""The contract of ``autotune.ports.Jobs`` and ``Tokens``, on SQLite and on a real PostgreSQL."""
+
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from dbsamples import NOON, key
+
+from autotune.job import MOST_ATTEMPTS, Ability, Progress, Request, State
+from autotune.ports import Jobs, Tokens
+from autotune.tokens import ADMIN, READER, WRITER
+from db.store import SqlStore, open_store
+
+ABLE = Ability(kernels={"matmul": "f00d", "rmsnorm": "1111"}, toolchain=key().toolchain)
+LONG, SHORT = 60.0, 0.05
+
+
+def request(kernel: str = "matmul", m: int = 4096, **changes: object) -> Request:
+    one = key(kernel, m=m)
+    made = Request(kernel=kernel, problem=one.problem, chip=one.chip)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def jobs(store: SqlStore) -> Jobs:
+    return store.jobs
+
+
+class TestQueue:
+    def test_a_request_comes_back_equal(self, jobs: Jobs) -> None:
+        asked = request(fingerprint="f00d", toolchain=key().toolchain, trials=7)
+        made, is_new = jobs.add(asked, "ann")
+        assert is_new
+        assert (made.request, made.state, made.created_by) == (asked, State.QUEUED, "ann")
+        assert jobs.get(made.number) == made
+        assert jobs.counts() == {"queued": 1}
+
+    def test_the_same_request_is_the_same_job_while_it_is_open(self, jobs: Jobs) -> None:
+        first, _ = jobs.add(request())
+        assert jobs.add(request()) == (first, False)
+        jobs.cancel(first.number)
+        other, is_new = jobs.add(request())
+        assert is_new and other.number != first.number
+
+    def test_the_oldest_first_and_one_for_each_worker(self, jobs: Jobs) -> None:
+        for m in (1, 2):
+            jobs.add(request(m=m))
+        found = [jobs.claim(worker, ABLE, LONG) for worker in "abc"]
+        assert [one and one.number for one in found] == [1, 2, None]
+        assert found[0] is not None
+        assert (found[0].worker, found[0].attempt, found[0].state) == ("a", 1, State.RUNNING)
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            request("flash"),
+            request(fingerprint="beef"),
+            request(toolchain=key(jax="0.10.0").toolchain),
+        ],
+    )
+    def test_what_a_worker_cannot_run_is_left_to_others(self, jobs: Jobs, asked: Request) -> None:
+        jobs.add(asked)
+        assert jobs.claim("a", ABLE, LONG) is None
+        jobs.add(request("rmsnorm", fingerprint="1111", toolchain=ABLE.toolchain))
+        found = jobs.claim("a", ABLE, LONG)
+        assert found is not None and found.number == 2
+
+    def test_a_worker_without_kernels_gets_nothing(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        assert jobs.claim("a", replace(ABLE, kernels={}), LONG) is None
+
+    def test_progress_can_be_read(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, LONG)
+        assert mine is not None
+        progress = Progress(done=3, goal=9, best_us=1.5, default_us=2.0, note="compiling")
+        assert jobs.heartbeat(mine, progress)
+        found = jobs.get(1)
+        assert found is not None and found.progress == progress
+        assert found.heard_at is not None and mine.heard_at is not None
+        assert found.heard_at >= mine.heard_at
+
+    def test_it_ends_once(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, LONG)
+        assert mine is not None
+        assert jobs.finish(mine, State.DONE, "twice as fast")
+        assert not jobs.finish(mine, State.FAILED, "no")
+        assert not jobs.heartbeat(mine, Progress())
+        found = jobs.get(1)
+        assert found is not None
+        assert (found.state, found.message) == (State.DONE, "twice as fast")
+        assert found.finished_at is not None
+
+
+class TestDeath:
+    def test_a_silent_workers_job_is_anothers(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        first = jobs.claim("a", ABLE, LONG)
+        assert first is not None
+        time.sleep(2 * SHORT)
+        second = jobs.claim("b", ABLE, SHORT)
+        assert second is not None and (second.number, second.attempt) == (first.number, 2)
+        assert not jobs.heartbeat(first, Progress())  # the first is alive after all: it stops
+        assert not jobs.finish(first, State.DONE, "")
+        assert not jobs.give_back(first, "", counts=True)
+        assert jobs.heartbeat(second, Progress())
+
+    def test_one_that_is_heard_keeps_it(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, LONG)
+        assert mine is not None
+        for _ in range(4):
+            time.sleep(SHORT)
+            assert jobs.heartbeat(mine, Progress())
+            assert jobs.claim("b", ABLE, 3 * SHORT) is None
+
+    def test_after_so_many_deaths_it_has_failed(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        for n in range(MOST_ATTEMPTS):
+            assert jobs.claim(f"w{n}", ABLE, SHORT) is not None
+            time.sleep(2 * SHORT)
+        assert jobs.claim("next", ABLE, SHORT) is None
+        found = jobs.get(1)
+        assert found is not None and found.state is State.FAILED
+        assert found.message == "its workers died: 3 of them, the last was w2"
+
+    def test_given_back(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        for _ in range(MOST_ATTEMPTS + 2):  # a worker that is stopped is no failure
+            mine = jobs.claim("a", ABLE, LONG)
+            assert mine is not None and mine.attempt == 1
+            assert jobs.give_back(mine, "stopped", counts=False)
+        for n in range(MOST_ATTEMPTS):
+            mine = jobs.claim("a", ABLE, LONG)
+            assert mine is not None and mine.attempt == n + 1
+            assert jobs.give_back(mine, "it broke", counts=True)
+        assert jobs.claim("a", ABLE, LONG) is None
+        found = jobs.get(1)
+        assert found is not None and (found.state, found.message) == (State.FAILED, "it broke")
+
+
+class TestCancel:
+    def test_queued(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        found = jobs.cancel(1)
+        assert found is not None and found.state is State.CANCELLED
+        assert jobs.claim("a", ABLE, LONG) is None
+        assert jobs.cancel(7) is None
+
+    def test_running(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        mine = jobs.claim("a", ABLE, LONG)
+        assert mine is not None
+        found = jobs.cancel(1)
+        assert found is not None and (found.state, found.cancel_wanted) == (State.RUNNING, True)
+        assert not jobs.heartbeat(mine, Progress())
+        assert jobs.finish(mine, State.CANCELLED, "cancelled")
+        found = jobs.cancel(1)
+        assert found is not None and found.state is State.CANCELLED
+
+    def test_of_a_worker_that_died(self, jobs: Jobs) -> None:
+        jobs.add(request())
+        assert jobs.claim("a", ABLE, LONG)
+        jobs.cancel(1)
+        time.sleep(2 * SHORT)
+        assert jobs.claim("b", ABLE, SHORT) is None
+        found = jobs.get(1)
+        assert found is not None and found.state is State.CANCELLED
+
+
+CLAIMER = """
+import sys, time
+sys.path.insert(0, sys.argv[3])
+from test_db_jobs import ABLE
+from autotune.job import State
+from db import open_store
+with open_store(sys.argv[1], create=False) as store:
+    empty = 0
+    while empty < 3:
+        job = store.jobs.claim(sys.argv[2], ABLE, 60)
+        if job is None:
+            empty += 1
+            time.sleep(0.05)
+        else:
+            print(job.number, flush=True)
+            assert store.jobs.finish(job, State.DONE, sys.argv[2])
+"""
+
+
+def test_exactly_one_of_many_processes_gets_each(url: str) -> None:
+    with open_store(url, create=True) as store:
+        for m in range(1, 61):
+            store.jobs.add(request(m=m))
+        here = str(Path(__file__).parent)
+        workers = [
+            subprocess.Popen([sys.executable, "-c", CLAIMER, url, f"w{n}", here],
+                             stdout=subprocess.PIPE, text=True)
+            for n in range(4)
+        ]  # fmt: skip
+        seen = [int(line) for worker in workers for line in worker.communicate()[0].split()]
+        assert all(worker.returncode == 0 for worker in workers)
+        assert sorted(seen) == list(range(1, 61))
+        assert store.jobs.counts() == {"done": 60}
+
+
+class TestTokens:
+    def test_only_the_secret_finds_it(self, store: SqlStore) -> None:
+        tokens: Tokens = store.tokens
+        made, secret = tokens.create("ci", WRITER, None)
+        assert tokens.find(secret) == made
+        assert tokens.find(secret + "x") is None and tokens.find("") is None
+        assert [one.name for one in tokens.list()] == ["ci"]
+        assert list(tokens.valid().values()) == [made]
+
+    def test_the_secret_is_not_kept(self, sqlite_url: str, tmp_path: Path) -> None:
+        with open_store(sqlite_url, create=True) as store:
+            _, secret = store.tokens.create("ci", WRITER, None)
+        for file in tmp_path.iterdir():
+            assert secret.encode() not in file.read_bytes()
+
+    def test_revoked(self, store: SqlStore) -> None:
+        made, secret = store.tokens.create("ci", ADMIN, None)
+        revoked = store.tokens.revoke(made.number)
+        assert revoked is not None and revoked.revoked_at is not None
+        assert store.tokens.find(secret) is None and not store.tokens.valid()
+        assert store.tokens.revoke(made.number) == revoked
+        assert store.tokens.revoke(99) is None
+
+    def test_expired(self, url: str) -> None:
+        now = [NOON]
+        with open_store(url, create=True, clock=lambda: now[0]) as store:
+            _, secret = store.tokens.create("ci", WRITER, NOON + timedelta(days=1))
+            assert store.tokens.find(secret)
+            now[0] = NOON + timedelta(days=1)
+            assert store.tokens.find(secret) is None and not store.tokens.valid()
+
+    def test_roles_hold_what_is_below(self, store: SqlStore) -> None:
+        writer, _ = store.tokens.create("ci", WRITER, None)
+        assert [writer.may(role) for role in (READER, WRITER, ADMIN)] == [True, True, False]
