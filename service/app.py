@@ -107,8 +107,8 @@ class _Parts:
         app.state.store, app.state.held, app.state.meter = self._store, self._held, self._meter
         app.state.database_ok = True
         await self._report(jobs=True)
-        one = OneConfig(*parts).__call__  # ahead of the route that describes it
-        app.router.routes.insert(0, Route("/v1/configs/{kernel}", one, methods=["GET"]))
+        one = OneConfig(*parts)  # ahead of the route that describes it
+        app.router.routes.insert(0, Route(one.path, one.__call__, methods=["GET"]))
         app.front = Front(
             super(Service, app).__call__, Lookup(*parts), self._access, self._meter, self._settings
         )

@@ -18,10 +18,13 @@ from service.refusal import Refusal
 class OneConfig:
     """The endpoint: the answer of ``POST /v1/lookup`` to one question, with its snapshot."""
 
+    path = "/v1/configs/{kernel}"
+
     def __init__(self, held: Held, missed: Missed, meter: Meter) -> None:
         self._held, self._missed, self._meter = held, missed, meter
 
     async def __call__(self, request: Request) -> Response:
+        request.scope["route"] = self  # for what is counted
         try:
             snapshot = await self._held.at(wanted_snapshot(request.query_params.get("snapshot")))
             key = _key(request.path_params["kernel"], request.query_params, snapshot)

@@ -6,6 +6,7 @@ import re
 import time
 from contextvars import ContextVar
 
+from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -26,7 +27,7 @@ def set_up() -> None:
     handler = logging.StreamHandler()
     formatter = JsonFormatter(
         _FIELDS, rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
-        datefmt="%Y-%m-%dT%H:%M:%SZ",
+        datefmt="%Y-%m-%dT%H:%M:%SZ", reserved_attrs=[*RESERVED_ATTRS, "color_message"],
     )  # fmt: skip
     formatter.converter = time.gmtime
     handler.setFormatter(formatter)

@@ -39,7 +39,7 @@ Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 Bytes = Annotated[int, Field(strict=True, ge=0, le=_MOST_BYTES)]
 Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
 Flag = Annotated[bool, Field(strict=True)]
-Micros = Annotated[float, Field(strict=True, ge=0, le=1e15, allow_inf_nan=False)]
+Micros = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 Choice = Flag | Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)] | Word
 When = Annotated[AwareDatetime, BeforeValidator(_no_number)]

@@ -7,6 +7,7 @@ _USED = re.compile(
 )
 _PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
 _INSTRUCTION = re.compile(r"^ *(?:ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
+_NO_IDEA = 2**62
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
@@ -20,8 +21,10 @@ def kernel_vmem_bytes(hlo: str) -> int | None:
 
 
 def estimated_cycles(hlo: str) -> int:
-    """Sum of the cycles that XLA itself expects for its own operations."""
-    return sum(int(cycles) for cycles in _CYCLES.findall(hlo))
+    """Sum of the cycles that XLA itself expects for its own operations; 0 where it has no idea of
+    one of them (a gather, for example), for which it writes the largest number there is."""
+    cycles = [int(found) for found in _CYCLES.findall(hlo)]
+    return 0 if any(found >= _NO_IDEA for found in cycles) else sum(cycles)
 
 
 def kernel_cycles(hlo: str) -> list[int]:
