@@ -173,4 +173,6 @@ async def _invalid(_: Request, error: Exception) -> Response:
 async def _other(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    return Refusal(error.status_code, code, str(error.detail)).response()
+    answer = Refusal(error.status_code, code, str(error.detail)).response()
+    answer.headers.update(error.headers or {})  # such as Allow
+    return answer

@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.security import HTTPBearer
 
 from autotune.errors import InvalidInputError
 from autotune.job import Request as Wanted
@@ -23,8 +24,9 @@ def _admin(request: Request) -> None:
     require(caller(request), ADMIN)
 
 
-writing = APIRouter(prefix="/v1", responses=REFUSED)
-ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[Depends(_admin)])
+_TOLD = Depends(HTTPBearer(auto_error=False))  # for OpenAPI: the front has looked at the token
+writing = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[_TOLD])
+ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[_TOLD, Depends(_admin)])
 
 
 @writing.post("/results")
