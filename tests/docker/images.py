@@ -36,9 +36,15 @@ class Image:
         self._tmpfs = COMPOSE["services"][name]["tmpfs"][0].partition(":")[2]
         self.venv, self.data, self.secrets = folder / "venv", folder / "data", folder / "secrets"
         self._source, self._empty = folder / "source", folder / "empty"
-        for made in (self.data, self.secrets, self._source, self._empty):
+        for made in (self.secrets, self._source, self._empty):
             made.mkdir()
         self._empty.chmod(0o555)
+        self.empty_data()
+
+    def empty_data(self) -> None:
+        """A new /data that belongs to the user of the image."""
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.data.mkdir()
         if os.geteuid() == 0:
             os.chown(self.data, 10001, 10001)
 

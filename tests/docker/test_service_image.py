@@ -16,8 +16,8 @@ HEAVY = ("jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy", "pip", "setuptoo
 @pytest.fixture
 def database(service_image: Image) -> Path:
     """A database that does not exist yet, named by the secret."""
+    service_image.empty_data()
     file = service_image.data / "autotune.db"
-    file.unlink(missing_ok=True)
     (service_image.secrets / "database_url").write_text(f"sqlite:///{file}\n")
     return file
 

@@ -28,6 +28,7 @@ def test_it_knows_the_kernels(worker_image: Image) -> None:
 def test_it_searches(worker_image: Image, walls: bool) -> None:
     search = ("autotune", "search", "vector_add", "--shape", "1048576", "--chip", "v5e",
               "--trials", "2", "--json")  # fmt: skip
+    worker_image.empty_data()
     done = worker_image.execute(list(search), walls=walls)
     assert done.returncode == 0, done.stderr
     assert (worker_image.data / "pallas-autotune" / "autotune.db").is_file()
