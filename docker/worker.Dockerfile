@@ -1,5 +1,6 @@
 # A worker that searches: JAX, libtpu and Optuna, no TPU. It has no port to ask for its health: one
 # that has died is started again, and its job goes to another.
+#   docker build -f docker/worker.Dockerfile --build-arg REVISION=$(git rev-parse HEAD) -t pallas-autotune-worker .
 # Python 3.13 is the newest one that the tests run on, and 3.12 or newer has the newest JAX.
 FROM python:3.13-slim-trixie AS base
 

@@ -9,7 +9,7 @@ from images import COMPOSE, Image, until
 
 pytestmark = pytest.mark.slow
 
-SECRET = {"AUTOTUNE_DATABASE_URL_FILE": "/run/secrets/database_url"}
+SECRET = {"AUTOTUNE_DATABASE_URL_FILE": "/run/secrets/database_url", "HOME": "/nonexistent"}
 HEAVY = ("jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy", "pip", "setuptools")
 
 
