@@ -16,7 +16,7 @@ from autotune.trial import KeyResult, record_from_data, trial_from_data
 
 MOST_RESULTS = 1_000
 _MOST_NAMES = 64
-_MOST_BYTES = 2**63 - 1
+_MOST_BYTES = 10**18
 
 
 def _no_number(given: Any) -> Any:
