@@ -86,6 +86,10 @@ class Index:
     def __iter__(self) -> Iterator[Record]:
         return iter(self._exact.values())
 
+    def exact(self, key: Key) -> Record | None:
+        """The record of exactly this key."""
+        return self._exact.get(identity_of(key))
+
     def match(self, key: Key) -> Match:
         """The best answer that there is, in the order of the words above."""
         asked = identity_of(key)

@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from autotune.browsing import Numbered, Only, Place, SameConfig, Searched, Step, Wanted
 from autotune.chip import Chip
+from autotune.config import Config
 from autotune.job import Ability, Job, Progress, Request, State
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
@@ -160,3 +162,65 @@ class Tokens(Protocol):
 
     def valid(self) -> Mapping[str, Token]:
         """All valid ones by the SHA-256 of their secrets, in hexadecimal digits."""
+
+
+class Browse(Protocol):
+    """What people look at: never more rows than are asked for. ``StoreError`` as above."""
+
+    def places(self, kernel: str | None = None) -> Sequence[Place]:
+        """Where something was searched: of all kernels, or of one."""
+
+    def latest(self, limit: int) -> Sequence[Searched]:
+        """The keys that have trials, the one with the newest trial first."""
+
+    def problems(self, kernel: str, only: Only, offset: int, limit: int) -> Sequence[Searched]:
+        """The keys of a kernel that have trials, the newest key first."""
+
+    def count_problems(self, kernel: str, only: Only) -> int:
+        """How many there are of these."""
+
+    def searched(self, key_id: int) -> Searched | None:
+        """One key by its number."""
+
+    def key_id(self, key: Key) -> int | None:
+        """The number of a key."""
+
+    def key_of(self, trial_id: int) -> int | None:
+        """The number of the key of a trial."""
+
+    def trials(
+        self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int
+    ) -> Sequence[Numbered]:
+        """Trials of a key, all or of one kind, by number; or those with a time, ``fastest``
+        first, whatever the kind."""
+
+    def fastest_and_others(self, key_id: int, fastest: int, others: int) -> Sequence[Numbered]:
+        """At most so many of the fastest trials and of those without a time, by number."""
+
+    def with_config(self, key_id: int, config: Config) -> Numbered | None:
+        """The trial of a config."""
+
+    def by_number(self, key_id: int, number: int) -> Numbered | None:
+        """The trial with this number within its key."""
+
+    def newest(self, key_id: int) -> int:
+        """The number, in the whole database, of the newest trial of a key; 0: there is none."""
+
+    def best_so_far(self, key_id: int) -> Sequence[Step]:
+        """The trials of a key that were faster than all before them."""
+
+    def began_at(self, key_id: int) -> datetime | None:
+        """When the first trial of a key was finished."""
+
+    def other_toolchains(self, key: Key) -> Sequence[Searched]:
+        """The same kernel, problem and chip with any source and toolchain that has trials."""
+
+    def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
+        """For each of some keys the fastest configs and those that failed, and what became of
+        the same configs for the others."""
+
+    def wanted(self, offset: int, limit: int) -> Sequence[Wanted]:
+        """Keys that were asked for and have no record, the most wanted first."""
+
+    def open_jobs(self, limit: int) -> Sequence[Job]:
+        """Those that wait or run, the newest first."""

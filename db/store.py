@@ -15,6 +15,7 @@ from autotune.key import Key
 from autotune.outcome import Outcome
 from autotune.trial import Change, KeyResult, KeySummary, Miss, Pushed, Record, Snapshot, Trial
 from db import query, rows, snapshots
+from db.browse import SqlBrowse
 from db.engine import open_engine
 from db.failure import translated
 from db.jobs import SqlJobs
@@ -56,7 +57,7 @@ class SqlStore:
     """Implements ``autotune.ports.Store``. Safe to share between threads.
 
     "Newest" and "last" mean saved last: clocks of several machines do not decide.
-    ``jobs`` and ``tokens`` are kept in the same database.
+    ``jobs`` and ``tokens`` are kept in the same database; ``browse`` is for people.
     """
 
     def __init__(self, engine: Engine, database: Database, clock: Callable[[], datetime]) -> None:
@@ -65,6 +66,7 @@ class SqlStore:
         self._clock = clock
         self.jobs = SqlJobs(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
+        self.browse = SqlBrowse(self._work)
 
     @property
     def url(self) -> str:

@@ -109,6 +109,7 @@ class TrialRow(Base):
         UniqueConstraint("key_id", "config_digest"),
         Index(None, "key_id", "id"),
         Index(None, "key_id", "time_us"),
+        Index(None, "key_id", "kind", "number"),
         Index(None, "kind"),
     )
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import gc
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from datetime import UTC, datetime
 
 from autotune.bundle import bundle_to_bytes, new_bundle, slim
+from autotune.chip import Chip
 from autotune.errors import StoreError
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.matching import EXACT, Identity, Index, exact_match, identity_of
 from autotune.ports import Store
+from autotune.toolchain import Toolchain
 from autotune.trial import Change
 from service.answers import encode
 from service.refusal import Refusal, unavailable
@@ -20,6 +22,7 @@ _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
 _MOST_EFFORT = 500  # records to look at, some microseconds each, before others are held up
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
+Place = tuple[str, Chip, Toolchain]
 Answer = tuple[str, bytes]
 """How it fits, and the JSON text."""
 
@@ -38,6 +41,7 @@ class Snapshot:
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[Identity, Answer] = {}
         self._bundle: bytes | None = None
+        self._places: Counter[Place] | None = None
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -72,6 +76,13 @@ class Snapshot:
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
         index = self.index.changed(Change(records=light, removed=change.removed), kernels)
         return Snapshot(number, index, exact, self.published | published)
+
+    def places(self) -> "Counter[Place]":
+        """How many records there are by kernel, chip and toolchain."""
+        if self._places is None:
+            keys = (record.key for record in self.index)
+            self._places = Counter((key.kernel, key.chip, key.toolchain) for key in keys)
+        return self._places
 
     def bundle(self) -> bytes:
         """The same bytes in every process, whatever way it came by the records."""

@@ -7,11 +7,12 @@ from typing import Any
 import click
 
 from autotune.cli.asdata import trial_data
-from autotune.cli.breakdown import Explained, explanation_data, print_breakdown
+from autotune.cli.breakdown import Explained, print_breakdown
 from autotune.cli.parts import database_option, json_option, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.comparison import Comparison, Named, compare, why
 from autotune.errors import InvalidInputError
+from autotune.facts import explanation_data
 from autotune.key import key_to_data
 
 

@@ -5,8 +5,8 @@ import click
 from autotune.chip import parse_chip
 from autotune.cli.asdata import summary_data, trial_data
 from autotune.cli.parts import database_option, json_option, open_database, print_json
-from autotune.cli.units import micros, ratio
 from autotune.trial import KeySummary
+from autotune.units import micros, ratio
 
 
 @click.command()

@@ -13,7 +13,6 @@ from autotune.cli.parts import (
     print_json,
     problem_options,
 )
-from autotune.cli.units import micros, ratio
 from autotune.client import Client
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.kernelspec import KernelSpec
@@ -21,6 +20,7 @@ from autotune.key import Key
 from autotune.matching import Match
 from autotune.ports import Store
 from autotune.trial import Record, record_to_data
+from autotune.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
 

@@ -19,9 +19,9 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from autotune.cli.units import micros
 from autotune.space import Space
 from autotune.trial import Trial
+from autotune.units import micros
 
 _SHORT = {
     "estimated": "ok", "compiled, not estimated": "no estimate", "out of VMEM": "VMEM",

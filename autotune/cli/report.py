@@ -10,11 +10,11 @@ from rich.table import Table
 
 from autotune.cli.asdata import trial_data
 from autotune.cli.screen import screen
-from autotune.cli.units import error_bar, mebibytes, micros, ratio, seconds
 from autotune.key import key_to_data
 from autotune.search.loop import Result
 from autotune.search.publish import Publication
 from autotune.trial import Trial, evidence_to_data, record_to_data
+from autotune.units import error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
 

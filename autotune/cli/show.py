@@ -6,13 +6,14 @@ import click
 
 from autotune.cli.asdata import trial_data
 from autotune.cli.parts import database_option, json_option, open_database, print_json
-from autotune.cli.units import error_bar, mebibytes, micros, seconds
+from autotune.command import reproduce
 from autotune.errors import UnknownNameError
 from autotune.key import Key, key_to_data
 from autotune.outcome import CompileFailed, Crashed, Estimate, WrongResult
 from autotune.ports import Store
 from autotune.search.baseline import compared
 from autotune.trial import Record, Trial, record_to_data
+from autotune.units import error_bar, mebibytes, micros, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,18 +107,6 @@ def _published(found: StoredTrial, record: Record | None) -> list[str]:
     if found.trial.estimate is not None and record.baseline.time_us is not None:
         lines.append(compared(found.trial.estimate, record.baseline))
     return lines
-
-
-def reproduce(key: Key, trial: Trial) -> str:
-    """The command that searches the same key."""
-    dims = ",".join(f"{name}={size}" for name, size in key.problem.dims)
-    options = "".join(
-        f" --option {name}={str(value).lower()}" for name, value in key.problem.options
-    )
-    return (
-        f"autotune search {key.kernel} --shape {dims} --dtype {key.problem.dtype}{options} "
-        f"--chip {key.chip} --trials {trial.number + 1}"
-    )
 
 
 def _indented(text: str) -> list[str]:

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from autotune.catalogue import KernelRef, find_kernel, fingerprint
 from autotune.cli.show import StoredTrial
-from autotune.cli.units import micros
 from autotune.compiler.client import Drawn
 from autotune.compiler.pool import CompilerPool
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
@@ -15,6 +14,7 @@ from autotune.explanation import COPIES
 from autotune.outcome import Estimated, NotEstimated
 from autotune.simulator.drawing.perfetto import trace_json
 from autotune.simulator.drawing.picture import Picture
+from autotune.units import micros
 
 _SAME_SHARE = 0.002
 
