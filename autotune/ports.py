@@ -209,8 +209,8 @@ class Browse(Protocol):
     def best_so_far(self, key_id: int) -> Sequence[Step]:
         """The trials of a key that were faster than all before them."""
 
-    def began_at(self, key_id: int) -> datetime | None:
-        """When the first trial of a key was finished."""
+    def trial(self, trial_id: int) -> Numbered | None:
+        """One by its number in the whole database."""
 
     def other_toolchains(self, key: Key) -> Sequence[Searched]:
         """The same kernel, problem and chip with any source and toolchain that has trials."""

@@ -1,7 +1,6 @@
 """What the dashboard asks: every statement follows an index and reads a page of rows."""
 
 from collections.abc import Sequence
-from datetime import datetime
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, select
 from sqlalchemy.orm import Session
@@ -113,9 +112,9 @@ class SqlBrowse:
                 steps.append(Step(number=number, at=at, time_us=time_us))
         return steps
 
-    def began_at(self, key_id: int) -> datetime | None:
-        first = select(TrialRow.created_at).where(TrialRow.key_id == key_id, TrialRow.number == 0)
-        return self._work.read(lambda s: s.scalar(first))
+    def trial(self, trial_id: int) -> Numbered | None:
+        wanted = select(TrialRow).where(TrialRow.id == trial_id)
+        return next(iter(self._numbered(wanted)), None) if 0 < trial_id <= _MAX_ID else None
 
     def other_toolchains(self, key: Key) -> Sequence[Searched]:
         own = rows.key_identity(key)

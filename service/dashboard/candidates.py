@@ -1,0 +1,121 @@
+"""Trials as plots and tables show them: one config each, what became of it, and its role."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotune.browsing import Numbered
+from autotune.config import Config
+from autotune.outcome import Estimate, NotEstimated, OutOfVmem
+from autotune.units import error_bar, mebibytes, micros
+
+# What people must tell apart: (name, colour, sign on a plot, what it means).
+ESTIMATED, UNTIMED = "estimated", "no time"
+VMEM, ILLEGAL, FAILED, WRONG = "out of VMEM", "illegal", "failed", "wrong result"
+GROUPS: Mapping[str, tuple[str, str, str]] = {
+    ESTIMATED: ("@good", "circle", "compiled, and its time estimated"),
+    VMEM: ("@vmem", "triangle-up", "needs more VMEM than is allowed"),
+    ILLEGAL: ("@illegal", "square", "against a rule of Pallas on TPU"),
+    FAILED: ("@failed", "x", "the compiler refused, crashed or took too long"),
+    WRONG: ("@wrong", "star", "compiled, but its result is wrong"),
+    UNTIMED: ("@untimed", "diamond-open", "compiled, but no time can be given"),
+}
+_GROUP_OF = {
+    "estimated": ESTIMATED, "compiled, not estimated": UNTIMED, "illegal": ILLEGAL,
+    "out of VMEM": VMEM, "compile failed": FAILED, "timed out": FAILED, "crashed": FAILED,
+    "wrong result": WRONG,
+}  # fmt: skip
+WINNER, DEFAULT = "winner", "default"
+_MOST_HOVER = 220  # characters of a reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """``values``: its config as (name, value), with what every Pallas kernel has. ``time_us`` is
+    an estimate, also that of a wrong result; only ``estimate`` can win."""
+
+    id: int
+    number: int
+    config: Config
+    kind: str
+    group: str
+    reason: str
+    estimate: Estimate | None
+    role: str
+    at: datetime
+    seconds: float
+    used_bytes: int | None
+    allowed_bytes: int | None
+    values: Mapping[str, str | int | bool]
+
+    @property
+    def time_us(self) -> float | None:
+        return self.estimate.time_us if self.estimate else None
+
+    @property
+    def hover(self) -> str:
+        """For a plot, in the little HTML that plotly.js knows; what comes from outside is
+        escaped."""
+        who = f"<b>trial {self.id}</b>" + (f", the {self.role}" if self.role else "")
+        lines = [who, escaped(str(self.config)), escaped(told(self)[:_MOST_HOVER])]
+        if self.used_bytes is not None and self.allowed_bytes:
+            used, allowed = mebibytes(self.used_bytes), mebibytes(self.allowed_bytes)
+            lines.append(f"VMEM {used} of {allowed}")
+        return "<br>".join(lines)
+
+
+def candidates(found: Sequence[Numbered], winner: Config | None) -> list[Candidate]:
+    return [_candidate(one, winner) for one in found]
+
+
+def group_of(kind: str) -> str:
+    return _GROUP_OF.get(kind, FAILED)
+
+
+def told(c: Candidate) -> str:
+    """What became of it, in words."""
+    if c.estimate is not None and c.group == ESTIMATED:
+        e = c.estimate
+        return f"estimated {micros(e.time_us)} {error_bar(e.error)}, limited by {e.limited_by}"
+    return f"{c.kind}: {c.reason}"
+
+
+def escaped(text: str) -> str:
+    """plotly.js takes a few HTML elements in texts: none may come from outside."""
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return text.replace("\n", " ")
+
+
+def values_of(config: Config) -> dict[str, str | int | bool]:
+    limit = config.vmem_limit_bytes
+    values: dict[str, str | int | bool] = dict(config.axes)
+    if config.grid_order:
+        values["grid order"] = ">".join(config.grid_order)
+    if config.dimension_semantics:
+        values["semantics"] = "".join(s[:1].upper() for s in config.dimension_semantics)
+    values["VMEM limit"] = "own" if limit is None else mebibytes(limit)
+    return values
+
+
+def _candidate(one: Numbered, winner: Config | None) -> Candidate:
+    trial = one.trial
+    used, allowed = _vmem(trial.outcome)
+    is_winner = winner is not None and trial.config == winner
+    return Candidate(
+        id=one.id, number=trial.number, config=trial.config, kind=trial.outcome.kind,
+        group=group_of(trial.outcome.kind), reason=trial.outcome.reason,
+        estimate=getattr(trial.outcome, "estimate", None),
+        role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
+        at=trial.created_at, seconds=trial.seconds, used_bytes=used, allowed_bytes=allowed,
+        values=values_of(trial.config),
+    )  # fmt: skip
+
+
+def _vmem(outcome: object) -> tuple[int | None, int | None]:
+    estimate = getattr(outcome, "estimate", None)
+    if isinstance(estimate, Estimate):
+        return estimate.vmem_used_bytes, estimate.vmem_allowed_bytes
+    if isinstance(outcome, OutOfVmem):
+        return outcome.used_bytes, outcome.allowed_bytes
+    return (outcome.vmem_used_bytes, None) if isinstance(outcome, NotEstimated) else (None, None)

@@ -1,0 +1,111 @@
+"""A heat map of time over two parts of the config. What has no time says why."""
+
+from collections.abc import Sequence
+from math import log10
+from typing import Any
+
+from autotune.units import micros
+from service.dashboard.candidates import ESTIMATED, GROUPS, Candidate, escaped
+from service.dashboard.plots import Figure, ordered
+
+_SIGNS = {
+    "out of VMEM": "VMEM", "illegal": "illegal", "failed": "failed", "wrong result": "wrong",
+    "no time": "no time",
+}  # fmt: skip
+_GROUPS = list(_SIGNS)
+_MOST_TEXTS = 150  # cells with their time written in them
+_NOT_TRIED = "<b>not tried</b><br>not legal, too large for VMEM, or not reached by the search"
+_ONLY = "the only value"
+
+Cell = list[Candidate]
+
+
+def heat_map(found: Sequence[Candidate], x: str, y: str | None) -> Figure | None:
+    """The best of each cell: the other parts of the config may differ."""
+    if not any(x in c.values for c in found):
+        return None
+    columns = ordered(c.values[x] for c in found if x in c.values)
+    rows = ordered(c.values[y] for c in found if y in c.values) if y else [_ONLY]
+    cells: dict[tuple[str, str], Cell] = {}
+    for c in found:
+        row = str(c.values.get(y, "")) if y else _ONLY
+        cells.setdefault((row, str(c.values.get(x, ""))), []).append(c)
+    grid = [[cells.get((row, column), []) for column in columns] for row in rows]
+    names = {"x": list(map(escaped, columns)), "y": list(map(escaped, rows))}
+    layout = {
+        "xaxis": {"title": {"text": escaped(x)}, "type": "category"},
+        "yaxis": {"title": {"text": escaped(y or "")}, "type": "category"},
+        "height": max(320, min(700, 34 * len(rows) + 150)),
+    }
+    return {"data": [_failures(grid, names), _times(grid, names)], "layout": layout}
+
+
+def _best(cell: Cell) -> Candidate | None:
+    timed = [c for c in cell if c.group == ESTIMATED]
+    return min(timed, key=lambda c: c.time_us or 0.0, default=None)
+
+
+def _times(grid: list[list[Cell]], names: dict[str, Any]) -> Figure:
+    best = [[_best(cell) for cell in row] for row in grid]
+    known = [c.time_us for row in best for c in row if c and c.time_us]
+    written = len(grid) * len(grid[0]) <= _MOST_TEXTS
+    texts = [[micros(c.time_us) if c and written else "" for c in row] for row in best]
+    return {
+        "type": "heatmap", **names,
+        "z": [[log10(c.time_us) if c and c.time_us else None for c in row] for row in best],
+        "text": texts, "texttemplate": "%{text}", "colorscale": "Viridis", "reversescale": True,
+        "hoverongaps": False, "xgap": 2, "ygap": 2, "colorbar": _bar(known),
+        "customdata": [[f"/trials/{c.id}" if c else "" for c in row] for row in best],
+        "hovertext": [[_hover(cell) for cell in row] for row in grid],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }  # fmt: skip
+
+
+def _bar(times: Sequence[float]) -> Figure:
+    """Times, not logarithms."""
+    bar: Figure = {"title": {"text": "estimated<br>time (µs)"}, "thickness": 14}
+    if times:
+        low, high = log10(min(times)), log10(max(times))
+        ticks = [low + (high - low) * part / 4 for part in range(5)] if high > low else [low]
+        bar |= {"tickvals": ticks, "ticktext": [f"{10**tick:,.4g}" for tick in ticks]}
+    return bar
+
+
+def _failures(grid: list[list[Cell]], names: dict[str, Any]) -> Figure:
+    """Under the times: cells where nothing has one, each kind in its colour, with a word."""
+    worst = [[_why_not(cell) for cell in row] for row in grid]
+    steps = len(_GROUPS)
+    scale = [
+        [edge / steps, GROUPS[group][0]]
+        for number, group in enumerate(_GROUPS) for edge in (number, number + 1)
+    ]  # fmt: skip
+    return {
+        "type": "heatmap", **names, "zmin": -0.5, "zmax": steps - 0.5, "colorscale": scale,
+        "z": [[_GROUPS.index(g) if g else None for g in row] for row in worst],
+        "text": [[_SIGNS[g] if g else "" for g in row] for row in worst],
+        "texttemplate": "%{text}", "textfont": {"color": "@on-failure"}, "showscale": False,
+        "hoverongaps": True, "xgap": 2, "ygap": 2,
+        "customdata": [[f"/trials/{cell[0].id}" if cell else "" for cell in row] for row in grid],
+        "hovertext": [[_hover(cell) for cell in row] for row in grid],
+        "hovertemplate": "%{hovertext}<extra></extra>",
+    }  # fmt: skip
+
+
+def _why_not(cell: Cell) -> str | None:
+    if not cell or _best(cell) is not None:
+        return None
+    return max(cell, key=lambda c: _GROUPS.index(c.group)).group
+
+
+def _hover(cell: Cell) -> str:
+    if not cell:
+        return _NOT_TRIED
+    best = _best(cell)
+    failed = [c for c in cell if c.group != ESTIMATED]
+    shown = [best] if best else failed[:2]
+    more = len(cell) - len(shown)
+    lines = [c.hover for c in shown]
+    if more:
+        wrong = f", {len(failed)} without a time" if best and failed else ""
+        lines.append(f"{more} more here{wrong}")
+    return "<br>".join(lines)

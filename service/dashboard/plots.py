@@ -1,0 +1,261 @@
+"""Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
+puts in; every axis has its unit."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import log10
+from typing import Any
+
+from autotune.browsing import Step
+from autotune.explanation import PARTS
+from autotune.outcome import Estimate
+from autotune.units import micros
+from service.dashboard.candidates import (
+    DEFAULT,
+    ESTIMATED,
+    GROUPS,
+    WINNER,
+    Candidate,
+    escaped,
+)
+
+Figure = dict[str, Any]
+_MIB = 2**20
+
+
+def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
+    """Logarithmic where the times differ much, with plain numbers."""
+    wide = bool(times) and max(times) > 4 * min(times)
+    axis: dict[str, Any] = {"title": {"text": title}, "type": "log" if wide else "linear"}
+    if wide:
+        axis |= _plain_ticks(min(times), max(times))
+    else:
+        axis["rangemode"] = "tozero"
+    return axis
+
+
+def _plain_ticks(low: float, high: float) -> dict[str, Any]:
+    """1, 2 and 5 of each power of ten."""
+    powers = range(int(log10(low)) - 1, int(log10(high)) + 2)
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    kept = [tick for tick in ticks if low * 0.5 <= tick <= high * 2]
+    if len(kept) > 9:
+        kept = [tick for tick in kept if str(tick).strip("0.").startswith("1")]
+    return {"tickvals": kept, "ticktext": [f"{tick:,.10g}" for tick in kept]}
+
+
+def over_trials(found: Sequence[Candidate], steps: Sequence[Step], xla: Sequence[float]) -> Figure:
+    """Every trial and the best so far, by number."""
+    best = [(step.number, step.time_us) for step in steps]
+    end = max([c.number for c in found] + [step.number for step in steps], default=0)
+    return _progress(found, best, end, [c.number for c in found], "trial within the search", xla)
+
+
+def over_time(
+    found: Sequence[Candidate], steps: Sequence[Step], began: datetime, xla: Sequence[float]
+) -> Figure:
+    """The same by the time at which a trial was finished."""
+    passed = [(c.at - began).total_seconds() for c in found]
+    best = [((step.at - began).total_seconds(), step.time_us) for step in steps]
+    end = max(passed + [at for at, _ in best], default=0.0)
+    unit, per = ("min", 60.0) if end > 300 else ("s", 1.0)
+    best = [(at / per, time_us) for at, time_us in best]
+    title = f"time since the first trial ({unit})"
+    return _progress(found, best, end / per, [at / per for at in passed], title, xla)
+
+
+def _progress(
+    found: Sequence[Candidate], best: Sequence[tuple[float, float]], end: float,
+    where: Sequence[float], title: str, xla: Sequence[float],
+) -> Figure:  # fmt: skip
+    timed = [us for _, us in best] + [c.time_us for c in found if c.time_us]
+    traces = [*_dots(found, where), _best_line(best, end)]
+    default = next((c.time_us for c in found if c.number == 0 and c.time_us), None)
+    lines = [_level("default", default, "@default", "dash")] if default else []
+    names = ("plain XLA: lower bound", "plain XLA: its own estimate")
+    lines += [
+        _level(name, us, "@xla", dash)
+        for name, us, dash in zip(names, xla, ("dot", "longdashdot"), strict=False) if us
+    ]  # fmt: skip
+    for line in lines:
+        line["x"] = [0, max(end, 1)]
+        timed.append(line["y"][0])
+    layout = {"xaxis": {"title": {"text": title}}, "yaxis": time_axis("estimated time (µs)", timed)}
+    return {"data": [*traces, *lines], "layout": layout}
+
+
+def _dots(found: Sequence[Candidate], where: Sequence[float]) -> Iterable[Figure]:
+    """Trials without a time stand on the upper edge."""
+    for group, (colour, sign, _) in GROUPS.items():
+        mine = [(x, c) for x, c in zip(where, found, strict=True) if c.group == group]
+        if not mine:
+            continue
+        timed = group == ESTIMATED
+        yield {
+            "type": "scatter", "mode": "markers", "name": f"{group} ({len(mine)})",
+            "x": [x for x, _ in mine],
+            "y": [c.time_us if timed else 1 for _, c in mine],
+            **({} if timed else {"yaxis": "y2"}),
+            "marker": {"color": colour, "symbol": sign, "size": 8 if timed else 10,
+                       "opacity": 0.6 if timed else 1.0},
+            **hovers(c for _, c in mine),
+        }  # fmt: skip
+
+
+def _best_line(best: Sequence[tuple[float, float]], end: float) -> Figure:
+    last = [(max(end, best[-1][0]), best[-1][1])] if best else []
+    points = [*best, *last]
+    return {
+        "type": "scatter", "mode": "lines", "name": "best so far",
+        "x": [x for x, _ in points], "y": [us for _, us in points],
+        "line": {"shape": "hv", "color": "@best", "width": 3},
+        "hovertemplate": "best so far %{y:,.1f} µs, estimated<extra></extra>",
+    }  # fmt: skip
+
+
+def _level(name: str, us: float, colour: str, dash: str) -> Figure:
+    return {
+        "type": "scatter", "mode": "lines", "name": f"{name} ({micros(us)})", "y": [us, us],
+        "line": {"color": colour, "dash": dash, "width": 2},
+        "hovertemplate": f"{name}: {micros(us)}<extra></extra>",
+    }  # fmt: skip
+
+
+def hovers(found: Iterable[Candidate]) -> dict[str, Any]:
+    """What a point says, and the page that a click opens."""
+    chosen = list(found)
+    return {
+        "text": [c.hover for c in chosen],
+        "customdata": [f"/trials/{c.id}" for c in chosen],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def by_role(found: Sequence[Candidate]) -> Iterable[tuple[str, str, str, int, list[Candidate]]]:
+    """Estimated candidates as (name, colour, sign, size, candidates): the two that matter apart."""
+    timed = [c for c in found if c.group == ESTIMATED]
+    for role, name, colour, sign, size in (
+        ("", "candidate", "@good", "circle", 8), (DEFAULT, "default", "@default", "square", 13),
+        (WINNER, "winner", "@best", "star", 16),
+    ):  # fmt: skip
+        mine = [c for c in timed if c.role == role]
+        if mine:
+            yield name, colour, sign, size, mine
+
+
+def vmem(found: Sequence[Candidate]) -> Figure | None:
+    """VMEM used against time, and the limits; what did not fit stands beyond them."""
+    known = [c for c in found if c.used_bytes]
+    if not known:
+        return None
+    traces = []
+    for name, colour, sign, size, mine in by_role(known):
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": name,
+            "x": [(c.used_bytes or 0) / _MIB for c in mine], "y": [c.time_us for c in mine],
+            "marker": {"color": colour, "symbol": sign, "size": size}, **hovers(mine),
+        })  # fmt: skip
+    over = [c for c in known if c.time_us is None]
+    for group in dict.fromkeys(c.group for c in over):
+        mine = [c for c in over if c.group == group]
+        traces.append({
+            "type": "scatter", "mode": "markers", "name": group, "yaxis": "y2",
+            "x": [(c.used_bytes or 0) / _MIB for c in mine], "y": [1 for _ in mine],
+            "marker": {"color": GROUPS[group][0], "symbol": GROUPS[group][1], "size": 10},
+            **hovers(mine),
+        })  # fmt: skip
+    limits = sorted({c.allowed_bytes for c in known if c.allowed_bytes})
+    shapes = [_limit_line(limit) for limit in limits]
+    notes = [_limit_note(limit) for limit in limits]
+    times = [c.time_us for c in known if c.time_us]
+    widest = max([c.used_bytes or 0 for c in known] + limits) / _MIB
+    layout = {
+        "xaxis": {"title": {"text": "VMEM used (MiB)"}, "range": [0, widest * 1.08]},
+        "yaxis": time_axis("estimated time (µs)", times), "shapes": shapes, "annotations": notes,
+    }  # fmt: skip
+    return {"data": traces, "layout": layout}
+
+
+def _limit_line(limit: int) -> Figure:
+    return {
+        "type": "line", "x0": limit / _MIB, "x1": limit / _MIB, "y0": 0, "y1": 1, "yref": "paper",
+        "line": {"color": "@vmem", "width": 2, "dash": "dash"},
+    }  # fmt: skip
+
+
+def _limit_note(limit: int) -> Figure:
+    return {
+        "x": limit / _MIB, "y": 0, "yref": "paper", "text": f"limit {limit / _MIB:g} MiB",
+        "showarrow": False, "textangle": -90, "xanchor": "right", "yanchor": "bottom",
+        "font": {"color": "@vmem"},
+    }  # fmt: skip
+
+
+def parallel(found: Sequence[Candidate]) -> Figure | None:
+    """Every axis of the config beside VMEM and time; each line is a candidate with a time."""
+    timed = [c for c in found if c.group == ESTIMATED]
+    names = varying(timed)
+    if len(timed) < 2 or not names:
+        return None
+    dimensions = [_dimension(name, [c.values.get(name, "–") for c in timed]) for name in names]
+    used = [(c.used_bytes or 0) / _MIB for c in timed]
+    times = [c.time_us or 0.0 for c in timed]
+    logs = [log10(us) for us in times]
+    dimensions += [
+        {"label": "VMEM (MiB)", "values": used},
+        {"label": "time (µs)", "values": logs, **_log_ticks(min(times), max(times))},
+    ]
+    line = {"color": logs, "colorscale": "Viridis", "reversescale": True, "showscale": False}
+    return {"data": [{"type": "parcoords", "dimensions": dimensions, "line": line}],
+            "layout": {"margin": {"l": 60, "r": 60, "t": 50, "b": 20}}}  # fmt: skip
+
+
+def _log_ticks(low: float, high: float) -> dict[str, Any]:
+    ticks = _plain_ticks(low, high)
+    inside = [v for v in ticks["tickvals"] if low <= v <= high] or [low, high]
+    return {"tickvals": list(map(log10, inside)), "ticktext": [f"{v:,.4g}" for v in inside]}
+
+
+def _dimension(name: str, values: Sequence[str | int | bool]) -> Figure:
+    order = ordered(values)
+    place = {value: number for number, value in enumerate(order)}
+    return {
+        "label": escaped(name), "values": [place[str(value)] for value in values],
+        "tickvals": list(range(len(order))), "ticktext": [escaped(value) for value in order],
+    }  # fmt: skip
+
+
+def ordered(values: Iterable[str | int | bool]) -> list[str]:
+    """Each once, as text: numbers by size, then words."""
+    seen = set(values)
+    numbers = sorted(v for v in seen if isinstance(v, int) and not isinstance(v, bool))
+    words = sorted(str(v) for v in seen if not isinstance(v, int) or isinstance(v, bool))
+    return list(dict.fromkeys([*map(str, numbers), *words]))
+
+
+def varying(found: Sequence[Candidate]) -> list[str]:
+    """What of the config is not the same for all."""
+    names = dict.fromkeys(name for c in found for name in c.values)
+    return [name for name in names if len({str(c.values.get(name)) for c in found}) > 1]
+
+
+def made_of(winner: Estimate, default: Estimate) -> Figure | None:
+    """The parts that add up to the time, of the winner and the default, as shares of the bar."""
+    if winner.explanation is None or default.explanation is None:
+        return None
+    bars = (("winner", winner), ("default", default))
+    data = []
+    for number, part in enumerate(PARTS):
+        us = [e.explanation.part_us(part) for _, e in bars if e.explanation]
+        if any(us):
+            data.append({
+                "type": "bar", "orientation": "h", "name": part,
+                "y": [name for name, _ in bars], "x": us,
+                "marker": {"color": f"@part{number}"},
+                "hovertemplate": f"{part}: %{{x:,.2f}} µs<extra></extra>",
+            })  # fmt: skip
+    layout = {
+        "barmode": "stack", "xaxis": {"title": {"text": "estimated time (µs)"}},
+        "yaxis": {"autorange": "reversed"}, "height": 300,
+    }  # fmt: skip
+    return {"data": data, "layout": layout}

@@ -1,0 +1,198 @@
+"""The page of a key: all that its search has found, as figures and words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.browsing import Numbered, Searched, Step
+from autotune.explanation import PARTS
+from autotune.facts import FACTS, part_us
+from autotune.outcome import Estimate
+from autotune.ports import Browse
+from autotune.trial import Record
+from autotune.units import micros
+from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
+from service.dashboard.filters import Query
+from service.dashboard.heat import heat_map
+from service.dashboard.plots import Figure, made_of, over_time, over_trials, parallel, varying, vmem
+from service.dashboard.roof import roofline
+from service.dashboard.speed import Speed, speed
+
+FASTEST, OTHERS = 700, 300  # trials drawn; a search of a hundred trials is drawn whole
+
+Table = list[tuple[str, list[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the database knows of a key."""
+
+    searched: Searched
+    drawn: Sequence[Numbered]
+    steps: Sequence[Step]
+    default: Numbered | None
+    winner: Numbered | None
+    newest: int
+
+
+def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
+    """None: there is no such key."""
+    searched = browse.searched(key_id)
+    if searched is None:
+        return None
+    winner = browse.with_config(key_id, record.config) if record else None
+    return Found(
+        searched=searched, drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
+        steps=browse.best_so_far(key_id), default=browse.by_number(key_id, 0), winner=winner,
+        newest=browse.newest(key_id),
+    )  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class Axes:
+    """Of the heat map. ``names``: what may be chosen."""
+
+    names: list[str]
+    x: str | None
+    y: str | None
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    searched: Searched
+    record: Record | None
+    speed: Speed | None
+    shown: list[Candidate]
+    axes: Axes
+    plots: dict[str, Figure | None]
+    parts: Table
+    facts: Table
+    groups: list[tuple[str, str, str, int]] = field(default_factory=list)
+
+
+def view(found: Found, record: Record | None, query: Query) -> View:
+    best = record.config if record else None
+    everything = {one.id: one for one in found.drawn}
+    for extra in (found.default, found.winner):
+        if extra is not None:
+            everything[extra.id] = extra
+    drawn = sorted(everything.values(), key=lambda one: one.trial.number)
+    shown = candidates(drawn, best)
+    axes = _axes(shown, query)
+    beside = _beside(shown)
+    return View(
+        searched=found.searched, record=record, speed=speed(record) if record else None,
+        shown=shown, axes=axes, plots=_plots(found, shown, record, axes, beside),
+        parts=_parts(beside), facts=_facts(beside), groups=outcome_groups(found.searched),
+    )  # fmt: skip
+
+
+def outcome_groups(searched: Searched) -> list[tuple[str, str, str, int]]:
+    """Kinds of outcome as (kind, colour, what it means, how many)."""
+    found = []
+    for kind, count in searched.outcomes:
+        colour, _, meaning = GROUPS[group_of(kind)]
+        found.append((kind, colour.removeprefix("@"), meaning, count))
+    return found
+
+
+def _axes(shown: Sequence[Candidate], query: Query) -> Axes:
+    names = varying(shown) or list(dict.fromkeys(n for c in shown for n in c.values))
+    x = query.choice("x", names) or (names[0] if names else None)
+    rest = [name for name in names if name != x]
+    y = query.choice("y", names)
+    if y == x:
+        y = None
+    return Axes(names=names, x=x, y=y or (rest[0] if rest else None))
+
+
+def _plots(
+    found: Found, shown: Sequence[Candidate], record: Record | None, axes: Axes,
+    beside: list[tuple[str, Estimate]],
+) -> dict[str, Figure | None]:  # fmt: skip
+    if not shown:
+        return {}
+    xla = (
+        [us or 0.0 for us in (record.baseline.time_us, record.baseline.expected_us)]
+        if record
+        else []
+    )
+    began = min(c.at for c in shown)
+    return {
+        "trials": over_trials(shown, found.steps, xla),
+        "time": over_time(shown, found.steps, began, xla),
+        "heat": heat_map(shown, axes.x, axes.y) if axes.x else None,
+        "parallel": parallel(shown),
+        "vmem": vmem(shown),
+        "roofline": roofline(shown),
+        "made_of": made_of(*(e for _, e in beside)) if len(beside) == 2 else None,
+    }
+
+
+def _beside(shown: Sequence[Candidate]) -> list[tuple[str, Estimate]]:
+    """The winner, or else the fastest, and the default; one of them where they are the same."""
+    timed = [c for c in shown if c.estimate and c.group == "estimated"]
+    default = next((c for c in timed if c.number == 0), None)
+    winner = next((c for c in timed if c.role == "winner"), None)
+    name = f"winner (trial {winner.id})" if winner else ""
+    if winner is None and timed:
+        winner = min(timed, key=lambda c: c.time_us or 0.0)
+        name = f"fastest so far (trial {winner.id})"
+    chosen = [(name, winner)] if winner else []
+    if default is not None and default is not winner:
+        chosen.append((f"default (trial {default.id})", default))
+    return [(name, c.estimate) for name, c in chosen if c.estimate]
+
+
+def _parts(beside: list[tuple[str, Estimate]]) -> Table:
+    """By resource, which overlap; then the parts that add up."""
+    if not beside:
+        return []
+    estimates = [e for _, e in beside]
+    table: Table = [("", [name for name, _ in beside])]
+    for name, us in (
+        ("compute", [e.compute_us for e in estimates]),
+        ("HBM", [e.memory_us for e in estimates]),
+        ("step overhead", [e.overhead_us for e in estimates]),
+        ("pipeline fill", [e.fill_us for e in estimates]),
+    ):
+        table.append((name, list(map(part_us, us))))
+    return table
+
+
+def _facts(beside: list[tuple[str, Estimate]]) -> Table:
+    """Those of ``autotune explain``."""
+    known = [(name, e, e.explanation) for name, e in beside if e.explanation]
+    if not known:
+        return []
+    table: Table = [("", [name for name, *_ in known])]
+    table += [
+        (
+            part,
+            [
+                f"{part_us(why.part_us(part))}, {why.part_us(part) / e.time_us:.1%}"
+                for _, e, why in known
+            ],
+        )
+        for part in PARTS
+        if any(why.part_us(part) for *_, why in known)
+    ]
+    table.append(("total", [micros(e.time_us) for _, e, _ in known]))
+    table += [(name, [cell(e, why) for _, e, why in known]) for name, cell in FACTS]
+    return [(name, cells) for name, cells in table if any(cells)]
+
+
+def share_text(us: float, e: Estimate) -> str:
+    """A part of a time, and its share."""
+    return f"{part_us(us)}, {us / e.time_us:.1%}"
+
+
+def brief(searched: Searched) -> dict[str, Any]:
+    """What the terminal shows while a search runs."""
+    times = (searched.default_us, searched.best_us)
+    return {
+        "trials": searched.trials,
+        "outcomes": dict(searched.outcomes),
+        "best_us": searched.best_us,
+        "times_default": times[0] / times[1] if times[0] and times[1] else None,
+    }

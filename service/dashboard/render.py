@@ -1,0 +1,102 @@
+"""Templates to answers: escaped, compressed, and with the policy that pages need."""
+
+import gzip
+import json
+from datetime import UTC, datetime
+from functools import cache
+from typing import Any
+from urllib.parse import urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from autotune import __version__
+from autotune.units import error_bar, mebibytes, micros, ratio, seconds, size
+
+# Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
+# and blob: because a plot is saved by drawing its own SVG as an image.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+_HTML = "text/html; charset=utf-8"
+_GZIP_FROM_BYTES = 2_000
+_TITLES = {
+    401: "A token is needed", 404: "There is no such page", 422: "This page cannot be shown",
+    429: "Too many calls", 503: "The database cannot be used",
+}  # fmt: skip
+
+
+def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
+    """A page as HTML."""
+    text = _environment().get_template(template).render(path=request.url.path, **values)
+    return _answer(text, status, request.scope)
+
+
+def error_page(scope: Scope, status: int, message: str) -> Response | None:
+    """For a browser that asked for a page; None for a program, which gets JSON."""
+    if scope["path"].startswith("/v1/") or b"text/html" not in header(scope, b"accept"):
+        return None
+    template = _environment().get_template("error.html")
+    title = _TITLES.get(status, "Something went wrong")
+    text = template.render(path=scope["path"], status=status, title=title, message=message)
+    return _answer(text, status, scope)
+
+
+def header(scope: Scope, wanted: bytes) -> bytes:
+    """The first with that name; empty where there is none."""
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
+
+
+def _answer(text: str, status: int, scope: Scope) -> Response:
+    headers = {
+        "Content-Security-Policy": POLICY,
+        "Cache-Control": "no-cache",
+        "Vary": "Accept-Encoding",
+    }
+    content = text.encode("utf-8", "replace")
+    if len(content) >= _GZIP_FROM_BYTES and b"gzip" in header(scope, b"accept-encoding"):
+        content = gzip.compress(content, 4, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(content, status, headers, _HTML)
+
+
+def as_json(data: Any) -> Markup:
+    """For a script element of type application/json: nothing in it can end the element."""
+    text = json.dumps(data, separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 (what could end the element was replaced)
+
+
+def link(path: str, query: dict[str, Any] | None = None, **changes: Any) -> str:
+    """A path with the query that the page has, and changes; None takes one away."""
+    merged = {**(query or {}), **changes}
+    kept = {name: value for name, value in merged.items() if value not in (None, "")}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def _when(value: datetime | None) -> str:
+    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("service.dashboard"), autoescape=True, undefined=StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(
+        micros=micros, mebibytes=mebibytes, size=size, seconds=seconds, error_bar=error_bar,
+        as_json=as_json, when=_when, count=_count,
+    )  # fmt: skip
+    environment.globals.update(version=__version__, link=link, ratio=ratio)
+    return environment
