@@ -16,6 +16,11 @@ from autotune.errors import StoreError
 from db import SqlStore, open_store
 from service.access import Access
 from service.configs import OneConfig
+from service.dashboard.assets import assets
+from service.dashboard.exports import exports
+from service.dashboard.live import live
+from service.dashboard.pages import router as pages
+from service.dashboard.statics import prepare
 from service.front import LOOKUP, Front
 from service.held import Held
 from service.lookup import Lookup
@@ -75,7 +80,7 @@ def create_app(
         docs_url=None, redoc_url=None,
     )  # fmt: skip
     _describe_hot_routes(app)
-    for routes in (router, writing, ruling, outside):
+    for routes in (router, writing, ruling, outside, assets, live, exports, pages):
         app.include_router(routes)
     app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -103,6 +108,7 @@ class _Parts:
     async def start(self) -> None:
         await self._held.load()
         await self._access.refresh()
+        await asyncio.to_thread(prepare)
         app, parts = self._app, (self._held, self._missed, self._meter)
         app.state.store, app.state.held, app.state.meter = self._store, self._held, self._meter
         app.state.database_ok = True
@@ -164,17 +170,17 @@ def _describe_hot_routes(app: FastAPI) -> None:
         raise NotImplementedError
 
 
-async def _invalid(_: Request, error: Exception) -> Response:
+async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
     field = ".".join(str(part) for part in first["loc"][1:]) or "body"
-    return Refusal(422, "invalid_field", f"{field}: {first['msg']}", field).response()
+    return Refusal(422, "invalid_field", f"{field}: {first['msg']}", field).response(request.scope)
 
 
 async def _other(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    answer = Refusal(error.status_code, code, str(error.detail)).response()
+    answer = Refusal(error.status_code, code, str(error.detail)).response(request.scope)
     answer.headers.update(error.headers or {})
     if error.status_code == 405:  # the route that refused knows its own methods only
         answer.headers["Allow"] = ", ".join(sorted(_methods(request)))

@@ -29,7 +29,7 @@ class OneConfig:
             snapshot = await self._held.at(wanted_snapshot(request.query_params.get("snapshot")))
             key = _key(request.path_params["kernel"], request.query_params, snapshot)
         except Refusal as refusal:
-            return refusal.response()
+            return refusal.response(request.scope)
         match, answer = await snapshot.answer(key)
         self._meter.answered(match)
         if match != EXACT:

@@ -26,7 +26,9 @@ _calls = logging.getLogger("autotune.service.calls")
 
 LOOKUP = "/v1/lookup"
 OPEN = ("/healthz", "/readyz", "/metrics")
-"""Open also where reading is closed: they tell nothing of what is tuned."""
+"""Open also where reading is closed, as scripts and styles are: they tell nothing of what is
+tuned."""
+_STATIC = "/static/"
 MAX_UPLOAD_BYTES = 16 << 20
 _BODY_S = 30.0  # for the whole of a body
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
@@ -34,8 +36,9 @@ _SAFE = [
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
-    (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
 ]
+_POLICY = b"content-security-policy"
+_NOTHING = (_POLICY, b"default-src 'none'; frame-ancestors 'none'")
 
 
 @dataclass(slots=True)
@@ -51,8 +54,10 @@ class _Call:
     async def answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = [*_SAFE, (b"x-request-id", self.id.encode())]
-            message = {**message, "headers": [*message.get("headers", ()), *own]}
+            headers = [*message.get("headers", ()), *_SAFE, (b"x-request-id", self.id.encode())]
+            if all(name != _POLICY for name, _ in headers):  # pages bring their own
+                headers.append(_NOTHING)
+            message = {**message, "headers": headers}
         await self.send(message)
 
     @property
@@ -82,12 +87,12 @@ class Front:
         try:
             await self._pass(call, receive)
         except Refusal as refusal:
-            await refusal.response()(scope, receive, call.answer)
+            await refusal.response(scope)(scope, receive, call.answer)
         except Exception:
             _log.exception("a call failed")
             if not call.status:
                 bug = Refusal(500, "bug", "this is a bug of the service: see its log")
-                await bug.response()(scope, receive, call.answer)
+                await bug.response(scope)(scope, receive, call.answer)
         finally:
             self._count(call)
 
@@ -104,7 +109,7 @@ class Front:
             token = await self._access.writer(scope)
             scope.setdefault("state", {})["token"] = token
             receive = await _whole_body(scope, receive)
-        elif scope["path"] not in OPEN:
+        elif scope["path"] not in OPEN and not scope["path"].startswith(_STATIC):
             self._access.check_reader(scope)
         await self._inner(scope, receive, call.answer)
 

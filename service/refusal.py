@@ -6,8 +6,10 @@ from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import Response
+from starlette.types import Scope
 
 from autotune.errors import StoreError
+from service.dashboard.render import error_page
 
 _log = logging.getLogger("autotune.service")
 
@@ -33,8 +35,14 @@ class Refusal(Exception):  # noqa: N818  (most are no error of the program)
     def encoded(self) -> bytes:
         return json.dumps(self.data()).encode()
 
-    def response(self) -> Response:
-        return Response(self.encoded(), self.status, _HEADERS.get(self.status), "application/json")
+    def response(self, scope: Scope) -> Response:
+        """A page for a browser that asked for one, else JSON."""
+        headers = _HEADERS.get(self.status)
+        page = error_page(scope, self.status, str(self)[:_MOST_CHARACTERS])
+        if page is None:
+            return Response(self.encoded(), self.status, headers, "application/json")
+        page.headers.update(headers or {})
+        return page
 
 
 def unavailable(error: StoreError) -> Refusal:
@@ -44,6 +52,6 @@ def unavailable(error: StoreError) -> Refusal:
     return Refusal(503, "database_unavailable", message)
 
 
-async def answer_refusal(_: Request, refusal: Exception) -> Response:
+async def answer_refusal(request: Request, refusal: Exception) -> Response:
     assert isinstance(refusal, Refusal)
-    return refusal.response()
+    return refusal.response(request.scope)

@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from autotune.browsing import Place
 from autotune.chip import Chip
@@ -76,6 +77,4 @@ def _cell(searched: int, published: int, kernel: str, chip: Chip, toolchain: Too
 
 def kernel_path(name: str) -> str:
     """Names come from outside: only letters, digits and ``_.-~`` stand as they are."""
-    from urllib.parse import quote
-
     return f"/kernels/{quote(name, safe='')}"

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from autotune.browsing import Numbered, Searched, Step
 from autotune.explanation import PARTS
@@ -185,14 +184,3 @@ def _facts(beside: list[tuple[str, Estimate]]) -> Table:
 def share_text(us: float, e: Estimate) -> str:
     """A part of a time, and its share."""
     return f"{part_us(us)}, {us / e.time_us:.1%}"
-
-
-def brief(searched: Searched) -> dict[str, Any]:
-    """What the terminal shows while a search runs."""
-    times = (searched.default_us, searched.best_us)
-    return {
-        "trials": searched.trials,
-        "outcomes": dict(searched.outcomes),
-        "best_us": searched.best_us,
-        "times_default": times[0] / times[1] if times[0] and times[1] else None,
-    }

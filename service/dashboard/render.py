@@ -2,10 +2,11 @@
 
 import gzip
 import json
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
@@ -14,7 +15,11 @@ from starlette.responses import Response
 from starlette.types import Scope
 
 from autotune import __version__
+from autotune.key import Key
 from autotune.units import error_bar, mebibytes, micros, ratio, seconds, size
+from service.dashboard.candidates import GROUPS
+from service.dashboard.filters import toolchain_name
+from service.dashboard.statics import address
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
 # and blob: because a plot is saved by drawing its own SVG as an image.
@@ -88,6 +93,22 @@ def _count(value: int) -> str:
     return f"{value:,}"
 
 
+def _colour_of(group: str) -> str:
+    """The class of an outcome's colour."""
+    return GROUPS[group][0].removeprefix("@")
+
+
+def _config_call(key: Key) -> str:
+    """The call of the API that answers what a page shows."""
+    options = [("option", f"{name}={value}") for name, value in key.problem.options]
+    asked = {
+        "chip": key.chip.value, **asdict(key.toolchain), "dtype": key.problem.dtype,
+        "shape": ",".join(f"{name}={size}" for name, size in key.problem.dims),
+        "fingerprint": key.fingerprint,
+    }  # fmt: skip
+    return f"/v1/configs/{quote(key.kernel, safe='')}?{urlencode([*asked.items(), *options])}"
+
+
 @cache
 def _environment() -> Environment:
     environment = Environment(
@@ -98,5 +119,8 @@ def _environment() -> Environment:
         micros=micros, mebibytes=mebibytes, size=size, seconds=seconds, error_bar=error_bar,
         as_json=as_json, when=_when, count=_count,
     )  # fmt: skip
-    environment.globals.update(version=__version__, link=link, ratio=ratio)
+    environment.globals.update(
+        version=__version__, link=link, ratio=ratio, asset=address, toolchain_name=toolchain_name,
+        colour_of=_colour_of, config_call=_config_call,
+    )  # fmt: skip
     return environment

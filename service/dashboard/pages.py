@@ -1,0 +1,157 @@
+"""The routes of the pages. Each parses its address, asks the database, and shows what it found."""
+
+from fastapi import APIRouter, Request, Response
+
+from autotune.browsing import Only, Searched
+from autotune.trial import Record
+from service.access import COOKIE
+from service.dashboard import kernel as kernels
+from service.dashboard import onetrial, problem, versions
+from service.dashboard.candidates import candidates
+from service.dashboard.filters import PAGE_ROWS, Pages, pages, query_of
+from service.dashboard.overview import coverage, kernel_path, newest_first
+from service.dashboard.render import page
+from service.parts import ask, held, store
+from service.refusal import Refusal
+
+router = APIRouter(include_in_schema=False)
+
+_LATEST, _JOBS = 10, 10
+
+
+@router.get("/")
+async def overview(request: Request) -> Response:
+    """What is tuned, what is missing."""
+    query, browse, now = query_of(request), store(request).browse, held(request)
+    places = await ask(browse.places)
+    toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in now.current.places()})
+    only = query.toolchain(toolchains)
+    specs = await ask(store(request).kernels)
+    wanted = await ask(browse.wanted, 0, PAGE_ROWS)
+    grid = coverage(places, now.current.places(), [spec.name for spec in specs], only)
+    return page(
+        request, "overview.html", query=query.done(), toolchains=toolchains, only=only, grid=grid,
+        latest=await ask(browse.latest, _LATEST), wanted=wanted[:_LATEST],
+        more_wanted=len(wanted) > _LATEST, jobs=await ask(browse.open_jobs, _JOBS),
+        snapshot=now.current, made_at=now.made_at, searched=sum(p.searched for p in places),
+        kernel_path=kernel_path,
+    )  # fmt: skip
+
+
+@router.get("/misses")
+async def misses(request: Request) -> Response:
+    """What was asked for and is not published."""
+    query = query_of(request)
+    number = query.page()
+    offset = (number - 1) * PAGE_ROWS
+    found = await ask(store(request).browse.wanted, offset, PAGE_ROWS + 1)
+    total = offset + len(found)  # as far as is known: counting all would read them all
+    return page(
+        request, "misses.html", query=query.done(), wanted=found[:PAGE_ROWS],
+        pages=Pages(number=number, total=total), kernel_path=kernel_path,
+    )  # fmt: skip
+
+
+@router.get("/kernels/{name:path}")
+async def kernel(request: Request, name: str) -> Response:
+    """Its problems, and what is published for them."""
+    query, browse, snapshot = query_of(request), store(request).browse, held(request).current
+    spec, places = await ask(store(request).kernel, name), await ask(browse.places, name)
+    if spec is None and not places:
+        raise Refusal(404, "unknown_kernel", f"There is no kernel {name}.")
+    chips = sorted({place.chip for place in places})
+    toolchains = newest_first({place.toolchain for place in places})
+    only = Only(chip=query.chip(chips), toolchain=query.toolchain(toolchains))
+    shown = pages(query, await ask(browse.count_problems, name, only))
+    found = await ask(browse.problems, name, only, shown.offset, PAGE_ROWS)
+    rows = kernels.rows(found, snapshot)
+    return page(
+        request, "kernel.html", query=query.done(), name=name, spec=spec, chips=chips,
+        toolchains=toolchains, only=only, pages=shown, rows=rows, plot=kernels.speedups(rows),
+        kernel_path=kernel_path,
+    )  # fmt: skip
+
+
+@router.get("/keys/{key_id}")
+async def key(request: Request, key_id: str) -> Response:
+    """A problem on one chip with one toolchain: its search, and why its winner wins."""
+    query, browse = query_of(request), store(request).browse
+    searched, record = await _known(request, key_id)
+    found = await ask(problem.find, browse, searched.id, record)
+    assert found is not None  # keys are never taken away
+    view = problem.view(found, record, query)
+    kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
+    fastest = query.choice("sort", ("number", "fastest")) == "fastest"
+    if fastest and kind not in (None, "estimated"):
+        query.notes.append("sort=fastest was ignored: such trials have no time.")
+        fastest = False
+    counts = dict(searched.outcomes)
+    total = counts["estimated"] if fastest and "estimated" in counts else counts.get(kind or "", 0)
+    shown = pages(query, total if kind or fastest else searched.trials)
+    listed = await ask(
+        browse.trials, searched.id, kind, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS
+    )
+    best = record.config if record else None
+    return page(
+        request, "key.html", query=query.done(), view=view, searched=searched, record=record,
+        speed=view.speed, kind=kind, fastest=fastest, pages=shown, rows=candidates(listed, best),
+        newest=found.newest, others=len(await ask(browse.other_toolchains, searched.key)),
+        kernel_path=kernel_path,
+    )  # fmt: skip
+
+
+@router.get("/toolchains/{key_id}")
+async def toolchains(request: Request, key_id: str) -> Response:
+    """The same kernel, problem and chip under every toolchain that was searched with."""
+    query, browse = query_of(request), store(request).browse
+    searched, _ = await _known(request, key_id)
+    columns = await ask(versions.columns, browse, searched, held(request).current)
+    ids = [column.searched.id for column in columns]
+    lines = versions.lines(await ask(browse.same_configs, ids, versions.FASTEST), columns)
+    return page(
+        request, "toolchains.html", query=query.done(), searched=searched, columns=columns,
+        lines=lines, plot=versions.times(columns), kernel_path=kernel_path,
+    )  # fmt: skip
+
+
+@router.get("/trials/{trial_id}")
+async def trial(request: Request, trial_id: str) -> Response:
+    """Everything that is known about one."""
+    query, browse = query_of(request), store(request).browse
+    found = await ask(onetrial.find, browse, number_of(trial_id, "trial"))
+    if found is None:
+        raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
+    searched, one = found
+    record = held(request).current.index.exact(searched.key)
+    around = await ask(onetrial.neighbours, browse, searched.id, one)
+    view = onetrial.view(searched, one, record, around)
+    return page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
+
+
+@router.get("/session")
+async def session(request: Request) -> Response:
+    """Where reading is closed: keeps the token of this call for the pages. Scripts cannot read the
+    cookie, other sites cannot make the browser send it, and nothing can be written with it."""
+    secret = request.headers.get("authorization", "").partition(" ")[2].strip()
+    if not secret:
+        raise Refusal(401, "missing_token", "give a token: Authorization: Bearer …")
+    response = Response(status_code=204)
+    response.set_cookie(
+        COOKIE, secret, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+    )
+    return response
+
+
+async def _known(request: Request, key_id: str) -> tuple[Searched, Record | None]:
+    """A key and what is published for it. Raises ``Refusal``."""
+    searched = await ask(store(request).browse.searched, number_of(key_id, "problem"))
+    if searched is None:
+        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+    return searched, held(request).current.index.exact(searched.key)
+
+
+def number_of(text: str, what: str) -> int:
+    """Raises ``Refusal``."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise Refusal(404, f"unknown_{what}", f"There is no {what} {text[:40]}.")
+    return int(text)

@@ -1,0 +1,250 @@
+"use strict";
+// Themes, plots, a live search, and the few buttons. The pages work without it, but for the plots.
+
+const $ = (selector, root = document) => root.querySelector(selector);
+const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
+const figures = new Map(); // by name: the figure as it came, with names for colours
+
+// --- themes ---------------------------------------------------------------------------------------
+
+const THEMES = ["system", "light", "dark"];
+
+function kept(storage, name, value) {
+  try {
+    if (value === undefined) return storage.getItem(name) || "";
+    storage.setItem(name, value);
+  } catch { /* storage is switched off */ }
+  return value || "";
+}
+
+function theme() {
+  return document.documentElement.dataset.theme || "system";
+}
+
+function setTheme(name) {
+  if (name === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = name;
+  kept(localStorage, "theme", name);
+  $("#theme").textContent = `Theme: ${name}`;
+  drawAll();
+}
+
+// --- plots ----------------------------------------------------------------------------------------
+
+function colours(value, style) {
+  if (typeof value === "string" && /^@[a-z0-9-]+$/.test(value))
+    return style.getPropertyValue("--" + value.slice(1)).trim();
+  if (Array.isArray(value)) return value.map((part) => colours(part, style));
+  if (value && typeof value === "object")
+    return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, colours(part, style)]));
+  return value;
+}
+
+function layoutOf(figure, style, width) {
+  const axis = { gridcolor: "@line", linecolor: "@muted", zeroline: false, automargin: true };
+  const narrow = width < 600;
+  const base = {
+    autosize: true, height: 400, paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)",
+    font: { color: "@text", family: "system-ui, sans-serif", size: narrow ? 11 : 13 },
+    margin: { l: 10, r: 10, t: 10, b: 10 },
+    hoverlabel: { align: "left", bgcolor: "@card", bordercolor: "@muted", font: { color: "@text" } },
+    legend: { orientation: "h", y: -0.25, yanchor: "top", x: 0, bgcolor: "rgba(0,0,0,0)" },
+    hovermode: "closest", dragmode: narrow ? false : "zoom",
+  };
+  const own = figure.layout;
+  const layout = { ...base, ...own };
+  for (const name of ["xaxis", "yaxis"])
+    layout[name] = { ...axis, ...own[name], title: { standoff: 8, ...(own[name] || {}).title } };
+  // What has no time stands on the upper edge of the plot, on an axis of its own.
+  layout.yaxis2 = { overlaying: "y", range: [0, 1.03], visible: false, fixedrange: true };
+  return colours(layout, style);
+}
+
+function draw(name) {
+  const place = $(`[data-plot="${name}"]`);
+  const figure = figures.get(name);
+  for (const part of [place, $(`[data-save="${name}"]`)]) part.hidden = !figure;
+  $(`[data-empty="${name}"]`).hidden = Boolean(figure);
+  if (!figure || !window.Plotly) return;
+  const style = getComputedStyle(document.documentElement);
+  const layout = layoutOf(figure, style, place.clientWidth);
+  const data = colours(figure.data, style);
+  for (const trace of data) if (trace.type === "parcoords") fitParallel(trace, layout, style);
+  Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
+    place.dataset.drawn = "yes";
+    if (place.dataset.listens) return;
+    place.dataset.listens = "yes";
+    place.on("plotly_click", (event) => {
+      const target = event.points[0].customdata;
+      if (typeof target === "string" && /^\/(trials|keys)\/\d+$/.test(target)) location.href = target;
+    });
+  });
+}
+
+function fitParallel(trace, layout, style) {
+  const text = style.getPropertyValue("--text").trim();
+  Object.assign(trace, {
+    labelfont: { color: text }, tickfont: { color: text }, rangefont: { color: "rgba(0,0,0,0)" },
+  });
+  trace.unselected = { line: { color: style.getPropertyValue("--line").trim(), opacity: 0.3 } };
+  layout.height = 420;
+}
+
+function drawAll() {
+  for (const name of figures.keys()) draw(name);
+}
+
+function readFigures(root) {
+  for (const script of $$("script[data-figure]", root))
+    figures.set(script.dataset.figure, JSON.parse(script.textContent));
+}
+
+function save(button) {
+  const place = $(`[data-plot="${button.dataset.save}"]`);
+  const filename = document.title.replace(/[^A-Za-z0-9]+/g, "-").slice(0, 80) + "-" + button.dataset.save;
+  const paper = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
+  const picture = { data: place.data, layout: { ...place.layout, paper_bgcolor: paper } };
+  Plotly.downloadImage(picture, {
+    format: "png", filename, width: Math.max(900, place.clientWidth), height: place.clientHeight,
+  });
+}
+
+// --- a search while it runs -----------------------------------------------------------------------
+
+const IDLE_MS = 10 * 60 * 1000;
+const REFRESH_MS = 1500;
+
+function watch(box) {
+  let newest = Number(box.dataset.newest), last = Date.now(), source = null, waiting = null;
+  const said = $("[data-said]", box);
+
+  function open() {
+    if (source) return;
+    source = new EventSource(box.dataset.events);
+    source.addEventListener("progress", (event) => {
+      const now = JSON.parse(event.data);
+      said.textContent = told(now);
+      box.classList.toggle("running", now.newest > newest || Boolean(now.job && now.job.state === "running"));
+      if (now.newest > newest) {
+        newest = now.newest;
+        last = Date.now();
+        waiting = waiting || setTimeout(refresh, REFRESH_MS);
+      }
+    });
+  }
+
+  function close() {
+    if (source) source.close();
+    source = null;
+  }
+
+  async function refresh() {
+    waiting = null;
+    try {
+      const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
+      if (!answer.ok) return;
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+      for (const part of $$("[data-live]")) {
+        const newer = $(`[data-live="${part.dataset.live}"]`, fresh);
+        if (newer) part.replaceChildren(...newer.childNodes);
+      }
+      readFigures(fresh);
+      drawAll();
+      box.dataset.refreshed = String(newest);
+    } catch { /* the server is gone: the stream will say when it is back */ }
+  }
+
+  document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
+  window.addEventListener("pagehide", close);
+  setInterval(() => {
+    if (!source || Date.now() - last < IDLE_MS) return;
+    close();
+    box.classList.remove("running");
+    said.textContent += " · not watched any more: reload to go on";
+  }, 5000);
+  open();
+}
+
+function told(now) {
+  const counts = Object.entries(now.outcomes).map(([kind, n]) => `${n} ${kind}`).join(", ");
+  const parts = [`${now.trials} trials: ${counts || "none yet"}`];
+  if (now.best_us) parts.push(`best ${now.best_us.toLocaleString("en", { maximumFractionDigits: 1 })} µs, estimated`);
+  if (now.times_default) parts.push(`${now.times_default.toFixed(2)}× the default`);
+  if (now.job) parts.push(`job ${now.job.number} is ${now.job.state}, ${now.job.done} of ${now.job.goal}${now.job.note ? ": " + now.job.note : ""}`);
+  return parts.join(" · ");
+}
+
+// --- buttons --------------------------------------------------------------------------------------
+
+function bearer(token) {
+  return { Authorization: `Bearer ${token}` };
+}
+
+async function message(answer) {
+  try {
+    return (await answer.json()).error.message;
+  } catch {
+    return `the service answered ${answer.status}`;
+  }
+}
+
+async function request(button) {
+  const said = $(".said", button.parentElement);
+  const field = $("#token");
+  if (!field.value) {
+    said.textContent = "give a token first";
+    field.focus();
+    return;
+  }
+  button.disabled = true;
+  try {
+    const answer = await fetch("/v1/jobs", {
+      method: "POST",
+      headers: { "Content-Type": "application/json", ...bearer(field.value) },
+      body: JSON.stringify({ miss: Number(button.dataset.miss) }),
+    });
+    said.textContent = answer.ok ? `job ${(await answer.json()).number}` : await message(answer);
+    button.disabled = answer.ok;
+  } catch {
+    said.textContent = "the service does not answer";
+    button.disabled = false;
+  }
+}
+
+async function openSession(form) {
+  const answer = await fetch("/session", { headers: bearer($("input", form).value.trim()) });
+  if (answer.ok) location.reload();
+  else $(".said", form).textContent = await message(answer);
+}
+
+async function copy(button) {
+  await navigator.clipboard.writeText($("#" + button.dataset.copy).textContent);
+  $(".said", button.parentElement).textContent = "copied";
+}
+
+document.addEventListener("click", (event) => {
+  const button = event.target.closest("button");
+  if (!button) return;
+  if (button.id === "theme") setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
+  if (button.dataset.save) save(button);
+  if (button.dataset.miss) request(button);
+  if (button.dataset.copy) copy(button);
+});
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  if (form.matches("[data-token], [data-session]")) event.preventDefault();
+  if (form.matches("[data-session]")) openSession(form);
+});
+
+$("#theme").textContent = `Theme: ${theme()}`;
+const tokenField = $("#token");
+if (tokenField) {
+  tokenField.value = kept(sessionStorage, "token");
+  tokenField.addEventListener("input", () => kept(sessionStorage, "token", tokenField.value));
+}
+readFigures(document);
+drawAll();
+matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+const live = $("[data-events]");
+if (live) watch(live);
