@@ -14,6 +14,7 @@ _SIGNS = {
 }  # fmt: skip
 _GROUPS = list(_SIGNS)
 _MOST_TEXTS = 150  # cells with their time written in them
+_SLOW = 2.0  # times the best: from here on one colour
 _NOT_TRIED = "<b>not tried</b><br>not legal, too large for VMEM, or not reached by the search"
 _ONLY = "the only value"
 
@@ -54,21 +55,27 @@ def _times(grid: list[list[Cell]], names: dict[str, Any]) -> Figure:
         "type": "heatmap", **names,
         "z": [[log10(c.time_us) if c and c.time_us else None for c in row] for row in best],
         "text": texts, "texttemplate": "%{text}", "colorscale": "Viridis", "reversescale": True,
-        "hoverongaps": False, "xgap": 2, "ygap": 2, "colorbar": _bar(known),
+        "hoverongaps": False, "xgap": 2, "ygap": 2, **_scale(known),
         "customdata": [[f"/trials/{c.id}" if c else "" for c in row] for row in best],
         "hovertext": [[_hover(cell) for cell in row] for row in grid],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }  # fmt: skip
 
 
-def _bar(times: Sequence[float]) -> Figure:
-    """Times, not logarithms."""
-    bar: Figure = {"title": {"text": "estimated<br>time (µs)"}, "thickness": 14}
-    if times:
-        low, high = log10(min(times)), log10(max(times))
-        ticks = [low + (high - low) * part / 4 for part in range(5)] if high > low else [low]
-        bar |= {"tickvals": ticks, "ticktext": [f"{10**tick:,.4g}" for tick in ticks]}
-    return bar
+def _scale(times: Sequence[float]) -> Figure:
+    """Colours tell the best apart: what takes many times as long is all of one colour."""
+    if not times:
+        return {"showscale": False}
+    low, high = min(times), min(max(times), min(times) * _SLOW)
+    steps = [low + (high - low) * part / 4 for part in range(5)] if high > low else [low]
+    texts = [f"{step:,.4g}" for step in steps]
+    if max(times) > high:
+        texts[-1] += " and more"
+    return {
+        "zmin": log10(low), "zmax": log10(high) if high > low else log10(low) + 1,
+        "colorbar": {"title": {"text": "estimated<br>time (µs)"}, "thickness": 14,
+                     "tickvals": list(map(log10, steps)), "ticktext": texts},
+    }  # fmt: skip
 
 
 def _failures(grid: list[list[Cell]], names: dict[str, Any]) -> Figure:

@@ -60,9 +60,11 @@ def speedups(found: Sequence[Row]) -> Figure | None:
     ticks = [v for v in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
              if min(known) / 2 <= v <= max(known) * 2]  # fmt: skip
     layout = {
-        "xaxis": {"title": {"text": "times as fast (left of 1: slower)"}, "type": "log",
+        "xaxis": {"title": {"text": "times as fast (below 1: slower)"}, "type": "log",
                   "tickvals": ticks, "ticktext": [f"{tick:g}×" for tick in ticks]},
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
+        "narrow": {"yaxis": {"tickvals": names, "ticktext": [f"{one.id}" for one, _ in shown],
+                             "title": {"text": "problem"}}},
         "shapes": [one], "height": 200 + 24 * len(shown),
     }  # fmt: skip
     return {"data": data, "layout": layout}

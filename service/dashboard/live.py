@@ -17,7 +17,7 @@ from autotune.errors import StoreError
 from autotune.job import Job
 from autotune.key import Key
 from service.dashboard.pages import number_of
-from service.parts import ask, store
+from service.parts import ask, held, store
 from service.refusal import Refusal
 
 live = APIRouter(include_in_schema=False)
@@ -62,7 +62,11 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any]]:
     newest, searched = browse.newest(key_id), browse.searched(key_id)
     assert searched is not None  # keys are never taken away
     job = next((job for job in browse.open_jobs(_MOST_JOBS) if is_for(job, searched.key)), None)
-    return newest, {"newest": newest, **progress(searched), "job": job and job_progress(job)}
+    record = held(request).current.index.exact(searched.key)
+    return newest, {
+        "newest": newest, **progress(searched), "job": job and job_progress(job),
+        "published": record and record.created_at.isoformat(),
+    }  # fmt: skip
 
 
 def progress(searched: Searched) -> dict[str, Any]:

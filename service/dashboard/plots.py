@@ -16,7 +16,6 @@ from service.dashboard.candidates import (
     GROUPS,
     WINNER,
     Candidate,
-    escaped,
 )
 
 Figure = dict[str, Any]
@@ -26,22 +25,23 @@ _MIB = 2**20
 def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
     """Logarithmic where the times differ much, with plain numbers."""
     wide = bool(times) and max(times) > 4 * min(times)
-    axis: dict[str, Any] = {"title": {"text": title}, "type": "log" if wide else "linear"}
     if wide:
-        axis |= _plain_ticks(min(times), max(times))
-    else:
-        axis["rangemode"] = "tozero"
-    return axis
+        return {"title": {"text": title}, "type": "log", **log_ticks(min(times), max(times))}
+    return {"title": {"text": title}, "rangemode": "tozero"}
 
 
-def _plain_ticks(low: float, high: float) -> dict[str, Any]:
-    """1, 2 and 5 of each power of ten."""
-    powers = range(int(log10(low)) - 1, int(log10(high)) + 2)
+def log_ticks(low: float, high: float) -> dict[str, Any]:
+    ticks = plain_ticks(low * 0.5, high * 2)
+    return {"tickvals": ticks, "ticktext": [f"{tick:,.10g}" for tick in ticks]}
+
+
+def plain_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each power of ten, or 1 only where these are many."""
+    powers = range(int(log10(low)) - 2, int(log10(high)) + 2)
+    ones = [10.0**power for power in powers if low <= 10.0**power <= high]
     ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
-    kept = [tick for tick in ticks if low * 0.5 <= tick <= high * 2]
-    if len(kept) > 9:
-        kept = [tick for tick in kept if str(tick).strip("0.").startswith("1")]
-    return {"tickvals": kept, "ticktext": [f"{tick:,.10g}" for tick in kept]}
+    kept = [tick for tick in ticks if low <= tick <= high]
+    return ones if len(kept) > 9 else kept
 
 
 def over_trials(found: Sequence[Candidate], steps: Sequence[Step], xla: Sequence[float]) -> Figure:
@@ -185,43 +185,9 @@ def _limit_line(limit: int) -> Figure:
 
 def _limit_note(limit: int) -> Figure:
     return {
-        "x": limit / _MIB, "y": 0, "yref": "paper", "text": f"limit {limit / _MIB:g} MiB",
-        "showarrow": False, "textangle": -90, "xanchor": "right", "yanchor": "bottom",
-        "font": {"color": "@vmem"},
-    }  # fmt: skip
-
-
-def parallel(found: Sequence[Candidate]) -> Figure | None:
-    """Every axis of the config beside VMEM and time; each line is a candidate with a time."""
-    timed = [c for c in found if c.group == ESTIMATED]
-    names = varying(timed)
-    if len(timed) < 2 or not names:
-        return None
-    dimensions = [_dimension(name, [c.values.get(name, "–") for c in timed]) for name in names]
-    used = [(c.used_bytes or 0) / _MIB for c in timed]
-    times = [c.time_us or 0.0 for c in timed]
-    logs = [log10(us) for us in times]
-    dimensions += [
-        {"label": "VMEM (MiB)", "values": used},
-        {"label": "time (µs)", "values": logs, **_log_ticks(min(times), max(times))},
-    ]
-    line = {"color": logs, "colorscale": "Viridis", "reversescale": True, "showscale": False}
-    return {"data": [{"type": "parcoords", "dimensions": dimensions, "line": line}],
-            "layout": {"margin": {"l": 60, "r": 60, "t": 50, "b": 20}}}  # fmt: skip
-
-
-def _log_ticks(low: float, high: float) -> dict[str, Any]:
-    ticks = _plain_ticks(low, high)
-    inside = [v for v in ticks["tickvals"] if low <= v <= high] or [low, high]
-    return {"tickvals": list(map(log10, inside)), "ticktext": [f"{v:,.4g}" for v in inside]}
-
-
-def _dimension(name: str, values: Sequence[str | int | bool]) -> Figure:
-    order = ordered(values)
-    place = {value: number for number, value in enumerate(order)}
-    return {
-        "label": escaped(name), "values": [place[str(value)] for value in values],
-        "tickvals": list(range(len(order))), "ticktext": [escaped(value) for value in order],
+        "x": limit / _MIB, "y": 0.97, "yref": "paper", "text": f"limit {limit / _MIB:g} MiB",
+        "showarrow": False, "textangle": -90, "xanchor": "right", "yanchor": "top",
+        "font": {"color": "@vmem", "size": 12},
     }  # fmt: skip
 
 
@@ -240,22 +206,27 @@ def varying(found: Sequence[Candidate]) -> list[str]:
 
 
 def made_of(winner: Estimate, default: Estimate) -> Figure | None:
-    """The parts that add up to the time, of the winner and the default, as shares of the bar."""
+    """The parts that add up to the time, of the winner and the default, as shares of it."""
     if winner.explanation is None or default.explanation is None:
         return None
     bars = (("winner", winner), ("default", default))
+    names = [f"{name}, {micros(e.time_us)}" for name, e in bars]
     data = []
     for number, part in enumerate(PARTS):
         us = [e.explanation.part_us(part) for _, e in bars if e.explanation]
         if any(us):
             data.append({
-                "type": "bar", "orientation": "h", "name": part,
-                "y": [name for name, _ in bars], "x": us,
-                "marker": {"color": f"@part{number}"},
-                "hovertemplate": f"{part}: %{{x:,.2f}} µs<extra></extra>",
+                "type": "bar", "orientation": "h", "name": part, "y": names,
+                "x": [100 * part_us / e.time_us for part_us, (_, e) in zip(us, bars, strict=True)],
+                "text": list(map(micros, us)), "textposition": "inside",
+                "insidetextanchor": "middle",
+                "marker": {"color": f"@part{number}"}, "textangle": 0,
+                "insidetextfont": {"color": "@on-failure"}, "constraintext": "inside",
+                "hovertemplate": f"{part}: %{{text}}, %{{x:.1f}} %<extra></extra>",
             })  # fmt: skip
     layout = {
-        "barmode": "stack", "xaxis": {"title": {"text": "estimated time (µs)"}},
-        "yaxis": {"autorange": "reversed"}, "height": 300,
+        "barmode": "stack", "yaxis": {"autorange": "reversed"}, "height": 300,
+        "xaxis": {"title": {"text": "share of the estimated time (%)"}, "range": [0, 100]},
+        "uniformtext": {"mode": "hide", "minsize": 10},
     }  # fmt: skip
     return {"data": data, "layout": layout}

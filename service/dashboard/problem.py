@@ -13,7 +13,8 @@ from autotune.units import micros
 from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
 from service.dashboard.filters import Query
 from service.dashboard.heat import heat_map
-from service.dashboard.plots import Figure, made_of, over_time, over_trials, parallel, varying, vmem
+from service.dashboard.parallel import parallel
+from service.dashboard.plots import Figure, made_of, over_time, over_trials, varying, vmem
 from service.dashboard.roof import roofline
 from service.dashboard.speed import Speed, speed
 

@@ -6,7 +6,7 @@ from math import log10
 
 from autotune.outcome import Estimate
 from service.dashboard.candidates import Candidate
-from service.dashboard.plots import Figure, by_role, hovers
+from service.dashboard.plots import Figure, by_role, hovers, log_ticks
 
 _MIB = 2**20
 _DECIDES = 1.01  # the least time is that of operations when it is above that of bytes by this much
@@ -59,9 +59,14 @@ def _by_intensity(found: Sequence[Candidate], roof: float) -> Figure | None:
             "y": [e.flops / e.time_us / 1e6 for e in own],
             "marker": {"color": colour, "symbol": sign, "size": size}, **hovers(mine),
         })  # fmt: skip
+    rates = [*y, *(e.flops / e.time_us / 1e6 for e in estimates)]
     layout = {
         "xaxis": {"title": {"text": "operations per byte of HBM traffic (FLOP/B)"}, **_log(x)},
-        "yaxis": {"title": {"text": "estimated rate (TFLOP/s)"}, "type": "log", "dtick": 1},
+        "yaxis": {
+            "title": {"text": "estimated rate (TFLOP/s)"},
+            "type": "log",
+            **log_ticks(min(rates), max(rates)),
+        },
     }
     return {"data": traces, "layout": layout}
 
@@ -94,4 +99,4 @@ def _roof(name: str, x: Sequence[float], y: Sequence[float]) -> Figure:
 
 
 def _log(x: Sequence[float]) -> Figure:
-    return {"type": "log", "range": [log10(x[0]), log10(x[-1])]}
+    return {"type": "log", "range": [log10(x[0]), log10(x[-1])], **log_ticks(x[0], x[-1])}

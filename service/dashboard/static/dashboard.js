@@ -53,8 +53,12 @@ function layoutOf(figure, style, width) {
   };
   const own = figure.layout;
   const layout = { ...base, ...own };
-  for (const name of ["xaxis", "yaxis"])
-    layout[name] = { ...axis, ...own[name], title: { standoff: 8, ...(own[name] || {}).title } };
+  const fit = (narrow && own.narrow) || {};
+  for (const name of ["xaxis", "yaxis"]) {
+    const given = { ...own[name], ...fit[name] };
+    layout[name] = { ...axis, ...given, title: { standoff: 8, ...given.title } };
+  }
+  delete layout.narrow;
   // What has no time stands on the upper edge of the plot, on an axis of its own.
   layout.yaxis2 = { overlaying: "y", range: [0, 1.03], visible: false, fixedrange: true };
   return colours(layout, style);
@@ -69,7 +73,6 @@ function draw(name) {
   const style = getComputedStyle(document.documentElement);
   const layout = layoutOf(figure, style, place.clientWidth);
   const data = colours(figure.data, style);
-  for (const trace of data) if (trace.type === "parcoords") fitParallel(trace, layout, style);
   Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
     place.dataset.drawn = "yes";
     if (place.dataset.listens) return;
@@ -79,15 +82,6 @@ function draw(name) {
       if (typeof target === "string" && /^\/(trials|keys)\/\d+$/.test(target)) location.href = target;
     });
   });
-}
-
-function fitParallel(trace, layout, style) {
-  const text = style.getPropertyValue("--text").trim();
-  Object.assign(trace, {
-    labelfont: { color: text }, tickfont: { color: text }, rangefont: { color: "rgba(0,0,0,0)" },
-  });
-  trace.unselected = { line: { color: style.getPropertyValue("--line").trim(), opacity: 0.3 } };
-  layout.height = 420;
 }
 
 function drawAll() {
@@ -115,7 +109,8 @@ const IDLE_MS = 10 * 60 * 1000;
 const REFRESH_MS = 1500;
 
 function watch(box) {
-  let newest = Number(box.dataset.newest), last = Date.now(), source = null, waiting = null;
+  let newest = Number(box.dataset.newest), published = box.dataset.published;
+  let last = Date.now(), source = null, waiting = null;
   const said = $("[data-said]", box);
 
   function open() {
@@ -125,8 +120,8 @@ function watch(box) {
       const now = JSON.parse(event.data);
       said.textContent = told(now);
       box.classList.toggle("running", now.newest > newest || Boolean(now.job && now.job.state === "running"));
-      if (now.newest > newest) {
-        newest = now.newest;
+      if (now.newest > newest || (now.published || "") !== published) {
+        [newest, published] = [now.newest, now.published || ""];
         last = Date.now();
         waiting = waiting || setTimeout(refresh, REFRESH_MS);
       }
@@ -150,7 +145,6 @@ function watch(box) {
       }
       readFigures(fresh);
       drawAll();
-      box.dataset.refreshed = String(newest);
     } catch { /* the server is gone: the stream will say when it is back */ }
   }
 
