@@ -11,6 +11,7 @@ from typing import Any
 
 import uvicorn
 
+from autotune.errors import StoreError
 from autotune.key import Key
 from autotune.problem import problem_to_data
 from db import SqlStore
@@ -91,3 +92,22 @@ def until(true: Callable[[], Any], timeout_s: float = 20) -> None:
     while not true():
         assert time.monotonic() < deadline, "it did not happen in time"
         time.sleep(0.01)
+
+
+class Failing:
+    """A store that can be taken away."""
+
+    def __init__(self, store: Any, whole: "Failing | None" = None) -> None:
+        self._store, self._whole, self.gone = store, whole or self, False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return self._failing(found) if callable(found) else Failing(found, self._whole)
+
+    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            if self._whole.gone:
+                raise StoreError("secret-host is gone")
+            return method(*given, **named)
+
+        return call

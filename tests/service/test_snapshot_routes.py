@@ -1,16 +1,14 @@
 """Snapshots, misses, and a database that goes away."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from matchingsamples import SPEC, question, record
-from serving import Running, running, until
+from serving import Failing, Running, running, until
 
 from autotune.bundle import bundle_from_bytes
-from autotune.errors import StoreError
 from db import SqlStore, open_store
 
 
@@ -95,25 +93,6 @@ def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> Non
         service.lookup(question(9, 9))
         assert store.misses() == []
     assert store.misses()[0].count == 1
-
-
-class Failing:
-    """A store that can be taken away."""
-
-    def __init__(self, store: Any, whole: "Failing | None" = None) -> None:
-        self._store, self._whole, self.gone = store, whole or self, False
-
-    def __getattr__(self, name: str) -> Any:
-        found = getattr(self._store, name)
-        return self._failing(found) if callable(found) else Failing(found, self._whole)
-
-    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def call(*given: Any, **named: Any) -> Any:
-            if self._whole.gone:
-                raise StoreError("secret-host is gone")
-            return method(*given, **named)
-
-        return call
 
 
 class TestDatabaseGone:

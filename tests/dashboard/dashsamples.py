@@ -1,0 +1,117 @@
+"""A small database with every kind of outcome, and texts that try to be more than text."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import estimatesamples
+from matchingsamples import NOON, SPEC, question
+from matchingsamples import record as bare_record
+from serving import Running
+
+from autotune.chip import Chip
+from autotune.config import Config
+from autotune.job import Progress, Request
+from autotune.key import Key
+from autotune.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimated,
+    Illegal,
+    NotEstimated,
+    Outcome,
+    OutOfVmem,
+    TimedOut,
+    WrongResult,
+)
+from autotune.trial import Evidence, Record, Trial
+from db import SqlStore
+
+EVIL = '</script><script>window.evil=1</script><img src=x onerror="window.evil=1">\'{{7*7}}'
+HTML = {"Accept": "text/html"}
+
+
+def estimated(time_us: float, used: int = 3 << 20) -> Estimated:
+    parts = estimatesamples.parts(issue=time_us * 0.6, hbm=time_us * 0.3, fill=time_us * 0.1)
+    changes = {"memory_us": 4.0, "roofline_us": 6.0, "hbm_bytes": 4 << 20, "flops": 10**9}
+    e = estimatesamples.estimate(parts, vmem_used_bytes=used, **changes)
+    return Estimated(estimate=e, program=f"{time_us}")
+
+
+OUTCOMES: tuple[Outcome, ...] = (
+    estimated(100.0), estimated(25.0), estimated(9.5), estimated(10.0),
+    OutOfVmem(reason="needs 32 MiB", used_bytes=32 << 20, allowed_bytes=16 << 20),
+    Illegal(reason="block 12 is no multiple of 8"),
+    CompileFailed(reason="Mosaic refused", message=f"error: {EVIL}\nsecond line"),
+    Crashed(reason="SIGABRT", log_tail=f"F0000 {EVIL}"),
+    TimedOut(reason="no answer within 120 s", limit_s=120.0),
+    WrongResult(reason="off by 3", estimate=estimated(5.0).estimate, check="race", where=EVIL),
+    NotEstimated(reason="an unknown instruction", vmem_used_bytes=1 << 20, program="p"),
+)  # fmt: skip
+
+
+def config(number: int) -> Config:
+    return Config(
+        axes=(("bm", 128 * (1 + number // 3)), ("unroll", 1 + number % 3)),
+        grid_order=("m",), dimension_semantics=("parallel",),
+    )  # fmt: skip
+
+
+def trial(number: int, outcome: Outcome) -> Trial:
+    at = NOON + timedelta(seconds=3 * number)
+    return Trial(number=number, config=config(number), outcome=outcome, seconds=2.5, created_at=at)
+
+
+def published(key: Key) -> Record:
+    won = estimated(9.5).estimate
+    return replace(
+        bare_record(key), config=config(2), estimate=won,
+        default=Evidence(config=config(0), time_us=100.0),
+        baseline=Evidence(config=None, time_us=4.75, expected_us=7.6, note="a bound"),
+    )  # fmt: skip
+
+
+def fill(store: SqlStore) -> None:
+    """Key 1 has every outcome and a record, key 2 another toolchain with some failing, key 3 has
+    trials only and names of the evil sort; one key is missed, one job waits."""
+    store.save_kernel(SPEC)
+    for number, outcome in enumerate(OUTCOMES):
+        store.save_trial(question(), trial(number, outcome))
+    store.save_record(published(question()))
+    newer = question(jax="0.12.0")
+    store.save_trial(newer, trial(0, estimated(90.0)))
+    store.save_trial(newer, trial(2, CompileFailed(reason="no longer supported")))
+    evil = evil_key()
+    store.save_kernel(replace(SPEC, name=evil.kernel, fingerprint=evil.fingerprint, doc=EVIL))
+    wicked = replace(config(1), axes=((EVIL, EVIL), ("bm", 8)), grid_order=(EVIL,))
+    store.save_trial(evil, trial(0, estimated(50.0)))
+    store.save_trial(evil, replace(trial(1, Illegal(reason=EVIL)), config=wicked, pushed_by=EVIL))
+    bad = replace(published(evil), reason=EVIL, verification=EVIL, pushed_by=EVIL)
+    store.save_record(replace(bad, config=wicked, baseline=replace(bad.baseline, note=EVIL)))
+    store.save_misses({(question(77, 5, chip=Chip.V6E), "nearest"): 5})
+    store.save_misses({(replace(evil, chip=Chip.V7X), "default"): 3})
+    wanted = Request(kernel=evil.kernel, problem=evil.problem, chip=evil.chip)
+    store.jobs.add(wanted, by=EVIL)
+
+
+def evil_key() -> Key:
+    plain = question()
+    problem = replace(plain.problem, options=(("causal", EVIL),))
+    chain = replace(plain.toolchain, jax=EVIL)
+    return replace(plain, kernel=f"bad{EVIL}", fingerprint=EVIL, problem=problem, toolchain=chain)
+
+
+def html(service: Running, path: str, status: int = 200, **headers: str) -> str:
+    found, _, body = service.raw("GET", path, **HTML, **headers)
+    assert found == status, body[:300]
+    return body.decode()
+
+
+def running_job(store: SqlStore, note: str) -> None:
+    """The waiting job, taken by a worker that says what it does."""
+    from autotune.job import Ability
+
+    evil = evil_key()
+    able = Ability(kernels={evil.kernel: evil.fingerprint}, toolchain=evil.toolchain)
+    job = store.jobs.claim("w", able)
+    assert job is not None
+    store.jobs.heartbeat(job, Progress(done=1, goal=9, note=note))
