@@ -29,7 +29,7 @@ async def overview(request: Request) -> Response:
     specs = await ask(store(request).kernels)
     wanted = await ask(browse.wanted, 0, PAGE_ROWS)
     grid = coverage(places, now.current.places(), [spec.name for spec in specs], only)
-    return page(
+    return await page(
         request, "overview.html", query=query.done(), toolchains=toolchains, only=only, grid=grid,
         latest=await ask(browse.latest, _LATEST), wanted=wanted[:_LATEST],
         more_wanted=len(wanted) > _LATEST, jobs=await ask(browse.open_jobs, _JOBS),
@@ -46,7 +46,7 @@ async def misses(request: Request) -> Response:
     offset = (number - 1) * PAGE_ROWS
     found = await ask(store(request).browse.wanted, offset, PAGE_ROWS + 1)
     total = offset + len(found)  # as far as is known: counting all would read them all
-    return page(
+    return await page(
         request, "misses.html", query=query.done(), wanted=found[:PAGE_ROWS],
         pages=Pages(number=number, total=total), kernel_path=kernel_path,
     )  # fmt: skip
@@ -65,7 +65,7 @@ async def kernel(request: Request, name: str) -> Response:
     shown = pages(query, await ask(browse.count_problems, name, only))
     found = await ask(browse.problems, name, only, shown.offset, PAGE_ROWS)
     rows = kernels.rows(found, snapshot)
-    return page(
+    return await page(
         request, "kernel.html", query=query.done(), name=name, spec=spec, chips=chips,
         toolchains=toolchains, only=only, pages=shown, rows=rows, plot=kernels.speedups(rows),
         kernel_path=kernel_path,
@@ -79,7 +79,7 @@ async def key(request: Request, key_id: str) -> Response:
     searched, record = await _known(request, key_id)
     found = await ask(problem.find, browse, searched.id, record)
     assert found is not None  # keys are never taken away
-    view = problem.view(found, record, query)
+    view = await ask(problem.view, found, record, query)
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
     fastest = query.choice("sort", ("number", "fastest")) == "fastest"
     if fastest and kind not in (None, "estimated"):
@@ -92,7 +92,7 @@ async def key(request: Request, key_id: str) -> Response:
         browse.trials, searched.id, kind, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS
     )
     best = record.config if record else None
-    return page(
+    return await page(
         request, "key.html", query=query.done(), view=view, searched=searched, record=record,
         speed=view.speed, kind=kind, fastest=fastest, pages=shown, rows=candidates(listed, best),
         newest=found.newest, others=len(await ask(browse.other_toolchains, searched.key)),
@@ -107,8 +107,9 @@ async def toolchains(request: Request, key_id: str) -> Response:
     searched, _ = await _known(request, key_id)
     columns = await ask(versions.columns, browse, searched, held(request).current)
     ids = [column.searched.id for column in columns]
-    lines = versions.lines(await ask(browse.same_configs, ids, versions.FASTEST), columns)
-    return page(
+    same = await ask(browse.same_configs, ids, versions.FASTEST)
+    lines = versions.lines(same, columns)
+    return await page(
         request, "toolchains.html", query=query.done(), searched=searched, columns=columns,
         lines=lines, plot=versions.times(columns), kernel_path=kernel_path,
     )  # fmt: skip
@@ -125,7 +126,7 @@ async def trial(request: Request, trial_id: str) -> Response:
     record = held(request).current.index.exact(searched.key)
     around = await ask(onetrial.neighbours, browse, searched.id, one)
     view = onetrial.view(searched, one, record, around)
-    return page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
+    return await page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
 
 
 @router.get("/session")

@@ -12,6 +12,7 @@ from autotune.units import micros
 from service.dashboard.candidates import DEFAULT, ESTIMATED, WINNER, Candidate, escaped
 from service.dashboard.plots import Figure, ordered, plain_ticks, varying
 
+MOST = 300
 _MIB = 2**20
 _BANDS = (
     ("fastest fifth", "@band0"), ("second", "@band1"), ("third", "@band2"),
@@ -24,7 +25,7 @@ Axis = tuple[str, Place, list[tuple[float, str]]]
 
 
 def parallel(found: Sequence[Candidate]) -> Figure | None:
-    timed = [c for c in found if c.group == ESTIMATED]
+    timed = _fastest([c for c in found if c.group == ESTIMATED])
     names = varying(timed)
     if len(timed) < 2 or not names:
         return None
@@ -43,6 +44,12 @@ def parallel(found: Sequence[Candidate]) -> Figure | None:
         "height": 460, "legend": {"orientation": "h", "y": -0.04, "yanchor": "top", "x": 0},
     }  # fmt: skip
     return {"data": list(_traces(timed, axes)), "layout": layout}
+
+
+def _fastest(found: Sequence[Candidate]) -> list[Candidate]:
+    """More lines than these cannot be told apart; the winner and the default are always there."""
+    ranked = sorted(found, key=lambda c: c.time_us or 0.0)
+    return ranked[:MOST] + [c for c in ranked[MOST:] if c.role]
 
 
 def _of_config(name: str, found: Sequence[Candidate]) -> Axis:
@@ -87,10 +94,11 @@ def _trace(
         "line": {"color": colour, "width": width}, "marker": {"color": colour, "size": 5},
     }  # fmt: skip
     for c in found:
+        said = f"trial {c.id}, {micros(c.time_us)}, estimated"
         for number, (_, place, _) in enumerate(axes):
             trace["x"].append(number)
             trace["y"].append(round(place(c), 4))
-            trace["text"].append(c.hover)
+            trace["text"].append(said)
             trace["customdata"].append(f"/trials/{c.id}")
         for values in (trace["x"], trace["y"], trace["text"], trace["customdata"]):
             values.append(None)  # ends the line

@@ -18,7 +18,7 @@ from service.dashboard.plots import Figure, made_of, over_time, over_trials, var
 from service.dashboard.roof import roofline
 from service.dashboard.speed import Speed, speed
 
-FASTEST, OTHERS = 700, 300  # trials drawn; a search of a hundred trials is drawn whole
+FASTEST, OTHERS = 500, 200  # trials drawn; a search of a hundred trials is drawn whole
 
 Table = list[tuple[str, list[str]]]
 

@@ -1,5 +1,6 @@
 """Templates to answers: escaped, compressed, and with the policy that pages need."""
 
+import asyncio
 import gzip
 import json
 from dataclasses import asdict
@@ -36,10 +37,14 @@ _TITLES = {
 }  # fmt: skip
 
 
-def page(request: Request, template: str, status: int = 200, **values: Any) -> Response:
-    """A page as HTML."""
-    text = _environment().get_template(template).render(path=request.url.path, **values)
-    return _answer(text, status, request.scope)
+async def page(request: Request, template: str, **values: Any) -> Response:
+    """A page as HTML; made in a thread, so that no lookup waits for it."""
+
+    def render() -> Response:
+        text = _environment().get_template(template).render(path=request.url.path, **values)
+        return _answer(text, 200, request.scope)
+
+    return await asyncio.to_thread(render)
 
 
 def error_page(scope: Scope, status: int, message: str) -> Response | None:

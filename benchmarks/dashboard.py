@@ -1,0 +1,256 @@
+"""How long each page takes, with 1,000 and with 1,000,000 trials, and what it ships.
+
+    python benchmarks/dashboard.py [--trials 1000000] [--repeats 15]
+
+Fills a SQLite file by bulk inserts, starts a real server, and asks for each page as a browser does.
+One key has 10,000 trials, the most that one tuning request may ask for, all others a hundred each;
+200 of them have a record. Exit code 1 when a median exceeds 300 ms or a page 2 MB unpacked.
+"""
+
+import argparse
+import gzip
+import http.client
+import json
+import sqlite3
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from autotune.chip import Chip
+from autotune.config import Config
+from autotune.explanation import PARTS, Explanation
+from autotune.kernelspec import KernelSpec
+from autotune.key import Key
+from autotune.outcome import Estimate, Estimated, OutOfVmem
+from autotune.problem import Problem, ProblemSpec
+from autotune.toolchain import Toolchain
+from autotune.trial import Evidence, Record, Trial
+from db import open_store
+from db.rows import key_values, trial_values
+
+MOST_MS, MOST_BYTES = 300.0, 2_000_000
+KERNELS, CHIPS = 20, (Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
+LARGEST = 10_000
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+TOOLCHAINS = tuple(Toolchain(jax=v, jaxlib=v, libtpu="0.0.42") for v in ("0.10.2", "0.12.0"))
+BLOCKS = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
+ORDERS = (("m", "n", "k"), ("n", "m", "k"))
+
+
+def config(number: int) -> Config:
+    sizes = [BLOCKS[number // 10**place % 10] for place in range(3)]
+    return Config(
+        axes=tuple(zip(("block_m", "block_k", "block_n"), sizes, strict=True)),
+        grid_order=ORDERS[number // 1000 % 2],
+        dimension_semantics=("parallel", "parallel", "arbitrary"),
+        vmem_limit_bytes=None if number < 2000 else (16 + number // 2000) << 20,
+    )  # fmt: skip
+
+
+def estimate(number: int) -> Estimate:
+    time_us = 100.0 + (number * 7919) % 10_007
+    share = time_us / len(PARTS)
+    explained = Explanation(
+        parts_us=tuple((part, share) for part in PARTS), roofline_us=90.0, mxu_us=60.0, steps=64,
+        dma_count=129, burst_bytes=4096, least_hbm_bytes=1 << 20,
+        vmem=(("args[0]", 1 << 20), ("args[1]", 1 << 20), ("outputs", 1 << 20)), spill_bundles=0,
+    )  # fmt: skip
+    return Estimate(
+        time_us=time_us, compute_us=share, memory_us=share, overhead_us=share, fill_us=share,
+        limited_by="compute", model="schedule simulation 2", vmem_allowed_bytes=16 << 20,
+        vmem_used_bytes=(1 + number % 15) << 20, hbm_bytes=50_000_000 + number, flops=2 * 10**10,
+        error=0.05, resolution=0.03, explanation=explained,
+    )  # fmt: skip
+
+
+def trial(number: int) -> Trial:
+    fails = number % 10 == 9
+    outcome = (
+        OutOfVmem(reason="needs 32 MiB", used_bytes=32 << 20, allowed_bytes=16 << 20)
+        if fails
+        else Estimated(estimate=estimate(number), program=f"{number:016x}")
+    )
+    at = NOON + timedelta(seconds=number)
+    return Trial(number=number, config=config(number), outcome=outcome, seconds=1.0, created_at=at)
+
+
+def spec(kernel: int) -> KernelSpec:
+    problems = ProblemSpec(dims=("m", "k", "n"), dtypes=("bfloat16",))
+    axes = ("block_m", "block_k", "block_n")
+    return KernelSpec(
+        name=f"kernel_{kernel}",
+        fingerprint="f00d",
+        problems=problems,
+        axes=axes,
+        grid=("m", "n", "k"),
+    )
+
+
+def key(number: int) -> Key:
+    dims = (("m", 128 * (1 + number // (KERNELS * 8))), ("k", 4096), ("n", 4096))
+    return Key(
+        kernel=f"kernel_{number % KERNELS}", fingerprint="f00d",
+        problem=Problem(dims=dims, dtype="bfloat16"),
+        chip=CHIPS[number // KERNELS % 4], toolchain=TOOLCHAINS[number // (KERNELS * 4) % 2],
+    )  # fmt: skip
+
+
+def record(of: Key) -> Record:
+    return Record(
+        key=of, config=config(17), estimate=estimate(17),
+        default=Evidence(config=config(0), time_us=5000.0),
+        baseline=Evidence(config=None, time_us=80.0, expected_us=120.0), is_default=False,
+        reason="faster", verification="two cores", verified=True, trials=100, method="estimated",
+        created_at=NOON,
+    )  # fmt: skip
+
+
+def fill(file: Path, trials: int) -> None:
+    """The first key is the largest one; all others share the same hundred trials."""
+    with open_store(str(file), create=True) as store:
+        for number in range(KERNELS):
+            store.save_kernel(spec(number))
+    largest = min(LARGEST, trials // 2)
+    keys = 1 + (trials - largest) // 100
+    rows = [prepared(trial(number)) for number in range(largest)]
+    connection = sqlite3.connect(file)
+    connection.execute("PRAGMA synchronous=OFF")
+    with connection:
+        insert(connection, "keys", [{"id": n + 1, **key_values(key(n))} for n in range(keys)])
+        found = (
+            {**row, "key_id": n + 1}
+            for n in range(keys)
+            for row in (rows if n == 0 else rows[:100])
+        )
+        insert(connection, "trials", found)
+    connection.close()
+    with open_store(str(file), create=False) as store:
+        for number in range(0, min(keys, 1000), 5):
+            store.save_record(record(key(number)))
+        store.save_misses(
+            {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, 200)}
+        )
+
+
+def prepared(one: Trial) -> dict[str, Any]:
+    values = trial_values(one)
+    return {**values, "created_at": values["created_at"].strftime("%Y-%m-%d %H:%M:%S.%f")}
+
+
+def insert(connection: sqlite3.Connection, table: str, rows: Any) -> None:
+    rows = iter(rows)
+    first = next(rows)
+    names = ", ".join(first)
+    marks = ", ".join(f":{name}" for name in first)
+    statement = f"INSERT INTO autotune_{table} ({names}) VALUES ({marks})"
+    connection.execute(statement, first)
+    connection.executemany(statement, rows)
+
+
+@contextmanager
+def served(file: Path) -> Iterator[int]:
+    """The port of a real server."""
+    command = [
+        sys.executable,
+        "-m",
+        "autotune",
+        "serve",
+        "--port",
+        "0",
+        "--db",
+        str(file),
+        "--log",
+        "none",
+    ]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
+        try:
+            yield _port(server)
+        finally:
+            server.terminate()
+
+
+def _port(server: subprocess.Popen[str]) -> int:
+    assert server.stderr is not None
+    for line in server.stderr:
+        told = json.loads(line)["message"]
+        if "running on http" in told:
+            return int(told.partition("127.0.0.1:")[2].split()[0])
+    raise SystemExit("the server did not start")
+
+
+def ask(port: int, path: str) -> tuple[float, int, int]:
+    """Milliseconds, bytes as sent, bytes unpacked."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
+    start = time.perf_counter()
+    connection.request("GET", path, headers={"Accept": "text/html", "Accept-Encoding": "gzip"})
+    answer = connection.getresponse()
+    body = answer.read()
+    ms = (time.perf_counter() - start) * 1e3
+    assert answer.status == 200, (path, answer.status)
+    connection.close()
+    packed = answer.getheader("content-encoding") == "gzip"
+    return ms, len(body), len(gzip.decompress(body)) if packed else len(body)
+
+
+PAGES = {
+    "overview": "/",
+    "most wanted": "/misses",
+    "kernel": "/kernels/kernel_0",
+    "kernel, last page": "/kernels/kernel_0?page=10",
+    "kernel, filtered": "/kernels/kernel_0?chip=v5e&toolchain=0.10.2,0.10.2,0.0.42",
+    "problem, largest": "/keys/1",
+    "problem, last trials": "/keys/1?page=200",
+    "problem, fastest": "/keys/1?sort=fastest",
+    "problem, one outcome": "/keys/1?kind=out+of+VMEM",
+    "problem": "/keys/2",
+    "toolchains": "/toolchains/1",
+    "trial": "/trials/500",
+}
+
+
+def measured(trials: int, repeats: int) -> dict[str, tuple[float, int, int]]:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "dashboard.db"
+        start = time.perf_counter()
+        fill(file, trials)
+        took = time.perf_counter() - start
+        print(f"{trials:,} trials: filled in {took:.0f} s, {file.stat().st_size / 2**20:,.0f} MiB")
+        with served(file) as port:
+            return {name: _median(port, path, repeats) for name, path in PAGES.items()}
+
+
+def _median(port: int, path: str, repeats: int) -> tuple[float, int, int]:
+    found = [ask(port, path) for _ in range(repeats)]
+    return (statistics.median(ms for ms, *_ in found), *found[-1][1:])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--trials", type=int, default=1_000_000)
+    parser.add_argument("--repeats", type=int, default=15)
+    given = parser.parse_args()
+    few, many = (measured(n, given.repeats) for n in (1_000, given.trials))
+    columns = ("1,000 trials", f"{given.trials:,} trials", "sent", "unpacked")
+    print(f"{'page':22}" + "".join(f"{column:>18}" for column in columns))
+    for name, (ms, sent, size) in many.items():
+        times = f"{few[name][0]:15.1f} ms{ms:15.1f} ms"
+        print(f"{name:22}{times}{sent / 1e3:15.1f} kB{size / 1e3:15.1f} kB")
+    slow = [name for name, (ms, *_) in many.items() if ms > MOST_MS]
+    large = [name for name, (_, sent, size) in many.items() if size > MOST_BYTES]
+    for name in slow:
+        print(f"{name} takes longer than {MOST_MS:g} ms")
+    for name in large:
+        print(f"{name} ships more than {MOST_BYTES / 1e6:g} MB")
+    return 1 if slow or large else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
