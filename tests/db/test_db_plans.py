@@ -7,6 +7,8 @@ import pytest
 from dbsamples import key, record, spec, trial
 from sqlalchemy import Connection, event
 
+from autotune.browsing import Only
+from autotune.chip import Chip
 from db.store import SqlStore, open_store
 
 QUERIES: dict[str, Callable[[SqlStore], Any]] = {
@@ -18,7 +20,29 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "replace_outcome": lambda store: store.replace_outcome(key(), 1, trial(1).outcome),
     "save_trial": lambda store: store.save_trial(key(), trial(5)),
     "save_record": lambda store: store.save_record(record()),
+    "a page of trials": lambda store: store.browse.trials(
+        1, None, fastest=False, offset=50, limit=50
+    ),
+    "one kind of trials": lambda store: store.browse.trials(
+        1, "illegal", fastest=False, offset=50, limit=50
+    ),
+    "fastest trials": lambda store: store.browse.trials(1, None, fastest=True, offset=0, limit=50),
+    "drawn trials": lambda store: store.browse.fastest_and_others(1, 500, 200),
+    "a trial's key": lambda store: store.browse.key_of(1),
+    "a trial of a key": lambda store: store.browse.by_number(1, 1),
+    "a trial with a config": lambda store: store.browse.with_config(1, trial(1).config),
+    "a key": lambda store: store.browse.searched(1),
+    "the newest trial": lambda store: store.browse.newest(1),
 }
+
+OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
+    "places": lambda store: store.browse.places(),
+    "latest": lambda store: store.browse.latest(10),
+    "problems": lambda store: store.browse.problems("matmul", Only(chip=Chip.V5E), 0, 50),
+    "problems counted": lambda store: store.browse.count_problems("matmul", Only()),
+    "other toolchains": lambda store: store.browse.other_toolchains(key()),
+}
+"""These look at keys, of which there are few; at trials only through indexes."""
 
 
 @pytest.fixture
@@ -50,7 +74,7 @@ def plans(store: SqlStore, use: Callable[[SqlStore], Any]) -> list[str]:
         return [
             " / ".join(str(row[-1]) for row in connection.exec_driver_sql(f"{word} {text}", values))
             for text, values in seen
-            if text.startswith(("SELECT autotune", "INSERT"))
+            if text.startswith(("SELECT", "INSERT")) and "autotune_" in text
         ]
 
     return store._work.read(lambda session: explain(session.connection()))
@@ -64,6 +88,22 @@ def test_only_indexes(filled: SqlStore, name: str) -> None:
         assert "SCAN autotune" not in plan
         assert "Seq Scan" not in plan
         assert name == "history" or "TEMP B-TREE" not in plan  # that sorts keys, not trials
+
+
+@pytest.mark.parametrize("name", OF_KEYS)
+def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
+    found = plans(filled, OF_KEYS[name])
+    assert found
+    for plan in found:
+        assert "SCAN autotune_trials" not in plan
+        assert "Seq Scan on autotune_trials" not in plan
+
+
+def test_outcomes_are_counted_from_an_index_alone(sqlite_url: str) -> None:
+    with open_store(sqlite_url, create=True) as store:
+        store.save_trial(key(), trial(0))
+        found = plans(store, lambda store: store.browse.searched(1))
+    assert any("COVERING INDEX ix_autotune_trials_key_id_kind_number" in plan for plan in found)
 
 
 def test_a_query_without_an_index_would_be_seen(filled: SqlStore) -> None:

@@ -1,0 +1,160 @@
+"""What the dashboard asks, on SQLite and PostgreSQL."""
+
+from datetime import timedelta
+
+import pytest
+from dbsamples import NOON, OUTCOMES, config, estimate, key, record, spec, trial
+
+from autotune.browsing import Only, Place
+from autotune.chip import Chip
+from autotune.job import Request
+from autotune.outcome import Estimated, Illegal
+from db.store import SqlStore
+
+OLD = key(jax="0.8.0")
+OTHER = key(chip=Chip.V6E)
+MISSED = key(m=7)
+TIMES = (50.0, 20.0, None, 30.0, 20.0, 10.0)
+
+
+@pytest.fixture
+def filled(store: SqlStore) -> SqlStore:
+    """Key 1 has six trials, one of them without a time; 2 another toolchain, 3 another chip."""
+    store.save_kernel(spec())
+    for number, time_us in enumerate(TIMES):
+        store.save_trial(key(), trial(number, _outcome(time_us)))
+    store.save_trial(OLD, trial(0))
+    store.save_trial(OTHER, trial(0))
+    store.save_record(record())
+    store.save_misses({(MISSED, "nearest"): 3, (key(), "default"): 9})
+    return store
+
+
+def _outcome(time_us: float | None) -> Estimated | Illegal:
+    if time_us is None:
+        return Illegal(reason="no")
+    return Estimated(estimate=estimate(time_us), program=str(time_us))
+
+
+def test_places_count_what_has_trials(filled: SqlStore) -> None:
+    found = {(p.chip, p.toolchain.jax): p.searched for p in filled.browse.places()}
+    assert found == {(Chip.V5E, "0.9.0"): 1, (Chip.V5E, "0.8.0"): 1, (Chip.V6E, "0.9.0"): 1}
+    assert filled.browse.places("none") == []
+    assert all(isinstance(place, Place) for place in filled.browse.places("matmul"))
+
+
+def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
+    assert [one.id for one in filled.browse.latest(2)] == [3, 2]
+    filled.save_trial(key(), trial(9))
+    assert filled.browse.latest(1)[0].key == key()
+
+
+def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
+    browse = filled.browse
+    assert [one.id for one in browse.problems("matmul", Only(), 0, 9)] == [3, 2, 1]
+    assert [one.id for one in browse.problems("matmul", Only(), 1, 1)] == [2]
+    for only, ids in (
+        (Only(chip=Chip.V6E), [3]), (Only(toolchain=OLD.toolchain), [2]),
+        (Only(chip=Chip.V6E, toolchain=OLD.toolchain), []), (Only(chip=Chip.V4), []),
+    ):  # fmt: skip
+        assert [one.id for one in browse.problems("matmul", only, 0, 9)] == ids
+        assert browse.count_problems("matmul", only) == len(ids)
+
+
+def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
+    found = filled.browse.searched(1)
+    assert found is not None
+    assert found.key == key()
+    assert found.outcomes == (("estimated", 5), ("illegal", 1))
+    assert (found.trials, found.best_us, found.default_us) == (6, 10.0, 50.0)
+    assert found.last_at == NOON + timedelta(seconds=5)
+
+
+def test_a_key_without_trials(filled: SqlStore) -> None:
+    found = filled.browse.searched(filled.browse.key_id(MISSED) or 0)
+    assert found is not None
+    assert (found.outcomes, found.best_us, found.last_at) == ((), None, None)
+
+
+@pytest.mark.parametrize("number", [0, -1, 99, 2**63, 2**70])
+def test_numbers_that_there_are_not(filled: SqlStore, number: int) -> None:
+    browse = filled.browse
+    assert browse.searched(number) is None
+    assert browse.trial(number) is None
+    assert browse.key_of(number) is None
+    assert browse.by_number(1, number) is None or number == 0
+
+
+def test_trials_by_number_kind_and_time(filled: SqlStore) -> None:
+    def numbers(kind: str | None, *, fastest: bool = False, offset: int = 0) -> list[int]:
+        found = filled.browse.trials(1, kind, fastest=fastest, offset=offset, limit=3)
+        return [one.trial.number for one in found]
+
+    assert numbers(None) == [0, 1, 2]
+    assert numbers(None, offset=4) == [4, 5]
+    assert numbers("illegal") == [2]
+    assert numbers("estimated", offset=1) == [1, 3, 4]
+    assert numbers(None, fastest=True)[0] == 5
+    assert numbers(None, fastest=True, offset=3) == [3, 0]
+
+
+def test_the_fastest_and_some_of_the_others(filled: SqlStore) -> None:
+    found = filled.browse.fastest_and_others(1, 3, 9)
+    assert [one.trial.number for one in found] == [1, 2, 4, 5]
+    assert all(filled.browse.trial(one.id) == one for one in found)
+    assert {filled.browse.key_of(one.id) for one in found} == {1}
+
+
+def test_the_best_so_far_gets_only_better(filled: SqlStore) -> None:
+    found = filled.browse.best_so_far(1)
+    assert [(step.number, step.time_us) for step in found] == [(0, 50.0), (1, 20.0), (5, 10.0)]
+    assert found[1].at == NOON + timedelta(seconds=1)
+    assert filled.browse.best_so_far(99) == []
+
+
+def test_a_trial_by_its_config(filled: SqlStore) -> None:
+    found = filled.browse.with_config(1, config(16))
+    assert found is not None
+    assert found.trial.number == 1
+    assert filled.browse.with_config(1, config(7)) is None
+
+
+def test_other_toolchains_of_the_same_problem_and_chip(filled: SqlStore) -> None:
+    assert [one.id for one in filled.browse.other_toolchains(key())] == [2, 1]
+    assert filled.browse.other_toolchains(MISSED) == []
+
+
+def test_a_config_under_every_toolchain(filled: SqlStore) -> None:
+    found = {one.config: one.trials for one in filled.browse.same_configs([1, 2], 1)}
+    default = found[config(8)]  # the fastest of key 2, not among the fastest of key 1
+    assert {number: one.trial.number for number, one in default.items()} == {1: 0, 2: 0}
+    assert set(found[config(48)]) == {1}
+
+
+def test_wanted_are_misses_without_a_record(filled: SqlStore) -> None:
+    found = filled.browse.wanted(0, 9)
+    assert [(one.miss.key, one.miss.count) for one in found] == [(MISSED, 3)]
+    assert filled.browse.searched(found[0].key_id) is not None
+    assert filled.browse.wanted(1, 9) == []
+
+
+def test_open_jobs_wait_or_run(filled: SqlStore) -> None:
+    jobs = [
+        filled.jobs.add(Request(kernel="matmul", problem=key(m=m).problem, chip=Chip.V5E))[0]
+        for m in (1, 2, 3)
+    ]
+    filled.jobs.cancel(jobs[1].number)
+    assert [job.number for job in filled.browse.open_jobs(9)] == [3, 1]
+    assert [job.number for job in filled.browse.open_jobs(1)] == [3]
+
+
+def test_every_kind_of_outcome_comes_back(store: SqlStore) -> None:
+    for number, outcome in enumerate(OUTCOMES[:2]):
+        store.save_trial(key(), trial(number, outcome))
+    found = store.browse.trials(1, None, fastest=False, offset=0, limit=9)
+    assert [one.trial.outcome for one in found] == list(OUTCOMES[:2])
+
+
+def test_the_newest_trial(filled: SqlStore) -> None:
+    assert filled.browse.newest(1) == 6
+    assert filled.browse.newest(99) == 0
