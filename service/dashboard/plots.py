@@ -170,7 +170,7 @@ def vmem(found: Sequence[Candidate]) -> Figure | None:
     times = [c.time_us for c in known if c.time_us]
     widest = max([c.used_bytes or 0 for c in known] + limits) / _MIB
     layout = {
-        "xaxis": {"title": {"text": "VMEM used (MiB)"}, "range": [0, widest * 1.08]},
+        "xaxis": {"title": {"text": "VMEM used (MiB)"}, "range": [-widest * 0.03, widest * 1.08]},
         "yaxis": time_axis("estimated time (µs)", times), "shapes": shapes, "annotations": notes,
     }  # fmt: skip
     return {"data": traces, "layout": layout}

@@ -17,6 +17,7 @@ from starlette.types import Scope
 
 from autotune import __version__
 from autotune.key import Key
+from autotune.search.baseline import LEAST, MOST
 from autotune.units import error_bar, mebibytes, micros, ratio, seconds, size
 from service.dashboard.candidates import GROUPS
 from service.dashboard.filters import toolchain_name
@@ -126,6 +127,6 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.globals.update(
         version=__version__, link=link, ratio=ratio, asset=address, toolchain_name=toolchain_name,
-        colour_of=_colour_of, config_call=_config_call,
+        colour_of=_colour_of, config_call=_config_call, xla_range=f"{LEAST} to {MOST}",
     )  # fmt: skip
     return environment
