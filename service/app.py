@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -95,7 +99,21 @@ def for_servers() -> Service:
     from service.logs import set_up
 
     set_up()
+    _end_with_parent()
     return create_app(None, from_environment())
+
+
+def _end_with_parent() -> None:
+    """Else what a killed server has started lives on, and holds its port."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class _Parts:

@@ -47,18 +47,21 @@ class Readers:
         self.failures: list[tuple[float, int, bool, float]] = []
         self.seen: dict[str, str] = {}
         self.wrong: list[str] = []
-        self.pinned, self._pinned_at = 0, 0.0
+        self.pinned, self._pinned_at, self.ended = 0, 0.0, False
         self._sets = [encoded(questions(number)) for number in range(SETS)]
         self._ones = [encoded([key(0, number)]) for number in range(BASE)]
 
     async def run(self) -> None:
-        end = time.time() + self.spec["seconds"]
-        many = range(self.spec["connections"])
-        await asyncio.gather(*(self._one(end) for _ in many))
+        connections = [asyncio.create_task(self._one()) for _ in range(self.spec["connections"])]
+        end, stop = time.time() + self.spec["seconds"], Path(self.spec["stop"])
+        while time.time() < end and not await asyncio.to_thread(stop.exists):
+            await asyncio.sleep(0.1)
+        self.ended = True
+        await asyncio.gather(*connections)
 
-    async def _one(self, end: float) -> None:
+    async def _one(self) -> None:
         connection = Connection(self.spec["port"])
-        while time.time() < end:
+        while not self.ended:
             kind, method, path, body, number = self._choose()
             begun, clock = time.time(), time.perf_counter()
             try:

@@ -119,7 +119,9 @@ class Load:
         self, service: Service, secret: str, folder: Path, *, seconds: float, writers: int,
         readers: int, pause_s: float = 0.01, write_pause_s: float = 0.0,
     ) -> None:  # fmt: skip
-        common = {"port": service.port, "secret": secret, "seconds": seconds}
+        self._stop = folder / "stop"
+        common = {"port": service.port, "secret": secret, "seconds": seconds,
+                  "stop": str(self._stop)}  # fmt: skip
         kinds = [("loadwriter.py", {"writer": n, "pause_s": write_pause_s}) for n in range(writers)]
         if readers:
             kinds.append(("loadreader.py", {"connections": readers, "pause_s": pause_s}))
@@ -131,6 +133,10 @@ class Load:
             self._started.append(subprocess.Popen(command))
             self._files.append(file)
         self._limit_s = seconds + 90
+
+    def stop(self) -> None:
+        """Ahead of time."""
+        self._stop.touch()
 
     def finish(self) -> tuple[list[dict[str, Any]], dict[str, Any]]:
         """What each writer has seen, and the readers."""

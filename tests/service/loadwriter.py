@@ -80,7 +80,7 @@ def results(writer: int, number: int) -> list[Any]:
 def main(spec: dict[str, Any]) -> None:
     writer, pushes = Writer(spec), []
     end = time.time() + spec["seconds"]
-    while time.time() < end:
+    while time.time() < end and not Path(spec["stop"]).exists():
         pushes.append(writer.push(len(pushes)))
         time.sleep(spec["pause_s"])
     found = {"writer": spec["writer"], "pushes": pushes, "failures": writer.failures,
