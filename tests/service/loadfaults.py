@@ -168,27 +168,37 @@ def lock_file(scene: Scene, seconds: float = 12.0) -> None:
     scene.notes.append(f"locked for {seconds:g} s")
 
 
-def kill_postgres(scene: Scene, server: Postgres) -> None:
-    """The postmaster, with ``kill -9``."""
+def kill_postgres(scene: Scene, server: Postgres, seconds: float = 6.0) -> None:
+    """The postmaster, with ``kill -9``; it is down for longer than work is tried again."""
     server.kill()
-    time.sleep(2)
+    time.sleep(seconds)
     server.revive()
-    scene.notes.append("down for 2 s and its recovery")
+    scene.notes.append(f"down for {seconds:g} s and its recovery")
 
 
-def fill_disk(scene: Scene, seconds: float = 4.0) -> None:
-    """The disk of the database, and of the temporary files of the service."""
+def fill_disk(scene: Scene, seconds: float = 8.0) -> None:
+    """The disk of the database, and of the temporary files of the service; meanwhile one of its
+    processes is killed, and another one must be able to start."""
     ballast = Path(scene.database).with_name("ballast")
-    deadline = time.time() + seconds
     with ballast.open("wb", buffering=0) as file:
-        while time.time() < deadline:  # what a checkpoint frees is taken too
-            with contextlib.suppress(OSError):
-                while file.write(b"x" * 65536):
-                    pass
-                file.write(b"x" * 512)
-            time.sleep(0.02)
-    scene.notes.append(f"full for {seconds:g} s, {ballast.stat().st_size >> 20} MiB of ballast")
+        _write_until_full(file, time.time() + seconds / 2)
+        kill_process(scene)
+        _write_until_full(file, time.time() + seconds / 2)
+        young = [one for one in scene.service.answering() if time.time() - one.create_time() < 1]
+    if young:
+        scene.wrong.append("processes that start on a full disk die")
+    scene.notes.append(f"full for {seconds:g} s, a process killed meanwhile")
     ballast.unlink()
+
+
+def _write_until_full(file: Any, deadline: float) -> None:
+    """Again and again: what the database frees is taken too."""
+    while time.time() < deadline:
+        for size in (65536, 512):
+            with contextlib.suppress(OSError):
+                while file.write(b"x" * size):
+                    pass
+        time.sleep(0.02)
 
 
 @contextmanager

@@ -97,7 +97,7 @@ class Service:
         own = psutil.Process(self.process.pid)
         if self.workers == 1:
             return [own]
-        return [one for one in own.children() if "spawn_main" in " ".join(one.cmdline())]
+        return [one for one in own.children() if _is_worker(one)]
 
     def kill(self) -> None:
         """All its processes, at once."""
@@ -110,6 +110,13 @@ class Service:
             self.process.wait(30)
         except subprocess.TimeoutExpired:
             self.kill()
+
+
+def _is_worker(process: psutil.Process) -> bool:
+    try:
+        return "spawn_main" in " ".join(process.cmdline())
+    except psutil.Error:
+        return False  # it has just ended
 
 
 class Load:
