@@ -43,8 +43,12 @@ class SqlJobs:
         same = select(JobRow).where(JobRow.open_digest == values["open_digest"])
 
         def write(session: Session, _: bool) -> tuple[Job, bool]:
-            is_new = query.insert(session, JobRow, {**values, "created_at": self._now(session)})
-            return rows.job_from_row(session.scalars(same).one()), is_new
+            while True:  # the job that is in the way may end before it is read
+                made = {**values, "created_at": self._now(session)}
+                is_new = query.insert(session, JobRow, made)
+                row = session.scalar(same)
+                if row is not None:
+                    return rows.job_from_row(row), is_new
 
         return self._work.write(write)
 
