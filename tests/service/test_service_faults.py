@@ -1,15 +1,36 @@
 """What callers see while the database cannot be written to, and that nobody waits for others."""
 
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "db"))
+
+from dbpostgres import postgres_server
+from loadfaults import (
+    Fault,
+    fill_disk,
+    kill_all,
+    kill_parent,
+    kill_postgres,
+    kill_process,
+    lock_file,
+    run_fault,
+    small_disk,
+)
+from loadjobs import kill_worker
 from loadsamples import SPEC, key, lookup_body, push_body, result
 from serving import Running, running, until
 
@@ -84,6 +105,28 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
         wait.set()
 
 
+def test_many_misses_leave_time_for_others(database: str, secret: str) -> None:
+    """10,000 in one transaction took 12 s, in which nothing could be pushed."""
+    with open_store(database, create=False) as own, running(database) as service:
+        for n in range(4):
+            service.post("/v1/lookup", lookup_body([key(n + 100, m) for m in range(1000)]))
+        until(lambda: own.misses())
+        assert push(service, secret, 0)[0] == 200
+        assert len(own.misses(10_000)) < 4_000
+
+
+def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path: Path) -> None:
+    says = (
+        "from service.metrics import Meter; import sys; meter = Meter(); "
+        "meter.database(up=sys.argv[1] == 'up'); print(meter.text().decode())"
+    )
+    environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
+    for state, shown in (("down", "0.0"), ("up", "1.0")):
+        command = [sys.executable, "-c", says, state]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+        assert f"\nautotune_database_up {shown}\n" in done.stdout
+
+
 def test_a_newer_snapshot_does_not_wait_for_an_older_one(
     database: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -132,3 +175,49 @@ def test_a_database_that_goes_right_after_a_push(
         monkeypatch.setattr(own, "push", then_gone)
         status, _, body = push(service, secret, 0)
         assert (status, body.get("records")) == (200, 1), body
+
+
+def _report(fault: Fault, folder: Path, database: str, **more: Any) -> None:
+    (folder / "load").mkdir()
+    found = run_fault(
+        "fault", fault, folder / "load", database, readers=4, before_s=1, after_s=1, **more
+    )
+    assert found.wrong == []
+    assert found.acknowledged
+    assert found.reads[200]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fault", [kill_process, kill_all, kill_parent])
+def test_a_killed_service_under_load(fault: Fault, tmp_path: Path) -> None:
+    _report(fault, tmp_path, str(tmp_path / "faults.db"))
+
+
+@pytest.mark.slow
+def test_a_locked_file_under_load(tmp_path: Path) -> None:
+    _report(
+        partial(lock_file, seconds=3.0), tmp_path, str(tmp_path / "faults.db"),
+        environment={"AUTOTUNE_SERVICE_WAIT_S": "1"},
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_full_disk_under_load(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        try:
+            disk = stack.enter_context(small_disk(tmp_path))
+        except OSError as error:
+            pytest.skip(str(error))
+        fault = partial(fill_disk, seconds=4.0)
+        _report(fault, tmp_path, str(disk / "faults.db"), environment={"TMPDIR": str(disk)})
+
+
+@pytest.mark.slow
+def test_postgresql_killed_under_load(tmp_path: Path) -> None:
+    with postgres_server() as server:
+        _report(partial(kill_postgres, server=server), tmp_path, server.new_database())
+
+
+@pytest.mark.slow
+def test_a_worker_killed_in_its_job(tmp_path: Path) -> None:
+    _report(kill_worker, tmp_path, str(tmp_path / "faults.db"), writers=1)
