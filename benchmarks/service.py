@@ -1,6 +1,6 @@
 """How fast is the service, beside a bare ASGI application and a Starlette route?
 
-    python benchmarks/service.py [--seconds 3] [--rounds 5] [--many 100000] [--trials 10]
+    python benchmarks/service.py [--seconds 3] [--rounds 5] [--many 100000] [--parts routes size]
 
 One uvicorn process each, all with the same settings, answering bodies of the same size to the same
 load generator (keep-alive connections of this process); rounds are interleaved. Then what the size
@@ -26,6 +26,7 @@ from autotune.client import Client
 
 BATCH = 100
 PUBLICATIONS = 8
+PARTS = ("routes", "size", "client")
 
 
 def compare(
@@ -36,8 +37,8 @@ def compare(
         load(port, content, 0.5)
     rates: dict[str, list[float]] = {name: [] for name in ports}
     taken: dict[str, list[float]] = {name: [] for name in ports}
-    for _ in range(rounds):
-        for name, port in ports.items():
+    for number in range(rounds):  # there and back, so that no one is always the first
+        for name, port in list(ports.items())[:: -1 if number % 2 else 1]:
             times = load(port, content, seconds)
             rates[name].append(len(times) / seconds)
             taken[name] += times
@@ -57,10 +58,18 @@ def print_comparison(title: str, found: dict[str, tuple[float, float]], answers:
 
 def measure_service(folder: Path, arguments: argparse.Namespace) -> None:
     few = fill(folder / "few.db", 100, arguments.trials)
+    if "routes" in arguments.parts:
+        measure_routes(few, arguments)
+    if "size" not in arguments.parts:
+        return
     begun = time.perf_counter()
     many = fill(folder / "many.db", arguments.many, arguments.trials)
     seconds, trials = time.perf_counter() - begun, arguments.many * arguments.trials
     print(f"{arguments.many:,} records and {trials:,} trials are written after {seconds:.0f} s")
+    measure_size(few, many, arguments)
+
+
+def measure_routes(few: str, arguments: argparse.Namespace) -> None:
     for count, title in ((1, "one lookup, 100 records"), (BATCH, f"batches of {BATCH}")):
         content = request([sample(number) for number in range(count)])
         with ExitStack() as stack:
@@ -70,7 +79,6 @@ def measure_service(folder: Path, arguments: argparse.Namespace) -> None:
                 ports[kind] = stack.enter_context(server(kind, size))
             found = compare(ports, content, arguments.seconds, arguments.rounds)
         print_comparison(f"{title}, {size} bytes", found, count)
-    measure_size(few, many, arguments)
 
 
 def measure_size(few: str, many: str, arguments: argparse.Namespace) -> None:
@@ -151,12 +159,14 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--many", type=int, default=100_000)
     parser.add_argument("--trials", type=int, default=10, help="for each record")
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=PARTS)
     parser.add_argument("--runs", type=int, default=15)
     arguments = parser.parse_args()
     print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
     with tempfile.TemporaryDirectory() as folder:
         measure_service(Path(folder), arguments)
-        measure_client(Path(folder), arguments.runs)
+        if "client" in arguments.parts:
+            measure_client(Path(folder), arguments.runs)
 
 
 if __name__ == "__main__":
