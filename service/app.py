@@ -157,7 +157,8 @@ def _describe_hot_routes(app: FastAPI) -> None:
     @app.get("/v1/configs/{kernel}", responses=REFUSED)
     async def config(
         kernel: Name, chip: str, jax: str, jaxlib: str, libtpu: str, shape: str,
-        dtype: str | None = None, fingerprint: str | None = None, snapshot: SnapshotName | None = None,
+        dtype: str | None = None, fingerprint: str | None = None,
+        snapshot: SnapshotName | None = None,
     ) -> ConfigResponse:  # fmt: skip
         """One question; ``option=name=value`` may be given several times."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """What every call passes first: its id, who may call, how often, how large; and what is counted.
 
-POST, PUT, PATCH and DELETE write, but for the lookup, and need a token, whatever their route says: a
-new route cannot be forgotten. The lookup, the busiest route, is answered ahead of
-all that FastAPI does.
+POST, PUT, PATCH and DELETE write, but for the lookup, and need a token, whatever their route says:
+a new route cannot be forgotten. The lookup, the busiest route, is answered ahead of all that
+FastAPI does.
 """
 
 import asyncio

@@ -10,7 +10,6 @@ from autotune.job import DEFAULT_TRIALS, MOST_TRIALS, State
 from service.lookup import MAX_QUESTIONS
 from service.uploads import Name, Part, ProblemIn, Versions
 
-
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
 SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15)]
 

@@ -79,7 +79,7 @@ def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None
         if state()[0] != "done":  # it may have been at the very end
             assert state()[0] == "queued"
             subprocess.run([*command, "--drain"], cwd=tmp_path, timeout=300, check=True)
-        until(lambda: state()[0] == "done")
+        assert state()[0] == "done", service.get("/v1/jobs/1")
         key = store.history("vector_add")[0].key
         trials = store.trials(key)
         assert [one.number for one in trials] == list(range(state()[1]))
