@@ -1,11 +1,12 @@
 """The routes that write. That the caller may write was seen to by ``service.front``."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPBearer
 
-from autotune.errors import InvalidInputError
+from autotune.errors import InvalidInputError, StoreError
 from autotune.job import Request as Wanted
 from autotune.kernelspec import KernelSpec
 from autotune.problem import Problem
@@ -46,7 +47,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
             message = f"result {number} of {key.kernel} cannot be taken: {why}"
             raise Refusal(422, "contradiction", message, f"results[{number}]")
     done = await ask(store(request).push, kernels, parsed, caller(request).name)
-    await ask_held(request)
+    await _take_over(request)
     return PushResponse(
         records=done.records, trials=done.trials, lost=done.lost, snapshot=done.snapshot
     )
@@ -95,13 +96,14 @@ async def unpin(request: Request, number: Number) -> Made:
 async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
     if snapshot is None:
         raise Refusal(404, "not_found", else_says, "number")
-    await ask_held(request)
+    await _take_over(request)
     return Made(snapshot=snapshot)
 
 
-async def ask_held(request: Request) -> None:
+async def _take_over(request: Request) -> None:
     """This process answers from what was written here as soon as the writer is told."""
-    await held(request).refresh()
+    with suppress(StoreError):  # what was written is there, and is taken over a little later
+        await held(request).refresh()
 
 
 async def _wanted(request: Request, asked: JobRequest) -> Wanted:

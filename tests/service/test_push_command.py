@@ -1,6 +1,7 @@
 """``token``, ``push`` and ``snapshots`` as installed commands, against a real service."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -17,8 +18,6 @@ from db import SqlStore, open_store
 @pytest.fixture
 def here(tmp_path: Path) -> str:
     """The database of a tuning machine: two good records and one that was not verified."""
-    from dataclasses import replace
-
     database = str(tmp_path / "here.db")
     with open_store(database, create=True) as store:
         store.save_kernel(SPEC)
@@ -66,6 +65,13 @@ class TestPush:
         parts = list(send(Remote(service.url, 20.0, writer), [SPEC], results))
         assert [count for count, _ in parts] == [3, 3, 2]
         assert sum(part.records for _, part in parts) == 8
+
+    def test_a_message_of_any_length(self, service: Running, store: SqlStore, writer: str) -> None:
+        long = replace(record(question(8)), reason="x" * 300_000)
+        (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=long)])
+        assert part[1].records == 1
+        (found,) = [one for one in store.records() if one.key == question(8)]
+        assert len(found.reason) == 100_000 and found.reason.endswith("x…")
 
     def test_a_service_that_comes_back_is_tried_again(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch

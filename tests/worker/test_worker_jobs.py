@@ -160,6 +160,37 @@ def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.RUNNING, "w2", 2)
 
 
+def test_one_that_nobody_hears_stops(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot know whether another one has its job by now."""
+
+    def gone(*_: Any) -> bool:
+        raise StoreError("gone")
+
+    def search(limits: Limits, watch: Any) -> str:
+        monkeypatch.setattr(store.jobs, "heartbeat", gone)
+        return until_stopped(limits)
+
+    ask(store)
+    script.during = search
+    one = new_worker(store)
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert script.published == []
+
+
+def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script) -> None:
+    def search(limits: Limits, watch: Any) -> str:
+        raise KeyboardInterrupt
+
+    ask(store)
+    script.during = search
+    with pytest.raises(KeyboardInterrupt):
+        new_worker(store).run(drain=True)
+    assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)
+
+
 def test_one_that_lost_it_at_the_very_end_publishes_nothing(
     store: SqlStore, script: Script
 ) -> None:
