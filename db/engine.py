@@ -1,9 +1,12 @@
 """Connections. SQLite: write-ahead log, one writer at a time, waits for a lock. PostgreSQL."""
 
+import math
 import os
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -18,12 +21,16 @@ _CONNECT_TIMEOUT_S = 10
 _LEAST_BYTES = 512  # of a database: one page
 
 
-def open_engine(database: Database, *, create: bool) -> Engine:
-    """An engine that may create the SQLite file, or must find it. Nothing is connected yet."""
+def open_engine(database: Database, *, create: bool, wait_s: float | None = None) -> Engine:
+    """An engine that may create the SQLite file, or must find it. Nothing is connected yet.
+
+    ``wait_s``: how long a statement waits for a lock; None: ``BUSY_TIMEOUT_S`` for a file, any time
+    on a server.
+    """
     if database.path is None:
-        return _postgres(database)
+        return _postgres(database, wait_s)
     _check_file(database.path, create=create)
-    return _sqlite(database, database.path, create=create)
+    return _sqlite(database, database.path, create=create, wait_s=wait_s)
 
 
 def writing(engine: Engine) -> Engine:
@@ -55,9 +62,9 @@ def _switched(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _postgres(database: Database) -> Engine:
+def _postgres(database: Database, wait_s: float | None) -> Engine:
     try:
-        return create_engine(
+        engine = create_engine(
             database.url,
             pool_pre_ping=True,
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
@@ -66,13 +73,21 @@ def _postgres(database: Database) -> Engine:
         raise StoreError(
             "PostgreSQL needs the psycopg package: pip install 'pallas-autotune[postgres]'"
         ) from error
+    if wait_s is not None:
+        event.listen(engine, "connect", partial(_limit_waiting, wait_s))
+    return engine
 
 
-def _sqlite(database: Database, path: Path, *, create: bool) -> Engine:
+def _limit_waiting(wait_s: float, connection: Any, _: object) -> None:
+    connection.execute(f"SET lock_timeout = {math.ceil(wait_s * 1000)}")
+    connection.commit()
+
+
+def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | None) -> Engine:
     engine = create_engine(
         database.url,
         poolclass=QueuePool,
-        creator=lambda: _connect(path, "rwc" if create else _mode(path)),
+        creator=lambda: _connect(path, "rwc" if create else _mode(path), wait_s),
     )
     event.listen(engine, "begin", _begin)
     return engine
@@ -83,11 +98,11 @@ def _begin(connection: Connection) -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _connect(path: Path, mode: str, wait_s: float | None = None) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{_query(path, mode)}",
         uri=True,
-        timeout=BUSY_TIMEOUT_S,
+        timeout=BUSY_TIMEOUT_S if wait_s is None else wait_s,
         isolation_level=None,
         check_same_thread=False,
     )

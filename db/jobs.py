@@ -43,10 +43,11 @@ class SqlJobs:
         same = select(JobRow).where(JobRow.open_digest == values["open_digest"])
 
         def write(session: Session, _: bool) -> tuple[Job, bool]:
-            while True:
-                is_new = query.insert(session, JobRow, {**values, "created_at": self._now(session)})
+            while True:  # the job that is in the way may end before it is read
+                made = {**values, "created_at": self._now(session)}
+                is_new = query.insert(session, JobRow, made)
                 row = session.scalar(same)
-                if row is not None:  # else the one that was open has just ended
+                if row is not None:
                     return rows.job_from_row(row), is_new
 
         return self._work.write(write)

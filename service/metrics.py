@@ -42,7 +42,7 @@ _made = Gauge(
 _age = Gauge("autotune_snapshot_age_seconds", "How old it is.", multiprocess_mode=_newest)
 _database = Gauge(
     "autotune_database_up", "Whether the last look at the database succeeded.",
-    multiprocess_mode="min",
+    multiprocess_mode=_newest,
 )  # fmt: skip
 
 

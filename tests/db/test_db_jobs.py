@@ -13,6 +13,7 @@ from dbsamples import NOON, key
 from autotune.job import MOST_ATTEMPTS, Ability, Progress, Request, State
 from autotune.ports import Jobs, Tokens
 from autotune.tokens import ADMIN, READER, WRITER
+from db import query
 from db.store import SqlStore, open_store
 
 ABLE = Ability(kernels={"matmul": "f00d", "rmsnorm": "1111"}, toolchain=key().toolchain)
@@ -45,6 +46,17 @@ class TestQueue:
         jobs.cancel(first.number)
         other, is_new = jobs.add(request())
         assert is_new and other.number != first.number
+
+    def test_the_same_job_ends_before_it_is_read(
+        self, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was in the way, and is gone."""
+        real, answers = query.insert, [False]
+        monkeypatch.setattr(
+            query, "insert", lambda *given: answers.pop() if answers else real(*given)
+        )
+        made, is_new = jobs.add(request())
+        assert (made.state, is_new, answers) == (State.QUEUED, True, [])
 
     def test_the_oldest_first_and_one_for_each_worker(self, jobs: Jobs) -> None:
         for m in (1, 2):
