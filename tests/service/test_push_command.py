@@ -9,6 +9,7 @@ from commands import assert_one_sentence, autotune
 from matchingsamples import SPEC, question, record
 from serving import Running, running
 
+from autotune.errors import ServiceError
 from autotune.push import send
 from autotune.remote import Remote
 from autotune.trial import KeyResult
@@ -78,7 +79,8 @@ class TestPush:
     ) -> None:
         monkeypatch.setattr("autotune.push._PAUSES_S", (0.0, 0.0))
         remote = Remote(service.url, 20.0, writer)
-        real, failures = remote._call, [OSError("reset"), TimeoutError("slow")]
+        real = remote._call
+        failures: list[Exception] = [OSError("reset"), ServiceError("busy", 503)]
 
         def call(*arguments: object) -> bytes:
             if failures:
