@@ -22,6 +22,7 @@ check: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/hadolint docker/*.Dockerfile
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
@@ -30,11 +31,16 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $(READY)
 
-# Pin everything again, for every Python and platform. Names no registry host.
+# Pin everything again, for every Python and platform; then what the images need of it, for their
+# Python, held to the same versions. Names no registry host.
+LOCK = $(BIN)/uv pip compile pyproject.toml --universal --generate-hashes --no-header --no-annotate \
+  --no-emit-index-url
+IMAGE_LOCK = $(LOCK) --group build --constraint requirements.lock --python-version 3.13
 lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --all-extras --universal --generate-hashes \
-	  --no-header --no-annotate --no-emit-index-url --python-version 3.11 -o requirements.lock
+	$(LOCK) --all-extras --python-version 3.11 -o requirements.lock
+	$(IMAGE_LOCK) --extra serve --extra postgres -o docker/service.lock
+	$(IMAGE_LOCK) --extra search --extra postgres -o docker/worker.lock
 
 clean:
 	rm -rf $(VENV) build *.egg-info

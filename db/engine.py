@@ -18,7 +18,7 @@ from db.url import Database
 
 _WRITES = "autotune_writes"
 _CONNECT_TIMEOUT_S = 10
-_MAGIC = b"SQLite format 3\0"
+_LEAST_BYTES = 512  # of a database: one page
 
 
 def open_engine(database: Database, *, create: bool, wait_s: float | None = None) -> Engine:
@@ -139,10 +139,15 @@ def _check_file(path: Path, *, create: bool) -> None:
 
 
 def _may_be_sqlite(path: Path) -> bool:
-    """SQLite itself takes a file of a few bytes for an empty one, and overwrites it."""
+    """SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+
+    The file is not opened here: closing it would drop the locks that other connections of this
+    process hold on it. The next process to leave would take itself for the last one and throw the
+    log away, and those connections would read an old state for ever.
+    """
     try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) in (b"", _MAGIC)
+        size = path.stat().st_size
+        return size == 0 or size >= _LEAST_BYTES
     except OSError:
         return True  # missing, or not readable: SQLite says so
 

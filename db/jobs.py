@@ -118,7 +118,8 @@ class SqlJobs:
             if row is None:
                 return False
             if row.cancel_wanted:
-                _end(row, State.CANCELLED, message, self._now(session))
+                why = "cancelled while it ran; its trials are kept"
+                _end(row, State.CANCELLED, why, self._now(session))
             elif counts and row.attempt >= MOST_ATTEMPTS:
                 _end(row, State.FAILED, message, self._now(session))
             else:

@@ -12,6 +12,7 @@ from sqlalchemy.exc import ArgumentError
 from autotune.errors import StoreError
 
 VARIABLE = "AUTOTUNE_DATABASE_URL"
+FILE_VARIABLE = "AUTOTUNE_DATABASE_URL_FILE"
 _EXAMPLES = "give a file path, sqlite:///path or postgresql://user@host/name"
 _POSTGRES = ("postgresql", "postgres", "postgresql+psycopg")
 
@@ -24,8 +25,9 @@ class Database:
     path: Path | None
 
     def __str__(self) -> str:
-        """For messages: the file, or the URL without its password."""
-        return str(self.path) if self.path else self.url.render_as_string(hide_password=True)
+        """For messages: the file, or the URL without its password and its options, which may hold
+        another one."""
+        return str(self.path or self.url.set(query={}).render_as_string(hide_password=True))
 
     @property
     def full_url(self) -> str:
@@ -34,23 +36,58 @@ class Database:
 
 
 def parse_database(text: str | None = None, env: Mapping[str, str] = os.environ) -> Database:
-    """The database that ``text`` names, else the environment, else the user's own file.
+    """The database that ``text`` names, else the environment (a URL, or a file that holds one),
+    else the user's own file.
 
     Raises ``StoreError`` with one sentence.
     """
-    given = text or env.get(VARIABLE)
-    if not given:
-        return _file(Path(platformdirs.user_data_dir("pallas-autotune")) / "autotune.db")
-    if given == ":memory:":
+    if text:
+        return _given(text)
+    url, file = env.get(VARIABLE), env.get(FILE_VARIABLE)
+    if url and file:
+        raise StoreError(
+            f"{VARIABLE} and {FILE_VARIABLE} are both set: keep the file, which is the one that "
+            "hides the password, and unset the other"
+        )
+    if file:
+        return _secret(Path(file))
+    if url:
+        return _given(url)
+    return _file(Path(platformdirs.user_data_dir("pallas-autotune")) / "autotune.db")
+
+
+def _given(text: str) -> Database:
+    if text == ":memory:":
         raise _memory()
-    return _url(given) if ":/" in given else _file(Path(given).expanduser())
+    return _url(text) if ":/" in text else _file(Path(text).expanduser())
 
 
-def _url(text: str) -> Database:
+def _secret(file: Path) -> Database:
+    """What a file holds is never shown: the whole of it may be a password."""
+    name = f"the file {str(file)!r} in {FILE_VARIABLE}"
+    try:
+        text = file.read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:  # ValueError: no UTF-8, or NUL in the path
+        raise StoreError(f"{name} cannot be read: {_reason(error)}") from None
+    if not text:
+        raise StoreError(f"{name} is empty: it must hold the URL of the database")
+    if "://" not in text or len(text.splitlines()) > 1:
+        raise StoreError(f"{name} must hold one line, the URL of the database")
+    return _url(text, shown=f"what {name} holds")
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror.lower()
+    return "it is not text in UTF-8" if isinstance(error, UnicodeError) else "not a path"
+
+
+def _url(text: str, shown: str | None = None) -> Database:
     try:
         url = make_url(text)
     except (ArgumentError, ValueError):
-        raise StoreError(f"{_masked(text)!r} is not a database URL: {_EXAMPLES}") from None
+        shown = shown or repr(_masked(text))
+        raise StoreError(f"{shown} is not a database URL: {_EXAMPLES}") from None
     if url.drivername in _POSTGRES:
         return Database(url=url.set(drivername="postgresql+psycopg"), path=None)
     if url.drivername in ("sqlite", "sqlite+pysqlite"):

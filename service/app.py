@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from starlette.exceptions import HTTPException
-from starlette.routing import Route
+from starlette.routing import Match, Route
 from starlette.types import Receive, Scope, Send
 
 from autotune import __version__
@@ -28,7 +28,7 @@ from service.missed import Missed
 from service.parts import REFUSED
 from service.refusal import Refusal, answer_refusal
 from service.routes import outside, router
-from service.schema import ConfigResponse, LookupRequest, LookupResponse
+from service.schema import ConfigResponse, LookupRequest, LookupResponse, SnapshotName
 from service.settings import Settings, from_environment
 from service.uploads import Name
 from service.work import Work
@@ -189,7 +189,8 @@ def _describe_hot_routes(app: FastAPI) -> None:
     @app.get("/v1/configs/{kernel}", responses=REFUSED)
     async def config(
         kernel: Name, chip: str, jax: str, jaxlib: str, libtpu: str, shape: str,
-        dtype: str | None = None, fingerprint: str | None = None, snapshot: str | None = None,
+        dtype: str | None = None, fingerprint: str | None = None,
+        snapshot: SnapshotName | None = None,
     ) -> ConfigResponse:  # fmt: skip
         """One question; ``option=name=value`` may be given several times."""
         raise NotImplementedError
@@ -202,7 +203,17 @@ async def _invalid(_: Request, error: Exception) -> Response:
     return Refusal(422, "invalid_field", f"{field}: {first['msg']}", field).response()
 
 
-async def _other(_: Request, error: Exception) -> Response:
+async def _other(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
-    return Refusal(error.status_code, code, str(error.detail)).response()
+    answer = Refusal(error.status_code, code, str(error.detail)).response()
+    answer.headers.update(error.headers or {})
+    if error.status_code == 405:  # the route that refused knows its own methods only
+        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
+    return answer
+
+
+def _methods(request: Request) -> set[str]:
+    found = [route for route in request.app.routes if isinstance(route, Route)]
+    here = (route for route in found if route.matches(request.scope)[0] != Match.NONE)
+    return {method for route in here for method in route.methods or ()}

@@ -97,9 +97,11 @@ def wanted_snapshot(given: Any) -> int | None:
     """None for the one in force."""
     if given is None or given == "latest":
         return None
-    if type(given) is int and 0 <= given < 2**63:
+    if isinstance(given, float) and given.is_integer():  # JSON has one kind of number
+        given = int(given)
+    if type(given) is int and 0 <= given <= 10**15:
         return given
-    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) < 19:
+    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 15:
         return int(given)
     raise Refusal(422, "invalid_snapshot", "snapshot must be a number or latest", "snapshot")
 

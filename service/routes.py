@@ -25,6 +25,7 @@ from service.schema import (
     RecordData,
     Records,
     SnapshotData,
+    SnapshotName,
     Snapshots,
 )
 from service.uploads import Name
@@ -32,7 +33,7 @@ from service.uploads import Name
 router = APIRouter(prefix="/v1")
 outside = APIRouter()  # what has no version
 _READ: Responses = {code: REFUSED[code] for code in (401, 403, 404, 422, 429, 503)}
-Number = Annotated[int, Path(ge=1, le=2**63 - 1)]
+Number = Annotated[int, Path(ge=1, le=10**15)]
 
 
 @router.get("/snapshots", responses=_READ)
@@ -53,7 +54,7 @@ async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     },
 )
 async def snapshot(
-    request: Request, number: str, if_none_match: Annotated[str | None, Header()] = None
+    request: Request, number: SnapshotName, if_none_match: Annotated[str | None, Header()] = None
 ) -> Response:
     """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
     changes."""

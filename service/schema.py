@@ -10,6 +10,9 @@ from autotune.job import DEFAULT_TRIALS, MOST_TRIALS, State
 from service.lookup import MAX_QUESTIONS
 from service.uploads import Name, Part, ProblemIn, Versions
 
+SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
+SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15)]
+
 
 class ErrorDetail(BaseModel):
     code: str
@@ -42,7 +45,7 @@ class LookupRequest(BaseModel):
     questions: list[Question] = Field(max_length=MAX_QUESTIONS)
     chip: str | None = Field(None, examples=["v5e"])
     toolchain: Versions | None = None
-    snapshot: int | str | None = Field(None, examples=["latest"])
+    snapshot: SnapshotNumber | SnapshotName | None = Field(None, examples=["latest"])
 
 
 class ConfigData(BaseModel):
@@ -129,7 +132,7 @@ class JobRequest(Part):
     """Either ``miss``, the number of a miss, or what is to be searched: ``kernel``, ``problem`` and
     ``chip``. ``fingerprint`` and ``toolchain``: any that a worker has, unless they are given."""
 
-    miss: Annotated[int, Field(strict=True, ge=1, le=2**63 - 1)] | None = None
+    miss: Annotated[int, Field(strict=True, ge=1, le=10**15)] | None = None
     kernel: Name | None = Field(None, examples=["matmul"])
     problem: ProblemIn | None = None
     chip: Chip | None = Field(None, examples=["v5e"])

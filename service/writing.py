@@ -4,6 +4,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
+from fastapi.security import HTTPBearer
 
 from autotune.errors import InvalidInputError, StoreError
 from autotune.job import Request as Wanted
@@ -24,8 +25,9 @@ def _admin(request: Request) -> None:
     require(caller(request), ADMIN)
 
 
-writing = APIRouter(prefix="/v1", responses=REFUSED)
-ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[Depends(_admin)])
+_TOLD = Depends(HTTPBearer(auto_error=False))  # for OpenAPI: the front has looked at the token
+writing = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[_TOLD])
+ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[_TOLD, Depends(_admin)])
 
 
 @writing.post("/results")
@@ -45,7 +47,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
             message = f"result {number} of {key.kernel} cannot be taken: {why}"
             raise Refusal(422, "contradiction", message, f"results[{number}]")
     done = await to_write(request, store(request).push, kernels, parsed, caller(request).name)
-    await ask_held(request)
+    await _take_over(request)
     return PushResponse(
         records=done.records, trials=done.trials, lost=done.lost, snapshot=done.snapshot
     )
@@ -94,14 +96,13 @@ async def unpin(request: Request, number: Number) -> Made:
 async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
     if snapshot is None:
         raise Refusal(404, "not_found", else_says, "number")
-    await ask_held(request)
+    await _take_over(request)
     return Made(snapshot=snapshot)
 
 
-async def ask_held(request: Request) -> None:
-    """This process answers from what was written here as soon as the writer is told. It is written
-    whatever comes of this: a database that has just gone is for the next refresh."""
-    with suppress(StoreError):
+async def _take_over(request: Request) -> None:
+    """This process answers from what was written here as soon as the writer is told."""
+    with suppress(StoreError):  # what was written is there, and is taken over a little later
         await held(request).refresh()
 
 

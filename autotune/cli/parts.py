@@ -26,7 +26,8 @@ database_option = click.option(
     "database",
     metavar="URL|FILE",
     default=None,
-    help="Database; default $AUTOTUNE_DATABASE_URL, else a file in your data directory.",
+    help="Database; default $AUTOTUNE_DATABASE_URL, or the URL in the file "
+    "$AUTOTUNE_DATABASE_URL_FILE, else a file in your data directory.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 

@@ -48,6 +48,7 @@ def serve(database: str | None, **given: Any) -> None:
     open_database(database, create=False).close()  # says at once what is wrong with it
     if database:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
+        os.environ.pop("AUTOTUNE_DATABASE_URL_FILE", None)
     os.environ.update(_settings().to_environment(settings))
     with tempfile.TemporaryDirectory(prefix="autotune-metrics-", dir=_memory()) as folder:
         if settings.workers > 1:  # before the library is imported

@@ -71,7 +71,10 @@ class TestQueue:
         [
             request("flash"),
             request(fingerprint="beef"),
-            request(toolchain=key(jax="0.10.0").toolchain),
+            *(
+                request(toolchain=replace(key().toolchain, **{part: "9"}))
+                for part in ("jax", "jaxlib", "libtpu")
+            ),
         ],
     )
     def test_what_a_worker_cannot_run_is_left_to_others(self, jobs: Jobs, asked: Request) -> None:
@@ -121,6 +124,17 @@ class TestDeath:
         assert not jobs.finish(first, State.DONE, "")
         assert not jobs.give_back(first, "", counts=True)
         assert jobs.heartbeat(second, Progress())
+
+    def test_a_worker_that_takes_its_own_job_again(self, jobs: Jobs) -> None:
+        """What it began before it fell silent is over."""
+        jobs.add(request())
+        first = jobs.claim("a", ABLE, LONG)
+        assert first is not None
+        time.sleep(2 * SHORT)
+        second = jobs.claim("a", ABLE, SHORT)
+        assert second is not None and second.attempt == 2
+        assert not jobs.heartbeat(first, Progress())
+        assert not jobs.finish(first, State.DONE, "")
 
     def test_one_that_is_heard_keeps_it(self, jobs: Jobs) -> None:
         jobs.add(request())

@@ -250,3 +250,23 @@ class TestServerGone:
         monkeypatch.setattr(transaction, "_once", real)
         count = "SELECT count(*) FROM autotune_records"
         assert opened._work.read(lambda s: s.connection().exec_driver_sql(count).scalar()) == 1
+
+
+def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> None:
+    """Whoever opens and closes the file beside SQLite drops SQLite's locks on it: the next process
+    to leave then takes the log away, and the first connection reads an old state for ever."""
+    with open_store(sqlite_url, create=True) as first:
+        first.save_record(record())
+        with open_store(sqlite_url, create=False) as second:
+            assert second.latest_snapshot() == 1
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[2]); from dbsamples import record\n"
+            "from db import open_store\n"
+            "with open_store(sys.argv[1], create=False) as store: store.save_record(record())"
+        )
+        seen: list[int] = []
+        for _ in range(2):
+            here = str(Path(__file__).parent)
+            subprocess.run([sys.executable, "-c", code, sqlite_url, here], check=True, timeout=60)
+            seen.append(first.latest_snapshot())
+        assert seen == [2, 3]

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import make_url
 
 from autotune.errors import StoreError
-from db.url import VARIABLE, parse_database
+from db.url import FILE_VARIABLE, VARIABLE, parse_database
 
 
 @pytest.mark.parametrize("text, path", [
@@ -34,13 +34,19 @@ def test_servers(scheme: str) -> None:
     assert str(found) == "postgresql+psycopg://user:***@host:5433/name"
 
 
+def test_a_password_among_the_options_is_not_shown() -> None:
+    found = parse_database("postgresql://host/name?password=secret", env={})
+    assert str(found) == "postgresql+psycopg://host/name"
+    assert found.full_url.endswith("password=secret")
+
+
 def test_the_argument_is_before_the_environment() -> None:
     env = {VARIABLE: "/env.db"}
     assert parse_database("/arg.db", env).path == Path("/arg.db")
     assert parse_database(None, env).path == Path("/env.db")
 
 
-@pytest.mark.parametrize("env", [{}, {VARIABLE: ""}])
+@pytest.mark.parametrize("env", [{}, {VARIABLE: ""}, {VARIABLE: "", FILE_VARIABLE: ""}])
 def test_the_users_own_file(env: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_DATA_HOME", "/data")
     expected = Path(platformdirs.user_data_dir("pallas-autotune")) / "autotune.db"
@@ -62,3 +68,57 @@ def test_what_is_no_database(text: str, part: str) -> None:
     assert part in str(caught.value)
     assert "secret" not in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+def _in_file(file: Path, content: bytes) -> dict[str, str]:
+    file.write_bytes(content)
+    return {FILE_VARIABLE: str(file)}
+
+
+@pytest.mark.parametrize("text", [
+    "postgresql://user:secret@host/name", "  postgresql://user:secret@host/name\r\n\n",
+])  # fmt: skip
+def test_a_url_from_a_file(text: str, tmp_path: Path) -> None:
+    found = parse_database(None, _in_file(tmp_path / "url", text.encode()))
+    assert found.full_url == "postgresql+psycopg://user:secret@host/name"
+    assert "secret" not in str(found)
+
+
+def test_the_argument_is_before_the_file(tmp_path: Path) -> None:
+    env = {FILE_VARIABLE: str(tmp_path / "missing"), VARIABLE: "/env.db"}
+    assert parse_database("/arg.db", env).path == Path("/arg.db")
+
+
+def test_two_variables_are_one_too_many(tmp_path: Path) -> None:
+    env = _in_file(tmp_path / "url", b"postgresql://user:secret@host/name")
+    with pytest.raises(StoreError) as caught:
+        parse_database(None, {**env, VARIABLE: "postgresql://user:secret@host/name"})
+    assert "are both set: keep the file" in str(caught.value)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("content, part", [
+    (b"", "is empty"), (b" \n\t\n", "is empty"),
+    (b"\xff\xfesecret", "not text in UTF-8"),
+    (b"secret", "must hold one line"), (b"user:secret@host", "must hold one line"),
+    (b"postgresql://user:secret@host/name\nmore", "must hold one line"),
+    (b"://secret", "is not a database URL"),
+    (b"postgresql://host:secret/name", "is not a database URL"),
+    (b"mysql://user:secret@host/name", "mysql databases are not supported"),
+])  # fmt: skip
+def test_a_file_without_a_url(content: bytes, part: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        parse_database(None, _in_file(tmp_path / "url", content))
+    assert part in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name, part", [
+    ("missing", "no such file"), (".", "is a directory"), ("a\0b", "not a path"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_read(name: str, part: str, tmp_path: Path) -> None:
+    with pytest.raises(StoreError) as caught:
+        parse_database(None, {FILE_VARIABLE: f"{tmp_path}/{name}"})
+    assert part in str(caught.value)
+    assert FILE_VARIABLE in str(caught.value)

@@ -12,6 +12,7 @@ for folder in ("service", "matching", "cli"):
 from matchingsamples import SPEC, question, record  # noqa: E402
 from serving import Running, running  # noqa: E402
 
+from autotune.tokens import ADMIN, WRITER  # noqa: E402
 from db import SqlStore, open_store  # noqa: E402
 
 
@@ -28,6 +29,16 @@ def store(database: str) -> Iterator[SqlStore]:
         store.save_record(record(question(1024)))
         store.save_record(record(question(4096, 256)))
         yield store
+
+
+@pytest.fixture
+def writer(store: SqlStore) -> str:
+    return store.tokens.create("ci", WRITER, None)[1]
+
+
+@pytest.fixture
+def admin(store: SqlStore) -> str:
+    return store.tokens.create("boss", ADMIN, None)[1]
 
 
 @pytest.fixture

@@ -39,12 +39,13 @@ class Running:
         finally:
             connection.close()
 
-    def get(self, path: str) -> tuple[int, Any]:
-        status, _, body = self.raw("GET", path)
+    def get(self, path: str, token: str | None = None) -> tuple[int, Any]:
+        status, _, body = self.raw("GET", path, **_bearer(token))
         return status, json.loads(body)
 
-    def post(self, path: str, data: Any) -> tuple[int, Any]:
-        status, _, body = self.raw("POST", path, json.dumps(data).encode())
+    def post(self, path: str, data: Any = None, token: str | None = None) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json", **_bearer(token)}
+        status, _, body = self.raw("POST", path, json.dumps(data).encode(), **headers)
         return status, json.loads(body)
 
     def lookup(self, *keys: Key, **more: Any) -> tuple[int, list[Any]]:
@@ -52,6 +53,10 @@ class Running:
         status, found = self.post("/v1/lookup", {"questions": list(map(asked, keys)), **more})
         assert status == 200, found
         return found["snapshot"], found["answers"]
+
+
+def _bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
 
 
 def asked(key: Key, **changes: Any) -> dict[str, Any]:
@@ -67,9 +72,10 @@ def asked(key: Key, **changes: Any) -> dict[str, Any]:
 def running(
     database: str, *, opened: Callable[[], SqlStore] | None = None, **settings: Any
 ) -> Iterator[Running]:
-    chosen = Settings(**{"refresh_s": 0.05, "log": "none", **settings})
+    usual = {"refresh_s": 0.05, "log": "none", "reads_per_second": 0, "writes_per_second": 0}
+    chosen = Settings(**{**usual, **settings})
     app = create_app(database, chosen, opened=opened)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error"))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", server_header=False))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

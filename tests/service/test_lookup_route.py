@@ -157,7 +157,9 @@ def test_the_schema_describes_every_route(service: Running) -> None:
     paths = service.get("/openapi.json")[1]["paths"]
     assert set(paths) == {
         "/v1/lookup", "/v1/configs/{kernel}", "/v1/snapshots", "/v1/snapshots/{number}",
-        "/v1/misses", "/healthz",
+        "/v1/snapshots/{number}/rollback", "/v1/records", "/v1/records/{number}/pin",
+        "/v1/records/{number}/unpin", "/v1/misses", "/v1/results", "/v1/jobs", "/v1/jobs/{number}",
+        "/v1/jobs/{number}/cancel", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip
     assert "requestBody" in paths["/v1/lookup"]["post"]
 

@@ -1,0 +1,60 @@
+"""A Dockerfile as its stages and their instructions."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "docker"
+DOCKERFILES = sorted(FOLDER.glob("*.Dockerfile"))
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """``name`` in capitals, and the rest of its line."""
+
+    name: str
+    rest: str
+
+    @property
+    def words(self) -> list[str]:
+        """In exec form the list itself."""
+        return self.listed or self.rest.split()
+
+    @property
+    def listed(self) -> list[str] | None:
+        """The words of the exec form, None where a shell would get the line."""
+        return list(map(str, json.loads(self.rest))) if self.rest.startswith("[") else None
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """From one FROM to the next."""
+
+    instructions: tuple[Instruction, ...]
+
+    def all(self, name: str) -> list[Instruction]:
+        return [one for one in self.instructions if one.name == name]
+
+    def one(self, name: str) -> Instruction:
+        (found,) = self.all(name)
+        return found
+
+
+def stages(text: str) -> list[Stage]:
+    """The stages in their order."""
+    lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    whole = "\n".join(lines).replace("\\\n", " ").splitlines()
+    found: list[list[Instruction]] = []
+    for line in whole:
+        name, _, rest = line.strip().partition(" ")
+        if name.upper() == "FROM":
+            found.append([])
+        found[-1].append(Instruction(name.upper(), rest.strip()))
+    return [Stage(tuple(stage)) for stage in found]
+
+
+def health_command(stage: Stage) -> list[str]:
+    """What HEALTHCHECK runs, in exec form."""
+    command = stage.one("HEALTHCHECK").rest.partition("CMD ")[2]
+    return list(map(str, json.loads(command)))

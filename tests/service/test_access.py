@@ -1,0 +1,205 @@
+"""Who may do what, how often and how much; what every answer carries."""
+
+import http.client
+import json
+import logging
+import socket
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from matchingsamples import question
+from serving import Running, asked, running, until
+
+from autotune.tokens import ADMIN, READER
+from db import SqlStore
+from service.front import MAX_UPLOAD_BYTES
+from service.throttle import Throttle
+
+SAFE_TO_ALL = {("POST", "/v1/lookup")}
+READS = {"GET", "HEAD"}
+
+
+def writing_routes(service: Running) -> list[tuple[str, str]]:
+    """All that the schema knows; numbers filled in."""
+    paths = service.get("/openapi.json")[1]["paths"]
+    found = [
+        (method.upper(), path.replace("{number}", "1"))
+        for path, methods in paths.items()
+        for method in methods
+    ]
+    return [one for one in found if one[0] not in READS and one not in SAFE_TO_ALL]
+
+
+class TestWriting:
+    def test_every_writing_route_refuses_who_may_not(
+        self, service: Running, store: SqlStore
+    ) -> None:
+        expired = datetime.now(UTC) - timedelta(seconds=1)
+        _, reader = store.tokens.create("r", READER, None)
+        _, old = store.tokens.create("old", ADMIN, expired)
+        gone, revoked = store.tokens.create("gone", ADMIN, None)
+        store.tokens.revoke(gone.number)
+        routes = writing_routes(service)
+        assert len(routes) >= 6
+        tokens = {None: 401, "": 401, "autotune_x": 401, "é": 401, old: 401, revoked: 401,
+                  reader: 403}  # fmt: skip
+        for method, path in routes:
+            for token, expected in tokens.items():
+                bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
+                status, headers, body = service.raw(method, path, b"{}", **bearer)
+                assert (status, method, path, token) == (expected, method, path, token)
+                assert ("www-authenticate" in headers) == (expected == 401)
+                assert set(json.loads(body)["error"]) == {"code", "message", "field"}
+        assert store.latest_snapshot() == 2 and store.jobs.list() == []
+
+    @pytest.mark.parametrize("path", [
+        "/v1/snapshots/1/rollback", "/v1/records/1/pin", "/v1/records/1/unpin"
+    ])  # fmt: skip
+    def test_some_need_an_admin(self, service: Running, writer: str, admin: str, path: str) -> None:
+        status, found = service.post(path, token=writer)
+        assert (status, found["error"]["code"]) == (403, "role_too_low")
+        assert service.post(path, token=admin)[0] == 200
+
+    def test_a_route_that_is_not_there_needs_a_token_too(self, service: Running) -> None:
+        assert service.post("/v1/nothing", {})[0] == 401
+        assert service.raw("DELETE", "/v1/records/1")[0] == 401
+
+    def test_a_token_is_worth_nothing_once_it_is_revoked(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        assert service.post("/v1/jobs/1/cancel", token=writer)[0] == 404
+        store.tokens.revoke(1)
+        assert service.post("/v1/jobs/1/cancel", token=writer)[0] == 401
+
+
+class TestReading:
+    ROUTES = ("/v1/snapshots", "/v1/snapshots/1", "/v1/misses", "/v1/records", "/v1/jobs",
+              "/openapi.json", "/v1/configs/mm?chip=v5e")  # fmt: skip
+
+    def test_it_can_be_closed(self, store: SqlStore, database: str) -> None:
+        made, reader = store.tokens.create("r", READER, None)
+        with running(database, closed=True) as service:
+            body = {"questions": [asked(question(1024))]}
+            assert service.post("/v1/lookup", body)[0] == 401
+            assert service.post("/v1/lookup", body, reader)[0] == 200
+            for path in self.ROUTES:
+                assert service.raw("GET", path)[0] == 401
+                bearer = {"Authorization": f"Bearer {reader}"}
+                assert service.raw("GET", path, **bearer)[0] in (200, 422)
+            assert service.get("/healthz")[0] == service.get("/readyz")[0] == 200
+            assert service.raw("GET", "/metrics")[0] == 200
+            store.tokens.revoke(made.number)
+            until(lambda: service.post("/v1/lookup", body, reader)[0] == 401)
+
+    def test_it_is_open_else(self, service: Running) -> None:
+        assert all(service.get(path)[0] in (200, 422) for path in self.ROUTES if "/1" not in path)
+
+
+class TestLimits:
+    def test_calls_in_a_second(self, store: SqlStore, database: str, writer: str) -> None:
+        with running(database, reads_per_second=5, writes_per_second=3) as service:
+            reads = [service.raw("GET", "/healthz") for _ in range(40)]
+            refused = [headers for status, headers, _ in reads if status == 429]
+            assert refused and {one["retry-after"] for one in refused} == {"1"}
+            writes = [service.post("/v1/jobs/1/cancel", token=writer)[0] for _ in range(40)]
+            assert set(writes) == {404, 429}
+
+    def test_each_address_for_itself_and_anew_each_second(self) -> None:
+        now = [0.0]
+        throttle = Throttle(2, lambda: now[0])
+        assert [throttle.allows("a") for _ in range(3)] == [True, True, False]
+        assert throttle.allows("b")
+        now[0] = 1.0
+        assert throttle.allows("a")
+        assert all(Throttle(0).allows("a") for _ in range(100))
+
+    def test_a_large_body_is_refused_before_it_is_read(self, service: Running, writer: str) -> None:
+        with socket.create_connection(("127.0.0.1", service.port), 10) as connection:
+            head = (f"POST /v1/results HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {writer}\r\n"
+                    f"Content-Length: {MAX_UPLOAD_BYTES + 1}\r\n\r\n")  # fmt: skip
+            connection.sendall(head.encode())
+            assert connection.recv(100).startswith(b"HTTP/1.1 413")
+
+    def test_a_large_body_without_a_length(self, service: Running, writer: str) -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+        parts = (b"x" * (1 << 20) for _ in range(MAX_UPLOAD_BYTES // (1 << 20) + 2))
+        headers = {"Authorization": f"Bearer {writer}"}
+        try:
+            connection.request("POST", "/v1/results", parts, headers, encode_chunked=True)
+            assert connection.getresponse().status == 413
+        except OSError:
+            pass  # it hung up while we were still sending
+        finally:
+            connection.close()
+        assert service.get("/healthz")[0] == 200
+
+
+class TestEveryAnswer:
+    @pytest.mark.parametrize("path", ["/healthz", "/v1/nothing", "/v1/snapshots/99"])
+    def test_headers(self, service: Running, path: str) -> None:
+        _, headers, _ = service.raw("GET", path, **{"X-Request-ID": "abc-1"})
+        assert headers["x-request-id"] == "abc-1"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "uvicorn" not in str(headers)
+
+    @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "é", '"; drop'])
+    def test_an_id_of_another_form_is_not_taken(self, service: Running, given: str) -> None:
+        _, headers, _ = service.raw("GET", "/healthz", **{"X-Request-ID": given})
+        assert headers["x-request-id"] != given and len(headers["x-request-id"]) == 16
+
+    def test_what_is_logged(
+        self, store: SqlStore, database: str, writer: str, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        caplog.set_level(logging.INFO, "autotune.service.calls")
+        with running(database, log="writes") as service:
+            service.get("/healthz")
+            service.get("/v1/snapshots/99")
+            service.post("/v1/jobs/1/cancel", token=writer)
+        calls: list[Any] = [one for one in caplog.records if one.message == "call"]
+        assert [(one.path, one.status, one.by) for one in calls] == [
+            ("/v1/snapshots/99", 404, None), ("/v1/jobs/1/cancel", 404, "ci")
+        ]  # fmt: skip
+        assert writer not in caplog.text
+
+    def test_metrics(self, service: Running) -> None:
+        before = values(service)
+        service.lookup(question(1024), question(9, 9), question(2048))
+        service.post("/v1/lookup", {"questions": [7]})
+        values(service)  # what was handed on once is not handed on again
+        after = values(service)
+        grown = {name: after[name] - before.get(name, 0) for name in after}
+        for match in ("exact", "default", "nearest", "refused"):
+            assert grown[f'autotune_lookups_total{{match="{match}"}}'] == 1
+        assert grown["autotune_misses_total"] == 2
+        assert grown['autotune_requests_total{route="/v1/lookup",status="200"}'] == 2
+        assert grown['autotune_request_seconds_count{route="/v1/lookup"}'] == 2
+        assert (after["autotune_snapshot"], after["autotune_records"]) == (2, 2)
+        assert after["autotune_snapshot_age_seconds"] > 0
+        assert after["autotune_database_up"] == 1
+
+    def test_paths_of_callers_are_no_labels(self, service: Running) -> None:
+        service.get("/v1/made-up-by-a-caller")
+        service.get("/v1/configs/mm?chip=v5e")
+        text = service.raw("GET", "/metrics")[2].decode()
+        assert "made-up" not in text and 'route="/v1/configs/{kernel}"' in text
+
+
+def values(service: Running) -> dict[str, float]:
+    lines = service.raw("GET", "/metrics")[2].decode().splitlines()
+    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("autotune"))
+    return {name: float(value) for name, value in pairs}
+
+
+def test_ready_only_with_the_database(store: SqlStore, database: str) -> None:
+    with running(database) as service:
+        assert service.get("/readyz")[0] == 200
+        store._work.write(
+            lambda session, _: session.connection().exec_driver_sql(
+                "ALTER TABLE autotune_snapshots RENAME TO hidden"
+            )
+        )
+        until(lambda: service.get("/readyz")[0] == 503)
+        assert service.get("/healthz")[0] == 200
+        assert service.lookup(question(1024))[1][0]["match"] == "exact"

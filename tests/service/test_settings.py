@@ -1,0 +1,47 @@
+"""Settings: from flags and environment, and the same in the documentation."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.errors import InvalidInputError
+from service.settings import Settings, from_environment, names, to_environment
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "service.md"
+
+
+def test_flags_win_over_the_environment_and_that_over_defaults() -> None:
+    environment = {"AUTOTUNE_SERVICE_PORT": "1", "AUTOTUNE_SERVICE_WORKERS": "2"}
+    found = from_environment(environment, port=3)
+    assert (found.port, found.workers, found.host) == (3, 2, Settings().host)
+
+
+def test_there_and_back() -> None:
+    chosen = Settings(port=1, refresh_s=0.5, closed=True, log="all", writes_per_second=0)
+    assert from_environment(to_environment(chosen)) == chosen
+    assert from_environment({}) == Settings()
+
+
+@pytest.mark.parametrize("variable, text, says", [
+    ("PORT", "http", "is not a whole number"), ("PORT", "70000", "from 0 to 65535"),
+    ("WORKERS", "0", "from 1 to 64"), ("REFRESH_S", "soon", "is not a number"),
+    ("REFRESH_S", "0", "from 0.01"), ("REFRESH_S", "nan", "from 0.01"),
+    ("CLOSED", "perhaps", "is not true or false"), ("LOG", "some", "none, writes or all"),
+])  # fmt: skip
+def test_bad_ones_are_a_sentence(variable: str, text: str, says: str) -> None:
+    with pytest.raises(InvalidInputError, match=re.escape(says)):
+        from_environment({f"AUTOTUNE_SERVICE_{variable}": text})
+
+
+def test_each_is_documented_with_its_default() -> None:
+    """The table in docs/service.md: flag, variable, default."""
+    rows: Any = re.findall(r"^\| `(--[a-z-]+)` \| `([A-Z_]+)` \| (.*?) \| (.*?) \|$",
+                           DOCUMENT.read_text(), re.MULTILINE)  # fmt: skip
+    expected = [(one.flag, one.variable, _shown(one.default), one.about) for one in names()]
+    assert rows == expected
+
+
+def _shown(default: Any) -> str:
+    return str(default).lower() if isinstance(default, bool) else f"{default}"

@@ -1,0 +1,243 @@
+"""Results, jobs, pins and roll-backs over HTTP."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any, ClassVar
+
+import pytest
+from matchingsamples import SPEC, question, record
+from serving import Running, asked, until
+
+from autotune.job import Ability, Progress, State
+from autotune.kernelspec import spec_to_data
+from autotune.outcome import Illegal
+from autotune.problem import problem_to_data
+from autotune.push import result_to_data
+from autotune.trial import KeyResult, Record, Trial
+from db import SqlStore
+
+ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
+
+
+def body(*records: Record, trials: tuple[Trial, ...] = (), **changes: Any) -> dict[str, Any]:
+    results = [result_to_data(KeyResult(record=one, trials=trials)) for one in records]
+    return {"kernels": [spec_to_data(SPEC)], "results": results, **changes}
+
+
+def trial(number: int, bm: int) -> Trial:
+    config = replace(record().config, axes=(("bm", bm), ("unroll", True)))
+    outcome = Illegal(reason="no")
+    return Trial(
+        number=number, config=config, outcome=outcome, seconds=1.5, created_at=record().created_at
+    )
+
+
+class TestResults:
+    def test_they_are_published_at_once(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        pushed = body(record(question(512)), trials=(trial(0, 8), trial(1, 16)))
+        status, found = service.post("/v1/results", pushed, writer)
+        assert (status, found) == (200, {"records": 1, "trials": 2, "lost": 0, "snapshot": 3})
+        snapshot, (answer,) = service.lookup(question(512))
+        assert (snapshot, answer["match"], answer["record"]["pushed_by"]) == (3, "exact", "ci")
+        assert store.trials(question(512))[1] == replace(trial(1, 16), pushed_by="ci")
+        again = service.post("/v1/results", pushed, writer)[1]
+        assert again == {"records": 0, "trials": 0, "lost": 0, "snapshot": 3}
+
+    def test_a_slower_one_does_not_take_the_place(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        slow = replace(
+            record(question(1024), 128), estimate=replace(record().estimate, time_us=9.0)
+        )
+        found = service.post("/v1/results", body(slow), writer)[1]
+        assert (found["lost"], found["snapshot"]) == (1, 2)
+
+    BAD: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
+        "not verified": ({"verified": False, "verification": "no TPU"}, "not verified: no TPU"),
+        "slower than the default": (
+            {"default": replace(record().default, time_us=5.0)}, "slower than the default"),
+        "not the default": ({"is_default": True}, "called the default"),
+        "in the future": (
+            {"created_at": datetime.now(UTC) + timedelta(days=2)}, "yet to come"),
+        "other axes": ({"config": replace(record().config, axes=(("x", 1),))}, "bm, unroll"),
+        "other grid": ({"config": replace(record().config, grid_order=("q",))}, "grid order"),
+        "too many semantics": (
+            {"config": replace(record().config, dimension_semantics=("parallel",) * 2)},
+            "as many dimension semantics"),
+        "over VMEM": (
+            {"estimate": replace(record().estimate, vmem_used_bytes=251)}, "more VMEM"),
+        "another kernel": ({"key": question(kernel="other")}, "no description of other"),
+        "another dtype": ({"key": question(dtype="int8")}, "dtype must be one of"),
+        "another option": (
+            {"key": replace(question(), problem=replace(question().problem, options=()))},
+            "options causal"),
+        "another value": ({"key": question(causal=7)}, "option causal"),  # type: ignore[arg-type]
+        "another dimension": (
+            {"key": replace(question(), problem=replace(question().problem, dims=(("z", 1),)))},
+            "dimensions m, k"),
+    }  # fmt: skip
+
+    @pytest.mark.parametrize("name", BAD)
+    def test_what_cannot_be_true_is_refused_as_a_whole(
+        self, service: Running, store: SqlStore, writer: str, name: str
+    ) -> None:
+        changes, says = self.BAD[name]
+        bad = replace(record(question(512)), **changes)
+        status, found = service.post("/v1/results", body(record(question(256)), bad), writer)
+        assert (status, found["error"]["code"]) == (422, "contradiction")
+        assert says in found["error"]["message"]
+        assert found["error"]["field"] == "results[1]"
+        assert store.latest_snapshot() == 2
+
+    @pytest.mark.parametrize("path, value", [
+        (("key", "chip"), "h100"), (("key", "kernel"), "../../etc/passwd"),
+        (("key", "kernel"), "a' OR 1=1"), (("key", "problem", "dims", "m"), 0),
+        (("key", "problem", "dims", "m"), 2**31), (("key", "problem", "dims", "m"), True),
+        (("key", "problem", "dims", "m"), "8"), (("estimate", "time_us"), -1),
+        (("estimate", "time_us"), "fast"), (("config", "vmem_limit_bytes"), -1),
+        (("config", "axes", "bm"), [1]), (("config", "axes", "bm"), {"__class__": "x"}),
+        (("created_at",), 5), (("created_at",), "yesterday"), (("method",), "guessed"),
+        (("reason",), "x" * 100_001), (("extra",), 1),
+    ], ids=str)  # fmt: skip
+    def test_every_field_is_checked(
+        self, service: Running, store: SqlStore, writer: str, path: tuple[str, ...], value: Any
+    ) -> None:
+        pushed = body(record(question(512)))
+        place: Any = pushed["results"][0]["record"]
+        for name in path[:-1]:
+            place = place[name]
+        place[path[-1]] = value
+        status, found = service.post("/v1/results", pushed, writer)
+        assert (status, found["error"]["code"]) == (422, "invalid_field")
+        assert path[0] in found["error"]["field"]
+        assert store.latest_snapshot() == 2
+
+    @pytest.mark.parametrize(
+        "content", [b"", b"{", b"[1]", b"\xff", b'{"kernels": [], "results": [NaN]}']
+    )
+    def test_what_is_no_body(self, service: Running, writer: str, content: bytes) -> None:
+        headers = {"Authorization": f"Bearer {writer}", "Content-Type": "application/json"}
+        status, _, answer = service.raw("POST", "/v1/results", content, **headers)
+        assert status in (400, 422) and b'"error"' in answer
+
+
+class TestJobs:
+    def ask(self, **changes: Any) -> dict[str, Any]:
+        key = question(512)
+        return {"kernel": "mm", "problem": problem_to_data(key.problem), "chip": "v5e", **changes}
+
+    def test_from_asking_to_done(self, service: Running, store: SqlStore, writer: str) -> None:
+        status, made = service.post("/v1/jobs", self.ask(trials=7), writer)
+        assert (status, made["state"], made["created_by"]) == (201, "queued", "ci")
+        assert service.post("/v1/jobs", self.ask(trials=7), writer) == (200, made)
+        mine = store.jobs.claim("w1", ABLE, 60)
+        assert mine is not None and mine.request.trials == 7
+        assert mine.request.problem == question(512).problem
+        store.jobs.heartbeat(mine, Progress(done=3, goal=7, best_us=1.5, note="compiling"))
+        found = service.get(f"/v1/jobs/{made['number']}")[1]
+        assert (found["state"], found["worker"], found["progress"]["done"]) == ("running", "w1", 3)
+        store.jobs.finish(mine, State.DONE, "faster")
+        assert [one["message"] for one in service.get("/v1/jobs?state=done")[1]["jobs"]] == [
+            "faster"
+        ]
+        assert service.get("/v1/jobs?state=queued")[1]["jobs"] == []
+
+    def test_from_a_miss_with_one_call(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        service.lookup(question(2048), question(9, 9))
+        until(lambda: len(service.get("/v1/misses")[1]["misses"]) == 2)
+        listed = {one["answer"]: one for one in service.get("/v1/misses")[1]["misses"]}
+        assert set(listed) == {"nearest", "default"}
+        asked_for = {"miss": listed["nearest"]["number"]}
+        assert service.post("/v1/jobs", asked_for, writer)[0] == 201
+        mine = store.jobs.claim("w1", ABLE, 60)
+        assert mine is not None
+        key, wanted = question(2048), mine.request
+        assert (wanted.problem, wanted.chip, wanted.toolchain, wanted.fingerprint) == (
+            key.problem, key.chip, key.toolchain, key.fingerprint
+        )  # fmt: skip
+
+    def test_cancel(self, service: Running, writer: str) -> None:
+        number = service.post("/v1/jobs", self.ask(), writer)[1]["number"]
+        status, found = service.post(f"/v1/jobs/{number}/cancel", token=writer)
+        assert (status, found["state"]) == (200, "cancelled")
+
+    @pytest.mark.parametrize("changes, status, code, field", [
+        ({"kernel": "nope"}, 404, "unknown_kernel", "kernel"),
+        ({"kernel": None}, 422, "missing_field", "kernel"),
+        ({"kernel": "/tmp/x.py:K"}, 422, "invalid_field", "kernel"),
+        ({"fingerprint": "beef"}, 404, "unknown_kernel", "kernel"),
+        ({"chip": "h100"}, 422, "invalid_field", "chip"),
+        ({"problem": None}, 422, "missing_field", "problem"),
+        ({"problem": {"dims": {"m": 1}, "dtype": "bfloat16"}}, 422, "invalid_problem", "problem"),
+        ({"trials": 0}, 422, "invalid_field", "trials"),
+        ({"trials": 10**9}, 422, "invalid_field", "trials"),
+        ({"miss": 99}, 422, "invalid_field", "miss"),
+        ({"command": "rm"}, 422, "invalid_field", "command"),
+    ])  # fmt: skip
+    def test_what_cannot_be_asked_for(
+        self, service: Running, writer: str, changes: dict[str, Any], status: int, code: str,
+        field: str,
+    ) -> None:  # fmt: skip
+        found, data = service.post("/v1/jobs", self.ask(**changes), writer)
+        assert (found, data["error"]["code"], data["error"]["field"]) == (status, code, field)
+
+    @pytest.mark.parametrize(
+        "path", ["/v1/jobs/99", "/v1/jobs/0", f"/v1/jobs/{2**70}", "/v1/jobs/x"]
+    )
+    def test_no_such_job(self, service: Running, path: str) -> None:
+        assert service.get(path)[0] in (404, 422)
+
+    def test_no_such_miss(self, service: Running, writer: str) -> None:
+        status, found = service.post("/v1/jobs", {"miss": 99}, writer)
+        assert (status, found["error"]["code"]) == (404, "unknown_miss")
+
+
+class TestFleet:
+    def test_pin_and_roll_back(self, service: Running, store: SqlStore, admin: str) -> None:
+        store.save_record(record(question(1024), 128))
+        until(lambda: service.lookup(question(1024))[0] == 3)
+        assert block(service) == 128
+        listed = service.get("/v1/records?kernel=mm&chip=v5e")[1]["records"]
+        assert [one["number"] for one in listed] == [3, 2, 1]
+        assert service.post("/v1/records/1/pin", token=admin) == (200, {"snapshot": 4})
+        assert block(service) == 256
+        assert service.post("/v1/records/1/unpin", token=admin) == (200, {"snapshot": 5})
+        assert block(service) == 128
+        assert service.post("/v1/snapshots/1/rollback", token=admin) == (200, {"snapshot": 6})
+        assert block(service) == 256
+        assert service.lookup(question(4096, 256))[1][0]["match"] == "default"
+        assert service.lookup(question(4096, 256), snapshot=5)[1][0]["match"] == "exact"
+        made = service.get("/v1/snapshots")[1]["snapshots"][0]
+        assert (made["note"], made["made_by"]) == ("rolled back to snapshot 1", "boss")
+
+    def test_every_process_gets_it(
+        self, service: Running, store: SqlStore, database: str, admin: str
+    ) -> None:
+        from serving import running
+
+        with running(database) as other:
+            service.post("/v1/snapshots/1/rollback", token=admin)
+            until(lambda: other.get("/healthz")[1] == {
+                "status": "ok", "snapshot": 3, "records": 1, "database": "ok"
+            })  # fmt: skip
+            assert (
+                other.raw("GET", "/v1/snapshots/3")[2] == service.raw("GET", "/v1/snapshots/3")[2]
+            )
+
+    @pytest.mark.parametrize("path", ["/v1/records/99/pin", "/v1/snapshots/99/rollback"])
+    def test_what_is_not_there(self, service: Running, admin: str, path: str) -> None:
+        assert service.post(path, token=admin)[0] == 404
+
+
+def block(service: Running) -> int:
+    return int(service.lookup(question(1024))[1][0]["config"]["axes"]["bm"])
+
+
+def test_old_questions_still_read(service: Running) -> None:
+    """A question may name what the service does not know: newer clients exist."""
+    status, found = service.post("/v1/lookup", {"questions": [asked(question(1024), new=1)]})
+    assert (status, found["answers"][0]["match"]) == (200, "exact")
