@@ -18,6 +18,7 @@ from db.url import Database
 
 _WRITES = "autotune_writes"
 _CONNECT_TIMEOUT_S = 10
+_LOOK_S = 0.004  # between two looks at a lock
 _LEAST_BYTES = 512  # of a database: one page
 
 
@@ -89,20 +90,47 @@ def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | Non
         poolclass=QueuePool,
         creator=lambda: _connect(path, "rwc" if create else _mode(path), wait_s),
     )
-    event.listen(engine, "begin", _begin)
+    event.listen(engine, "begin", partial(_begin, wait_s))
     return engine
 
 
-def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _begin(wait_s: float | None, connection: Connection) -> None:
+    if connection.get_execution_options().get(_WRITES):
+        _begin_writing(connection, _patience(wait_s))
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: Connection, limit_s: float) -> None:
+    """SQLite itself looks every 100 ms whether the lock is free: too seldom to find a gap between
+    the transactions of another process that has many to do."""
+    own = connection.connection.dbapi_connection
+    assert isinstance(own, sqlite3.Connection)
+    deadline = time.monotonic() + limit_s
+    own.execute("PRAGMA busy_timeout=0")
+    try:
+        while time.monotonic() < deadline:
+            try:
+                own.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    break
+            time.sleep(_LOOK_S)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # its error is one that callers know
+    finally:
+        own.execute(f"PRAGMA busy_timeout={math.ceil(limit_s * 1000)}")
+
+
+def _patience(wait_s: float | None) -> float:
+    return BUSY_TIMEOUT_S if wait_s is None else wait_s
 
 
 def _connect(path: Path, mode: str, wait_s: float | None = None) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{_query(path, mode)}",
         uri=True,
-        timeout=BUSY_TIMEOUT_S if wait_s is None else wait_s,
+        timeout=_patience(wait_s),
         isolation_level=None,
         check_same_thread=False,
     )

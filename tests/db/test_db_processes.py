@@ -98,6 +98,28 @@ def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
         assert time.monotonic() - begun > 1.5
 
 
+def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) -> None:
+    """Between transactions that follow each other the file is free for 15 ms."""
+    over = threading.Event()
+
+    def write_all_the_time() -> None:
+        with closing(sqlite3.connect(tmp_path / "autotune.db", isolation_level=None)) as other:
+            while not over.wait(0.015):
+                other.execute("BEGIN IMMEDIATE")
+                time.sleep(0.15)
+                other.execute("COMMIT")
+
+    open_store(sqlite_url, create=True).close()
+    with open_store(sqlite_url, create=False, wait_s=0.6) as opened:
+        thread = threading.Thread(target=write_all_the_time)
+        thread.start()
+        try:
+            assert all(opened.save_trial(key(), trial(number)) for number in range(20))
+        finally:
+            over.set()
+            thread.join()
+
+
 def test_a_lock_that_stays(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
