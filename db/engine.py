@@ -104,8 +104,7 @@ def _begin(wait_s: float | None, connection: Connection) -> None:
 def _begin_writing(connection: Connection, limit_s: float) -> None:
     """SQLite itself looks every 100 ms whether the lock is free: too seldom to find a gap between
     the transactions of another process that has many to do."""
-    own = connection.connection.dbapi_connection
-    assert isinstance(own, sqlite3.Connection)
+    own: Any = connection.connection.dbapi_connection
     deadline = time.monotonic() + limit_s
     own.execute("PRAGMA busy_timeout=0")
     try:
