@@ -178,6 +178,7 @@ def test_one_that_nobody_hears_stops(
     one._jobs = _Once(store.jobs)  # type: ignore[assignment]
     one.run(drain=True)
     assert script.published == []
+    assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)  # no attempt that failed
 
 
 def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script) -> None:
