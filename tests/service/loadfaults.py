@@ -121,8 +121,8 @@ def _statuses(failed: list[Any], taken: int) -> dict[int, int]:
 
 
 def kill_process(scene: Scene) -> None:
-    """The other one goes on at once; uvicorn starts another in its place."""
-    victim = scene.service.answering()[0]
+    """The one with the most callers. The other goes on at once; uvicorn starts another."""
+    victim = max(scene.service.answering(), key=lambda one: len(one.net_connections()))
     begun = time.time()
     victim.kill()
     scene.dead.append((begun, begun))
