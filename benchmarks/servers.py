@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from autotune.chip import Chip
 from autotune.config import Config
 from autotune.kernelspec import KernelSpec
@@ -234,6 +236,23 @@ def load(port: int, content: bytes, seconds: float) -> list[float]:
 
 def p99_of(times: list[float]) -> float:
     return sorted(times)[int(len(times) * 0.99)]
+
+
+def cpu_each(ports: dict[str, int], content: bytes, seconds: float) -> dict[str, float]:
+    """Processor seconds of the server for each call: what else runs here does not change them."""
+    found = {}
+    for name, port in ports.items():
+        process = psutil.Process(_listening(port))
+        begun = sum(process.cpu_times()[:2])
+        calls = len(load(port, content, seconds))
+        found[name] = (sum(process.cpu_times()[:2]) - begun) / calls
+    return found
+
+
+def _listening(port: int) -> int | None:
+    """The process that does."""
+    found = psutil.net_connections("tcp")
+    return next(c.pid for c in found if c.status == "LISTEN" and c.laddr.port == port)
 
 
 def publish(database: str, ports: list[int], count: int) -> list[float]:

@@ -19,7 +19,7 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from servers import fill, load, one_answer, p99_of, publishing, request, sample, server
+from servers import cpu_each, fill, load, one_answer, p99_of, publishing, request, sample, server
 
 from autotune.bundle import read_bundle
 from autotune.client import Client
@@ -90,6 +90,8 @@ def measure_size(few: str, many: str, arguments: argparse.Namespace) -> None:
             ports = {f"{arguments.many:,} records": large, "100 records": small}
             found = compare(ports, content, arguments.seconds, arguments.rounds)
             print_comparison("one lookup, by the number of records", found, 1)
+            for name, each in cpu_each(ports, content, 2 * arguments.seconds).items():
+                print(f"  {name:<28} {each * 1e6:8.0f} µs of processor time for each request")
         with server("service", many) as other:
             measure_takeover([large, other], many, content)
 
