@@ -146,5 +146,6 @@ def _health(request: Request) -> Health:
 @outside.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
+    request.app.state.meter.hand_on()
     content = await asyncio.to_thread(request.app.state.meter.text)
     return Response(content, headers={"Content-Type": CONTENT_TYPE})
