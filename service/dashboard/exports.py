@@ -35,7 +35,7 @@ Line = Mapping[str, Any]
 @exports.get("/export/coverage.{form}")
 async def coverage(request: Request, form: str) -> Response:
     """Where something was searched, and how much of it is published."""
-    places = await ask(store(request).browse.places)
+    places = await ask(request, store(request).browse.places)
     published = held(request).current.places()
     lines = (
         {
@@ -49,7 +49,7 @@ async def coverage(request: Request, form: str) -> Response:
 
 @exports.get("/export/misses.{form}")
 async def misses(request: Request, form: str) -> Response:
-    found = await ask(store(request).browse.wanted, 0, 10_000)
+    found = await ask(request, store(request).browse.wanted, 0, 10_000)
     lines = (
         {
             "miss": one.miss.number, **_key(one.miss.key), "answer": one.miss.answer,
@@ -65,7 +65,7 @@ async def misses(request: Request, form: str) -> Response:
 async def kernel(request: Request, form: str, name: str) -> Response:
     """The problems of a kernel with what is published."""
     query, browse, snapshot = query_of(request), store(request).browse, held(request).current
-    places = await ask(browse.places, name)
+    places = await ask(request, browse.places, name)
     only = Only(
         chip=query.chip({p.chip for p in places}),
         toolchain=query.toolchain(newest_first({p.toolchain for p in places})),
@@ -82,7 +82,7 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
     """All trials of a key, or those of one kind; as JSON with all that is known of each."""
     query, browse = query_of(request), store(request).browse
     number = number_of(key_id, "problem")
-    searched = await ask(browse.searched, number)
+    searched = await ask(request, browse.searched, number)
     if searched is None:
         raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
@@ -96,7 +96,7 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
 @exports.get("/export/trials/{trial_id}.json")
 async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     """One, with its key and all that is known of it."""
-    found = await ask(store(request).trial, number_of(trial_id, "trial"))
+    found = await ask(request, store(request).trial, number_of(trial_id, "trial"))
     if found is None:
         raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
     return {"id": int(trial_id), "key": key_to_data(found[0]), **trial_to_data(found[1])}

@@ -32,7 +32,7 @@ _MOST_JOBS = 100
 async def events(request: Request, key_id: str) -> StreamingResponse:
     """``progress`` at once and whenever something changed; ``id`` is the newest trial."""
     number = number_of(key_id, "problem")
-    if await ask(store(request).browse.searched, number) is None:
+    if await ask(request, store(request).browse.searched, number) is None:
         raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
     return StreamingResponse(
         _stream(request, number), media_type="text/event-stream",

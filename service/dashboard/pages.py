@@ -1,5 +1,7 @@
 """The routes of the pages. Each parses its address, asks the database, and shows what it found."""
 
+from functools import partial
+
 from fastapi import APIRouter, Request, Response
 
 from autotune.browsing import Only, Searched
@@ -23,16 +25,16 @@ _LATEST, _JOBS = 10, 10
 async def overview(request: Request) -> Response:
     """What is tuned, what is missing."""
     query, browse, now = query_of(request), store(request).browse, held(request)
-    places = await ask(browse.places)
+    places = await ask(request, browse.places)
     toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in now.current.places()})
     only = query.toolchain(toolchains)
-    specs = await ask(store(request).kernels)
-    wanted = await ask(browse.wanted, 0, PAGE_ROWS)
+    specs = await ask(request, store(request).kernels)
+    wanted = await ask(request, browse.wanted, 0, PAGE_ROWS)
     grid = coverage(places, now.current.places(), [spec.name for spec in specs], only)
     return await page(
         request, "overview.html", query=query.done(), toolchains=toolchains, only=only, grid=grid,
-        latest=await ask(browse.latest, _LATEST), wanted=wanted[:_LATEST],
-        more_wanted=len(wanted) > _LATEST, jobs=await ask(browse.open_jobs, _JOBS),
+        latest=await ask(request, browse.latest, _LATEST), wanted=wanted[:_LATEST],
+        more_wanted=len(wanted) > _LATEST, jobs=await ask(request, browse.open_jobs, _JOBS),
         snapshot=now.current, made_at=now.made_at, searched=sum(p.searched for p in places),
         kernel_path=kernel_path,
     )  # fmt: skip
@@ -44,7 +46,7 @@ async def misses(request: Request) -> Response:
     query = query_of(request)
     number = query.page()
     offset = (number - 1) * PAGE_ROWS
-    found = await ask(store(request).browse.wanted, offset, PAGE_ROWS + 1)
+    found = await ask(request, store(request).browse.wanted, offset, PAGE_ROWS + 1)
     total = offset + len(found)  # as far as is known: counting all would read them all
     return await page(
         request, "misses.html", query=query.done(), wanted=found[:PAGE_ROWS],
@@ -56,14 +58,17 @@ async def misses(request: Request) -> Response:
 async def kernel(request: Request, name: str) -> Response:
     """Its problems, and what is published for them."""
     query, browse, snapshot = query_of(request), store(request).browse, held(request).current
-    spec, places = await ask(store(request).kernel, name), await ask(browse.places, name)
+    spec, places = (
+        await ask(request, store(request).kernel, name),
+        await ask(request, browse.places, name),
+    )
     if spec is None and not places:
         raise Refusal(404, "unknown_kernel", f"There is no kernel {name}.")
     chips = sorted({place.chip for place in places})
     toolchains = newest_first({place.toolchain for place in places})
     only = Only(chip=query.chip(chips), toolchain=query.toolchain(toolchains))
-    shown = pages(query, await ask(browse.count_problems, name, only))
-    found = await ask(browse.problems, name, only, shown.offset, PAGE_ROWS)
+    shown = pages(query, await ask(request, browse.count_problems, name, only))
+    found = await ask(request, browse.problems, name, only, shown.offset, PAGE_ROWS)
     rows = kernels.rows(found, snapshot)
     return await page(
         request, "kernel.html", query=query.done(), name=name, spec=spec, chips=chips,
@@ -77,9 +82,9 @@ async def key(request: Request, key_id: str) -> Response:
     """A problem on one chip with one toolchain: its search, and why its winner wins."""
     query, browse = query_of(request), store(request).browse
     searched, record = await _known(request, key_id)
-    found = await ask(problem.find, browse, searched.id, record)
+    found = await ask(request, problem.find, browse, searched.id, record)
     assert found is not None  # keys are never taken away
-    view = await ask(problem.view, found, record, query)
+    view = await ask(request, problem.view, found, record, query)
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
     fastest = query.choice("sort", ("number", "fastest")) == "fastest"
     if fastest and kind not in (None, "estimated"):
@@ -88,14 +93,13 @@ async def key(request: Request, key_id: str) -> Response:
     counts = dict(searched.outcomes)
     total = counts["estimated"] if fastest and "estimated" in counts else counts.get(kind or "", 0)
     shown = pages(query, total if kind or fastest else searched.trials)
-    listed = await ask(
-        browse.trials, searched.id, kind, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS
-    )
+    table = partial(browse.trials, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS)
+    listed = await ask(request, table, searched.id, kind)
     best = record.config if record else None
     return await page(
         request, "key.html", query=query.done(), view=view, searched=searched, record=record,
         speed=view.speed, kind=kind, fastest=fastest, pages=shown, rows=candidates(listed, best),
-        newest=found.newest, others=len(await ask(browse.other_toolchains, searched.key)),
+        newest=found.newest, others=len(await ask(request, browse.other_toolchains, searched.key)),
         kernel_path=kernel_path,
     )  # fmt: skip
 
@@ -105,9 +109,9 @@ async def toolchains(request: Request, key_id: str) -> Response:
     """The same kernel, problem and chip under every toolchain that was searched with."""
     query, browse = query_of(request), store(request).browse
     searched, _ = await _known(request, key_id)
-    columns = await ask(versions.columns, browse, searched, held(request).current)
+    columns = await ask(request, versions.columns, browse, searched, held(request).current)
     ids = [column.searched.id for column in columns]
-    same = await ask(browse.same_configs, ids, versions.FASTEST)
+    same = await ask(request, browse.same_configs, ids, versions.FASTEST)
     lines = versions.lines(same, columns)
     return await page(
         request, "toolchains.html", query=query.done(), searched=searched, columns=columns,
@@ -119,12 +123,12 @@ async def toolchains(request: Request, key_id: str) -> Response:
 async def trial(request: Request, trial_id: str) -> Response:
     """Everything that is known about one."""
     query, browse = query_of(request), store(request).browse
-    found = await ask(onetrial.find, browse, number_of(trial_id, "trial"))
+    found = await ask(request, onetrial.find, browse, number_of(trial_id, "trial"))
     if found is None:
         raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
     searched, one = found
     record = held(request).current.index.exact(searched.key)
-    around = await ask(onetrial.neighbours, browse, searched.id, one)
+    around = await ask(request, onetrial.neighbours, browse, searched.id, one)
     view = onetrial.view(searched, one, record, around)
     return await page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
 
@@ -145,7 +149,7 @@ async def session(request: Request) -> Response:
 
 async def _known(request: Request, key_id: str) -> tuple[Searched, Record | None]:
     """A key and what is published for it. Raises ``Refusal``."""
-    searched = await ask(store(request).browse.searched, number_of(key_id, "problem"))
+    searched = await ask(request, store(request).browse.searched, number_of(key_id, "problem"))
     if searched is None:
         raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
     return searched, held(request).current.index.exact(searched.key)
