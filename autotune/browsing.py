@@ -5,6 +5,7 @@ from datetime import datetime
 
 from autotune.chip import Chip
 from autotune.config import Config
+from autotune.job import Progress
 from autotune.key import Key
 from autotune.toolchain import Toolchain
 from autotune.trial import Miss, Trial
@@ -76,3 +77,14 @@ class SameConfig:
 
     config: Config
     trials: dict[int, Numbered]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """What the last search of a key said of itself. ``space``: how the raw space became candidates,
+    in words. ``over``: it has ended; one that died cannot say so, but is not heard of again."""
+
+    space: str
+    progress: Progress
+    over: bool
+    heard_at: datetime

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from autotune.browsing import Numbered, Only, Place, SameConfig, Searched, Step, Wanted
+from autotune.browsing import Numbered, Only, Place, SameConfig, Searched, Step, Told, Wanted
 from autotune.chip import Chip
 from autotune.config import Config
 from autotune.job import Ability, Job, Progress, Request, State
@@ -143,6 +143,16 @@ class Jobs(Protocol):
 
     def cancel(self, number: int) -> Job | None:
         """At once where it is queued; where it runs, its worker is told at its next heartbeat."""
+
+
+class Searches(Protocol):
+    """How far searches are, for those who watch. ``StoreError`` as above."""
+
+    def tell(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+        """The last word counts."""
+
+    def told(self, key_id: int) -> Told | None:
+        """What was said last of a key, by its number."""
 
 
 class Tokens(Protocol):

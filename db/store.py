@@ -20,6 +20,7 @@ from db.engine import open_engine
 from db.failure import translated
 from db.jobs import SqlJobs
 from db.migration import bring_to_head, require_head
+from db.searches import SqlSearches
 from db.tables import KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
 from db.tokens import SqlTokens
 from db.transaction import Transactions
@@ -69,6 +70,7 @@ class SqlStore:
         self.jobs = SqlJobs(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
         self.browse = SqlBrowse(self._work)
+        self.searches = SqlSearches(self._work, clock)
 
     @property
     def url(self) -> str:

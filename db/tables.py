@@ -145,6 +145,20 @@ class RecordRow(Base):
     pushed_by: Mapped[str] = mapped_column(server_default="")
 
 
+class SearchRow(Base):
+    """What the last search of a key said of itself."""
+
+    __tablename__ = PREFIX + "searches"
+    __table_args__ = _numbered(UniqueConstraint("key_id"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    space: Mapped[str]
+    progress: Mapped[str]
+    over: Mapped[bool]
+    heard_at: Mapped[datetime]
+
+
 class MissRow(Base):
     """One row for each key and each way in which the answer to it was not exact."""
 

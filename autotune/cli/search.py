@@ -67,6 +67,7 @@ def search(
     """
     from autotune.catalogue import find_kernel
     from autotune.cli import progress, report
+    from autotune.cli.telling import Telling
     from autotune.search.begin import explored, subject_of
     from autotune.search.loop import Limits, run_search
     from autotune.search.publish import publish
@@ -79,15 +80,18 @@ def search(
         space = explored(pool, subject, watcher.tracing)
         with open_database(database, create=True) as store:
             limits = Limits(trials=trials, timeout_s=timeout)
+            telling = Telling(watcher, store.searches, subject.key)
             result = run_search(
-                pool, store, subject, space, limits, watcher,
+                pool, store, subject, space, limits, telling,
                 study_url=store.url, seed=seed, method=method,
             )  # fmt: skip
             if result.stopped_by == "interrupted":
+                telling.end()
                 _say_interrupted(result, str(store))
             published = publish(
-                pool, store, result, allow_unverified=allow_unverified, announce=watcher.announce
+                pool, store, result, allow_unverified=allow_unverified, announce=telling.announce
             )
+            telling.end()
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
             place = str(store)
     if as_json:

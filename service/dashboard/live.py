@@ -7,12 +7,13 @@ to stop never waits for one, and nothing is left of a reader who has gone.
 import asyncio
 import json
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
-from autotune.browsing import Searched
+from autotune.browsing import Searched, Told
 from autotune.errors import StoreError
 from autotune.job import Job
 from autotune.key import Key
@@ -26,6 +27,7 @@ _EVERY_S = 1.0
 _LIFE_S = 5.0  # shorter than the time that a server has for stopping
 _BACK_MS = 200
 _MOST_JOBS = 100
+_SILENT = timedelta(minutes=5)  # a candidate, or a verification, may take some
 
 
 @live.get("/keys/{key_id}/events")
@@ -65,6 +67,7 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any]]:
     record = held(request).current.index.exact(searched.key)
     return newest, {
         "newest": newest, **progress(searched), "job": job and job_progress(job),
+        "search": search_progress(store(request).searches.told(key_id), datetime.now(UTC)),
         "published": record and record.created_at.isoformat(),
     }  # fmt: skip
 
@@ -84,6 +87,14 @@ def job_progress(job: Job) -> dict[str, Any]:
     p = job.progress
     return {"number": job.number, "state": job.state.value, "done": p.done, "goal": p.goal,
             "note": p.note}  # fmt: skip
+
+
+def search_progress(told: Told | None, now: datetime) -> dict[str, Any] | None:
+    """None where no search runs, or where it has died."""
+    if told is None or told.over or now - told.heard_at > _SILENT:
+        return None
+    p = told.progress
+    return {"done": p.done, "goal": p.goal, "note": p.note}
 
 
 def is_for(job: Job, key: Key) -> bool:

@@ -99,7 +99,8 @@ async def key(request: Request, key_id: str) -> Response:
     return await page(
         request, "key.html", query=query.done(), view=view, searched=searched, record=record,
         speed=view.speed, kind=kind, fastest=fastest, pages=shown, rows=candidates(listed, best),
-        newest=found.newest, others=len(await ask(request, browse.other_toolchains, searched.key)),
+        newest=found.newest, told=await ask(request, store(request).searches.told, searched.id),
+        others=len(await ask(request, browse.other_toolchains, searched.key)),
         kernel_path=kernel_path,
     )  # fmt: skip
 

@@ -1,5 +1,6 @@
 """The pages in a real Chromium, with the results of real searches."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -244,6 +245,7 @@ def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -
                 before = page.locator("[data-live=trials] tbody tr").count()
                 assert before < 12
                 said = page.locator("[data-said]")
+                expect(said).to_contain_text(re.compile(r"^\d+ of 12: "), timeout=9_000)
                 expect(said).to_contain_text("12 trials: 12 estimated", timeout=120_000)
                 expect(page.locator("[data-live=trials] tbody tr")).to_have_count(12, timeout=9_000)
                 expect(page.locator("[data-live=answer]")).to_contain_text(

@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+import threading
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote
@@ -12,6 +13,7 @@ from dashsamples import EVIL, HTML, OUTCOMES, evil_key, html, published, running
 from matchingsamples import question
 from serving import Failing, Running, running, until
 
+from autotune.job import Progress
 from autotune.outcome import Illegal
 from autotune.tokens import READER, WRITER
 from db import SqlStore
@@ -198,8 +200,6 @@ def events(service: Running, path: str) -> list[dict[str, Any]]:
 def test_a_stream_tells_what_the_terminal_shows_and_ends_by_itself(
     own: Running, store: SqlStore
 ) -> None:
-    import threading
-
     late = threading.Timer(1.5, store.save_trial, (question(), trial(30, Illegal(reason="x"))))
     late.start()
     found = events(own, "/keys/1/events")
@@ -207,6 +207,17 @@ def test_a_stream_tells_what_the_terminal_shows_and_ends_by_itself(
     assert found[0]["best_us"] == 9.5
     assert found[0]["times_default"] == pytest.approx(100 / 9.5)
     assert found[1]["newest"] > found[0]["newest"]
+
+
+def test_a_stream_tells_how_far_a_search_is(own: Running, store: SqlStore) -> None:
+    progress = Progress(done=3, goal=9, note="compiling")
+    store.searches.tell(question(), "9 points", progress, over=False)
+    over = threading.Timer(1.5, store.searches.tell, (question(), "9 points", progress))
+    over.kwargs = {"over": True}
+    over.start()
+    found = events(own, "/keys/1/events")
+    assert [one["search"] for one in found] == [{"done": 3, "goal": 9, "note": "compiling"}, None]
+    assert "The space: 9 points." in html(own, "/keys/1")
 
 
 # --- exports ------------------------------------------------------------------------------------

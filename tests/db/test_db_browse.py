@@ -7,7 +7,7 @@ from dbsamples import NOON, OUTCOMES, config, estimate, key, record, spec, trial
 
 from autotune.browsing import Only, Place
 from autotune.chip import Chip
-from autotune.job import Request
+from autotune.job import Progress, Request
 from autotune.outcome import Estimated, Illegal
 from db.store import SqlStore
 
@@ -158,3 +158,20 @@ def test_every_kind_of_outcome_comes_back(store: SqlStore) -> None:
 def test_the_newest_trial(filled: SqlStore) -> None:
     assert filled.browse.newest(1) == 6
     assert filled.browse.newest(99) == 0
+
+
+def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
+    assert filled.searches.told(1) is None
+    filled.searches.tell(key(), "9 points", Progress(goal=9, note="compiling"), over=False)
+    last = Progress(done=9, goal=9, best_us=1.5, default_us=3.0)
+    filled.searches.tell(key(), "9 points", last, over=True)
+    found = filled.searches.told(1)
+    assert found is not None
+    assert (found.space, found.progress, found.over) == ("9 points", last, True)
+    assert filled.searches.told(2) is None
+
+
+def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:
+    store.searches.tell(key(), "", Progress(), over=False)
+    assert store.browse.key_id(key()) == 1
+    assert store.browse.problems("matmul", Only(), 0, 9) == []

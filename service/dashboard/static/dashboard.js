@@ -119,7 +119,8 @@ function watch(box) {
     source.addEventListener("progress", (event) => {
       const now = JSON.parse(event.data);
       said.textContent = told(now);
-      box.classList.toggle("running", now.newest > newest || Boolean(now.job && now.job.state === "running"));
+      const running = now.search || (now.job && now.job.state === "running");
+      box.classList.toggle("running", Boolean(running) || now.newest > newest);
       if (now.newest > newest || (now.published || "") !== published) {
         [newest, published] = [now.newest, now.published || ""];
         last = Date.now();
@@ -162,6 +163,7 @@ function watch(box) {
 function told(now) {
   const counts = Object.entries(now.outcomes).map(([kind, n]) => `${n} ${kind}`).join(", ");
   const parts = [`${now.trials} trials: ${counts || "none yet"}`];
+  if (now.search) parts.unshift(`${now.search.done} of ${now.search.goal}: ${now.search.note}`);
   if (now.best_us) parts.push(`best ${now.best_us.toLocaleString("en", { maximumFractionDigits: 1 })} µs, estimated`);
   if (now.times_default) parts.push(`${now.times_default.toFixed(2)}× the default`);
   if (now.job) parts.push(`job ${now.job.number} is ${now.job.state}, ${now.job.done} of ${now.job.goal}${now.job.note ? ": " + now.job.note : ""}`);
