@@ -1,0 +1,154 @@
+"""The figures as plain data."""
+
+from collections.abc import Sequence
+
+import pytest
+from dashsamples import OUTCOMES, config, estimated, trial
+
+from autotune.browsing import Numbered, Step
+from autotune.outcome import Outcome, OutOfVmem
+from service.dashboard import plots
+from service.dashboard.candidates import Candidate, candidates
+from service.dashboard.heat import heat_map
+from service.dashboard.parallel import MOST, parallel
+from service.dashboard.problem import outcome_groups
+from service.dashboard.roof import bandwidth, peak, roofline
+
+
+def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Candidate]:
+    trials = [Numbered(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
+    return candidates(trials, config(winner))
+
+
+def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
+    assert [c.role for c in found()][:4] == ["default", "", "winner", ""]
+
+
+def test_every_kind_has_a_colour_that_the_styles_define() -> None:
+    from importlib.resources import files
+
+    styles = (files("service.dashboard") / "static" / "dashboard.css").read_text()
+    for c in found():
+        colour = plots.GROUPS[c.group][0].removeprefix("@")
+        assert styles.count(f"--{colour}:") == 3  # light, dark by the system, dark by choice
+        assert f".c-{colour} " in styles or colour in ("good",)
+
+
+def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
+    shown = found([*OUTCOMES, estimated(3.0)])
+    figure = heat_map(shown, "unroll", "bm")
+    assert figure is not None
+    failures, times = figure["data"]
+    assert (times["x"], times["y"]) == (["1", "2", "3"], ["128", "256", "384", "512"])
+    assert times["text"][0] == ["100.0 µs", "25.0 µs", "9.5 µs"]
+    assert failures["text"][1] == ["", "VMEM", "illegal"]
+    assert failures["text"][2] == ["failed", "failed", "failed"]
+    assert failures["text"][3] == ["wrong", "no time", ""]
+    assert times["text"][3] == ["", "", "3.0 µs"]
+    assert "needs 32 MiB" in failures["hovertext"][1][1]
+    assert times["customdata"][0][2] == "/trials/3"
+
+
+def test_cells_that_were_not_tried_say_so() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
+    assert figure is not None
+    assert "not tried" in figure["data"][1]["hovertext"][1][1]
+
+
+def test_one_axis_makes_one_row() -> None:
+    figure = heat_map(found(OUTCOMES[:3]), "unroll", None)
+    assert figure is not None
+    assert figure["data"][1]["text"] == [["100.0 µs", "25.0 µs", "9.5 µs"]]
+
+
+def test_colours_end_at_twice_the_best() -> None:
+    times = heat_map(found(), "unroll", "bm")["data"][1]  # type: ignore[index]
+    assert 10 ** times["zmax"] == pytest.approx(19.0)
+    assert times["colorbar"]["ticktext"][-1] == "19 and more"
+
+
+def test_the_best_so_far_and_the_lines() -> None:
+    shown = found()
+    steps = [Step(number=c.number, at=c.at, time_us=c.time_us or 0.0) for c in shown[:3]]
+    figure = plots.over_trials(shown, steps, (4.75, 7.6))
+    by_name = {trace["name"]: trace for trace in figure["data"]}
+    assert by_name["best so far"]["y"] == [100.0, 25.0, 9.5, 9.5]
+    assert by_name["best so far"]["x"] == [0, 1, 2, 10]
+    assert by_name["default (100.0 µs)"]["y"] == [100.0, 100.0]
+    assert by_name["plain XLA: lower bound (4.8 µs)"]["y"] == [4.75, 4.75]
+    assert by_name["plain XLA: its own estimate (7.6 µs)"]["y"] == [7.6, 7.6]
+    timed = plots.over_time(shown, steps, shown[0].at, ())
+    assert timed["data"][0]["x"] == [0, 3, 6, 9]
+    assert timed["layout"]["xaxis"]["title"]["text"] == "time since the first trial (s)"
+
+
+def test_the_roof_is_that_of_the_estimates() -> None:
+    estimates = [c.estimate for c in found(OUTCOMES[:4]) if c.estimate]
+    assert bandwidth(estimates) == (4 << 20) / 4.0
+    assert peak(estimates) == 10**9 / 6.0
+    figure = roofline(found())
+    assert figure is not None
+    roof = figure["data"][0]
+    assert max(roof["y"]) == pytest.approx(10**9 / 6.0 / 1e6)
+    dots = next(trace for trace in figure["data"][1:] if trace["name"] == "winner")
+    assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]
+
+
+def test_vmem_has_each_limit_once() -> None:
+    figure = plots.vmem(found([*OUTCOMES, OutOfVmem(reason="", used_bytes=1, allowed_bytes=2**24)]))
+    assert figure is not None
+    assert [note["text"] for note in figure["layout"]["annotations"]] == ["limit 16 MiB"]
+
+
+def test_parallel_draws_the_winner_last_and_not_too_many() -> None:
+    figure = parallel(found([estimated(100.0 + n) for n in range(MOST + 50)], winner=MOST + 20))
+    assert figure is not None
+    assert figure["data"][-1]["name"].startswith("winner")
+    lines = sum(trace["x"].count(None) for trace in figure["data"])
+    assert lines == MOST + 1
+
+
+def test_parts_of_the_time_are_shares_of_it() -> None:
+    winner, default = (found()[n].estimate for n in (2, 0))
+    assert winner and default
+    figure = plots.made_of(winner, default)
+    assert figure is not None
+    assert sum(trace["x"][0] for trace in figure["data"]) == pytest.approx(100)
+    assert figure["data"][0]["y"] == ["winner, 9.5 µs", "default, 100.0 µs"]
+
+
+@pytest.mark.parametrize(
+    "outcomes", [(), OUTCOMES[4:9], OUTCOMES[:1]], ids=["none", "failed", "one"]
+)
+def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
+    shown = found(outcomes)
+    assert parallel(shown) is None
+    heat_map(shown, "bm", "unroll")
+    roofline(shown)
+    plots.vmem(shown)
+    plots.over_trials(shown, [], ())
+
+
+def test_ticks_are_plain_numbers() -> None:
+    assert plots.plain_ticks(9.0, 250.0) == [10.0, 20.0, 50.0, 100.0, 200.0]
+    assert plots.plain_ticks(0.01, 3e4) == [0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4]
+    assert plots.log_ticks(9.0, 9000.0)["ticktext"][-1] == "10,000"
+
+
+def test_numbers_are_ordered_as_numbers() -> None:
+    assert plots.ordered([1024, 128, True, "own", 256]) == ["128", "256", "1024", "True", "own"]
+
+
+def test_groups_of_outcomes_say_what_they_mean() -> None:
+    from datetime import UTC, datetime
+
+    from matchingsamples import question
+
+    from autotune.browsing import Searched
+
+    searched = Searched(
+        id=1, key=question(), outcomes=(("crashed", 2),), best_us=None, default_us=None,
+        last_at=datetime.now(UTC),
+    )  # fmt: skip
+    assert outcome_groups(searched)[0][:1] == ("crashed",)
+    assert outcome_groups(searched)[0][3] == 2
