@@ -35,8 +35,8 @@ class Explanation:
     spill_bundles: int
 
     def part_us(self, name: str) -> float:
-        """Microseconds of one part."""
-        return dict(self.parts_us)[name]
+        """Microseconds of one part; 0.0 where it is not told."""
+        return dict(self.parts_us).get(name, 0.0)
 
 
 def explanation_from_data(data: Mapping[str, Any]) -> Explanation:

@@ -17,7 +17,7 @@ from db.tables import JobRow, KeyRow, TrialRow
 from db.transaction import Transactions
 
 _MAX_ID = 2**63 - 1
-_MOST_KEYS = 50  # with the same problem under other toolchains
+_MOST_KEYS = 12  # with the same problem under other toolchains
 
 _TRIED = select(TrialRow.id).where(TrialRow.key_id == KeyRow.id).exists()
 
@@ -123,16 +123,24 @@ class SqlBrowse:
         return self._work.read(lambda s: [_searched(s, row) for row in s.scalars(wanted)])
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
-        by_digest: dict[Config, dict[int, Numbered]] = {}
-        for key_id in key_ids:
-            for one in self.fastest_and_others(key_id, fastest, fastest):
-                by_digest.setdefault(one.trial.config, {})[key_id] = one
-        for config, found in by_digest.items():  # one may be slower elsewhere than what was read
-            for key_id in key_ids:
-                other = None if key_id in found else self.with_config(key_id, config)
-                if other is not None:
-                    found[key_id] = other
-        return [SameConfig(config=config, trials=found) for config, found in by_digest.items()]
+        chosen = (
+            one.trial.config
+            for key_id in key_ids
+            for one in self.fastest_and_others(key_id, fastest, fastest)
+        )
+        by_config: dict[Config, dict[int, Numbered]] = {config: {} for config in chosen}
+        digests = [digest(config_to_data(config)) for config in by_config]
+        wanted = select(TrialRow).where(
+            TrialRow.key_id.in_(key_ids), TrialRow.config_digest.in_(digests)
+        )
+
+        def find(session: Session) -> None:
+            for row in session.scalars(wanted):
+                trial = rows.trial_from_row(row)
+                by_config[trial.config][row.key_id] = Numbered(id=row.id, trial=trial)
+
+        self._work.read(find)
+        return [SameConfig(config=config, trials=found) for config, found in by_config.items()]
 
     def wanted(self, offset: int, limit: int) -> Sequence[Wanted]:
         page = query.missed().offset(offset).limit(limit)

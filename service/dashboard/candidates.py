@@ -26,6 +26,9 @@ _GROUP_OF = {
     "wrong result": WRONG,
 }  # fmt: skip
 WINNER, DEFAULT = "winner", "default"
+LEAST_US = (
+    1e-4  # less than a cycle of any chip: such a time was pushed by somebody, and is not drawn
+)
 _MOST_HOVER = 220  # characters of a reason
 
 
@@ -102,10 +105,14 @@ def _candidate(one: Numbered, winner: Config | None) -> Candidate:
     trial = one.trial
     used, allowed = _vmem(trial.outcome)
     is_winner = winner is not None and trial.config == winner
+    estimate = getattr(trial.outcome, "estimate", None)
+    group = group_of(trial.outcome.kind)
+    if estimate is not None and estimate.time_us < LEAST_US:
+        estimate, group = None, UNTIMED
     return Candidate(
         id=one.id, number=trial.number, config=trial.config, kind=trial.outcome.kind,
-        group=group_of(trial.outcome.kind), reason=trial.outcome.reason,
-        estimate=getattr(trial.outcome, "estimate", None),
+        group=group, reason=trial.outcome.reason,
+        estimate=estimate,
         role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
         at=trial.created_at, seconds=trial.seconds, used_bytes=used, allowed_bytes=allowed,
         values=values_of(trial.config),

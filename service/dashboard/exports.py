@@ -12,7 +12,6 @@ from starlette.responses import StreamingResponse
 
 from autotune.browsing import Numbered, Only, Searched
 from autotune.config import config_to_data
-from autotune.errors import StoreError
 from autotune.key import Key, key_to_data
 from autotune.outcome import outcome_to_data
 from autotune.trial import trial_to_data
@@ -21,7 +20,7 @@ from service.dashboard.kernel import Row, rows
 from service.dashboard.overview import newest_first
 from service.dashboard.pages import number_of
 from service.parts import ask, held, store
-from service.refusal import Refusal, unavailable
+from service.refusal import Refusal
 
 exports = APIRouter(include_in_schema=False)
 
@@ -44,7 +43,7 @@ async def coverage(request: Request, form: str) -> Response:
         }
         for p in places
     )  # fmt: skip
-    return _table("coverage", form, lines)
+    return await _table(request, "coverage", form, lines)
 
 
 @exports.get("/export/misses.{form}")
@@ -58,7 +57,7 @@ async def misses(request: Request, form: str) -> Response:
         }
         for one in found
     )  # fmt: skip
-    return _table("misses", form, lines)
+    return await _table(request, "misses", form, lines)
 
 
 @exports.get("/export/kernel.{form}")
@@ -74,7 +73,7 @@ async def kernel(request: Request, form: str, name: str) -> Response:
     def read(offset: int) -> list[Row]:
         return rows(browse.problems(name, only, offset, _AT_ONCE), snapshot)
 
-    return _table("problems", form, map(_problem, _all(read)))
+    return await _table(request, "problems", form, map(_problem, _all(read)))
 
 
 @exports.get("/export/keys/{key_id}/trials.{form}")
@@ -90,7 +89,9 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
     def read(offset: int) -> list[Numbered]:
         return list(browse.trials(number, kind, fastest=False, offset=offset, limit=_AT_ONCE))
 
-    return _table("trials", form, map(_whole if form == "json" else _trial, _all(read)))
+    return await _table(
+        request, "trials", form, map(_whole if form == "json" else _trial, _all(read))
+    )
 
 
 @exports.get("/export/trials/{trial_id}.json")
@@ -112,14 +113,11 @@ def _all(read: Any) -> Iterator[Any]:
         offset += len(found)
 
 
-def _table(name: str, form: str, lines: Iterable[Line]) -> Response:
+async def _table(request: Request, name: str, form: str, lines: Iterable[Line]) -> Response:
     if form not in _KINDS:
         raise Refusal(404, "not_found", f"There is no export as {form[:20]}: csv and json.")
     kept = iter(lines)
-    try:
-        first = next(kept, None)  # what is wrong with the database shows before the answer begins
-    except StoreError as error:
-        raise unavailable(error) from error
+    first = await ask(request, next, kept, None)  # what is wrong shows before the answer begins
     found = iter(()) if first is None else _from(first, kept)
     text = _json(found) if form == "json" else _csv(first, found)
     return StreamingResponse(

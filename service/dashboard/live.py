@@ -14,7 +14,6 @@ from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
 from autotune.browsing import Searched, Told
-from autotune.errors import StoreError
 from autotune.job import Job
 from autotune.key import Key
 from service.dashboard.pages import number_of
@@ -47,8 +46,8 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
     yield f"retry: {_BACK_MS}\n\n"
     for _ in range(round(_LIFE_S / _EVERY_S)):
         try:
-            newest, data = await asyncio.to_thread(_look, request, key_id)
-        except StoreError:  # the next stream tries again
+            newest, data = await ask(request, _look, request, key_id)
+        except Refusal:  # the database is gone: the next stream tries again
             return
         text = json.dumps(data)
         if text != told:

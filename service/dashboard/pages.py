@@ -26,11 +26,12 @@ async def overview(request: Request) -> Response:
     """What is tuned, what is missing."""
     query, browse, now = query_of(request), store(request).browse, held(request)
     places = await ask(request, browse.places)
-    toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in now.current.places()})
+    published = await ask(request, now.current.places)
+    toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in published})
     only = query.toolchain(toolchains)
     specs = await ask(request, store(request).kernels)
     wanted = await ask(request, browse.wanted, 0, PAGE_ROWS)
-    grid = coverage(places, now.current.places(), [spec.name for spec in specs], only)
+    grid = coverage(places, published, [spec.name for spec in specs], only)
     return await page(
         request, "overview.html", query=query.done(), toolchains=toolchains, only=only, grid=grid,
         latest=await ask(request, browse.latest, _LATEST), wanted=wanted[:_LATEST],

@@ -65,8 +65,8 @@ def _of_numbers(name: str, values: Sequence[float], value_of: Place) -> Axis:
     low, high = log10(min(values)), log10(max(values))
     width = (high - low) or 1.0
     inside = [v for v in plain_ticks(min(values), max(values)) if low <= log10(v) <= high]
-    shown = inside if len(inside) > 1 else [round(v, 1) for v in (min(values), max(values))]
-    ticks = [((log10(v) - low) / width, f"{v:,.10g}") for v in shown]
+    shown = inside if len(inside) > 1 else [min(values), max(values)]
+    ticks = [((log10(v) - low) / width, f"{float(f'{v:.4g}'):,.10g}") for v in shown]
     return name, lambda c: (log10(value_of(c)) - low) / width, ticks
 
 

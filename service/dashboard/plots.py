@@ -14,6 +14,7 @@ from service.dashboard.candidates import (
     DEFAULT,
     ESTIMATED,
     GROUPS,
+    LEAST_US,
     WINNER,
     Candidate,
 )
@@ -46,7 +47,7 @@ def plain_ticks(low: float, high: float) -> list[float]:
 
 def over_trials(found: Sequence[Candidate], steps: Sequence[Step], xla: Sequence[float]) -> Figure:
     """Every trial and the best so far, by number."""
-    best = [(step.number, step.time_us) for step in steps]
+    best = [(step.number, step.time_us) for step in steps if step.time_us >= LEAST_US]
     end = max([c.number for c in found] + [step.number for step in steps], default=0)
     return _progress(found, best, end, [c.number for c in found], "trial within the search", xla)
 
@@ -56,7 +57,11 @@ def over_time(
 ) -> Figure:
     """The same by the time at which a trial was finished."""
     passed = [(c.at - began).total_seconds() for c in found]
-    best = [((step.at - began).total_seconds(), step.time_us) for step in steps]
+    best = [
+        ((step.at - began).total_seconds(), step.time_us)
+        for step in steps
+        if step.time_us >= LEAST_US
+    ]
     end = max(passed + [at for at, _ in best], default=0.0)
     unit, per = ("min", 60.0) if end > 300 else ("s", 1.0)
     best = [(at / per, time_us) for at, time_us in best]
@@ -193,9 +198,9 @@ def _limit_note(limit: int) -> Figure:
 
 def ordered(values: Iterable[str | int | bool]) -> list[str]:
     """Each once, as text: numbers by size, then words."""
-    seen = set(values)
-    numbers = sorted(v for v in seen if isinstance(v, int) and not isinstance(v, bool))
-    words = sorted(str(v) for v in seen if not isinstance(v, int) or isinstance(v, bool))
+    seen = list(values)
+    numbers = sorted({v for v in seen if type(v) is int})
+    words = sorted({str(v) for v in seen if type(v) is not int})
     return list(dict.fromkeys([*map(str, numbers), *words]))
 
 

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import cache
+from math import isfinite
 from typing import Any
 from urllib.parse import quote, urlencode
 
@@ -78,10 +79,22 @@ def _answer(text: str, status: int, scope: Scope) -> Response:
 
 def as_json(data: Any) -> Markup:
     """For a script element of type application/json: nothing in it can end the element."""
-    text = json.dumps(data, separators=(",", ":"))
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # numbers that somebody pushed were too large to be divided
+        text = json.dumps(_finite(data), separators=(",", ":"))
     for character in "<>&\u2028\u2029":
         text = text.replace(character, f"\\u{ord(character):04x}")
     return Markup(text)  # noqa: S704 (what could end the element was replaced)
+
+
+def _finite(data: Any) -> Any:
+    """Null for what JSON has no number for."""
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
 
 
 def link(path: str, query: dict[str, Any] | None = None, **changes: Any) -> str:

@@ -2,7 +2,7 @@
 over the time that HBM needs for them, and the operations over the least time where these decide."""
 
 from collections.abc import Sequence
-from math import log10
+from math import isfinite, log10
 
 from autotune.outcome import Estimate
 from service.dashboard.candidates import Candidate
@@ -15,7 +15,7 @@ _DECIDES = 1.01  # the least time is that of operations when it is above that of
 def bandwidth(found: Sequence[Estimate]) -> float | None:
     """Bytes per microsecond."""
     rates = [e.hbm_bytes / e.memory_us for e in found if e.memory_us and e.hbm_bytes]
-    return max(rates, default=None)
+    return max(filter(isfinite, rates), default=None)
 
 
 def peak(found: Sequence[Estimate]) -> float | None:
@@ -25,7 +25,7 @@ def peak(found: Sequence[Estimate]) -> float | None:
         for e in found
         if e.explanation and e.flops and e.explanation.roofline_us > e.memory_us * _DECIDES
     ]
-    return max(rates, default=None)
+    return max(filter(isfinite, rates), default=None)
 
 
 def roofline(found: Sequence[Candidate]) -> Figure | None:

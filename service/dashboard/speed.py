@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from autotune.search.baseline import compared
 from autotune.trial import Record
+from service.dashboard.candidates import LEAST_US
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,4 +39,4 @@ def speed(record: Record) -> Speed:
 
 
 def _over(other_us: float | None, time_us: float) -> float | None:
-    return other_us / time_us if other_us and time_us else None
+    return other_us / time_us if other_us and time_us >= LEAST_US else None

@@ -8,7 +8,7 @@ from autotune.config import Config
 from autotune.ports import Browse
 from autotune.trial import Record
 from autotune.units import error_bar, mebibytes, micros
-from service.dashboard.candidates import ESTIMATED, GROUPS, escaped, group_of
+from service.dashboard.candidates import ESTIMATED, GROUPS, LEAST_US, escaped, group_of
 from service.dashboard.overview import newest_first
 from service.dashboard.plots import Figure, time_axis
 from service.held import Snapshot
@@ -104,7 +104,7 @@ def times(shown: Sequence[Column]) -> Figure | None:
         + (f"<br>kernel {escaped(s.key.fingerprint[:6])}" if len(sources) > 1 else "")
         for s in old_first
     ]
-    known = [us for s in old_first for us in (s.best_us, s.default_us) if us]
+    known = [us for s in old_first for us in (s.best_us, s.default_us) if us and us >= LEAST_US]
     if len(shown) < 2 or not known:
         return None
     data = [

@@ -5,16 +5,29 @@ import json
 import re
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from dashsamples import EVIL, HTML, OUTCOMES, evil_key, html, published, running_job, trial
+from dashsamples import (
+    EVIL,
+    HTML,
+    OUTCOMES,
+    config,
+    estimated,
+    evil_key,
+    html,
+    published,
+    running_job,
+    trial,
+)
 from matchingsamples import question
 from serving import Failing, Running, running, until
 
+from autotune.explanation import Explanation
 from autotune.job import Progress
-from autotune.outcome import Illegal
+from autotune.outcome import Estimated, Illegal
 from autotune.tokens import READER, WRITER
 from db import SqlStore
 
@@ -352,6 +365,38 @@ def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:
     open_store(file, create=True).close()
     with running(file) as service:
         assert "autotune search matmul" in html(service, "/")
+
+
+@pytest.mark.parametrize("time_us", [0.0, 5e-324, 1e-9, 1e18])
+@pytest.mark.parametrize("other", [0, 10**15])
+def test_numbers_that_nobody_expects_break_no_page(
+    own: Running, store: SqlStore, time_us: float, other: int
+) -> None:
+    """A push is taken with any numbers that are not below zero."""
+    explained = Explanation(
+        parts_us=(("HBM waits", time_us), ("another", 1.0)), roofline_us=time_us * 2, mxu_us=0.0,
+        steps=other, dma_count=0, burst_bytes=0, least_hbm_bytes=0, vmem=(), spill_bundles=0,
+    )  # fmt: skip
+    odd = replace(
+        estimated(1.0).estimate, time_us=time_us, memory_us=time_us, hbm_bytes=other,
+        flops=other * 10**15, vmem_used_bytes=other, vmem_allowed_bytes=other, error=None,
+        explanation=explained, resolution=0.0,
+    )  # fmt: skip
+    of = question(3, 3)
+    for number in (0, 1):
+        store.save_trial(of, trial(number, Estimated(estimate=odd, program="p")))
+    wild = replace(config(5), axes=(("bm", True), ("unroll", 1)))
+    store.save_trial(of, replace(trial(2, Estimated(estimate=odd, program="p")), config=wild))
+    store.save_record(replace(published(of), estimate=odd, config=config(1)))
+    number = store.browse.key_id(of)
+    last = store.browse.newest(number or 0)
+    until(lambda: own.get("/healthz")[1]["records"] == 3)
+    paths = ("/", "/kernels/mm", f"/keys/{number}", f"/toolchains/{number}", f"/trials/{last}")
+    for path in paths:
+        text = html(own, path)
+        assert "NaN" not in text
+        assert "Infinity" not in text
+        figures(text)
 
 
 def test_a_key_without_trials_has_a_page(own: Running, store: SqlStore) -> None:
