@@ -1,5 +1,6 @@
 """The figures as plain data."""
 
+import json
 from collections.abc import Sequence
 
 import pytest
@@ -12,6 +13,7 @@ from service.dashboard.candidates import Candidate, candidates
 from service.dashboard.heat import heat_map
 from service.dashboard.parallel import MOST, parallel
 from service.dashboard.problem import outcome_groups
+from service.dashboard.render import as_json
 from service.dashboard.roof import bandwidth, peak, roofline
 
 
@@ -59,6 +61,20 @@ def test_one_axis_makes_one_row() -> None:
     figure = heat_map(found(OUTCOMES[:3]), "unroll", None)
     assert figure is not None
     assert figure["data"][1]["text"] == [["100.0 µs", "25.0 µs", "9.5 µs"]]
+
+
+def test_a_cell_shows_its_best_and_counts_the_others() -> None:
+    figure = heat_map(found(OUTCOMES[:5]), "unroll", None)
+    assert figure is not None
+    assert figure["data"][1]["text"][0][0] == "10.0 µs"  # not the 100.0 µs of the default
+    assert figure["data"][1]["hovertext"][0][0].endswith("1 more here")
+    assert figure["data"][1]["hovertext"][0][1].endswith("1 more here, 1 without a time")
+
+
+def test_nothing_in_json_ends_its_element() -> None:
+    text = as_json({"a": "</script><!--&\u2028", "b": float("inf")})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"a": "</script><!--&\u2028", "b": None}
 
 
 def test_colours_end_at_twice_the_best() -> None:
