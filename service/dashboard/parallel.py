@@ -15,8 +15,8 @@ from service.dashboard.plots import Figure, ordered, plain_ticks, varying
 MOST = 300
 _MIB = 2**20
 _BANDS = (
-    ("fastest fifth", "@band0"), ("second", "@band1"), ("third", "@band2"),
-    ("fourth", "@band3"), ("slowest fifth", "@band4"),
+    ("fastest fifth", "@band0"), ("second fifth", "@band1"), ("third fifth", "@band2"),
+    ("fourth fifth", "@band3"), ("slowest fifth", "@band4"),
 )  # fmt: skip
 
 Place = Callable[[Candidate], float]

@@ -77,7 +77,7 @@ def _progress(
     traces = [*_dots(found, where), _best_line(best, end)]
     default = next((c.time_us for c in found if c.number == 0 and c.time_us), None)
     lines = [_level("default", default, "@default", "dash")] if default else []
-    names = ("plain XLA: lower bound", "plain XLA: its own estimate")
+    names = ("plain XLA ≥", "XLA's own estimate")  # a lower bound is all that is certain
     lines += [
         _level(name, us, "@xla", dash)
         for name, us, dash in zip(names, xla, ("dot", "longdashdot"), strict=False) if us
@@ -85,7 +85,10 @@ def _progress(
     for line in lines:
         line["x"] = [0, max(end, 1)]
         timed.append(line["y"][0])
-    layout = {"xaxis": {"title": {"text": title}}, "yaxis": time_axis("estimated time (µs)", timed)}
+    layout = {
+        "xaxis": {"title": {"text": title}}, "yaxis": time_axis("estimated time (µs)", timed),
+        "height": 440,
+    }  # fmt: skip
     return {"data": [*traces, *lines], "layout": layout}
 
 
@@ -114,15 +117,15 @@ def _best_line(best: Sequence[tuple[float, float]], end: float) -> Figure:
         "type": "scatter", "mode": "lines", "name": "best so far",
         "x": [x for x, _ in points], "y": [us for _, us in points],
         "line": {"shape": "hv", "color": "@best", "width": 3},
-        "hovertemplate": "best so far %{y:,.1f} µs, estimated<extra></extra>",
+        "hoverinfo": "skip",  # its corners are trials, which say more
     }  # fmt: skip
 
 
 def _level(name: str, us: float, colour: str, dash: str) -> Figure:
     return {
-        "type": "scatter", "mode": "lines", "name": f"{name} ({micros(us)})", "y": [us, us],
+        "type": "scatter", "mode": "lines", "name": f"{name} {micros(us)}", "y": [us, us],
         "line": {"color": colour, "dash": dash, "width": 2},
-        "hovertemplate": f"{name}: {micros(us)}<extra></extra>",
+        "hovertemplate": f"{name} {micros(us)}<extra></extra>",
     }  # fmt: skip
 
 
