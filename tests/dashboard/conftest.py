@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-for folder in ("service", "matching", "engine", "dashboard"):
+for folder in ("service", "matching", "engine", "cli", "dashboard"):
     sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
 from dashsamples import fill  # noqa: E402
