@@ -19,7 +19,7 @@ RESOLUTION = 0.01
 ALPHA = 0.05
 """How often a difference may be declared that there is not, over all looks at a run."""
 
-_UNSURE = 0.05  # the race ends when the leader misses the best by more only with this chance
+_UNSURE = 0.06  # the race ends when the leader misses the best by more only with this chance
 _FIRST = 2  # rounds of everybody; the noise cannot be known from one
 _CHALLENGERS = (
     3  # of the leader in a round: the leader, whom all are compared with, is timed more often
@@ -151,7 +151,7 @@ class _Race:
             return [n for n in self.names if n not in self.refused]
         leader, *others = sorted(racers, key=lambda n: found.levels[n])
         better = {n: found.chance(n, leader, by=RESOLUTION) for n in others}
-        first = {leader, *others[:1], *([self.default] if self.default else [])}
+        first = {leader, *others[:1]} | {n for n in racers if n == self.default}
         if len(self.rounds) == _FIRST:  # what two samples said may have been two accidents
             return self._with_open_questions(first, better)
         if sum(better.values()) > _UNSURE:
@@ -163,7 +163,8 @@ class _Race:
         waited = len(self.rounds) - 1 - max(found.steady)
         if waited > _PATIENCE:
             return []
-        return [self.default] if self.default in found.levels else list(self.rounds[-1])
+        known = self.default is not None and self.default in found.levels
+        return [n for n in self.names if n == self.default] if known else list(self.rounds[-1])
 
     def _with_open_questions(self, some: set[str], better: Mapping[str, float]) -> list[str]:
         """Them and whoever may still be better than the leader by more than the resolution."""
