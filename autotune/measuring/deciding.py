@@ -19,7 +19,7 @@ RESOLUTION = 0.01
 ALPHA = 0.05
 """How often a difference may be declared that there is not, over all looks at a run."""
 
-_UNSURE = 0.06  # the race ends when the leader misses the best by more only with this chance
+_UNSURE = 0.035  # the race ends when the leader misses the best by more only with this chance
 _FIRST = 2  # rounds of everybody; the noise cannot be known from one
 _CHALLENGERS = (
     3  # of the leader in a round: the leader, whom all are compared with, is timed more often

@@ -95,11 +95,11 @@ def fit(rounds: Sequence[Round]) -> Fit:
 def _fitted(rounds: Sequence[Round], steady: Sequence[int]) -> Fit:
     samples = [(name, n, log(us)) for n in steady for name, us in rounds[n].items()]
     effects = _first_effects(rounds)
-    levels = _settled(rounds, samples, effects, None)
-    rough = max(_LEAST_NOISE, _spread(samples, levels, effects))
-    levels = _settled(rounds, samples, effects, rough * _FAR)
+    levels, fitted = _settled(rounds, samples, effects, None)
+    rough = max(_LEAST_NOISE, _spread(samples, levels, effects, fitted))
+    levels, fitted = _settled(rounds, samples, effects, rough)
     used = [s for s in samples if abs(s[2] - levels[s[0]] - effects[s[1]]) <= rough * _FAR]
-    free = max(1, _free(used))
+    free = max(1.0, _free(used, fitted))
     least = _LEAST_NOISE if free > _KNOWN else _UNKNOWN_NOISE
     squares = sum((value - levels[name] - effects[n]) ** 2 for name, n, value in used)
     middle = median(effects[n] for n in steady)
@@ -112,13 +112,17 @@ def _fitted(rounds: Sequence[Round], steady: Sequence[int]) -> Fit:
 
 
 def _settled(
-    rounds: Sequence[Round], samples: Sequence[Sample], effects: list[float], cut: float | None
-) -> dict[str, float]:
-    """The levels that fit the samples best; ``effects`` is changed with them."""
+    rounds: Sequence[Round], samples: Sequence[Sample], effects: list[float], rough: float | None
+) -> tuple[dict[str, float], float]:
+    """The levels that fit the samples best, and for how many effects the samples were used up;
+    ``effects`` is changed. ``rough``: a first idea of the noise, without which medians are taken.
+    """
     levels: dict[str, float] = {}
+    fitted = float(len({n for _, n, _ in samples}))
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample[0], []).append(sample)
+    cut = None if rough is None else _FAR * rough
     for _ in range(_PASSES):
         for name, own in by_name.items():
             levels[name] = _location([value - effects[n] for _, n, value in own], cut)
@@ -126,7 +130,22 @@ def _settled(
             rests = [log(us) - levels[name] for name, us in one.items() if name in levels]
             if rests:
                 effects[number] = _location(rests, cut, few_near_zero=True)
-    return levels
+        if rough is not None:
+            fitted = _shrink(effects, [len(one) for one in rounds], rough)
+    return levels, fitted
+
+
+def _shrink(effects: list[float], sizes: Sequence[int], noise: float) -> float:
+    """Towards their median, by what the noise explains of them: a device that is steady has none,
+    and times of different rounds may then be compared as they are. How many effects remain."""
+    middle = median(effects)
+    by_noise = [noise**2 / size for size in sizes]
+    surplus = [(e - middle) ** 2 - own for e, own in zip(effects, by_noise, strict=True)]
+    real = max(_LEAST_NOISE**2, sum(surplus) / len(surplus))
+    shares = [real / (real + own) for own in by_noise]
+    for number, share in enumerate(shares):
+        effects[number] = middle + (effects[number] - middle) * share
+    return max(1.0, sum(shares))
 
 
 def _first_effects(rounds: Sequence[Round]) -> list[float]:
@@ -159,30 +178,30 @@ def _location(
 
 
 def _spread(
-    samples: Sequence[Sample], levels: Mapping[str, float], effects: Sequence[float]
+    samples: Sequence[Sample], levels: Mapping[str, float], effects: Sequence[float], fitted: float
 ) -> float:
     """Standard deviation of one sample, from the smaller three fifths of what is left over:
     the rest may be outliers."""
     rests = sorted(abs(value - levels[name] - effects[n]) for name, n, value in samples)
-    return rests[len(rests) * 3 // 5] / 0.84 * sqrt(len(rests) / max(1, _free(samples)))
+    return rests[len(rests) * 3 // 5] / 0.84 * sqrt(len(rests) / max(1.0, _free(samples, fitted)))
 
 
-def _free(samples: Sequence[Sample]) -> int:
+def _free(samples: Sequence[Sample], fitted: float) -> float:
     """Samples that are more than the levels and effects that they are to tell."""
-    return (
-        len(samples) - len({name for name, _, _ in samples}) - len({n for _, n, _ in samples}) + 1
-    )
+    return len(samples) - len({name for name, _, _ in samples}) - fitted + 1
 
 
 def _fastest_state(found: Fit) -> tuple[int, ...]:
     """The rounds that are slower by no more than :data:`UNSTEADY`, or what the noise explains, than
-    the fastest one of those that have enough candidates to tell."""
-    shares = [1 / len(one) for one in found.rounds]
+    the state of the fastest one of those that have enough candidates to tell."""
     sure = [n for n, one in enumerate(found.rounds) if len(one) >= _FEW] or [0]
+
+    def as_fast(number: int, effect: float, size: int) -> bool:
+        explained = 3 * found.noise * sqrt(1 / size + 1 / len(found.rounds[number]))
+        return found.effects[number] - effect <= max(UNSTEADY, explained)
+
     fastest = min(sure, key=lambda n: found.effects[n])
-
-    def as_fast(other: int) -> bool:
-        explained = 3 * found.noise * sqrt(shares[fastest] + shares[other])
-        return found.effects[other] - found.effects[fastest] <= max(UNSTEADY, explained)
-
-    return tuple(n for n in range(len(found.rounds)) if as_fast(n))
+    alike = [n for n in sure if as_fast(n, found.effects[fastest], len(found.rounds[fastest]))]
+    effect = sum(found.effects[n] for n in alike) / len(alike)  # the fastest alone is an extreme
+    size = sum(len(found.rounds[n]) for n in alike)
+    return tuple(n for n in range(len(found.rounds)) if as_fast(n, effect, size))
