@@ -110,15 +110,22 @@ def _declares_falsely(case: Case, decision: Decision) -> bool:
 
 
 def fixed_count(found: Sequence[Case], noise: Noise) -> tuple[int | None, str]:
-    """Samples of each candidate until 95 % are within 1 %, and how; None: not with 100."""
+    """Samples of each candidate from which on 95 % are within 1 %, and how; None: not with 100.
+
+    From which on: with that count and the next two, so that no lucky one among many is taken.
+    """
     best: tuple[int | None, str] = (None, "not with 100 of each")
     for interleaved in (False, True):
         for name, average in (("mean", fmean), ("median", median)):
-            for count in _COUNTS:
-                if best[0] is not None and count >= best[0]:
+            good = [False, False]
+            for place, count in enumerate(_COUNTS):
+                first = _COUNTS[max(0, place - 2)]
+                if best[0] is not None and first >= best[0]:
                     break
-                if _fixed_quality(found, noise, count, interleaved, average) >= _GOOD:
-                    best = (count, f"{'interleaved' if interleaved else 'in turn'}, {name}")
+                good.append(_fixed_quality(found, noise, count, interleaved, average) >= _GOOD)
+                if place >= 2 and all(good[-3:]):
+                    best = (first, f"{'interleaved' if interleaved else 'in turn'}, {name}")
+                    break
     return best
 
 

@@ -97,6 +97,7 @@ class _Race:
     rounds: list[dict[str, float]] = field(default_factory=list)
     samples: dict[str, list[float]] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
+    again: int = -1  # the round in which the default was looked at once more
 
     def run(self) -> Decision:
         looks, lost, stopped_by = 0, "", SPENT
@@ -186,10 +187,12 @@ class _Race:
         """The default once more: the device may have changed. Once again where that seems so."""
         if self.default is None or self.default in self.refused:
             return []
-        last = self.rounds[-1]
-        if self.default not in last:
+        if self.default not in self.rounds[-1]:
             return [n for n in self.names if n in first]
-        return [self.default] if len(last) > 1 and _far(self._drift(found), found) else []
+        if self.again == len(self.rounds) - 1 or not _far(self._drift(found), found):
+            return []
+        self.again = len(self.rounds)
+        return [n for n in self.names if n in first]
 
     def _alpha(self, looks: int) -> float:
         """The share of :data:`ALPHA` of one comparison at this look: together never more."""
@@ -221,7 +224,7 @@ class _Race:
     def _drift(self, found: Fit) -> float:
         """The default at the end against the state that the comparison rests on; the smaller one
         of two when it was looked at again."""
-        last = found.rounds[-2:] if set(found.rounds[-1]) == {self.default} else found.rounds[-1:]
+        last = found.rounds[-2:] if self.again == len(found.rounds) - 1 else found.rounds[-1:]
         if self.default is None or self.default not in found.levels:
             return 0.0
         true_us = exp(found.levels[self.default])

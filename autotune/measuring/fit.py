@@ -24,6 +24,7 @@ _KNOWN, _UNKNOWN_NOISE = 2, 0.03  # what is assumed while fewer residuals than t
 _PASSES = 6
 _FEW = 3  # candidates that a round needs to tell the device's state by itself
 _PRIOR = 8.0  # how many samples the noise of all weighs in that of one
+_WIDEST = 5.0  # half of an interval, where next to nothing is known
 _LOST = 0.9  # degrees of freedom that remain when outliers are cut off
 
 Sample = tuple[str, int, float]  # candidate, number of the round, logarithm of the time
@@ -67,7 +68,8 @@ class Fit:
         """Half of the interval of the gap that misses the truth with the chance ``alpha``."""
         from scipy.special import stdtrit
 
-        return float(stdtrit(self.freedom, 1 - alpha / 2)) * self.error(one, other)
+        wide = float(stdtrit(self.freedom, 1 - alpha / 2)) * self.error(one, other)
+        return min(wide, _WIDEST)
 
     def _variance(self, name: str) -> float:
         """Of one sample: the candidate's own, drawn to that of all while it has few."""

@@ -2,12 +2,13 @@
 
 import pickle
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 from autotune.chip import Chip
 from autotune.compiler.build import StageError, built, specs
-from autotune.compiler.chips import abstract_mesh, compile_only_device, told_of
+from autotune.compiler.chips import abstract_mesh, compile_only_device
 from autotune.config import Config
 from autotune.kernel import Kernel
 from autotune.problem import Problem
@@ -26,17 +27,29 @@ def compiled(
     the chip, or the CPU where no chip is named. Raises ``StageError``."""
     import jax
 
-    function = _function(kernel, problem, config)
     arrays = list(kernel.inputs(problem))
     try:
         if device is None:
             device = jax.devices("cpu")[0] if chip is None else compile_only_device(chip)
-        context = abstract_mesh(device) if chip is not None else told_of(None)
-        with context:
+        with _context(device):  # a pallas_call takes up interpret mode as it is made
+            function = _function(kernel, problem, config)
             named = jax.jit(_named(function, f"measured_{name}"))
             return named.trace(*specs(arrays, device)).lower().compile()
     except Exception as error:
         raise StageError("compile", error) from error
+
+
+def _context(device: Any) -> AbstractContextManager[Any]:
+    """A TPU is told of itself; on a CPU, Pallas TPU kernels run in interpret mode."""
+    if device.platform == "tpu":
+        return abstract_mesh(device)
+    if device.platform != "cpu":
+        return nullcontext()
+    from jax.experimental.pallas import tpu as pltpu
+
+    force = getattr(pltpu, "force_tpu_interpret_mode", nullcontext)
+    context: AbstractContextManager[Any] = force()
+    return context
 
 
 def save(program: Any, path: Path) -> int:

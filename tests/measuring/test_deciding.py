@@ -68,17 +68,29 @@ def test_the_budget_ends_it() -> None:
     assert out_of_time.count == 0 and "no candidate could be timed" in out_of_time.void
 
 
-def test_the_default_is_timed_again_at_the_end() -> None:
-    """It grew by a tenth after the race had begun: nothing is concluded."""
+def _faster_later(names: Sequence[str]) -> Decision:
+    """After two rounds the device is a tenth faster than before."""
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(names: Sequence[str]) -> list[float]:
-        faster = 0.9 if device.taken >= 2 * len(TIMES) else 1.0
-        return [us * (faster if n == "default" else 1.0)
-                for n, us in zip(names, device.sample(names), strict=True)]  # fmt: skip
+    def sample(order: Sequence[str]) -> list[float]:
+        share = 0.9 if device.taken >= 2 * len(names) else 1.0
+        return [us * share for us in device.sample(order)]
 
-    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
-    assert "the default took -9.9% at the end" in decision.void and decision.count > 0
+    return decide(names, sample, default="default", cannot_win=("xla",))
+
+
+def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed() -> None:
+    decision = _faster_later(["best", "default"])
+    assert (
+        decision.void == ("the default took -10.0% at the end of the run: the device changed")
+        and decision.count == 8
+    )  # two rounds, the end, once again
+
+
+def test_a_state_that_becomes_faster_is_the_one_that_counts() -> None:
+    decision = _faster_later(list(TIMES))
+    assert not decision.void and decision.set_aside == 2
+    assert decision.standings[0].name == "best"
 
 
 def test_a_device_that_stays_slower_voids_the_run() -> None:
