@@ -19,7 +19,7 @@ RESOLUTION = 0.01
 ALPHA = 0.05
 """How often a difference may be declared that there is not, over all looks at a run."""
 
-_UNSURE = 0.035  # the race ends when the leader misses the best by more only with this chance
+_UNSURE = 0.055  # the race ends when the leader misses the best by more only with this chance
 _FIRST = 2  # rounds of everybody; the noise cannot be known from one
 _CHALLENGERS = (
     3  # of the leader in a round: the leader, whom all are compared with, is timed more often
@@ -157,7 +157,7 @@ class _Race:
             return self._with_open_questions(first, better)
         if sum(better.values()) > _UNSURE:
             return self._with_open_questions({leader}, better)
-        return self._duel(found, leader, looks) or self._at_the_end(found, first)
+        return self._duel(found, leader, looks) or self._at_the_end(found, leader, first)
 
     def _probe(self, found: Fit) -> list[str]:
         """In a slower state: only the default, until it is as fast as before or patience ends."""
@@ -183,7 +183,7 @@ class _Race:
         gap = found.gap(default, leader)
         return [] if gap > half or gap < RESOLUTION else [leader, default]
 
-    def _at_the_end(self, found: Fit, first: set[str]) -> list[str]:
+    def _at_the_end(self, found: Fit, leader: str, first: set[str]) -> list[str]:
         """The default once more: the device may have changed. Once again where that seems so."""
         if self.default is None or self.default in self.refused:
             return []
@@ -192,7 +192,7 @@ class _Race:
         if self.again == len(self.rounds) - 1 or not _far(self._drift(found), found):
             return []
         self.again = len(self.rounds)
-        return [n for n in self.names if n in first]
+        return [n for n in self.names if n in (leader, self.default)]
 
     def _alpha(self, looks: int) -> float:
         """The share of :data:`ALPHA` of one comparison at this look: together never more."""

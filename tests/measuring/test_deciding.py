@@ -69,11 +69,11 @@ def test_the_budget_ends_it() -> None:
 
 
 def _faster_later(names: Sequence[str]) -> Decision:
-    """After two rounds the device is a tenth faster than before."""
+    """After two rounds the device is a fifth faster than before."""
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
     def sample(order: Sequence[str]) -> list[float]:
-        share = 0.9 if device.taken >= 2 * len(names) else 1.0
+        share = 0.8 if device.taken >= 2 * len(names) else 1.0
         return [us * share for us in device.sample(order)]
 
     return decide(names, sample, default="default", cannot_win=("xla",))
@@ -81,10 +81,8 @@ def _faster_later(names: Sequence[str]) -> Decision:
 
 def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed() -> None:
     decision = _faster_later(["best", "default"])
-    assert (
-        decision.void == ("the default took -10.0% at the end of the run: the device changed")
-        and decision.count == 8
-    )  # two rounds, the end, once again
+    assert decision.void.endswith("at the end of the run: the device changed")
+    assert decision.drift < -0.05 and decision.count == 8  # two rounds, the end, once again
 
 
 def test_a_state_that_becomes_faster_is_the_one_that_counts() -> None:
