@@ -136,8 +136,8 @@ class Jobs(Protocol):
         """End a claimed job: done, failed or cancelled. False: it is another worker's now."""
 
     def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
-        """Leave a claimed job to others; ``counts``: as one of the attempts after which it has
-        failed. False: it is another worker's now."""
+        """Leave a claimed job to others, or end it where it was cancelled. ``counts``: as one of
+        the attempts after which it has failed. False: it is another worker's now."""
 
     def cancel(self, number: int) -> Job | None:
         """At once where it is queued; where it runs, its worker is told at its next heartbeat."""

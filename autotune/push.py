@@ -13,6 +13,8 @@ from autotune.problem import Problem
 from autotune.remote import Remote
 from autotune.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
 
+MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
+
 _MOST_BYTES = 8 << 20  # of one call; the service takes twice as much
 _MOST_RESULTS = 500
 _MOST_AHEAD = timedelta(hours=1)  # of another machine's clock
@@ -147,8 +149,17 @@ def _part(
 
 
 def result_to_data(result: KeyResult) -> dict[str, Any]:
-    """Plain JSON data, as ``POST /v1/results`` takes it."""
-    return {
+    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis."""
+    data: dict[str, Any] = _clipped({
         "record": record_to_data(result.record),
         "trials": [trial_to_data(trial) for trial in result.trials],
-    }
+    })  # fmt: skip
+    return data
+
+
+def _clipped(data: Any) -> Any:
+    if isinstance(data, str):
+        return data if len(data) <= MOST_CHARACTERS else data[: MOST_CHARACTERS - 1] + "…"
+    if isinstance(data, dict):
+        return {name: _clipped(value) for name, value in data.items()}
+    return list(map(_clipped, data)) if isinstance(data, list | tuple) else data

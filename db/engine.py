@@ -1,9 +1,12 @@
 """Connections. SQLite: write-ahead log, one writer at a time, waits for a lock. PostgreSQL."""
 
+import math
 import os
 import sqlite3
 import time
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from sqlalchemy import Connection, Engine, create_engine, event
@@ -15,15 +18,20 @@ from db.url import Database
 
 _WRITES = "autotune_writes"
 _CONNECT_TIMEOUT_S = 10
-_MAGIC = b"SQLite format 3\0"
+_LOOK_S = 0.004  # between two looks at a lock
+_LEAST_BYTES = 512  # of a database: one page
 
 
-def open_engine(database: Database, *, create: bool) -> Engine:
-    """An engine that may create the SQLite file, or must find it. Nothing is connected yet."""
+def open_engine(database: Database, *, create: bool, wait_s: float | None = None) -> Engine:
+    """An engine that may create the SQLite file, or must find it. Nothing is connected yet.
+
+    ``wait_s``: how long a statement waits for a lock; None: ``BUSY_TIMEOUT_S`` for a file, any time
+    on a server.
+    """
     if database.path is None:
-        return _postgres(database)
+        return _postgres(database, wait_s)
     _check_file(database.path, create=create)
-    return _sqlite(database, database.path, create=create)
+    return _sqlite(database, database.path, create=create, wait_s=wait_s)
 
 
 def writing(engine: Engine) -> Engine:
@@ -55,9 +63,9 @@ def _switched(connection: sqlite3.Connection) -> bool:
     return True
 
 
-def _postgres(database: Database) -> Engine:
+def _postgres(database: Database, wait_s: float | None) -> Engine:
     try:
-        return create_engine(
+        engine = create_engine(
             database.url,
             pool_pre_ping=True,
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
@@ -66,28 +74,62 @@ def _postgres(database: Database) -> Engine:
         raise StoreError(
             "PostgreSQL needs the psycopg package: pip install 'pallas-autotune[postgres]'"
         ) from error
-
-
-def _sqlite(database: Database, path: Path, *, create: bool) -> Engine:
-    engine = create_engine(
-        database.url,
-        poolclass=QueuePool,
-        creator=lambda: _connect(path, "rwc" if create else _mode(path)),
-    )
-    event.listen(engine, "begin", _begin)
+    if wait_s is not None:
+        event.listen(engine, "connect", partial(_limit_waiting, wait_s))
     return engine
 
 
-def _begin(connection: Connection) -> None:
-    writes = connection.get_execution_options().get(_WRITES)
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if writes else "BEGIN")
+def _limit_waiting(wait_s: float, connection: Any, _: object) -> None:
+    connection.execute(f"SET lock_timeout = {math.ceil(wait_s * 1000)}")
+    connection.commit()
 
 
-def _connect(path: Path, mode: str) -> sqlite3.Connection:
+def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | None) -> Engine:
+    engine = create_engine(
+        database.url,
+        poolclass=QueuePool,
+        creator=lambda: _connect(path, "rwc" if create else _mode(path), wait_s),
+    )
+    event.listen(engine, "begin", partial(_begin, wait_s))
+    return engine
+
+
+def _begin(wait_s: float | None, connection: Connection) -> None:
+    if connection.get_execution_options().get(_WRITES):
+        _begin_writing(connection, _patience(wait_s))
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: Connection, limit_s: float) -> None:
+    """SQLite itself looks every 100 ms whether the lock is free: too seldom to find a gap between
+    the transactions of another process that has many to do."""
+    own: Any = connection.connection.dbapi_connection
+    deadline = time.monotonic() + limit_s
+    own.execute("PRAGMA busy_timeout=0")
+    try:
+        while time.monotonic() < deadline:
+            try:
+                own.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    break
+            time.sleep(_LOOK_S)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # its error is one that callers know
+    finally:
+        own.execute(f"PRAGMA busy_timeout={math.ceil(limit_s * 1000)}")
+
+
+def _patience(wait_s: float | None) -> float:
+    return BUSY_TIMEOUT_S if wait_s is None else wait_s
+
+
+def _connect(path: Path, mode: str, wait_s: float | None = None) -> sqlite3.Connection:
     connection = sqlite3.connect(
         f"file:{quote(str(path))}?{_query(path, mode)}",
         uri=True,
-        timeout=BUSY_TIMEOUT_S,
+        timeout=_patience(wait_s),
         isolation_level=None,
         check_same_thread=False,
     )
@@ -124,10 +166,15 @@ def _check_file(path: Path, *, create: bool) -> None:
 
 
 def _may_be_sqlite(path: Path) -> bool:
-    """SQLite itself takes a file of a few bytes for an empty one, and overwrites it."""
+    """SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+
+    The file is not opened here: closing it would drop the locks that other connections of this
+    process hold on it. The next process to leave would take itself for the last one and throw the
+    log away, and those connections would read an old state for ever.
+    """
     try:
-        with path.open("rb") as file:
-            return file.read(len(_MAGIC)) in (b"", _MAGIC)
+        size = path.stat().st_size
+        return size == 0 or size >= _LEAST_BYTES
     except OSError:
         return True  # missing, or not readable: SQLite says so
 

@@ -23,8 +23,8 @@ _SQLITE = {
     "CANTOPEN": "the database file {db} cannot be opened: its folder must exist, and both must be "
     "readable and writable for you",
     "PERM": "the database file {db} may not be opened by this user: change its permissions",
-    "BUSY": f"the database file {{db}} was locked by another program for {BUSY_TIMEOUT_S} s: "
-    "stop that program or try again later",
+    "BUSY": "the database file {db} stays locked by another program: stop that program or "
+    "try again later",
     "FULL": "the disk that holds {db} is full: make room and run the same command again",
     "IOERR": "the disk that holds {db} fails to read or write: {detail}",
     "TOOBIG": "a text is too long for the database {db}: {detail}",
@@ -37,6 +37,7 @@ _POSTGRES = {
     "28": f"{{db}} refuses this user: {{detail}}; correct the user or password, {_ELSEWHERE}",
     "3D000": "{db} does not exist: create the database first (createdb)",
     "42501": "{db} does not allow this user to do that: {detail}",
+    "55P03": "other work holds a lock in {db} for too long: try again later",
     "53": "{db} is out of resources: {detail}",
     "57": "{db} is shutting down or cancelled the work: {detail}",
     "58": "{db} has a failing disk: {detail}",

@@ -43,8 +43,12 @@ class SqlJobs:
         same = select(JobRow).where(JobRow.open_digest == values["open_digest"])
 
         def write(session: Session, _: bool) -> tuple[Job, bool]:
-            is_new = query.insert(session, JobRow, {**values, "created_at": self._now(session)})
-            return rows.job_from_row(session.scalars(same).one()), is_new
+            while True:  # the job that is in the way may end before it is read
+                made = {**values, "created_at": self._now(session)}
+                is_new = query.insert(session, JobRow, made)
+                row = session.scalar(same)
+                if row is not None:
+                    return rows.job_from_row(row), is_new
 
         return self._work.write(write)
 
@@ -114,7 +118,8 @@ class SqlJobs:
             if row is None:
                 return False
             if row.cancel_wanted:
-                _end(row, State.CANCELLED, message, self._now(session))
+                why = "cancelled while it ran; its trials are kept"
+                _end(row, State.CANCELLED, why, self._now(session))
             elif counts and row.attempt >= MOST_ATTEMPTS:
                 _end(row, State.FAILED, message, self._now(session))
             else:

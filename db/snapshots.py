@@ -7,7 +7,7 @@ from collections.abc import Collection
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, func, or_, select
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from autotune.trial import Change, Record
@@ -79,22 +79,24 @@ def roll_back(session: Session, target: SnapshotRow, now: datetime, *, by: str) 
 
 
 def prune(session: Session, before: datetime) -> int:
-    """Takes away the snapshots made before a time, but the latest and what it rests on; how many.
-
-    Records stay: they are the history.
-    """
-    row, kept = latest(session), set()
-    while row is not None:
-        kept.add(row.id)
-        row = session.get(SnapshotRow, row.base_id) if row.base_id else None
-    old = select(SnapshotRow).where(SnapshotRow.created_at < before, SnapshotRow.id.not_in(kept))
-    bases = set(
-        session.scalars(select(SnapshotRow.base_id).where(SnapshotRow.created_at >= before))
-    )
-    found = [one for one in session.scalars(old) if one.id not in bases]
-    for one in found:
-        session.delete(one)
-    return len(found)
+    """Takes away the snapshots made before a time, but the latest and what others rest on; how
+    many. Records stay: they are the history."""
+    found = session.execute(
+        select(SnapshotRow.id, SnapshotRow.base_id, SnapshotRow.created_at)
+    ).all()
+    bases = {number: base for number, base, _ in found}
+    newest = max(bases, default=None)
+    kept: set[int] = set()
+    for number, _, made_at in found:
+        one = number if made_at >= before or number == newest else None
+        while one is not None and one not in kept:
+            kept.add(one)
+            one = bases.get(one)
+    gone = sorted(bases.keys() - kept)
+    for start in range(0, len(gone), _AT_ONCE):
+        some = gone[start : start + _AT_ONCE]
+        session.execute(delete(SnapshotRow).where(SnapshotRow.id.in_(some)))
+    return len(gone)
 
 
 def record_id(session: Session, row: SnapshotRow, key_id: Any) -> int | None:

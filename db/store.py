@@ -34,16 +34,18 @@ def _now() -> datetime:
 
 
 def open_store(
-    url: str | None = None, *, create: bool, clock: Callable[[], datetime] = _now
-) -> "SqlStore":
+    url: str | None = None, *, create: bool, clock: Callable[[], datetime] = _now,
+    wait_s: float | None = None,
+) -> "SqlStore":  # fmt: skip
     """The store at ``url`` (a URL or a file path), else in the environment, else the user's own.
 
     ``create`` makes the file and brings the tables up to date; without it nothing is created, and
-    a database that is missing, or of another version, is refused. Raises ``StoreError``.
+    a database that is missing, or of another version, is refused. ``wait_s``: how long work may
+    wait for a lock. Raises ``StoreError``.
     """
     database = parse_database(url)
     with translated(database):
-        engine = open_engine(database, create=create)
+        engine = open_engine(database, create=create, wait_s=wait_s)
         try:
             (bring_to_head if create else require_head)(engine, database)
         except BaseException:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 
 from starlette.types import Scope
 
-from autotune.errors import StoreError
 from autotune.ports import Tokens
 from autotune.tokens import READER, WRITER, Token
 from db.tokens import digest_of
-from service.refusal import Refusal, unavailable
+from service.refusal import Refusal
+from service.work import Work
 
 _SCHEME = "bearer "
 
@@ -18,8 +18,8 @@ class Access:
     """Readers are known from memory, a refresh old; a writer is looked up at each call, so that a
     token is worth nothing from the moment it is revoked."""
 
-    def __init__(self, tokens: Tokens, *, closed: bool) -> None:
-        self._tokens, self._closed = tokens, closed
+    def __init__(self, tokens: Tokens, work: Work, *, closed: bool) -> None:
+        self._tokens, self._work, self._closed = tokens, work, closed
         self._known: Mapping[str, Token] = {}
 
     async def refresh(self) -> None:
@@ -34,11 +34,7 @@ class Access:
 
     async def writer(self, scope: Scope) -> Token:
         """Who calls. Raises ``Refusal`` for one who may not write."""
-        secret = _secret(scope)
-        try:
-            found = await asyncio.to_thread(self._tokens.find, secret)
-        except StoreError as error:
-            raise unavailable(error) from error
+        found = await self._work.read(self._tokens.find, _secret(scope))
         return _require(found, WRITER)
 
 

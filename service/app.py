@@ -2,6 +2,10 @@
 
 import asyncio
 import logging
+import multiprocessing
+import os
+import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
@@ -27,6 +31,7 @@ from service.routes import outside, router
 from service.schema import ConfigResponse, LookupRequest, LookupResponse, SnapshotName
 from service.settings import Settings, from_environment
 from service.uploads import Name
+from service.work import Work
 from service.writing import ruling, writing
 
 _log = logging.getLogger("autotune.service")
@@ -61,13 +66,19 @@ def create_app(
 
     @asynccontextmanager
     async def lifespan(app: Service) -> AsyncIterator[None]:
-        store = opened() if opened else open_store(database_url, create=False)
+        store = (
+            opened() if opened
+            else open_store(database_url, create=False, wait_s=chosen.wait_s)
+        )  # fmt: skip
         parts = _Parts(app, store, chosen)
         await parts.start()
-        task = asyncio.create_task(parts.look_after(chosen.refresh_s))
+        tasks = [
+            asyncio.create_task(one(chosen.refresh_s)) for one in (parts.look_after, parts.count)
+        ]
         yield
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await parts.stop()
 
     app = Service(
@@ -88,7 +99,21 @@ def for_servers() -> Service:
     from service.logs import set_up
 
     set_up()
+    _end_with_parent()
     return create_app(None, from_environment())
+
+
+def _end_with_parent() -> None:
+    """Else what a killed server has started lives on, and holds its port."""
+    parent = multiprocessing.parent_process()
+    if parent is None:
+        return
+
+    def wait() -> None:
+        parent.join()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 class _Parts:
@@ -97,7 +122,8 @@ class _Parts:
     def __init__(self, app: Service, store: SqlStore, settings: Settings) -> None:
         self._app, self._store = app, store
         self._held, self._missed, self._meter = Held(store), Missed(store), Meter()
-        self._access = Access(store.tokens, closed=settings.closed)
+        self._work = Work(settings.wait_s)
+        self._access = Access(store.tokens, self._work, closed=settings.closed)
         self._settings = settings
 
     async def start(self) -> None:
@@ -105,7 +131,7 @@ class _Parts:
         await self._access.refresh()
         app, parts = self._app, (self._held, self._missed, self._meter)
         app.state.store, app.state.held, app.state.meter = self._store, self._held, self._meter
-        app.state.database_ok = True
+        app.state.work, app.state.database_ok = self._work, True
         await self._report(jobs=True)
         one = OneConfig(*parts)  # ahead of the route that describes it
         app.router.routes.insert(0, Route(one.path, one.__call__, methods=["GET"]))
@@ -116,7 +142,14 @@ class _Parts:
     async def stop(self) -> None:
         await self._missed.write()
         self._meter.hand_on()
+        await asyncio.to_thread(self._work.close)
         self._store.close()
+
+    async def count(self, every_s: float) -> None:
+        """Writes down what was missed. A lock may hold it up, but no newer snapshot with it."""
+        while True:
+            await asyncio.sleep(every_s)
+            await self._missed.write()
 
     async def look_after(self, refresh_s: float) -> None:
         """Until it is cancelled."""
@@ -124,7 +157,6 @@ class _Parts:
         while True:
             await asyncio.sleep(refresh_s)
             turn += 1
-            await self._missed.write()
             try:
                 await self._held.refresh()
                 await self._access.refresh()
@@ -157,7 +189,8 @@ def _describe_hot_routes(app: FastAPI) -> None:
     @app.get("/v1/configs/{kernel}", responses=REFUSED)
     async def config(
         kernel: Name, chip: str, jax: str, jaxlib: str, libtpu: str, shape: str,
-        dtype: str | None = None, fingerprint: str | None = None, snapshot: SnapshotName | None = None,
+        dtype: str | None = None, fingerprint: str | None = None,
+        snapshot: SnapshotName | None = None,
     ) -> ConfigResponse:  # fmt: skip
         """One question; ``option=name=value`` may be given several times."""
         raise NotImplementedError

@@ -1,8 +1,8 @@
 """What every call passes first: its id, who may call, how often, how large; and what is counted.
 
-POST, PUT, PATCH and DELETE write, but for the lookup, and need a token, whatever their route says: a
-new route cannot be forgotten. The lookup, the busiest route, is answered ahead of
-all that FastAPI does.
+POST, PUT, PATCH and DELETE write, but for the lookup, and need a token, whatever their route says:
+a new route cannot be forgotten. The lookup, the busiest route, is answered ahead of all that
+FastAPI does.
 """
 
 import asyncio
@@ -30,38 +30,41 @@ OPEN = ("/healthz", "/readyz", "/metrics")
 MAX_UPLOAD_BYTES = 16 << 20
 _BODY_S = 30.0  # for the whole of a body
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
-_SAFE = [
+_SAFE = (
     (b"x-content-type-options", b"nosniff"),
-    (b"x-frame-options", b"DENY"),
-    (b"referrer-policy", b"no-referrer"),
     (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'"),
-]
+)
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call: what was answered, and its length."""
+    """One call, and the status that it was answered with."""
 
     scope: Scope
     id: str
     send: Send
     begun: float
+    is_lookup: bool
+    reads: bool
     status: int = 0
 
     async def answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = [*_SAFE, (b"x-request-id", self.id.encode())]
-            message = {**message, "headers": [*message.get("headers", ()), *own]}
+            own = (b"x-request-id", self.id.encode())
+            message["headers"] = [*message.get("headers", ()), *_SAFE, own]
         await self.send(message)
 
-    @property
-    def is_lookup(self) -> bool:
-        return (self.scope["method"], self.scope["path"]) == ("POST", LOOKUP)
 
-    @property
-    def reads(self) -> bool:
-        return self.scope["method"] not in _WRITES or self.is_lookup
+def _new_call(scope: Scope, send: Send) -> _Call:
+    given = None
+    for name, value in scope["headers"]:
+        if name == b"x-request-id":
+            given = value
+    method = scope["method"]
+    is_lookup = method == "POST" and scope["path"] == LOOKUP
+    reads = is_lookup or method not in _WRITES
+    return _Call(scope, new_id(given), send, time.perf_counter(), is_lookup, reads)
 
 
 class Front:
@@ -76,8 +79,7 @@ class Front:
         self._log = settings.log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = next((value for name, value in scope["headers"] if name == b"x-request-id"), None)
-        call = _Call(scope, new_id(given), send, time.perf_counter())
+        call = _new_call(scope, send)
         request_id.set(call.id)
         try:
             await self._pass(call, receive)
@@ -136,6 +138,7 @@ async def _whole_body(scope: Scope, receive: Receive) -> Receive:
     if told.isdigit() and int(told) > MAX_UPLOAD_BYTES:
         raise _too_large()
     parts: list[bytes] = []
+    size = 0
     try:
         async with asyncio.timeout(_BODY_S):
             while True:
@@ -143,7 +146,8 @@ async def _whole_body(scope: Scope, receive: Receive) -> Receive:
                 if message["type"] == "http.disconnect":
                     raise Refusal(400, "disconnected", "the request ended early")
                 parts.append(message.get("body", b""))
-                if sum(map(len, parts)) > MAX_UPLOAD_BYTES:
+                size += len(parts[-1])
+                if size > MAX_UPLOAD_BYTES:
                     raise _too_large()
                 if not message.get("more_body"):
                     break

@@ -94,7 +94,7 @@ class Held:
         self.made_at: datetime | None = None
         self._store = store
         self._older: OrderedDict[int, Snapshot] = OrderedDict()
-        self._one_at_a_time = asyncio.Lock()
+        self._one_refresh, self._one_load = asyncio.Lock(), asyncio.Lock()
 
     async def load(self) -> None:
         """The newest snapshot, before the first call. Raises ``StoreError``."""
@@ -105,7 +105,7 @@ class Held:
 
     async def refresh(self) -> None:
         """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
-        async with self._one_at_a_time:
+        async with self._one_refresh:
             number, made_at = await self._latest()
             if number > self.current.number:
                 newer = await asyncio.to_thread(self._read, number, self.current)
@@ -128,7 +128,7 @@ class Held:
     async def _load_older(self, number: int) -> Snapshot:
         if number > self.current.number:  # published within the last second, or never
             await self.refresh()
-        async with self._one_at_a_time:
+        async with self._one_load:  # it may take seconds: what is newer does not wait for it
             if number == self.current.number:
                 return self.current
             if number not in self._older:

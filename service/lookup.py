@@ -5,6 +5,7 @@ encoded when the snapshot was loaded, and nothing is parsed but the request itse
 """
 
 import json
+from functools import lru_cache
 from typing import Any
 
 from starlette.responses import Response
@@ -12,11 +13,11 @@ from starlette.types import Receive, Send
 
 from autotune.errors import AutotuneError
 from autotune.matching import EXACT
-from autotune.toolchain import Toolchain
 from service.held import Held, Snapshot
 from service.metrics import REFUSED, Meter
 from service.missed import Missed
 from service.questions import (
+    VERSIONS,
     Surroundings,
     chip_of,
     known_identity,
@@ -27,6 +28,8 @@ from service.refusal import Refusal
 
 MAX_BODY_BYTES = 1 << 20
 MAX_QUESTIONS = 1_000
+Versions = tuple[Any, Any, Any]
+_NO_VERSIONS: Versions = ("", "", "")
 _JSON = (b"content-type", b"application/json")
 
 
@@ -112,7 +115,7 @@ def json_response(content: bytes) -> Response:
 
 def _parse(body: bytes) -> dict[str, Any]:
     try:
-        asked = json.loads(body)
+        asked = json.loads(body.decode())
     except (ValueError, RecursionError) as error:
         raise Refusal(400, "invalid_json", "the body is not JSON") from error
     if not isinstance(asked, dict):
@@ -130,11 +133,21 @@ def _questions(asked: dict[str, Any]) -> list[Any]:
     return questions
 
 
-def _prepared(around: Surroundings) -> tuple[str | None, tuple[str, str, str]]:
+def _prepared(around: Surroundings) -> tuple[str | None, Versions]:
     """Chip and versions for all questions; None where each must be looked at by itself."""
+    chip, versions = around.chip, around.toolchain
+    if type(chip) is not str or type(versions) is not dict:
+        return None, _NO_VERSIONS
+    given = (versions.get("jax"), versions.get("jaxlib"), versions.get("libtpu"))
+    if not all(type(one) is str for one in given):
+        return None, _NO_VERSIONS
+    return _checked(chip, given)
+
+
+@lru_cache(maxsize=1_000)  # a fleet has few chips and toolchains
+def _checked(chip: str, given: Versions) -> tuple[str | None, Versions]:
     try:
-        toolchain: Toolchain = toolchain_of(around.toolchain, "toolchain")
-        chip = chip_of(around.chip, "chip").value
+        toolchain_of(dict(zip(VERSIONS, given, strict=True)), "toolchain")
+        return chip_of(chip, "chip").value, given
     except (Refusal, AutotuneError):
-        return None, ("", "", "")
-    return chip, (toolchain.jax, toolchain.jaxlib, toolchain.libtpu)
+        return None, _NO_VERSIONS

@@ -42,18 +42,18 @@ _made = Gauge(
 _age = Gauge("autotune_snapshot_age_seconds", "How old it is.", multiprocess_mode=_newest)
 _database = Gauge(
     "autotune_database_up", "Whether the last look at the database succeeded.",
-    multiprocess_mode="min",
+    multiprocess_mode=_newest,
 )  # fmt: skip
 
 
 class Meter:
-    """Counts of one process. Answers are counted in plain numbers and handed on now and then: a
-    counter of the library takes longer than an answer."""
+    """Counts of one process, in plain numbers that are handed on now and then: a counter of the
+    library takes longer."""
 
     def __init__(self) -> None:
         self._answers = dict.fromkeys((*KINDS, REFUSED), 0)
         self._routes: dict[str, Histogram] = {}
-        self._statuses: dict[tuple[str, int], Counter] = {}
+        self._statuses: dict[tuple[str, int], int] = {}
         self._made_at: datetime | None = None
 
     def answered(self, match: str, count: int = 1) -> None:
@@ -64,10 +64,7 @@ class Meter:
         if timer is None:
             timer = self._routes[route] = _seconds.labels(route)
         timer.observe(seconds)
-        counter = self._statuses.get((route, status))
-        if counter is None:
-            counter = self._statuses[route, status] = _requests.labels(route, str(status))
-        counter.inc()
+        self._statuses[route, status] = self._statuses.get((route, status), 0) + 1
 
     def holds(self, snapshot: int, records: int, made_at: datetime | None) -> None:
         self._made_at = made_at
@@ -83,16 +80,19 @@ class Meter:
             _jobs.labels(state).set(counts.get(state, 0))
 
     def hand_on(self) -> None:
+        """In the thread that counts."""
         for match, count in self._answers.items():
             if count:
                 self._answers[match] = 0
                 _lookups.labels(match).inc(count)
                 if match not in (KINDS[0], REFUSED):
                     _misses.inc(count)
+        statuses, self._statuses = self._statuses, {}
+        for (route, status), count in statuses.items():
+            _requests.labels(route, str(status)).inc(count)
 
     def text(self) -> bytes:
-        """In the format of Prometheus."""
-        self.hand_on()
+        """In the format of Prometheus: what was handed on."""
         if self._made_at is not None:
             _age.set((datetime.now(UTC) - self._made_at).total_seconds())
         if DIRECTORY not in os.environ:

@@ -9,6 +9,9 @@ from autotune.ports import Store
 
 _log = logging.getLogger("autotune.service")
 
+_AT_ONCE = 200  # some tenths of a second, in which nobody else writes to SQLite,
+_PAUSE_S = 0.1  # and time for others, who look for a free lock as often
+
 MOST_KEYS = 10_000  # between two writes: what is beyond is dropped, so that nobody fills the memory
 
 
@@ -29,9 +32,15 @@ class Missed:
         if not self._counts:
             return
         counts, self._counts = self._counts, {}
+        left = list(counts.items())
         try:
-            await asyncio.to_thread(self._store.save_misses, counts)
+            while left:
+                await asyncio.to_thread(self._store.save_misses, dict(left[:_AT_ONCE]))
+                del left[:_AT_ONCE]
+                if left:
+                    await asyncio.sleep(_PAUSE_S)
         except StoreError as error:
             _log.warning("misses cannot be written: %s", error)
-            for (key, answer), times in counts.items():
+        finally:
+            for (key, answer), times in left:
                 self.count(key, answer, times)

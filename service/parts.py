@@ -1,17 +1,15 @@
-"""What the routes share: the parts of the application, and how a store's work is awaited."""
+"""What the routes share: the parts of the application, and how its work is awaited."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Query, Request
 
-from autotune.errors import StoreError
 from autotune.tokens import Token
 from db import SqlStore
 from service.held import Held
-from service.refusal import unavailable
 from service.schema import Error
+from service.work import Work
 
 T = TypeVar("T")
 
@@ -35,9 +33,11 @@ def caller(request: Request) -> Token:
     return cast(Token, request.state.token)
 
 
-async def ask(work: Callable[..., T], *arguments: Any, **named: Any) -> T:
-    """The work of the database, in a thread. Raises ``Refusal``."""
-    try:
-        return await asyncio.to_thread(work, *arguments, **named)
-    except StoreError as error:
-        raise unavailable(error) from error
+async def ask(request: Request, work: Callable[..., T], *arguments: Any) -> T:
+    """Work that reads the database. Raises ``Refusal``."""
+    return await cast(Work, request.app.state.work).read(work, *arguments)
+
+
+async def to_write(request: Request, work: Callable[..., T], *arguments: Any) -> T:
+    """Work that writes to the database. Raises ``Refusal``."""
+    return await cast(Work, request.app.state.work).write(work, *arguments)

@@ -15,7 +15,7 @@ from service.held import Snapshot
 from service.refusal import Refusal
 
 MAX_NAME = 200  # characters
-_VERSIONS = ("jax", "jaxlib", "libtpu")
+VERSIONS = ("jax", "jaxlib", "libtpu")
 _INT = {int}
 
 
@@ -79,7 +79,7 @@ def chip_of(text: Any, field: str) -> Chip:
 
 def toolchain_of(data: Any, field: str) -> Toolchain:
     versions = _mapping(data, field)
-    return Toolchain(**{name: _text(versions.get(name), f"{field}.{name}") for name in _VERSIONS})
+    return Toolchain(**{name: _text(versions.get(name), f"{field}.{name}") for name in VERSIONS})
 
 
 def _problem(data: Any, name: str, fingerprint: str, snapshot: Snapshot, at: str) -> Problem:

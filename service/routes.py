@@ -1,5 +1,6 @@
 """The routes that read and are not in a hurry: snapshots, records, misses, jobs, health."""
 
+import asyncio
 from dataclasses import asdict
 from hashlib import blake2b
 from typing import Annotated
@@ -38,7 +39,7 @@ Number = Annotated[int, Path(ge=1, le=10**15)]
 @router.get("/snapshots", responses=_READ)
 async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     """The newest first."""
-    found = await ask(store(request).snapshots, limit)
+    found = await ask(request, store(request).snapshots, limit)
     listed = [SnapshotData(**asdict(one)) for one in found]
     return Snapshots(in_force=held(request).current.number, snapshots=listed)
 
@@ -59,7 +60,7 @@ async def snapshot(
     changes."""
     wanted = wanted_snapshot(number)
     found = await held(request).at(wanted)
-    content = await ask(found.bundle)
+    content = await asyncio.to_thread(found.bundle)
     tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
     forever = "public, max-age=31536000, immutable"
     headers = {
@@ -77,7 +78,7 @@ async def records(
     request: Request, kernel: Name | None = None, chip: Chip | None = None, limit: Limit = 50
 ) -> Records:
     """All that was ever published, with numbers, the newest first."""
-    found = await ask(store(request).published, kernel, chip, limit)
+    found = await ask(request, store(request).published, kernel, chip, limit)
     return Records(records=[
         RecordData(number=number, record=record_to_data(record)) for number, record in found
     ])  # fmt: skip
@@ -86,7 +87,7 @@ async def records(
 @router.get("/misses", responses=_READ)
 async def misses(request: Request, limit: Limit = 50) -> Misses:
     """What was asked for and is not published, the most wanted first."""
-    found = await ask(store(request).misses, limit)
+    found = await ask(request, store(request).misses, limit)
     return Misses(misses=[
         MissData(number=one.number, key=key_to_data(one.key), answer=one.answer, count=one.count,
                  first_at=one.first_at, last_at=one.last_at)
@@ -97,14 +98,14 @@ async def misses(request: Request, limit: Limit = 50) -> Misses:
 @router.get("/jobs", responses=_READ)
 async def jobs(request: Request, state: State | None = None, limit: Limit = 50) -> JobList:
     """The newest first."""
-    found = await ask(store(request).jobs.list, state, limit)
+    found = await ask(request, store(request).jobs.list, state, limit)
     return JobList(jobs=list(map(job_data, found)))
 
 
 @router.get("/jobs/{number}", responses=_READ)
 async def job(request: Request, number: Number) -> JobData:
     """One, with the progress of its search."""
-    found = await ask(store(request).jobs.get, number)
+    found = await ask(request, store(request).jobs.get, number)
     if found is None:
         raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
     return job_data(found)
@@ -145,5 +146,6 @@ def _health(request: Request) -> Health:
 @outside.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
-    content = await ask(request.app.state.meter.text)
+    request.app.state.meter.hand_on()
+    content = await asyncio.to_thread(request.app.state.meter.text)
     return Response(content, headers={"Content-Type": CONTENT_TYPE})

@@ -3,13 +3,12 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, ConfigDict, Field
 
 from autotune.chip import Chip
 from autotune.job import DEFAULT_TRIALS, MOST_TRIALS, State
 from service.lookup import MAX_QUESTIONS
 from service.uploads import Name, Part, ProblemIn, Versions
-
 
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
 SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15)]
@@ -42,7 +41,17 @@ class Question(BaseModel):
     toolchain: Versions | None = None
 
 
+_ONE: dict[str, Any] = {"kernel": "matmul", "problem": {"dims": {"m": 1024, "k": 1024, "n": 1024}}}
+_VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
+
+
 class LookupRequest(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"chip": "v5e", "toolchain": _VERSIONS, "questions": [_ONE]}]
+        }
+    )
+
     questions: list[Question] = Field(max_length=MAX_QUESTIONS)
     chip: str | None = Field(None, examples=["v5e"])
     toolchain: Versions | None = None
@@ -132,6 +141,10 @@ class Made(BaseModel):
 class JobRequest(Part):
     """Either ``miss``, the number of a miss, or what is to be searched: ``kernel``, ``problem`` and
     ``chip``. ``fingerprint`` and ``toolchain``: any that a worker has, unless they are given."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"miss": 7, "trials": 50}]}
+    )
 
     miss: Annotated[int, Field(strict=True, ge=1, le=10**15)] | None = None
     kernel: Name | None = Field(None, examples=["matmul"])

@@ -32,6 +32,9 @@ class Settings:
     writes_per_second: int = _setting(
         20, "Calls that write, for each address and process; 0: any number.", 0, 10**9
     )
+    wait_s: float = _setting(
+        10.0, "How long a call may wait for the database, in seconds.", 0.01, 3600
+    )
     log: str = _setting("writes", "Calls to log: none, writes (and what was refused) or all.")
     drain_s: int = _setting(10, "How long calls may go on after a signal to stop.", 0, 3600)
     migrate: bool = _setting(False, "Bring the tables up to date first.")

@@ -12,6 +12,7 @@ from autotune.chip import Chip
 from autotune.job import MOST_TRIALS
 from autotune.kernelspec import spec_from_data
 from autotune.problem import MAX_DIMENSION
+from autotune.push import MOST_CHARACTERS
 from autotune.trial import KeyResult, record_from_data, trial_from_data
 
 MOST_RESULTS = 1_000
@@ -33,7 +34,7 @@ def _printable(given: str) -> str:
 
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$")]
-Text = Annotated[str, Field(strict=True, max_length=100_000)]
+Text = Annotated[str, Field(strict=True, max_length=MOST_CHARACTERS)]
 Word = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
 Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 Bytes = Annotated[int, Field(strict=True, ge=0, le=_MOST_BYTES)]

@@ -1,11 +1,12 @@
 """The routes that write. That the caller may write was seen to by ``service.front``."""
 
+from contextlib import suppress
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
 from fastapi.security import HTTPBearer
 
-from autotune.errors import InvalidInputError
+from autotune.errors import InvalidInputError, StoreError
 from autotune.job import Request as Wanted
 from autotune.kernelspec import KernelSpec
 from autotune.problem import Problem
@@ -13,7 +14,7 @@ from autotune.push import contradiction
 from autotune.tokens import ADMIN
 from autotune.toolchain import Toolchain
 from service.access import require
-from service.parts import REFUSED, ask, caller, held, store
+from service.parts import REFUSED, ask, caller, held, store, to_write
 from service.refusal import Refusal
 from service.routes import Number, job_data
 from service.schema import JobData, JobRequest, Made, PushResponse
@@ -45,8 +46,8 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
         if why:
             message = f"result {number} of {key.kernel} cannot be taken: {why}"
             raise Refusal(422, "contradiction", message, f"results[{number}]")
-    done = await ask(store(request).push, kernels, parsed, caller(request).name)
-    await ask_held(request)
+    done = await to_write(request, store(request).push, kernels, parsed, caller(request).name)
+    await _take_over(request)
     return PushResponse(
         records=done.records, trials=done.trials, lost=done.lost, snapshot=done.snapshot
     )
@@ -56,7 +57,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
 async def new_job(request: Request, asked: JobRequest, response: Response) -> JobData:
     """Ask for a search. The same request while it is open is the same job, with status 200."""
     wanted = await _wanted(request, asked)
-    found, is_new = await ask(store(request).jobs.add, wanted, caller(request).name)
+    found, is_new = await to_write(request, store(request).jobs.add, wanted, caller(request).name)
     response.status_code = 201 if is_new else 200
     return job_data(found)
 
@@ -65,7 +66,7 @@ async def new_job(request: Request, asked: JobRequest, response: Response) -> Jo
 async def cancel(request: Request, number: Number) -> JobData:
     """A queued one at once; one that runs when its worker hears of it, within seconds. What it has
     found stays. One that has ended is left as it is."""
-    found = await ask(store(request).jobs.cancel, number)
+    found = await to_write(request, store(request).jobs.cancel, number)
     if found is None:
         raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
     return job_data(found)
@@ -74,34 +75,35 @@ async def cancel(request: Request, number: Number) -> JobData:
 @ruling.post("/snapshots/{number}/rollback")
 async def roll_back(request: Request, number: Number) -> Made:
     """Make a new snapshot with the records of an older one. Publishing goes on from there."""
-    made = await ask(store(request).roll_back, number, caller(request).name)
+    made = await to_write(request, store(request).roll_back, number, caller(request).name)
     return await _made(request, made, f"there is no snapshot {number}")
 
 
 @ruling.post("/records/{number}/pin")
 async def pin(request: Request, number: Number) -> Made:
     """From a new snapshot on, the key of this record keeps it, whatever is published."""
-    made = await ask(store(request).pin, number, caller(request).name)
+    made = await to_write(request, store(request).pin, number, caller(request).name)
     return await _made(request, made, f"there is no record {number}")
 
 
 @ruling.post("/records/{number}/unpin")
 async def unpin(request: Request, number: Number) -> Made:
     """From a new snapshot on, the key of this record has its newest one again."""
-    made = await ask(store(request).unpin, number, caller(request).name)
+    made = await to_write(request, store(request).unpin, number, caller(request).name)
     return await _made(request, made, f"there is no record {number}")
 
 
 async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
     if snapshot is None:
         raise Refusal(404, "not_found", else_says, "number")
-    await ask_held(request)
+    await _take_over(request)
     return Made(snapshot=snapshot)
 
 
-async def ask_held(request: Request) -> None:
+async def _take_over(request: Request) -> None:
     """This process answers from what was written here as soon as the writer is told."""
-    await held(request).refresh()
+    with suppress(StoreError):  # what was written is there, and is taken over a little later
+        await held(request).refresh()
 
 
 async def _wanted(request: Request, asked: JobRequest) -> Wanted:
@@ -125,7 +127,7 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
 
 
 async def _of_miss(request: Request, number: int, trials: int) -> Wanted:
-    found = await ask(store(request).miss, number)
+    found = await ask(request, store(request).miss, number)
     if found is None:
         raise Refusal(404, "unknown_miss", f"there is no miss {number}", "miss")
     key = found.key
@@ -137,9 +139,9 @@ async def _of_miss(request: Request, number: int, trials: int) -> Wanted:
 
 async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelSpec:
     """What is known of a kernel: workers and pushes describe theirs."""
-    found = await ask(store(request).kernel, name, fingerprint)
+    found = await ask(request, store(request).kernel, name, fingerprint)
     if found is None:
-        known = sorted({spec.name for spec in await ask(store(request).kernels)})
+        known = sorted({spec.name for spec in await ask(request, store(request).kernels)})
         version = f" with the fingerprint {fingerprint}" if fingerprint else ""
         message = f"unknown kernel {name}{version}: there is {', '.join(known) or 'none'}"
         raise Refusal(404, "unknown_kernel", message, "kernel")

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -49,10 +50,17 @@ def serve(database: str | None, **given: Any) -> None:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
         os.environ.pop("AUTOTUNE_DATABASE_URL_FILE", None)
     os.environ.update(_settings().to_environment(settings))
-    with tempfile.TemporaryDirectory(prefix="autotune-metrics-") as folder:
+    with tempfile.TemporaryDirectory(prefix="autotune-metrics-", dir=_memory()) as folder:
         if settings.workers > 1:  # before the library is imported
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
         _run(settings)
+
+
+def _memory() -> str | None:
+    """Where files are in memory, if there is such a place. The processes share their metrics in
+    mapped files: where the disk is full, a process that touches a new page of one is killed."""
+    place = Path("/dev/shm")  # noqa: S108 (a folder of our own is made in it)
+    return str(place) if place.is_dir() and os.access(place, os.W_OK) else None
 
 
 def _run(settings: Any) -> None:

@@ -164,7 +164,7 @@ class Worker:
             with Lease(self._jobs, job, self._lease_s) as lease:
                 state, message = self._tune(job, lease)
             if state is None:
-                self._leave(job)
+                self._give_back(job, "its worker was stopped", counts=False)
             elif self._jobs.finish(job, state, message):
                 _log.info("job %s is %s: %s", job.number, state, message)
         except StoreError as error:
@@ -182,7 +182,8 @@ class Worker:
             raise
 
     def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
-        """How it ended, and what is to be said of it; None where it is to be left."""
+        """How it ended, and what is to be said of it; None: it was cancelled, is another worker's,
+        or this one is to stop."""
         watch, request = _Watch(lease), job.request
         ref = self._refs[request.kernel]
         subject = subject_of(
@@ -199,14 +200,6 @@ class Worker:
             return None, ""
         published = publish(self._pool, self._store, result, announce=watch.announce)
         return State.DONE if published.record else State.FAILED, published.reason
-
-    def _leave(self, job: Job) -> None:
-        """It was cancelled, is another worker's, or this one is to stop."""
-        found = self._jobs.get(job.number)
-        if found is not None and found.cancel_wanted:
-            self._jobs.finish(job, State.CANCELLED, "cancelled; the trials are kept")
-        else:
-            self._give_back(job, "its worker was stopped", counts=False)
 
     def _give_back(self, job: Job, message: str, *, counts: bool) -> None:
         with suppress(StoreError):  # else its lease ends

@@ -1,11 +1,16 @@
 """A real PostgreSQL server, from a package: for tests, and for what they start."""
 
 import itertools
+import os
 import shutil
+import signal
+import subprocess
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -38,6 +43,20 @@ class Postgres:
     def restart(self) -> None:
         """As after a crash: connections are cut, what was committed is there."""
         self._control("restart", "-l", str(self._server.log))
+
+    def kill(self) -> None:
+        """``kill -9`` of the postmaster: its processes notice and end."""
+        found = Path(self._server.pgdata, "postmaster.pid").read_text()
+        os.kill(int(found.splitlines()[0]), signal.SIGKILL)
+
+    def revive(self) -> None:
+        """After ``kill``: as soon as the last process of the old server has gone."""
+        for _ in range(20):
+            try:
+                return self.restart()
+            except subprocess.CalledProcessError:
+                time.sleep(0.5)
+        return self.restart()
 
     def stop(self) -> None:
         """The package itself would not find the process that a restart has started."""

@@ -167,6 +167,19 @@ class TestPrune:
             assert [one.number for one in store.snapshots()] == [4, 1]
             assert members(store) == {key(): later(0)}
 
+    def test_and_what_that_rests_on(self, url: str) -> None:
+        times = iter(NOON + timedelta(days=n) for n in range(100))
+        with open_store(url, create=True, clock=lambda: next(times)) as store:
+            store.save_record(later(0))
+            store.save_record(later(1))
+            store.roll_back(1)  # 3 rests on 1
+            store.save_record(later(2, m=7))  # 4 too
+            store.roll_back(4)  # 5 rests on 4
+            before = members(store)
+            assert store.prune(NOON + timedelta(days=90)) == 2
+            assert [one.number for one in store.snapshots()] == [5, 4, 1]
+            assert members(store) == before
+
 
 class Model:
     """What the snapshots must hold, kept as plain dictionaries."""

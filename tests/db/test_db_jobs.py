@@ -13,6 +13,7 @@ from dbsamples import NOON, key
 from autotune.job import MOST_ATTEMPTS, Ability, Progress, Request, State
 from autotune.ports import Jobs, Tokens
 from autotune.tokens import ADMIN, READER, WRITER
+from db import query
 from db.store import SqlStore, open_store
 
 ABLE = Ability(kernels={"matmul": "f00d", "rmsnorm": "1111"}, toolchain=key().toolchain)
@@ -46,6 +47,17 @@ class TestQueue:
         other, is_new = jobs.add(request())
         assert is_new and other.number != first.number
 
+    def test_the_same_job_ends_before_it_is_read(
+        self, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """It was in the way, and is gone."""
+        real, answers = query.insert, [False]
+        monkeypatch.setattr(
+            query, "insert", lambda *given: answers.pop() if answers else real(*given)
+        )
+        made, is_new = jobs.add(request())
+        assert (made.state, is_new, answers) == (State.QUEUED, True, [])
+
     def test_the_oldest_first_and_one_for_each_worker(self, jobs: Jobs) -> None:
         for m in (1, 2):
             jobs.add(request(m=m))
@@ -59,7 +71,10 @@ class TestQueue:
         [
             request("flash"),
             request(fingerprint="beef"),
-            request(toolchain=key(jax="0.10.0").toolchain),
+            *(
+                request(toolchain=replace(key().toolchain, **{part: "9"}))
+                for part in ("jax", "jaxlib", "libtpu")
+            ),
         ],
     )
     def test_what_a_worker_cannot_run_is_left_to_others(self, jobs: Jobs, asked: Request) -> None:
@@ -109,6 +124,17 @@ class TestDeath:
         assert not jobs.finish(first, State.DONE, "")
         assert not jobs.give_back(first, "", counts=True)
         assert jobs.heartbeat(second, Progress())
+
+    def test_a_worker_that_takes_its_own_job_again(self, jobs: Jobs) -> None:
+        """What it began before it fell silent is over."""
+        jobs.add(request())
+        first = jobs.claim("a", ABLE, LONG)
+        assert first is not None
+        time.sleep(2 * SHORT)
+        second = jobs.claim("a", ABLE, SHORT)
+        assert second is not None and second.attempt == 2
+        assert not jobs.heartbeat(first, Progress())
+        assert not jobs.finish(first, State.DONE, "")
 
     def test_one_that_is_heard_keeps_it(self, jobs: Jobs) -> None:
         jobs.add(request())

@@ -98,6 +98,28 @@ def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
         assert time.monotonic() - begun > 1.5
 
 
+def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) -> None:
+    """Between transactions that follow each other the file is free for 15 ms."""
+    over = threading.Event()
+
+    def write_all_the_time() -> None:
+        with closing(sqlite3.connect(tmp_path / "autotune.db", isolation_level=None)) as other:
+            while not over.wait(0.015):
+                other.execute("BEGIN IMMEDIATE")
+                time.sleep(0.15)
+                other.execute("COMMIT")
+
+    open_store(sqlite_url, create=True).close()
+    with open_store(sqlite_url, create=False, wait_s=0.6) as opened:
+        thread = threading.Thread(target=write_all_the_time)
+        thread.start()
+        try:
+            assert all(opened.save_trial(key(), trial(number)) for number in range(20))
+        finally:
+            over.set()
+            thread.join()
+
+
 def test_a_lock_that_stays(
     sqlite_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -250,3 +272,23 @@ class TestServerGone:
         monkeypatch.setattr(transaction, "_once", real)
         count = "SELECT count(*) FROM autotune_records"
         assert opened._work.read(lambda s: s.connection().exec_driver_sql(count).scalar()) == 1
+
+
+def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> None:
+    """Whoever opens and closes the file beside SQLite drops SQLite's locks on it: the next process
+    to leave then takes the log away, and the first connection reads an old state for ever."""
+    with open_store(sqlite_url, create=True) as first:
+        first.save_record(record())
+        with open_store(sqlite_url, create=False) as second:
+            assert second.latest_snapshot() == 1
+        code = (
+            "import sys; sys.path.insert(0, sys.argv[2]); from dbsamples import record\n"
+            "from db import open_store\n"
+            "with open_store(sys.argv[1], create=False) as store: store.save_record(record())"
+        )
+        seen: list[int] = []
+        for _ in range(2):
+            here = str(Path(__file__).parent)
+            subprocess.run([sys.executable, "-c", code, sqlite_url, here], check=True, timeout=60)
+            seen.append(first.latest_snapshot())
+        assert seen == [2, 3]

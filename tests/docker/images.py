@@ -74,10 +74,7 @@ class Image:
 
     def healthy(self) -> bool:
         """What the image's own health check says."""
-        command = health_command(self._final)
-        if "/healthz" not in (ROOT / "service" / "routes.py").read_text():  # not there yet
-            command = [word.replace("/healthz", "/health") for word in command]
-        return self.execute(command).returncode == 0
+        return self.execute(health_command(self._final)).returncode == 0
 
     @contextmanager
     def started(self, env: Mapping[str, str], *, walls: bool) -> Iterator[subprocess.Popen[str]]:

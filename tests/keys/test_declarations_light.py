@@ -108,7 +108,8 @@ FILES = {
     "unrelated.py": "B = 1\n",
     "package/__init__.py": "",
     "package/inner.py": "from .deep import C\nfrom ..shapes import A\n",
-    "package/deep.py": "C = 1\n",
+    "package/deep.py": "import near\nC = 1\n",
+    "package/near.py": "D = 1\n",
 }
 
 
@@ -116,7 +117,8 @@ FILES = {
     ("changed", "counts"),
     [
         ("kernel.py", True), ("shapes.py", True), ("package/inner.py", True),
-        ("package/__init__.py", True), ("package/deep.py", True), ("unrelated.py", False),
+        ("package/__init__.py", True), ("package/deep.py", True), ("package/near.py", True),
+        ("unrelated.py", False),
     ],
 )  # fmt: skip
 def test_a_fingerprint_covers_what_is_imported_from_beside_the_kernel(

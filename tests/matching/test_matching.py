@@ -79,6 +79,16 @@ def test_an_index_grown_from_an_older_one_is_the_same(
     assert old.match(asked) == before
 
 
+@given(st.lists(RECORDS, max_size=12), st.data(), KEYS)
+def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, asked: Key) -> None:
+    records = one_of_each(records)
+    gone = data.draw(st.lists(st.sampled_from(records), unique_by=id)) if records else []
+    index = Index(records, [SPEC]).changed(Change(removed=[one.key for one in gone]), [])
+    rest = [one for one in records if one not in gone]
+    assert index.match(asked) == Index(rest, [SPEC]).match(asked)
+    assert len(index) == len(rest)
+
+
 def test_an_older_index_stays_what_it_was() -> None:
     there, asked = older(record(), "0.9.0"), question()
     old = Index([there, record(question(4096))], [SPEC])

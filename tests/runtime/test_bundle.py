@@ -6,11 +6,16 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from dbsamples import key, record
+from dbsamples import key, record, spec
 
 from autotune import bundle
 from autotune.errors import InvalidInputError
+from autotune.explanation import Explanation
 
+EXPLANATION = Explanation(
+    parts_us=(), roofline_us=1.0, mxu_us=1.0, steps=1, dma_count=1, burst_bytes=1,
+    least_hbm_bytes=1, vmem=(), spill_bundles=0,
+)  # fmt: skip
 RECORDS = (record(), record(key(m=256), 7.5), record(key("rmsnorm")))
 
 
@@ -43,6 +48,26 @@ def test_a_write_that_fails_leaves_the_old_file(
         bundle.write_bundle(path, bundle.new_bundle(()))
     assert path.read_bytes() == before
     assert [p.name for p in tmp_path.iterdir()] == ["a.bundle"]
+
+
+def test_a_disk_that_fills_up_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        bundle.write_bundle(tmp_path / "a.bundle", bundle.new_bundle(RECORDS))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
+    of, other = spec("matmul"), spec("unused")
+    explained = replace(record(), estimate=replace(record().estimate, explanation=EXPLANATION))
+    made = bundle.new_bundle([explained], kernels=[of, other])
+    assert made.kernels == (of,)
+    assert made.records == (record(),)
 
 
 WHOLE = bundle.bundle_to_bytes(bundle.new_bundle(RECORDS))

@@ -168,6 +168,14 @@ def test_nothing_is_published_where_nothing_can_be_verified() -> None:
     assert published.reason == "2 finalists could not be verified: because"
 
 
+def test_so_many_are_tried_and_no_more() -> None:
+    """Each costs many seconds; the default comes after them."""
+    outcomes = [estimated(100), *(estimated(50 - number) for number in range(20))]
+    published, _, compiler = run(outcomes, dict.fromkeys(range(21), None))
+    assert published.record is None
+    assert len(compiler.asked) == 8 + 1 and compiler.asked[-1] == 0
+
+
 def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
     _, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
     assert store.saved[0].verified is False

@@ -64,7 +64,7 @@ def test_a_bundle_that_the_caller_has(service: Running) -> None:
 @pytest.mark.parametrize("number, status", [("9", 404), ("x", 422), ("-1", 422), ("9" * 99, 422)])
 def test_no_such_snapshot(service: Running, number: str, status: int) -> None:
     found, data = service.get(f"/v1/snapshots/{number}")
-    assert (found, data["error"]["field"]) == (status, "snapshot")
+    assert (found, data["error"]["field"]) == (status, "snapshot" if status == 404 else "number")
 
 
 def test_a_process_that_saw_all_of_them_has_the_same_bundle(

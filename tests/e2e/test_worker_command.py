@@ -1,0 +1,86 @@
+"""From a miss to a config: a real service, a real worker, the real compiler."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+for folder in ("cli", "service", "matching"):
+    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
+
+from commands import COMMAND, autotune  # noqa: E402
+from serving import Running, running, until  # noqa: E402
+
+from autotune.tokens import WRITER  # noqa: E402
+from db import open_store  # noqa: E402
+
+QUESTION = "/v1/configs/vector_add?chip=v5e&shape=131072&{}"
+
+
+def versions(service: Running, database: str) -> str:
+    with open_store(database, create=False) as store:
+        key = store.history("vector_add")[0].key.toolchain
+    return f"jax={key.jax}&jaxlib={key.jaxlib}&libtpu={key.libtpu}"
+
+
+@pytest.mark.slow
+def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path) -> None:
+    database = str(tmp_path / "fleet.db")
+    done = autotune("search", "vector_add", "--shape", "65536", "--chip", "v5e", "--trials", "2",
+                    "--db", database, cwd=tmp_path)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    with open_store(database, create=False) as store:
+        _, token = store.tokens.create("ci", WRITER, None)
+    with running(database) as service:
+        ask = QUESTION.format(versions(service, database))
+        assert service.get(ask)[1]["match"] in ("default", "nearest")
+        until(lambda: service.get("/v1/misses")[1]["misses"])
+        miss = service.get("/v1/misses")[1]["misses"][0]["number"]
+        status, made = service.post("/v1/jobs", {"miss": miss, "trials": 4}, token)
+        assert status == 201
+        done = autotune("worker", "--drain", "--json", "--db", database, cwd=tmp_path)
+        assert json.loads(done.stdout)["jobs"] == 1, done.stderr
+        found = service.get(f"/v1/jobs/{made['number']}")[1]
+        assert (found["state"], found["progress"]["done"]) == ("done", 4), found
+        until(lambda: service.get(ask)[1]["match"] == "exact")
+        assert service.get(ask)[1]["record"]["verified"]
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None:
+    """The next one goes on with what they have found; one record in the end."""
+    database = str(tmp_path / "fleet.db")
+    assert autotune("db", "upgrade", "--db", database, cwd=tmp_path).returncode == 0
+    command = [str(COMMAND), "worker", "--db", database, "--lease", "2", "--poll", "0.1"]
+    with open_store(database, create=False) as store, running(database) as service:
+        _, token = store.tokens.create("ci", WRITER, None)
+        first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        until(lambda: store.kernel("vector_add"), timeout_s=60)
+        problem = {"dims": {"n": 16777216}, "dtype": "float32"}
+        asked = {"kernel": "vector_add", "chip": "v5e", "problem": problem, "trials": 9}
+        assert service.post("/v1/jobs", asked, token)[0] == 201
+
+        def state() -> tuple[str, int]:
+            found = service.get("/v1/jobs/1")[1]
+            return found["state"], found["progress"]["done"]
+
+        until(lambda: state()[1] >= 2, timeout_s=60)
+        os.kill(first.pid, signal.SIGKILL)
+        first.wait()
+        assert state()[0] == "running"
+        second = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
+        until(lambda: service.get("/v1/jobs/1")[1]["attempt"] == 2, timeout_s=60)
+        second.send_signal(signal.SIGTERM)
+        assert second.wait(60) == 0
+        if state()[0] != "done":  # it may have been at the very end
+            assert state()[0] == "queued"
+            subprocess.run([*command, "--drain"], cwd=tmp_path, timeout=300, check=True)
+        assert state()[0] == "done", service.get("/v1/jobs/1")
+        key = store.history("vector_add")[0].key
+        trials = store.trials(key)
+        assert [one.number for one in trials] == list(range(state()[1]))
+        assert len(store.published("vector_add")) == 1

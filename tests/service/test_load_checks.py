@@ -1,0 +1,89 @@
+"""What is checked after a load must be able to fail."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from loadcheck import check_database, check_lookups, check_snapshots
+from loadreader import digest, questions
+from loadsamples import SPEC, lookup_body
+from loadservice import prepare
+from loadwriter import results
+from serving import running
+from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy.orm import Session
+
+from db import SqlStore, open_store
+from db.tables import RecordRow, TrialRow
+
+
+def pushed(store: SqlStore, number: int) -> dict[str, Any]:
+    done = store.push([SPEC], results(0, number), by="w0")
+    answer = {"records": done.records, "trials": done.trials, "lost": done.lost}
+    return {"number": number, "tries": 1, "answer": answer}
+
+
+@pytest.fixture
+def writers(database: str) -> list[dict[str, Any]]:
+    prepare(database)
+    with open_store(database, create=False) as store:
+        return [{"writer": 0, "pushes": [pushed(store, number) for number in range(5)]}]
+
+
+def lose(session: Session) -> None:
+    newest = select(func.max(RecordRow.id)).scalar_subquery()
+    session.execute(delete(RecordRow).where(RecordRow.id == newest - 1))
+
+
+def double(session: Session) -> None:
+    row = session.scalars(select(RecordRow).order_by(RecordRow.id.desc())).first()
+    values = {c.name: getattr(row, c.name) for c in RecordRow.__table__.c if c.name != "id"}
+    session.execute(insert(RecordRow).values(values))
+
+
+def lose_trial(session: Session) -> None:
+    newest = select(func.max(TrialRow.id)).scalar_subquery()
+    session.execute(delete(TrialRow).where(TrialRow.id == newest))
+
+
+def invent(session: Session) -> None:
+    first = RecordRow.id == 1
+    session.execute(
+        update(RecordRow).where(first).values(
+            evidence=func.replace(RecordRow.evidence, "base 0", "nobody's")
+        )
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("harm, words", [
+    (lose, "is lost"), (double, "2 times"), (lose_trial, "trials"), (invent, "nobody sent it"),
+])  # fmt: skip
+def test_a_database_with_harm_is_noticed(
+    harm: Callable[[Session], None], words: str, database: str, writers: list[dict[str, Any]]
+) -> None:
+    assert check_database(database, writers).wrong == []
+    with open_store(database, create=False) as store:
+        store._work.write(lambda session, _: harm(session))
+    assert words in " ".join(check_database(database, writers).wrong)
+
+
+def test_other_answers_than_before_are_noticed(
+    database: str, writers: list[dict[str, Any]]
+) -> None:
+    class Called:
+        """As ``loadservice.Service`` calls."""
+
+        def call(self, method: str, path: str, data: Any = None) -> tuple[int, Any, bytes]:
+            return service.raw(method, path, data and json.dumps(data).encode())
+
+    with running(database) as service:
+        number, _ = service.lookup(questions(0)[0])
+        caller: Any = Called()
+        body = caller.call("POST", "/v1/lookup", lookup_body(questions(0), number))[2]
+        seen = {f"{number} 0": digest(body)}
+        assert check_snapshots(caller, seen).wrong == []
+        assert check_snapshots(caller, {f"{number} 0": "otherwise"}).wrong
+        assert check_lookups(caller, database, writers).wrong == []
+        writers[0]["pushes"].append({"number": 9, "tries": 1, "answer": {"records": 3}})
+        assert check_lookups(caller, database, writers).wrong

@@ -1,0 +1,141 @@
+"""``token``, ``push`` and ``snapshots`` as installed commands, against a real service."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from commands import assert_one_sentence, autotune
+from matchingsamples import SPEC, question, record
+from serving import Running, running
+
+from autotune.errors import ServiceError
+from autotune.push import send
+from autotune.remote import Remote
+from autotune.trial import KeyResult
+from db import SqlStore, open_store
+
+
+@pytest.fixture
+def here(tmp_path: Path) -> str:
+    """The database of a tuning machine: two good records and one that was not verified."""
+    database = str(tmp_path / "here.db")
+    with open_store(database, create=True) as store:
+        store.save_kernel(SPEC)
+        for m in (8, 16):
+            store.save_record(record(question(m)))
+        store.save_record(replace(record(question(32)), verified=False, verification="no time"))
+    return database
+
+
+class TestPush:
+    def test_again_and_again(
+        self, service: Running, store: SqlStore, writer: str, here: str, tmp_path: Path
+    ) -> None:
+        environment = {"AUTOTUNE_TOKEN": writer, "AUTOTUNE_DATABASE_URL": here}
+        done = autotune("push", "--url", service.url, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert "2 records and 0 trials are new there" in done.stdout
+        assert "left out: mm[f00d] m=32" in done.stderr and "no time" in done.stderr
+        assert writer not in done.stdout + done.stderr
+        done = autotune("push", "--url", service.url, "--json", cwd=tmp_path, env=environment)
+        told = json.loads(done.stdout)
+        assert (told["records"], told["sent"], told["lost"], len(told["left_out"])) == (0, 2, 0, 1)
+        assert {one.pushed_by for one in store.records() if one.key == question(8)} == {"ci"}
+
+    def test_what_goes_wrong_is_one_sentence(
+        self, service: Running, here: str, tmp_path: Path
+    ) -> None:
+        ask = ("push", "--db", here, "--url")
+        done = autotune(*ask, service.url, "--token", "autotune_wrong", cwd=tmp_path)
+        assert done.returncode == 2
+        assert "the token is unknown, expired or revoked" in done.stderr.splitlines()[-1]
+        assert "Traceback" not in done.stderr
+        done = autotune(*ask, "nowhere", cwd=tmp_path)
+        assert_one_sentence(done, "is not an address")
+        done = autotune(*ask, service.url, "--chip", "h100", cwd=tmp_path)
+        assert_one_sentence(done, "unknown chip")
+        done = autotune(*ask, service.url, "--kernel", "other", cwd=tmp_path)
+        assert done.returncode == 1
+
+    def test_many_go_in_parts(
+        self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("autotune.push._MOST_RESULTS", 3)
+        results = [KeyResult(record=record(question(m))) for m in range(1, 9)]
+        parts = list(send(Remote(service.url, 20.0, writer), [SPEC], results))
+        assert [count for count, _ in parts] == [3, 3, 2]
+        assert sum(part.records for _, part in parts) == 8
+
+    def test_a_message_of_any_length(self, service: Running, store: SqlStore, writer: str) -> None:
+        long = replace(record(question(8)), reason="x" * 300_000)
+        (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [KeyResult(record=long)])
+        assert part[1].records == 1
+        (found,) = [one for one in store.records() if one.key == question(8)]
+        assert len(found.reason) == 100_000 and found.reason.endswith("x…")
+
+    def test_a_service_that_comes_back_is_tried_again(
+        self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("autotune.push._PAUSES_S", (0.0, 0.0))
+        remote = Remote(service.url, 20.0, writer)
+        real = remote._call
+        failures: list[Exception] = [OSError("reset"), ServiceError("busy", 503)]
+
+        def call(*arguments: object) -> bytes:
+            if failures:
+                raise failures.pop()
+            return real(*arguments)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(remote, "_call", call)
+        (part,) = send(remote, [SPEC], [KeyResult(record=record(question(8)))])
+        assert part[1].records == 1 and not failures
+
+
+def test_tokens(tmp_path: Path) -> None:
+    done = autotune("token", "create", "--name", "ci", "--days", "3", cwd=tmp_path)
+    secret = done.stdout.strip()
+    assert done.returncode == 0 and secret.startswith("autotune_") and len(secret) > 40
+    done = autotune("token", "create", "--name", "b", "--role", "admin", "--json", cwd=tmp_path)
+    assert json.loads(done.stdout)["role"] == "admin"
+    done = autotune("token", "list", cwd=tmp_path)
+    assert [line.split()[:3] for line in done.stdout.splitlines()] == [
+        ["1", "writer", "ci"], ["2", "admin", "b"]
+    ]  # fmt: skip
+    assert secret not in done.stdout
+    assert "is revoked" in autotune("token", "revoke", "1", cwd=tmp_path).stdout
+    assert "revoked 2" in autotune("token", "list", cwd=tmp_path).stdout
+    assert_one_sentence(autotune("token", "revoke", "9", cwd=tmp_path), "there is no token 9")
+    bad = autotune("token", "create", "--name", "a\nb", cwd=tmp_path)
+    assert_one_sentence(bad, "printable characters")
+
+
+def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
+    def run(*args: str) -> str:
+        done = autotune("snapshots", *args, "--db", database, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert run("pin", "1") == "snapshot 3 is in force\n"
+    assert run("unpin", "1") == "snapshot 4 is in force\n"
+    assert run("rollback", "1") == "snapshot 5 is in force\n"
+    assert "rolled back to snapshot 1" in run("list").splitlines()[0]
+    assert [one["number"] for one in json.loads(run("records", "--json"))] == [2, 1]
+    assert json.loads(run("prune", "--days", "0", "--json")) == {"pruned": 3}
+    done = autotune("snapshots", "rollback", "9", "--db", database, cwd=tmp_path)
+    assert_one_sentence(done, "there is no snapshot 9")
+    done = autotune("snapshots", "pin", "9", "--db", database, cwd=tmp_path)
+    assert_one_sentence(done, "there is no record 9")
+
+
+def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: Path) -> None:
+    from autotune.tokens import READER
+
+    _, secret = store.tokens.create("r", READER, None)
+    ask = ("lookup", "mm", "--shape", "1024x128", "--chip", "v5e", "--toolchain",
+           "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42", "--url")  # fmt: skip
+    with running(database, closed=True) as service:
+        done = autotune(*ask, service.url, cwd=tmp_path)
+        assert_one_sentence(done, "give a token")
+        done = autotune(*ask, service.url, cwd=tmp_path, env={"AUTOTUNE_TOKEN": secret + "\n"})
+        assert done.returncode == 0, done.stderr
