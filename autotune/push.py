@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import ServiceError
 from autotune.kernelspec import KernelSpec, spec_to_data
+from autotune.measurement import DEVICE_TIME
 from autotune.problem import Problem
 from autotune.remote import Remote
 from autotune.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
@@ -77,6 +78,8 @@ def _of_measurement(record: Record) -> str | None:
     found = record.measurement
     if found is None or found.void:
         return "it is called measured and has no measurement that decides"
+    if found.method != DEVICE_TIME:
+        return f"it was measured by {found.method}, which is no time of a TPU"
     own = found.of(record.config)
     if own is None or own.refused or not own.samples_us:
         return "it is called measured and its config was not"

@@ -136,6 +136,8 @@ def test_a_push_that_only_calls_itself_measured_is_refused() -> None:
     good = store.saved[0]
     assert _of_measurement(good) is None
     assert "no measurement" in str(_of_measurement(replace(good, measurement=None)))
+    clock = replace(WON, method="wall clock")
+    assert "by wall clock" in str(_of_measurement(replace(good, measurement=clock)))
     other = replace(good, config=make_config({"b": 9}))
     assert "its config was not" in str(_of_measurement(other))
     slow = replace(good, config=make_config({"b": 0}), default=replace(
