@@ -1,9 +1,9 @@
 """Which candidate is the fastest, with as few samples as that takes: a race in interleaved rounds.
 
-Everybody is timed twice; who is surely slower than the leader leaves; the rest goes on, in ever
-more rounds between two looks, until the leader is within :data:`RESOLUTION` of the best or the
-budget is spent. What is *declared* is held to more than what ends the race: an interval that holds
-over all looks and all candidates together.
+Everybody is timed twice, then the first two, the default and who is still open, then the leader and
+the strongest challengers, in ever more rounds between two looks, until the leader is within
+:data:`RESOLUTION` of the best or the budget is spent. What is *declared* is held to more than what
+ends the race: an interval that holds over all looks and all candidates together.
 """
 
 import random
@@ -21,9 +21,7 @@ ALPHA = 0.05
 
 _UNSURE = 0.055  # the race ends when the leader misses the best by more only with this chance
 _FIRST = 2  # rounds of everybody; the noise cannot be known from one
-_CHALLENGERS = (
-    3  # of the leader in a round: the leader, whom all are compared with, is timed more often
-)
+_CHALLENGERS = 3  # in a round with the leader, who is in every comparison: he is timed most often
 _DRIFT = 0.05  # by how much the default may be another one at the end
 _PATIENCE = 100  # samples that a device may remain in a slower state
 _DECLARED = 3  # samples that it takes to be called slower: two may be two accidents
@@ -119,7 +117,7 @@ class _Race:
         """Whether there was room for them in the budget."""
         left = [name for name in names if name not in self.refused]
         taken = sum(map(len, self.samples.values()))
-        if taken + len(left) * count > self.most_samples or self.out_of_time():
+        if not left or taken + len(left) * count > self.most_samples or self.out_of_time():
             return False
         orders = [self.shuffler.sample(left, len(left)) for _ in range(count)]
         times = iter(self.sample([name for order in orders for name in order]))
@@ -128,6 +126,8 @@ class _Race:
             for name, time in zip(order, times, strict=False):
                 if isinstance(time, Refused):
                     self.refused.setdefault(name, time.reason)
+                elif time <= 0:
+                    self.refused.setdefault(name, "its run took no time at all")
                 else:
                     found[name] = time
                     self.samples.setdefault(name, []).append(time)
@@ -164,8 +164,8 @@ class _Race:
         waited = len(self.rounds) - 1 - max(found.steady)
         if waited > _PATIENCE:
             return []
-        known = self.default is not None and self.default in found.levels
-        return [n for n in self.names if n == self.default] if known else list(self.rounds[-1])
+        usable = self.default in found.levels and self.default not in self.refused
+        return [n for n in self.names if n == self.default] if usable else list(self.rounds[-1])
 
     def _with_open_questions(self, some: set[str], better: Mapping[str, float]) -> list[str]:
         """Them and whoever may still be better than the leader by more than the resolution."""
@@ -212,7 +212,7 @@ class _Race:
         return self._made(standings, stopped_by, void, drift, aside, looks)
 
     def _standings(self, found: Fit, alpha: float) -> tuple[Standing, ...]:
-        known = [n for n in self.names if n in found.levels and n not in self.refused]
+        known = [n for n in self.names if found.count(n) and n not in self.refused]
         racers = [n for n in known if n not in self.cannot_win]
         if not racers:
             return ()

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.measuring.deciding import Decision, DeviceLostError, decide
 from autotune.measuring.refused import Refused
@@ -153,3 +155,21 @@ def test_one_candidate_alone_is_timed_and_wins() -> None:
 
 def test_the_same_seed_asks_in_the_same_order() -> None:
     assert race(seed=5) == race(seed=5)
+
+
+@given(st.lists(st.one_of(st.floats(1e-3, 1e7), st.just("refused")), min_size=1, max_size=60),
+       st.integers(1, 6), st.booleans())  # fmt: skip
+def test_whatever_a_device_answers_there_is_an_end(
+    answers: list[float | str], count: int, has_default: bool
+) -> None:
+    names = [f"c{n}" for n in range(count)]
+    turn = iter(answers * 1000)
+
+    def sample(order: Sequence[str]) -> list[float | Refused]:
+        return [Refused("no") if isinstance(a := next(turn), str) else a for _ in order]
+
+    decision = decide(names, sample, default="c0" if has_default else None, most_samples=150)
+    assert decision.count <= 150
+    told = [s.name for s in decision.standings]
+    assert len(told) == len(set(told)) and not set(told) & set(decision.refused)
+    assert decision.void or told
