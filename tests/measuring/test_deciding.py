@@ -102,6 +102,7 @@ def test_a_device_that_stays_slower_voids_the_run() -> None:
 
     decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
     assert "became slower and stayed so" in decision.void and decision.set_aside > 1
+    assert decision.count < 150  # its patience ends, not the budget
 
 
 def test_a_slower_spell_is_waited_out_and_does_not_count() -> None:
