@@ -18,13 +18,26 @@ _DEVICES = {
 }
 
 
-def attached_chip(bus: Path = Path("/sys/bus/pci/devices")) -> Chip:
+_BUS = Path("/sys/bus/pci/devices")
+
+
+def attached_chips(bus: Path = _BUS) -> list[Chip]:
+    """The generations of the attached TPUs, one for each device on the bus; empty without any."""
+    found = (_chip(vendor) for vendor in sorted(bus.glob("*/vendor")))
+    return [chip for chip in found if chip is not None]
+
+
+def attached_chip(bus: Path = _BUS) -> Chip:
     """The generation of the attached TPU. Raises ``InvalidInputError`` that lists the chips."""
-    for vendor in sorted(bus.glob("*/vendor")):
-        if vendor.read_text().strip() == _GOOGLE:
-            chip = _DEVICES.get(vendor.with_name("device").read_text().strip())
-            if chip is not None:
-                return chip
+    found = attached_chips(bus)
+    if found:
+        return found[0]
     raise InvalidInputError(
         f"no TPU is attached to this machine: name the chip with --chip, one of {', '.join(Chip)}"
     )
+
+
+def _chip(vendor: Path) -> Chip | None:
+    if vendor.read_text().strip() != _GOOGLE:
+        return None
+    return _DEVICES.get(vendor.with_name("device").read_text().strip())

@@ -9,6 +9,7 @@ from typing import Any
 
 from autotune.errors import ServiceError
 from autotune.kernelspec import KernelSpec, spec_to_data
+from autotune.measurement import DEVICE_TIME
 from autotune.problem import Problem
 from autotune.remote import Remote
 from autotune.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
@@ -18,6 +19,7 @@ MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
 _MOST_BYTES = 8 << 20  # of one call; the service takes twice as much
 _MOST_RESULTS = 500
 _MOST_AHEAD = timedelta(hours=1)  # of another machine's clock
+_NOISE = 1.02  # the medians of all samples may differ so, where pairs of them decided
 _PAUSES_S = (1.0, 5.0)
 _MAY_PASS = (408, 429, 500, 502, 503, 504)
 
@@ -65,8 +67,25 @@ def _of_record(record: Record, spec: KernelSpec) -> str | None:
         return "it uses more VMEM than is allowed"
     if record.is_default and record.config != default.config:
         return "it is called the default and has another config"
+    if record.method == "measured":
+        return _of_measurement(record)
     if default.time_us is not None and estimate.time_us > default.time_us:
         return f"it is slower than the default, which takes {default.time_us:g} us"
+    return None
+
+
+def _of_measurement(record: Record) -> str | None:
+    found = record.measurement
+    if found is None or found.void:
+        return "it is called measured and has no measurement that decides"
+    if found.method != DEVICE_TIME:
+        return f"it was measured by {found.method}, which is no time of a TPU"
+    own = found.of(record.config)
+    if own is None or own.refused or not own.samples_us:
+        return "it is called measured and its config was not"
+    default = record.default.config and found.of(record.default.config)
+    if default and default.median_us and (own.median_us or 0.0) > default.median_us * _NOISE:
+        return f"it was measured to be slower than the default: {default.median_us:g} us"
     return None
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from autotune.config import Config, config_from_data, config_to_data
 from autotune.key import Key, key_from_data, key_to_data
+from autotune.measurement import Measurement, measurement_from_data, measurement_to_data
 from autotune.outcome import (
     Estimate,
     Outcome,
@@ -91,7 +92,8 @@ class Record:
     """The published answer for a key.
 
     ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
-    ``verification`` says in words how the result was checked. ``method`` is "estimated" here.
+    ``verification`` says in words how the result was checked. ``method`` is "estimated" or
+    "measured"; the ``measurement`` is there too where it was void, or decided nothing.
     ``pushed_by``: the name of the token that brought it, empty where it was searched.
     """
 
@@ -108,11 +110,21 @@ class Record:
     method: str
     created_at: datetime
     pushed_by: str = ""
+    measurement: Measurement | None = None
+
+    @property
+    def time_us(self) -> float:
+        """The time by the record's own method: to be compared with those of the same one only."""
+        timed = self.measurement and self.measurement.of(self.config)
+        measured_us = timed.median_us if timed and self.method == "measured" else None
+        return self.estimate.time_us if measured_us is None else measured_us
 
 
 def record_to_data(record: Record) -> dict[str, Any]:
-    """Plain JSON data; ``record_from_data`` is the inverse."""
+    """Plain JSON data; ``record_from_data`` is the inverse. Without a measurement it says nothing
+    of one: older versions take it."""
     return {
+        **measured_to_data(record),
         "key": key_to_data(record.key),
         "config": config_to_data(record.config),
         "estimate": asdict(record.estimate),
@@ -127,6 +139,18 @@ def record_to_data(record: Record) -> dict[str, Any]:
         "created_at": record.created_at.isoformat(),
         "pushed_by": record.pushed_by,
     }
+
+
+def measured_to_data(record: Record) -> dict[str, Any]:
+    """The field of the measurement, where there is one."""
+    found = record.measurement
+    return {} if found is None else {"measurement": measurement_to_data(found)}
+
+
+def measured_from_data(data: Mapping[str, Any]) -> Measurement | None:
+    """The inverse of ``measured_to_data``."""
+    found = data.get("measurement")
+    return None if found is None else measurement_from_data(found)
 
 
 def record_from_data(data: Mapping[str, Any]) -> Record:
@@ -144,6 +168,7 @@ def record_from_data(data: Mapping[str, Any]) -> Record:
         method=data["method"],
         created_at=datetime.fromisoformat(data["created_at"]),
         pushed_by=data.get("pushed_by", ""),
+        measurement=measured_from_data(data),
     )
 
 

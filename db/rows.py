@@ -25,6 +25,8 @@ from autotune.trial import (
     Trial,
     evidence_from_data,
     evidence_to_data,
+    measured_from_data,
+    measured_to_data,
 )
 from db.canonical import digest, from_text, to_text
 from db.tables import (
@@ -118,6 +120,7 @@ def record_values(record: Record) -> dict[str, Any]:
         "baseline": evidence_to_data(record.baseline),
         "reason": record.reason,
         "verification": record.verification,
+        **measured_to_data(record),
     }
     return {
         "config": to_text(config_to_data(record.config)),
@@ -148,6 +151,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         method=row.method,
         created_at=row.created_at,
         pushed_by=row.pushed_by,
+        measurement=measured_from_data(evidence),
     )
 
 

@@ -326,9 +326,18 @@ def _loses(session: Session, row: SnapshotRow | None, record: Record) -> bool:
     found = session.get(RecordRow, number) if number else None
     if found is None:
         return False
-    own, its = record.estimate, rows.record_from_row(found, record.key).estimate
-    same_kind = (own.model, record.method) == (its.model, found.method)
-    return found.created_at > record.created_at or (same_kind and its.time_us < own.time_us)
+    its = rows.record_from_row(found, record.key)
+    faster = _same_kind(record, its) and its.time_us < record.time_us
+    return found.created_at > record.created_at or faster
+
+
+def _same_kind(one: Record, other: Record) -> bool:
+    """Whether their times may be compared: by the same model, or measured in the same way."""
+    if one.method != other.method:
+        return False
+    if one.measurement is not None and other.measurement is not None and one.method == "measured":
+        return one.measurement.method == other.measurement.method
+    return one.estimate.model == other.estimate.model
 
 
 def _is_there(session: Session, record: Record) -> bool:

@@ -116,6 +116,30 @@ class EvidenceIn(Part):
     note: Text = ""
 
 
+class TimedIn(Part):
+    config: ConfigIn | None
+    samples_us: list[Micros] = Field(max_length=10_000)
+    ratio: Share | None = None
+    low: Share | None = None
+    high: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    slower: Flag = False
+    refused: Text = ""
+    note: Text = ""
+
+
+class MeasurementIn(Part):
+    method: Literal["device time", "wall clock"]
+    device: Word
+    timed: list[TimedIn] = Field(max_length=_MOST_NAMES)
+    stopped_by: Word
+    void: Text = ""
+    drift: Annotated[float, Field(strict=True, ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
+    set_aside: Count = 0
+    looks: Count = 0
+    seed: Count = 0
+    seconds: Share = 0.0
+
+
 class RecordIn(Part):
     """``pushed_by`` is not taken from here: it is the name of the token."""
 
@@ -132,6 +156,7 @@ class RecordIn(Part):
     method: Literal["estimated", "measured"]
     created_at: When
     pushed_by: Word = ""
+    measurement: MeasurementIn | None = None
 
 
 class EstimatedIn(Part):

@@ -133,13 +133,26 @@ def _others(store: Store, key: Key) -> list[str]:
     return lines[:5]
 
 
+def _default_us(record: Record) -> float | None:
+    """The default's time by the method of the record."""
+    if record.method != "measured" or record.measurement is None or record.default.config is None:
+        return record.default.time_us
+    timed = record.measurement.of(record.default.config)
+    return timed.median_us if timed else None
+
+
 def _print(record: Record) -> None:
     click.echo(str(record.config))
-    default = f", {ratio(record.default.time_us, record.estimate.time_us)} the default's speed"
+    default = f", {ratio(_default_us(record), record.time_us)} the default's speed"
     click.echo(
-        f"  {record.method} {micros(record.estimate.time_us)}"
-        f"{default if record.default.time_us else ''}; {record.reason}"
+        f"  {record.method} {micros(record.time_us)}"
+        f"{default if _default_us(record) else ''}; {record.reason}"
     )
+    if record.method == "measured" and record.measurement is not None:
+        click.echo(
+            f"  {record.measurement.method} on {record.measurement.device}; estimated "
+            f"{micros(record.estimate.time_us)}"
+        )
     click.echo(f"  {record.verification}")
     if record.baseline.note:
         click.echo(f"  {record.baseline.note}")

@@ -9,6 +9,7 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli.asdata import trial_data
+from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import screen
 from autotune.key import key_to_data
 from autotune.search.loop import Result
@@ -63,6 +64,10 @@ def print_result(result: Result, published: Publication, ids: Ids, place: str) -
     console.print(f"[bold]{key.kernel}[/] {key.problem} on [bold]{key.chip}[/]", highlight=False)
     console.print(f"{key.toolchain}", highlight=False)
     console.print(_table(result, published, ids))
+    found = None if published.record is None else published.record.measurement
+    if found is not None:
+        console.print(measured_table(found, result.trials))
+        console.print(measured_line(found), highlight=False, markup=False)
     for line in (*_winner_lines(published), *_count_lines(result, published)):
         console.print(line, highlight=False, markup=False)
     state = published.record and ("verified" if published.record.verified else "NOT VERIFIED")

@@ -50,7 +50,7 @@ def trace_config(
 
     Code that asks for the TPU while it is traced is told of the chip, where one is given.
     """
-    function, arrays = _built(kernel, problem, config)
+    function, arrays = built(kernel, problem, config)
     permutations = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
     try:
         return reader.read(function, arrays, permutations, told_of(chip))
@@ -95,7 +95,7 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     function = (kernel.baseline or kernel.reference)(problem)
     device = compile_only_device(chip)
     with abstract_mesh(device):
-        done = jax.jit(function).trace(*_specs(arrays, device)).lower().compile()
+        done = jax.jit(function).trace(*specs(arrays, device)).lower().compile()
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
@@ -106,9 +106,10 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     }
 
 
-def _built(
+def built(
     kernel: Kernel, problem: Problem, config: Config
 ) -> tuple[Callable[..., Any], Sequence[Array]]:
+    """The function of a config and its arguments. Raises ``StageError``."""
     try:
         return kernel.build(problem, config), kernel.inputs(problem)
     except Exception as error:
@@ -119,7 +120,7 @@ def _listed(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
-    function, arrays = _built(kernel, problem, config)
+    function, arrays = built(kernel, problem, config)
     trace, scalars = _read(function, arrays, chip)
     started = time.perf_counter()
     text = _compile(function, arrays, chip, dump)
@@ -159,24 +160,26 @@ def _compile(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, 
     libtpu.clear(dump)
     try:
         with abstract_mesh(device):
-            lowered = jax.jit(function).trace(*_specs(arrays, device)).lower()
+            lowered = jax.jit(function).trace(*specs(arrays, device)).lower()
             return str(lowered.compile().as_text())
     except Exception as error:
         libtpu.clear(dump)
         raise StageError("compile", error) from error
 
 
-def _specs(arrays: Sequence[Array], device: Any) -> list[Any]:
+def specs(arrays: Sequence[Array], device: Any) -> list[Any]:
+    """Abstract arguments on a device."""
     import jax
     import jax.numpy as jnp
 
     return [
-        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=_placed(a, device))
+        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=placed(a, device))
         for a in arrays
     ]
 
 
-def _placed(array: Array, device: Any) -> Any:
+def placed(array: Array, device: Any) -> Any:
+    """Where an argument lies, and in which layout."""
     from jax.sharding import SingleDeviceSharding
 
     sharding = SingleDeviceSharding(device)

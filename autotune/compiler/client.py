@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from autotune.catalogue import KernelRef
@@ -154,6 +155,17 @@ class Compiler:
             return verdict_from_data(answer["ok"])
         failure = _failure(answer) if isinstance(answer, dict) else answer
         return Verdict(ok=None, reason=f"{failure.kind}: {failure.reason}")
+
+    def executable(
+        self, ref: KernelRef, problem: Problem, config: Config | None, name: str,
+        chip: Chip | None, path: Path,
+    ) -> Failure | None:  # fmt: skip
+        """Compile a config (None: plain XLA) and write what the measuring process loads."""
+        request = protocol.executable(ref, problem, config, name, chip, str(path))
+        answer = self._ask(request, self.limit_s)
+        if not isinstance(answer, dict):
+            return answer
+        return _failure(answer) if "error" in answer else None
 
     def close(self) -> None:
         self.process.close()

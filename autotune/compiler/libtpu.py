@@ -50,6 +50,22 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def measuring_environment(folder: Path, base: Mapping[str, str], platform: str) -> dict[str, str]:
+    """The environment of the one process that opens the accelerator: nothing of a TPU that is not
+    there. Without ``ALLOW_MULTIPLE_LIBTPU_LOAD`` libtpu says so when somebody else has it."""
+    inherited = {
+        name: value
+        for name, value in base.items()
+        if name not in (*_NOT_INHERITED, "ALLOW_MULTIPLE_LIBTPU_LOAD", "LIBTPU_INIT_ARGS")
+    }
+    return {
+        **inherited,
+        "JAX_PLATFORMS": platform,
+        "TPU_LOG_DIR": str(folder / "log"),
+        "PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE", "1"),
+    }
+
+
 @cache
 def version() -> str | None:
     """The installed libtpu; None when there is none. Read once: every candidate asks."""

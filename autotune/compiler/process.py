@@ -1,4 +1,5 @@
-"""One compiler child from the parent's side: ask, wait with a limit, kill, start again."""
+"""One child from the parent's side: ask, wait with a limit, kill, start again. What compiles runs
+behind it, and what measures."""
 
 import contextlib
 import json
@@ -9,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
 _NEEDED_BYTES = 64 << 20  # the listings of one large kernel, with room to spare
 START_LIMIT_S = 120.0
 DEFAULT_MEMORY_BYTES = 8 << 30
+
+Environment = Callable[[Path, Mapping[str, str]], dict[str, str]]
 
 
 class ChildTimedOutError(Exception):
@@ -47,7 +50,8 @@ class CompilerProcess:
     """A child that is started on first use and again after each death.
 
     ``python``: the interpreter to run it under. ``memory_bytes``: resident memory, its own
-    descendants included, above which the child is killed. ``worker``: the script that it runs.
+    descendants included, above which the child is killed. ``worker``: the script that it runs,
+    ``environment``: what it sees, from its folder and ours. ``what`` names it in sentences.
     Not for use from two threads at a time, except ``interrupt``.
     """
 
@@ -56,9 +60,12 @@ class CompilerProcess:
         python: str = sys.executable,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         worker: Path = WORKER,
+        environment: Environment = libtpu.child_environment,
+        what: str = "compiler process",
     ) -> None:
         self.python = python
         self._memory_bytes, self._worker = memory_bytes, worker
+        self._environment, self._what = environment, what
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._stopped = False
@@ -129,7 +136,7 @@ class CompilerProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     bufsize=0,
-                    env=libtpu.child_environment(dump, os.environ),
+                    env=self._environment(dump, os.environ),
                     start_new_session=True,
                 )
         except OSError as error:
@@ -169,12 +176,12 @@ class CompilerProcess:
         if line is None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 child.wait(_REAP_S)
-            raise self._died(_cause_of_death(child.returncode))
+            raise self._died(_cause_of_death(self._what, child.returncode))
         with contextlib.suppress(ValueError):
             answer = json.loads(line)
             if isinstance(answer, dict):
                 return answer
-        raise self._died(f"the compiler process answered nonsense: {line[:80]!r}")
+        raise self._died(f"the {self._what} answered nonsense: {line[:80]!r}")
 
     def _died(self, reason: str) -> ChildDiedError:
         text = b""
@@ -187,18 +194,18 @@ class CompilerProcess:
         return ChildDiedError(reason, "\n".join(lines[-_LOG_TAIL_LINES:]))
 
 
-def _cause_of_death(code: int | None) -> str:
+def _cause_of_death(what: str, code: int | None) -> str:
     """A sentence about a return code, negative for a signal."""
     if code is None:
-        return "the compiler process closed its pipe and did not end"
+        return f"the {what} closed its pipe and did not end"
     if code >= 0:
-        return f"the compiler process ended with exit code {code} in the middle of its work"
+        return f"the {what} ended with exit code {code} in the middle of its work"
     try:
         name = f"{signal.Signals(-code).name} ({signal.strsignal(-code)})"
     except ValueError:
         name = f"signal {-code}"
     hint = ", sent from outside: most often the system has run out of memory"
-    return f"the compiler process died of {name}{hint if -code == signal.SIGKILL else ''}"
+    return f"the {what} died of {name}{hint if -code == signal.SIGKILL else ''}"
 
 
 def _temp() -> str | None:

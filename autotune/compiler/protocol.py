@@ -84,5 +84,22 @@ def verify(ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Requ
     return {**compile_config(ref, problem, config, chip), "do": "verify"}
 
 
+def executable(
+    ref: KernelRef, problem: Problem, config: Config | None, name: str, chip: Chip | None,
+    path: str,
+) -> Request:  # fmt: skip
+    """Compile a config (None: plain XLA) under a name and write the executable to a file; for the
+    CPU without a chip."""
+    return {
+        "do": "executable",
+        "ref": asdict(ref),
+        "problem": problem_to_data(problem),
+        "config": config and config_to_data(config),
+        "name": name,
+        "chip": None if chip is None else chip.value,
+        "path": path,
+    }
+
+
 def chip_from_data(data: Mapping[str, Any]) -> ChipInfo:
     return ChipInfo(**{**data, "chip": Chip(data["chip"])})

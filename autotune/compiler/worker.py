@@ -4,14 +4,12 @@ It starts without the parent's packages on its path, under any Python 3.11+ with
 the one folder it needs is its own.
 """
 
-import json
 import os
-import resource
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -27,13 +25,12 @@ from autotune.catalogue import KernelRef, fingerprint
 from autotune.chip import Chip
 from autotune.compiler import build, chips, declaration, libtpu
 from autotune.compiler.loading import Loader, LoadError
+from autotune.compiler.serving import failed, serve
 from autotune.config import config_from_data
 from autotune.kernel import Kernel
 from autotune.kernelspec import KernelSpec, spec_to_data
 from autotune.problem import Problem, problem_from_data
 from autotune.trace.model import trace_to_data
-
-_MAX_FILE_BYTES = 1 << 30
 
 
 class Worker:
@@ -48,13 +45,13 @@ class Worker:
         try:
             return {"ok": getattr(self, "do_" + request["do"])(request)}
         except build.StageError as error:
-            return _error(error.cause, error.stage)
+            return failed(error.cause, error.stage)
         except LoadError as error:
-            return _error(error, "load")
+            return failed(error, "load")
         except Exception as error:
-            return _error(error, "request")
+            return failed(error, "request")
         except BaseException as error:  # SystemExit, KeyboardInterrupt: a candidate's whim as well
-            return _error(error, "kernel")
+            return failed(error, "kernel")
 
     def do_hello(self, _: dict[str, Any]) -> dict[str, Any]:
         import jax
@@ -117,7 +114,7 @@ class Worker:
                 )
                 answers.append({"ok": [trace_to_data(trace) for trace in traces]})
             except build.StageError as error:
-                answers.append(_error(error.cause, error.stage))
+                answers.append(failed(error.cause, error.stage))
         return answers
 
     def do_compile(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -146,6 +143,16 @@ class Worker:
         config = config_from_data(request["config"])
         return verdict_to_data(gate.check(kernel, problem, config, Chip(request["chip"])))
 
+    def do_executable(self, request: dict[str, Any]) -> dict[str, Any]:
+        from autotune.measuring import programs
+
+        kernel, problem = self._subject(request)
+        config = request["config"] and config_from_data(request["config"])
+        chip = request["chip"] and Chip(request["chip"])
+        compiled = programs.compiled(kernel, problem, config, request["name"], chip)
+        libtpu.clear(self.dump)
+        return {"bytes": programs.save(compiled, Path(request["path"]))}
+
     def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
         kernel = self.loader.kernel(KernelRef(**request["ref"]))
         return kernel, problem_from_data(request["problem"])
@@ -161,44 +168,9 @@ def _blaming(kernel: Kernel, request: dict[str, Any]) -> Iterator[None]:
         raise LoadError(f"kernel {kernel.name} in {request['ref']['path']}: {told}") from error
 
 
-def _error(error: BaseException, stage: str) -> dict[str, Any]:
-    return {"error": {"type": type(error).__name__, "message": str(error), "stage": stage}}
-
-
-def _encoded(answer: dict[str, Any]) -> str:
-    """One line. A kernel may give NumPy's numbers as choices."""
-    try:
-        return json.dumps(answer, default=lambda value: value.item())
-    except Exception as error:
-        return json.dumps(_error(error, "request"))
-
-
-def _private_pipes() -> tuple[IO[str], IO[str]]:
-    """Requests and answers. Whatever else reads stdin finds it empty, and whatever libtpu or a
-    kernel prints goes to the log."""
-    requests = os.fdopen(os.dup(0), encoding="utf-8")
-    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    with Path(os.devnull).open() as empty:
-        os.dup2(empty.fileno(), 0)
-    os.dup2(2, 1)
-    return requests, answers
-
-
-def _spare_the_disk() -> None:
-    """A kernel that prints without end must not fill it, nor a compiler that dumps its core."""
-    for limit, most in ((resource.RLIMIT_FSIZE, _MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
-        _, hard = resource.getrlimit(limit)
-        soft = most if hard == resource.RLIM_INFINITY else min(hard, most)
-        resource.setrlimit(limit, (soft, hard))
-
-
 def main() -> None:
     """``worker.py DUMP_FOLDER``."""
-    requests, answers = _private_pipes()
-    _spare_the_disk()
-    worker = Worker(Path(sys.argv[1]))
-    for line in requests:
-        print(_encoded(worker.answer(json.loads(line))), file=answers, flush=True)
+    serve(lambda: Worker(Path(sys.argv[1])).answer)
 
 
 if __name__ == "__main__":

@@ -1,15 +1,19 @@
 """From the trials of a key to its published record: compare, verify, decide, and say why."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from autotune.compiler.client import XlaCost
 from autotune.compiler.pool import CompilerPool
+from autotune.measurement import Measurement
+from autotune.measuring.refused import Refused
 from autotune.outcome import WrongResult
 from autotune.ports import Store
+from autotune.search import measured
 from autotune.search.baseline import compared, evidence
 from autotune.search.loop import Result, Subject
+from autotune.search.measured import Measure, different
 from autotune.search.ties import RULE, by_rule, is_faster, ties, time_us
 from autotune.trial import Evidence, Record, Trial
 from autotune.verification.verdict import Verdict
@@ -39,50 +43,116 @@ class Publication:
 
 def publish(
     pool: CompilerPool, store: Store, result: Result, *, allow_unverified: bool = False,
-    announce: Callable[[str], None] = lambda _: None,
+    announce: Callable[[str], None] = lambda _: None, measure: Measure | None = None,
 ) -> Publication:  # fmt: skip
     """Verify the best candidates in turn and publish the first that is right and faster.
 
-    The default is published when nothing beats it by more than the model can mistake. What cannot
-    be verified is passed over unless ``allow_unverified``; it then carries the label.
+    With ``measure`` the best ones are verified first, then timed, and the timing decides; where it
+    decides nothing, the estimates do, and the record says why. The default is published when
+    nothing beats it by more than the model, or the noise, can mistake. What cannot be verified is
+    passed over unless ``allow_unverified``; it then carries the label.
     """
     default = next((t for t in result.trials if t.number == 0), None)
-    baseline = _baseline(pool, result)
-    wrong: list[tuple[Trial, str]] = []
-    unverified: list[tuple[Trial, str]] = []
-    for trial in finalists(result.trials, default):
-        announce(f"verifying trial {trial.number}: {trial.config}")
-        verdict = _verify(pool, result.subject, trial)
+    gate = _Gate(pool, store, result.subject, announce, allow_unverified=allow_unverified)
+    draft = _Draft(result, default, _baseline(pool, result), gate)
+    published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
+    if published.record is not None:
+        store.save_record(published.record)
+    return replace(published, wrong=tuple(gate.wrong), unverified=tuple(gate.unverified))
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Verifies each trial once, and marks in the store what is wrong."""
+
+    pool: CompilerPool
+    store: Store
+    subject: Subject
+    announce: Callable[[str], None]
+    allow_unverified: bool
+    wrong: list[tuple[Trial, str]] = field(default_factory=list)
+    unverified: list[tuple[Trial, str]] = field(default_factory=list)
+    _passed: dict[int, Verdict | None] = field(default_factory=dict)
+
+    def passed(self, trial: Trial) -> Verdict | None:
+        """The verdict of a trial that may be published, else None."""
+        if trial.number not in self._passed:
+            self._passed[trial.number] = self._asked(trial)
+        return self._passed[trial.number]
+
+    def _asked(self, trial: Trial) -> Verdict | None:
+        self.announce(f"verifying trial {trial.number}: {trial.config}")
+        verdict = _verify(self.pool, self.subject, trial)
         if verdict.ok is False:
-            wrong.append((trial, verdict.reason))
-            store.replace_outcome(result.subject.key, trial.number, _wrong(trial, verdict))
-        elif verdict.ok is None and not allow_unverified:
-            unverified.append((trial, verdict.reason))
+            self.wrong.append((trial, verdict.reason))
+            self.store.replace_outcome(self.subject.key, trial.number, _wrong(trial, verdict))
+        elif verdict.ok is None and not self.allow_unverified:
+            self.unverified.append((trial, verdict.reason))
         else:
-            out = [t for t, _ in (*wrong, *unverified)]
-            published = _published(result, trial, default, baseline, verdict, out)
-            assert published.record is not None
-            store.save_record(published.record)
-            return replace(published, wrong=tuple(wrong), unverified=tuple(unverified))
+            return verdict
+        return None
+
+    def out(self) -> list[Trial]:
+        """What is out of the question."""
+        return [trial for trial, _ in (*self.wrong, *self.unverified)]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What a publication is made of; the ``measurement``, and why it decided nothing where it did
+    not."""
+
+    result: Result
+    default: Trial | None
+    baseline: Evidence
+    gate: _Gate
+    measurement: Measurement | None = None
+    not_measured: str = ""
+
+
+def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
+    """The publication that a measurement decides; None where it decides nothing."""
+    default = draft.default
+    some = [t for t in measured.shortlist(draft.result.trials, default) if draft.gate.passed(t)]
+    if not some:
+        return None
+    own = default if default in some else None
+    found = measure([measured.candidate(t) for t in some], None if own is None else own.config)
+    draft.measurement = None if isinstance(found, Refused) else found
+    draft.not_measured = measured.unusable(found, own)
+    if draft.not_measured or isinstance(found, Refused):
+        return None
+    chosen = measured.winner(found, some, own)
+    verdict = draft.gate.passed(chosen)
+    assert verdict is not None
+    return _published(draft, chosen, verdict, measured.reason(found, chosen, own), "measured")
+
+
+def _by_estimate(draft: _Draft) -> Publication:
+    """The first finalist that is right."""
+    for trial in finalists(draft.result.trials, draft.default):
+        verdict = draft.gate.passed(trial)
+        if verdict is not None:
+            reason = _reason(trial, draft.default, _equal(draft, draft.gate.out()))
+            if draft.not_measured:
+                reason += f"; by estimate, because measuring decided nothing: {draft.not_measured}"
+            return _published(draft, trial, verdict, reason, "estimated")
     return Publication(
-        record=None, reason=_nothing(wrong, unverified), winner=None, default=default,
-        baseline=baseline, wrong=tuple(wrong), unverified=tuple(unverified),
+        record=None, reason=_nothing(draft.gate.wrong, draft.gate.unverified), winner=None,
+        default=draft.default, baseline=draft.baseline,
     )  # fmt: skip
 
 
 def _published(
-    result: Result, trial: Trial, default: Trial | None, baseline: Evidence, verdict: Verdict,
-    out: Sequence[Trial],
-) -> Publication:  # fmt: skip
-    """The winner with its record; ``out``: the finalists that are out of the question."""
+    draft: _Draft, trial: Trial, verdict: Verdict, reason: str, method: str
+) -> Publication:
+    """The winner with its record."""
     assert trial.estimate is not None
-    equal = _equal(result.trials, default, out)
-    reason = _reason(trial, default, equal)
-    baseline = replace(baseline, note=compared(trial.estimate, baseline))
-    record = _record(result, trial, default, baseline, verdict, reason)
+    baseline = replace(draft.baseline, note=compared(trial.estimate, draft.baseline))
     return Publication(
-        record=record, reason=reason, winner=trial, default=default, baseline=baseline, ties=equal,
-        verification_s=verdict.seconds,
+        record=_record(draft, trial, baseline, verdict, reason, method), reason=reason,
+        winner=trial, default=draft.default, baseline=baseline,
+        ties=_equal(draft, draft.gate.out()), verification_s=verdict.seconds,
     )  # fmt: skip
 
 
@@ -108,16 +178,8 @@ def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
     better = _better(trials, default)
     equal = ties(better)
     others = [t for t in better if t not in equal]
-    ordered = _different([*by_rule(equal), *others])[:_MAX_FINALISTS]
+    ordered = different([*by_rule(equal), *others])[:_MAX_FINALISTS]
     return ordered if default is None or default.estimate is None else [*ordered, default]
-
-
-def _different(trials: Sequence[Trial]) -> list[Trial]:
-    """The first of each program: what compiles to the same is right or wrong together."""
-    first: dict[str, Trial] = {}
-    for trial in trials:
-        first.setdefault(getattr(trial.outcome, "program", ""), trial)
-    return list(first.values())
 
 
 def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
@@ -128,12 +190,11 @@ def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
     return [t for t in timed if is_faster(t, default)]
 
 
-def _equal(
-    trials: Sequence[Trial], default: Trial | None, out: Sequence[Trial]
-) -> tuple[Trial, ...]:
-    """What could have won as well; where only the default can, what it cannot be told from."""
-    right = [t for t in trials if t not in out]
-    return tuple(ties(_better(right, default)) or ties(right))
+def _equal(draft: _Draft, out: Sequence[Trial]) -> tuple[Trial, ...]:
+    """What could have won as well by estimate; where only the default can, what it cannot be told
+    from. ``out``: what is out of the question."""
+    right = [t for t in draft.result.trials if t not in out]
+    return tuple(ties(_better(right, draft.default)) or ties(right))
 
 
 def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
@@ -166,18 +227,17 @@ def _reason(trial: Trial, default: Trial | None, equal: Sequence[Trial]) -> str:
 
 
 def _record(
-    result: Result, trial: Trial, default: Trial | None, baseline: Evidence, verdict: Verdict,
-    reason: str,
-) -> Record:  # fmt: skip
+    draft: _Draft, trial: Trial, baseline: Evidence, verdict: Verdict, reason: str, method: str
+) -> Record:
     assert trial.estimate is not None
-    is_default = default is not None and trial.number == default.number
+    default = draft.default
     return Record(
-        key=result.subject.key,
+        key=draft.result.subject.key,
         config=trial.config,
         estimate=trial.estimate,
         default=_default_evidence(default),
         baseline=baseline,
-        is_default=is_default,
+        is_default=default is not None and trial.number == default.number,
         reason=reason,
         verification=(
             f"right in Pallas TPU interpret mode, {verdict.reason}"
@@ -185,9 +245,10 @@ def _record(
             else f"not verified: {verdict.reason}"
         ),
         verified=verdict.ok is True,
-        trials=len(result.trials),
-        method="estimated",
+        trials=len(draft.result.trials),
+        method=method,
         created_at=datetime.now(UTC),
+        measurement=draft.measurement,
     )
 
 

@@ -12,12 +12,13 @@ import numpy as np
 from autotune.chip import Chip
 from autotune.compiler.chips import told_of
 from autotune.config import Config
-from autotune.kernel import Array, Kernel
+from autotune.kernel import Kernel
 from autotune.problem import Problem
 from autotune.trace import reader
 from autotune.verification import interpreter
 from autotune.verification.compare import Difference, compare, mean_error
 from autotune.verification.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
+from autotune.verification.numbers import values
 from autotune.verification.reduced import reduced_problems
 from autotune.verification.tolerance import allowed_errors, reduction_length
 from autotune.verification.verdict import Verdict
@@ -105,7 +106,7 @@ class _Subject:
     def compared(self, run: Run) -> Difference:
         """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""
         given = [
-            _values(array, np.random.default_rng([run.seed, n]))
+            values(array, np.random.default_rng([run.seed, n]))
             for n, array in enumerate(self.arrays)
         ]
         expected = _outputs(self.reference, given)
@@ -137,15 +138,3 @@ def _outputs(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
     import jax
 
     return [np.asarray(array) for array in jax.tree_util.tree_leaves(function(*given))]
-
-
-def _values(array: Array, rng: np.random.Generator) -> Any:
-    """Random normal numbers, small integers, or what the declaration gives."""
-    import jax.numpy as jnp
-
-    dtype = getattr(jnp, array.dtype)
-    if array.values is not None:
-        return jnp.asarray(array.values(), dtype)
-    if jnp.issubdtype(dtype, jnp.integer):
-        return jnp.asarray(rng.integers(-100, 100, array.shape), dtype)
-    return jnp.asarray(array.std * rng.standard_normal(array.shape, dtype=np.float32), dtype)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.attached import attached_chip
+from autotune.attached import attached_chip, attached_chips
 from autotune.catalogue import KernelRef, find_kernel, fingerprint
 from autotune.chip import Chip
 from autotune.config import config_from_data, config_to_data, make_config
@@ -90,6 +90,16 @@ def test_the_attached_chip_is_read_from_the_bus(tmp_path: Path) -> None:
     for name, vendor in (("b", "0x10de"), ("c", "0x1ae0")):
         with pytest.raises(InvalidInputError, match=r"no TPU is attached.*v5e"):
             attached_chip(_pci(tmp_path / name, vendor, "0x9999"))
+
+
+def test_every_attached_chip_is_counted(tmp_path: Path) -> None:
+    assert attached_chips(tmp_path) == []
+    for slot, device in (("0000:00:05.0", "0x0063"), ("0000:00:06.0", "0x0063")):
+        folder = tmp_path / slot
+        folder.mkdir()
+        (folder / "vendor").write_text("0x1ae0\n")
+        (folder / "device").write_text(device + "\n")
+    assert attached_chips(tmp_path) == [Chip.V5E, Chip.V5E]
 
 
 FILES = {

@@ -1,0 +1,81 @@
+"""``autotune calibrate``: what measurements say of the estimates, and what would fit better."""
+
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.errors import InvalidInputError
+
+if TYPE_CHECKING:
+    from autotune.learning import Error, Proposal
+
+_LABEL = (
+    "Proposed from measurements on this machine's accelerator. Nothing reads this file: whoever "
+    "wants the factors puts them into the chip's constants by hand."
+)
+
+
+@click.command()
+@click.option(
+    "--from-measurements", is_flag=True, help="Compare the measured times of the database."
+)
+@click.option(
+    "--write",
+    metavar="FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write the proposals to a file of their own.",
+)
+@database_option
+@json_option
+def calibrate(
+    from_measurements: bool, write: Path | None, database: str | None, as_json: bool
+) -> None:
+    """Say how far estimates are from measurements of the same configs, by kind of kernel, and
+    propose factors for the chip's constants. Nothing is applied.
+
+    Exit code 1 when nothing was measured.
+    """
+    from autotune.learning import errors, points, proposals
+
+    if not from_measurements:
+        raise InvalidInputError("say what to calibrate from: --from-measurements")
+    with open_database(database, create=False) as store:
+        found = points((record, store.trials(record.key)) for record in store.records())
+    told, proposed = errors(found), proposals(found)
+    if write is not None:
+        _write(write, proposed)
+    if as_json:
+        print_json({"points": len(found), "errors": [asdict(e) for e in told],
+                    "proposals": [asdict(p) for p in proposed]})  # fmt: skip
+    else:
+        _print(told, proposed)
+    raise SystemExit(0 if found else 1)
+
+
+def _print(told: "list[Error]", proposed: "list[Proposal]") -> None:
+    if not told:
+        click.echo("no config of this database was measured by device time")
+    for e in told:
+        click.echo(f"{e.group}: {e.points} configs, estimate {e.bias:+.1%} of the measurement, "
+                   f"typical error {e.typical:.1%}, worst {e.worst:.1%}")  # fmt: skip
+    for p in proposed:
+        factors = ", ".join(f"{name} × {factor:.2f}" for name, factor in p.factors.items())
+        click.echo(f"{p.chip}, proposed from {p.points} configs, not applied: {factors}; typical "
+                   f"error {p.before:.1%} without, {p.after:.1%} with them")  # fmt: skip
+
+
+def _write(file: Path, proposed: "list[Proposal]") -> None:
+    data = {
+        "what": _LABEL,
+        "made_at": datetime.now(UTC).isoformat(),
+        "proposals": [asdict(p) for p in proposed],
+    }
+    try:
+        file.write_text(json.dumps(data, indent=2) + "\n")
+    except OSError as error:
+        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error

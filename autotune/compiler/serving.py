@@ -1,0 +1,53 @@
+"""What every child does around its work: private pipes, JSON line by line, limits on the disk."""
+
+import json
+import os
+import resource
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, Any
+
+_MAX_FILE_BYTES = 1 << 30
+
+Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+def serve(make: Callable[[], Answer]) -> None:
+    """Answer until nobody is left to ask. ``make`` is called once the pipes are private."""
+    requests, answers = _private_pipes()
+    _spare_the_disk()
+    answer = make()
+    for line in requests:
+        print(_encoded(answer(json.loads(line))), file=answers, flush=True)
+
+
+def failed(error: BaseException, stage: str) -> dict[str, Any]:
+    """The answer that says so."""
+    return {"error": {"type": type(error).__name__, "message": str(error), "stage": stage}}
+
+
+def _encoded(answer: dict[str, Any]) -> str:
+    """One line. A kernel may give NumPy's numbers as choices."""
+    try:
+        return json.dumps(answer, default=lambda value: value.item())
+    except Exception as error:
+        return json.dumps(failed(error, "request"))
+
+
+def _private_pipes() -> tuple[IO[str], IO[str]]:
+    """Requests and answers. Whatever else reads stdin finds it empty, and whatever libtpu or a
+    kernel prints goes to the log."""
+    requests = os.fdopen(os.dup(0), encoding="utf-8")
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    with Path(os.devnull).open() as empty:
+        os.dup2(empty.fileno(), 0)
+    os.dup2(2, 1)
+    return requests, answers
+
+
+def _spare_the_disk() -> None:
+    """A kernel that prints without end must not fill it, nor a compiler that dumps its core."""
+    for limit, most in ((resource.RLIMIT_FSIZE, _MAX_FILE_BYTES), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(limit)
+        soft = most if hard == resource.RLIM_INFINITY else min(hard, most)
+        resource.setrlimit(limit, (soft, hard))

@@ -1,0 +1,181 @@
+"""One measuring session, from the parent: compile elsewhere, load, race, and what came of it."""
+
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.chip import parse_chip
+from autotune.compiler.pool import CompilerPool
+from autotune.compiler.process import CompilerProcess
+from autotune.config import Config
+from autotune.errors import AutotuneError, UnknownNameError
+from autotune.measurement import Candidate, Measurement, Timed
+from autotune.measuring.child import CannotMeasureError, Child, Device, Program, Work
+from autotune.measuring.deciding import Decision, DeviceLostError, decide
+from autotune.measuring.refused import Refused
+
+XLA = "xla"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """``candidate_s``: wall clock for loading and warming up one, and for each of its runs;
+    ``seconds`` and ``samples``: of the whole race."""
+
+    seconds: float = 120.0
+    samples: int = 600
+    candidate_s: float = 60.0
+
+
+class Session:
+    """``platform``: of JAX (tpu, cuda, cpu). ``number``: which device of this machine.
+
+    Leaves no process and no file behind.
+    """
+
+    def __init__(
+        self, pool: CompilerPool, process: CompilerProcess, work: Work, *, number: int = 0,
+        limits: Limits | None = None, announce: Callable[[str], None] = lambda _: None,
+        compile_elsewhere: bool = True,
+    ) -> None:  # fmt: skip
+        self._pool, self._work, self._limits = pool, work, limits or Limits()
+        self._announce, self._elsewhere = announce, compile_elsewhere
+        self._child = Child(process, work, number, self._limits.candidate_s)
+
+    def measure(
+        self, candidates: Sequence[Candidate], default: Config | None
+    ) -> Measurement | Refused:
+        """Race the candidates and plain XLA; the default is one of the candidates. Refused when
+        nothing could be measured at all."""
+        started = time.monotonic()
+        try:
+            with tempfile.TemporaryDirectory(prefix="autotune-measuring-") as folder:
+                return self._measured(candidates, default, Path(folder), started)
+        except (CannotMeasureError, DeviceLostError, AutotuneError) as error:
+            return Refused(str(error))
+        finally:
+            self._child.close()
+
+    def _measured(
+        self, candidates: Sequence[Candidate], default: Config | None, folder: Path, started: float
+    ) -> Measurement:
+        different = _different(candidates)
+        configs: dict[str, Config | None] = {
+            f"c{number}": candidate.config for number, candidate in enumerate(different)
+        }
+        configs[XLA] = None
+        programs = [self._program(name, config, folder) for name, config in configs.items()]
+        device = self._child.open()
+        _check(device, self._work)
+        self._announce(f"measuring {len(different)} configs and plain XLA on {device}")
+        notes, refused = self._loaded(programs)
+        names = [name for name in configs if name not in refused]
+        deadline = time.monotonic() + self._limits.seconds
+        decision = decide(
+            names, self._child.sample, default=_name_of(default, candidates, configs),
+            cannot_win=(XLA,), seed=self._work.seed, most_samples=self._limits.samples,
+            out_of_time=lambda: time.monotonic() > deadline,
+        )  # fmt: skip
+        found = _measurement(
+            device, decision, configs, notes, {**refused, **decision.refused},
+            seed=self._work.seed, seconds=time.monotonic() - started,
+        )  # fmt: skip
+        return _with_twins(found, candidates)
+
+    def _program(self, name: str, config: Config | None, folder: Path) -> Program:
+        """Compiled by a compiler process where that is possible: the accelerator does not wait."""
+        path, work = folder / name, self._work
+        if self._elsewhere:
+            failure = self._pool.run(
+                lambda c: c.executable(work.ref, work.problem, config, name, work.chip, path)
+            )
+            if failure is None:
+                return Program(name=name, config=config, path=path)
+        return Program(name=name, config=config, path=None)
+
+    def _loaded(self, programs: Sequence[Program]) -> tuple[dict[str, str], dict[str, str]]:
+        """Notes and refusals by name."""
+        notes: dict[str, str] = {}
+        refused: dict[str, str] = {}
+        for program in programs:
+            found = self._child.load(program)
+            if isinstance(found, Refused):
+                refused[program.name] = found.reason
+            elif found:
+                notes[program.name] = found
+        return notes, refused
+
+
+def _check(device: Device, work: Work) -> None:
+    """Raises ``CannotMeasureError`` for another device than the one that was compiled for."""
+    if work.chip is None:
+        return
+    try:
+        kind = parse_chip(device.kind)
+    except UnknownNameError as error:
+        raise CannotMeasureError(f"the attached device is no TPU that is known: {error}") from error
+    if kind != work.chip:
+        raise CannotMeasureError(f"the attached device is a {kind}, not a {work.chip}")
+    if device.cores != work.chip.cores_per_device:
+        raise CannotMeasureError(
+            f"the attached {kind} shows {device.cores} cores as one device, what is tuned is for "
+            f"{work.chip.cores_per_device}"
+        )
+
+
+def _different(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """The first of each program."""
+    first: dict[str, Candidate] = {}
+    for candidate in candidates:
+        first.setdefault(candidate.program or str(candidate.config), candidate)
+    return list(first.values())
+
+
+def _name_of(
+    config: Config | None, candidates: Sequence[Candidate], configs: dict[str, Config | None]
+) -> str | None:
+    """The name under which a config is measured, or the one with the same program."""
+    program = next((c.program for c in candidates if c.config == config), "")
+    same = {c.config for c in candidates if program and c.program == program} | {config}
+    return next((n for n, found in configs.items() if found is not None and found in same), None)
+
+
+def _measurement(
+    device: Device, decision: Decision, configs: dict[str, Config | None], notes: dict[str, str],
+    refused: dict[str, str], *, seed: int, seconds: float,
+) -> Measurement:  # fmt: skip
+    compared = [
+        Timed(
+            config=configs[s.name], samples_us=tuple(decision.samples[s.name]), ratio=s.ratio,
+            low=s.low, high=s.high, slower=s.slower, note=notes.get(s.name, ""),
+        )
+        for s in decision.standings
+    ]  # fmt: skip
+    done = {s.name for s in decision.standings}
+    others = [
+        Timed(
+            config=configs[name], samples_us=tuple(decision.samples.get(name, ())),
+            refused=refused.get(name, "it was not compared"), note=notes.get(name, ""),
+        )
+        for name in configs if name not in done
+    ]  # fmt: skip
+    return Measurement(
+        method=device.method, device=str(device), timed=(*compared, *others),
+        stopped_by=decision.stopped_by, void=decision.void, drift=decision.drift,
+        set_aside=decision.set_aside, looks=decision.looks, seed=seed, seconds=seconds,
+    )  # fmt: skip
+
+
+def _with_twins(found: Measurement, candidates: Sequence[Candidate]) -> Measurement:
+    """The same, with what has the program of a measured config listed beside it."""
+    timed = list(found.timed)
+    for candidate in candidates:
+        twin = next((c for c in candidates if c.program and c.program == candidate.program), None)
+        measured = twin and found.of(twin.config)
+        if measured and found.of(candidate.config) is None:
+            note = "it compiles to the same program as another config, measured once"
+            timed.insert(timed.index(measured) + 1,
+                         replace(measured, config=candidate.config, note=note))  # fmt: skip
+    return replace(found, timed=tuple(timed))

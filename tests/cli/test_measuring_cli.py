@@ -1,0 +1,67 @@
+"""What the commands say of a measurement, and of its absence."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from autotune.chip import Chip
+from autotune.cli import measuring
+from autotune.config import make_config
+from autotune.measurement import Measurement, Timed
+
+FOUND = Measurement(
+    method="device time", device="TPU v5 lite, device 1 of 4", stopped_by="settled", drift=0.002,
+    timed=(
+        Timed(config=make_config({"b": 1}), samples_us=(4.0, 4.2), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=None, samples_us=(9.0,), ratio=2.25, low=2.1, high=2.4, slower=True),
+        Timed(config=make_config({"b": 2}), samples_us=(), refused="it aborts"),
+    ),
+)  # fmt: skip
+
+
+def test_the_table_shows_measurement_and_estimate_apart() -> None:
+    trial: Any = SimpleNamespace(
+        config=make_config({"b": 1}), estimate=SimpleNamespace(time_us=5.5)
+    )  # fmt: skip
+    console = Console(width=120)
+    with console.capture() as capture:
+        console.print(measuring.measured_table(FOUND, [trial]))
+    text = capture.get()
+    for said in (
+        "device time",
+        "4.1 µs",
+        "5.5 µs",
+        "plain XLA",
+        "2.250",
+        "2.100–2.400",
+        "it aborts",
+    ):
+        assert said in text
+
+
+def test_the_line_names_device_method_samples_and_end() -> None:
+    assert measuring.measured_line(FOUND) == (
+        "Measured on TPU v5 lite, device 1 of 4: device time, 3 samples, settled; the default took "
+        "+0.2% at the end."
+    )
+    assert "void: it was lost" in measuring.measured_line(replace(FOUND, void="it was lost"))
+
+
+@pytest.mark.parametrize(
+    ("attached", "says"),
+    [([], "no TPU is attached"), ([Chip.V5E, Chip.V5E], "a v5e is attached, no v6e")],
+)
+def test_why_a_search_stays_an_estimate(
+    monkeypatch: pytest.MonkeyPatch, attached: list[Chip], says: str
+) -> None:
+    monkeypatch.setattr(measuring, "attached_chips", lambda: attached)
+    assert says in measuring.why_estimated(Chip.V6E)
+    subject: Any = SimpleNamespace(chip=SimpleNamespace(chip=Chip.V6E), ref=None, problem=None)
+    pool: Any = None
+    options: dict[str, Any] = {"device": 0, "seconds": 1.0, "seed": 0, "python": "python"}
+    assert measuring.new_measure(pool, subject, announce=print, **options) is None
+    monkeypatch.setattr(measuring, "attached_chips", lambda: [Chip.V6E])
+    assert measuring.new_measure(pool, subject, announce=print, **options) is not None

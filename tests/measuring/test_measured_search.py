@@ -1,0 +1,46 @@
+"""A search whose finalists are timed: the real compiler, the real gate, the real measuring process;
+on the CPU, in interpret mode, which no command ever does: it is wall clock and says so."""
+
+from pathlib import Path
+
+import pytest
+from fakes import Quiet
+
+from autotune.catalogue import find_kernel
+from autotune.chip import Chip
+from autotune.compiler.pool import CompilerPool
+from autotune.measuring.child import Work, measuring_process
+from autotune.measuring.session import Limits, Session
+from autotune.search.begin import explored, subject_of
+from autotune.search.loop import Limits as SearchLimits
+from autotune.search.loop import run_search
+from autotune.search.publish import publish
+from db import open_store
+
+pytestmark = pytest.mark.slow
+
+
+def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
+    pool: CompilerPool, tmp_path: Path
+) -> None:
+    ref = find_kernel("vector_add")
+    subject = subject_of(
+        pool, ref, Chip.V5E, lambda spec: spec.problems.parse("4096", "float32", [])
+    )
+    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
+        result = run_search(pool, store, subject, explored(pool, subject, lambda *_: None),
+                            SearchLimits(trials=4), Quiet(), study_url=None)  # fmt: skip
+        session = Session(
+            pool, measuring_process("cpu"), Work(ref=ref, problem=subject.problem, chip=None),
+            limits=Limits(seconds=30, samples=60),
+        )  # fmt: skip
+        published = publish(pool, store, result, measure=session.measure)
+        kept = store.record(subject.key)
+    found = published.record
+    assert found is not None and kept == found and found.verified
+    assert found.measurement is not None and found.measurement.method == "wall clock"
+    assert not any(t.refused for t in found.measurement.timed)
+    timed = found.measurement.of(found.config)
+    assert timed is not None and len(timed.samples_us) >= 2
+    if not found.measurement.void:  # a machine that others use may have changed in the middle
+        assert found.method == "measured" and found.time_us == timed.median_us

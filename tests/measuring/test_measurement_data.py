@@ -1,0 +1,86 @@
+"""A measurement crosses every boundary unchanged: the database, a push; and is bounded."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from dbsamples import config, record
+from pydantic import ValidationError
+
+from autotune.measurement import Measurement, Timed, measurement_from_data
+from autotune.trial import Record, record_to_data
+from db import open_store
+from service.uploads import MeasurementIn, RecordIn
+
+MEASURED = Measurement(
+    method="device time", device="TPU v5 lite, device 1 of 4", stopped_by="settled", drift=-0.004,
+    set_aside=1, looks=3, seed=7, seconds=2.5,
+    timed=(
+        Timed(config=config(), samples_us=(4.0, 5.0, 4.5), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=None, samples_us=(9.0,), ratio=2.0, low=1.9, high=2.1, slower=True),
+        Timed(config=config(256), samples_us=(), refused="it aborts", note="compiled here"),
+    ),
+)  # fmt: skip
+
+
+def measured_record(**changes: Any) -> Record:
+    return replace(record(), method="measured", measurement=MEASURED, **changes)
+
+
+def test_the_store_keeps_every_sample(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
+        store.save_record(measured_record())
+        assert store.record(record().key) == measured_record()
+
+
+def test_a_record_without_one_reads_as_before(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
+        store.save_record(record())
+        found = store.record(record().key)
+    assert found is not None and found.measurement is None and found.time_us == 5.5
+
+
+def test_its_time_is_the_median_of_its_own_kind() -> None:
+    assert measured_record().time_us == 4.5
+    assert replace(measured_record(), method="estimated").time_us == 5.5
+
+
+def test_a_service_takes_it_and_gives_back_the_same() -> None:
+    data = record_to_data(measured_record())["measurement"]
+    found = MeasurementIn.model_validate(data).model_dump(mode="json")
+    assert found == data and measurement_from_data(found) == MEASURED
+    field = RecordIn.model_fields["measurement"]
+    assert field.default is None and not field.is_required()  # as older versions push
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"method": "guessed"}, {"surprise": 1}, {"drift": float("nan")}, {"device": "x" * 300},
+        {"timed": [{"config": None, "samples_us": [1.0] * 10_001}]},
+        {"timed": [{"config": None, "samples_us": [-1.0]}]},
+        {"timed": [{"config": None, "samples_us": [1.0]}] * 65},
+    ],
+)  # fmt: skip
+def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
+    data = record_to_data(measured_record())["measurement"]
+    MeasurementIn.model_validate(data)
+    with pytest.raises(ValidationError):
+        MeasurementIn.model_validate({**data, **change})
+
+
+def test_a_faster_measured_record_is_not_lost_to_a_slower_estimate(tmp_path: Path) -> None:
+    """Times of two kinds are not compared; of the same kind the faster one stays."""
+    from dbsamples import spec
+
+    from autotune.trial import KeyResult
+
+    slow = replace(MEASURED, timed=(replace(MEASURED.timed[0], samples_us=(8.0,)),))
+    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
+        store.save_kernel(spec())
+        store.save_record(measured_record())
+        later = replace(measured_record(), measurement=slow)
+        assert store.push([spec()], [KeyResult(record=later)], "ci").lost == 1
+        estimated = replace(record(), reason="by estimate")
+        assert store.push([spec()], [KeyResult(record=estimated)], "ci").lost == 0

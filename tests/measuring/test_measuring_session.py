@@ -1,0 +1,150 @@
+"""The whole way on the CPU: compiled in one process, loaded, warmed up and timed in another, raced.
+
+Wall clock, and labelled so; the candidates are plain JAX functions.
+"""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue import KernelRef
+from autotune.compiler.pool import CompilerPool
+from autotune.compiler.process import CompilerProcess
+from autotune.config import Config, make_config
+from autotune.measurement import Candidate, Measurement, measurement_from_data, measurement_to_data
+from autotune.measuring.child import Child, Program, Work, measuring_process
+from autotune.measuring.refused import Refused
+from autotune.measuring.session import Limits, Session
+from autotune.problem import ProblemSpec
+
+pytestmark = pytest.mark.slow
+
+WORK = Work(
+    ref=KernelRef(path=str(Path(__file__).with_name("plainkernels.py")), attribute="KERNEL"),
+    problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("64"), chip=None, seed=3,
+)  # fmt: skip
+LIMITS = Limits(seconds=60, samples=80, candidate_s=10)
+
+
+def config(repeats: int, how: str = "right") -> Config:
+    return make_config({"repeats": repeats, "how": how})
+
+
+QUICK, SLOW = config(1), config(300)
+
+Measure = Callable[..., Measurement | Refused]
+
+
+@pytest.fixture(scope="module")
+def processes() -> Iterator[list[CompilerProcess]]:
+    made: list[CompilerProcess] = []
+    yield made
+    assert not [process for process in made if process.running]
+
+
+@pytest.fixture
+def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
+    def run(
+        *configs: Config, platform: str = "cpu", number: int = 0, programs: tuple[str, ...] = ()
+    ) -> Measurement | Refused:
+        process = measuring_process(platform)
+        processes.append(process)
+        given = programs or ("",) * len(configs)
+        candidates = [
+            Candidate(config=c, program=p) for c, p in zip(configs, given, strict=True)
+        ]  # fmt: skip
+        session = Session(pool, process, WORK, number=number, limits=LIMITS)
+        return session.measure(candidates, configs[-1] if configs else None)
+
+    return run
+
+
+def measured(found: Measurement | Refused) -> Measurement:
+    assert isinstance(found, Measurement), found
+    return found
+
+
+def test_the_faster_one_wins_and_every_sample_is_kept(measure: Measure) -> None:
+    found = measured(measure(QUICK, SLOW))
+    assert found.method == "wall clock" and found.device == "cpu, device 0 of 1"
+    assert found.timed[0].config == QUICK  # three hundred times less work
+    slow = found.of(SLOW)
+    assert slow is not None and slow.ratio is not None and slow.low is not None
+    assert slow.ratio > 1 and slow.low <= slow.ratio <= (slow.high or 0)
+    assert min(len(timed.samples_us) for timed in found.timed) >= 2
+    assert found.baseline is not None and found.baseline.median_us
+    assert not any(timed.refused or timed.note for timed in found.timed)
+    assert measurement_from_data(measurement_to_data(found)) == found
+
+
+def test_the_same_program_is_measured_once(measure: Measure) -> None:
+    found = measured(measure(QUICK, config(1, "raises"), SLOW, programs=("a", "a", "b")))
+    twin, first = found.of(config(1, "raises")), found.of(QUICK)
+    assert first is not None and twin is not None
+    assert twin.samples_us == first.samples_us and "same program" in twin.note
+    assert not twin.refused  # it was never run
+
+
+@pytest.mark.parametrize(
+    ("how", "reason"),
+    [
+        ("dies", "it ended the measuring process: the measuring process died of SIGABRT"),
+        ("hangs", "it was killed: no answer within 10 s"),
+        ("raises", "a candidate that raises when it runs"),
+    ],
+)
+def test_a_candidate_that_misbehaves_costs_only_itself(
+    measure: Measure, how: str, reason: str
+) -> None:
+    found = measured(measure(QUICK, config(1, how), SLOW))
+    bad = found.of(config(1, how))
+    assert bad is not None and reason in bad.refused and bad.samples_us == ()
+    assert {t.config for t in found.timed if not t.refused} == {QUICK, SLOW, None}
+
+
+def test_what_runs_its_callback_in_another_process_is_compiled_there(measure: Measure) -> None:
+    """Its executable cannot be written to a file: it is compiled by the process that runs it."""
+    found = measured(measure(config(1, "called"), SLOW))
+    called = found.of(config(1, "called"))
+    assert called is not None and not called.refused and called.samples_us
+    assert "not compiled elsewhere" in called.note or "is refused here" in called.note
+
+
+def test_a_device_that_is_not_there_is_one_sentence(measure: Measure) -> None:
+    assert measure(QUICK, number=7) == Refused(
+        "there is no device 7: this machine has 1, counted from 0"
+    )
+
+
+def test_without_a_tpu_it_says_so_and_does_not_hang(measure: Measure) -> None:
+    started = time.monotonic()
+    found = measure(QUICK, platform="tpu")
+    assert isinstance(found, Refused) and "accelerator" in found.reason and "\n" not in found.reason
+    assert time.monotonic() - started < 300
+
+
+def test_an_executable_that_is_refused_is_compiled_again(tmp_path: Path) -> None:
+    path = tmp_path / "program"
+    path.write_bytes(b"of another libtpu")
+    child = Child(measuring_process("cpu"), WORK)
+    try:
+        child.open()
+        note = child.load(Program(name="c0", config=QUICK, path=path))
+        assert isinstance(note, str) and "compiled elsewhere is refused here" in note
+        assert all(isinstance(us, float) and us > 0 for us in child.sample(["c0", "c0"]))
+    finally:
+        child.close()
+
+
+def test_after_an_abort_the_device_is_opened_and_loaded_again() -> None:
+    child = Child(measuring_process("cpu"), WORK)
+    try:
+        child.open()
+        for name in ("c0", "c1"):
+            assert child.load(Program(name=name, config=QUICK, path=None))
+        child.process.stop()  # as if it had died
+        assert all(isinstance(us, float) for us in child.sample(["c0", "c1"]))
+    finally:
+        child.close()

@@ -1,0 +1,79 @@
+"""Compiled for a TPU that is not there, and written; timed on a GPU where there is one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue import KernelRef, find_kernel
+from autotune.chip import Chip
+from autotune.compiler.pool import CompilerPool
+from autotune.config import make_config
+from autotune.kernelspec import KernelSpec
+from autotune.measurement import Candidate, Measurement
+from autotune.measuring.child import Work, measuring_process
+from autotune.measuring.session import Limits, Session
+from autotune.outcome import CompileFailed
+from autotune.problem import ProblemSpec
+
+pytestmark = pytest.mark.slow
+
+
+def _spec(pool: CompilerPool, ref: KernelRef) -> KernelSpec:
+    return pool.run(lambda c: c.describe(ref))
+
+
+def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_path: Path) -> None:
+    ref = find_kernel("matmul")
+    problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
+    default = pool.run(lambda c: c.choices(ref, problem, Chip.V5E)).default
+    config = make_config(default, grid_order=("m", "n", "k"))
+    for name, given in (("c0", config), ("xla", None)):
+        path = tmp_path / name
+        failure = pool.run(
+            lambda c, given=given, name=name, path=path: c.executable(
+                ref, problem, given, name, Chip.V5E, path
+            )
+        )
+        assert failure is None, failure
+        assert f"measured_{name}".encode() in path.read_bytes()
+
+
+def test_what_does_not_compile_is_an_outcome(pool: CompilerPool, tmp_path: Path) -> None:
+    ref = find_kernel("matmul")
+    problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
+    failure = pool.run(
+        lambda c: c.executable(ref, problem, make_config({}), "c0", Chip.V5E, tmp_path / "c0")
+    )
+    assert isinstance(failure, CompileFailed) and not (tmp_path / "c0").exists()
+
+
+def _why_no_gpu() -> str:
+    """Why nothing can be timed on a GPU here, or an empty text."""
+    if shutil.which("nvidia-smi") is None:
+        return "no GPU is attached to this machine (there is no nvidia-smi)"
+    look = "import jax; assert jax.devices()[0].platform == 'gpu'"
+    surroundings = {**os.environ, "JAX_PLATFORMS": "cuda"}
+    done = subprocess.run([sys.executable, "-c", look], env=surroundings, check=False,
+                          capture_output=True, timeout=120)  # fmt: skip
+    return "" if done.returncode == 0 else "a GPU is attached, but this JAX has no CUDA"
+
+
+def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: CompilerPool) -> None:
+    reason = _why_no_gpu()
+    if reason:
+        pytest.skip(reason)
+    plain = KernelRef(path=str(Path(__file__).with_name("plainkernels.py")), attribute="KERNEL")
+    work = Work(
+        ref=plain, chip=None,
+        problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("512"),
+    )  # fmt: skip
+    configs = [make_config({"repeats": n, "how": "right"}) for n in (1, 300)]
+    session = Session(pool, measuring_process("cuda"), work, compile_elsewhere=False,
+                      limits=Limits(seconds=60, samples=80))  # fmt: skip
+    found = session.measure([Candidate(config=c) for c in configs], configs[1])
+    assert isinstance(found, Measurement), found
+    assert found.method == "device time" and found.timed[0].config == configs[0]
