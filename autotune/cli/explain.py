@@ -10,12 +10,12 @@ from autotune.cli.asdata import trial_data
 from autotune.cli.breakdown import Explained, print_breakdown
 from autotune.cli.parts import database_option, json_option, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
-from autotune.cli.units import micros
 from autotune.comparison import Comparison, Named, compare, why
 from autotune.errors import InvalidInputError
 from autotune.facts import explanation_data
 from autotune.key import key_to_data
 from autotune.trial import Record
+from autotune.units import micros
 
 
 @click.command()

@@ -9,9 +9,9 @@ from rich.table import Table
 
 from autotune.attached import attached_chips
 from autotune.chip import Chip
-from autotune.cli.units import micros
 from autotune.measurement import Measurement, Timed
 from autotune.trial import Trial
+from autotune.units import micros
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import CompilerPool
