@@ -317,7 +317,8 @@ def _signed(result: KeyResult, by: str) -> KeyResult:
 
 
 def _loses(session: Session, row: SnapshotRow | None, record: Record) -> bool:
-    """Whether the published record of the key is newer, or faster by the same kind of evidence.
+    """Whether the published record of the key is newer, faster by the same kind of evidence, or
+    measured where this one is only estimated.
 
     What is there already does not lose: it may be pushed again.
     """
@@ -328,7 +329,8 @@ def _loses(session: Session, row: SnapshotRow | None, record: Record) -> bool:
         return False
     its = rows.record_from_row(found, record.key)
     faster = _same_kind(record, its) and its.time_us < record.time_us
-    return found.created_at > record.created_at or faster
+    firmer = its.method == "measured" and record.method != "measured"
+    return found.created_at > record.created_at or faster or firmer
 
 
 def _same_kind(one: Record, other: Record) -> bool:

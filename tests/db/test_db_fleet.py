@@ -69,6 +69,9 @@ class TestPush:
         store.save_record(record())
         measured = replace(later(1, time_us=9.0), method="measured")
         assert store.push([], [KeyResult(record=measured)], "ci").records == 1
+        estimated = later(2, time_us=1.0)
+        done = store.push([], [KeyResult(record=estimated)], "ci")
+        assert (done.records, done.lost) == (0, 1)  # what was measured stays
 
     def test_all_or_nothing(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
         import db.store
