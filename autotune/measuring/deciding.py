@@ -19,7 +19,7 @@ RESOLUTION = 0.01
 ALPHA = 0.05
 """How often a difference may be declared that there is not, over all looks at a run."""
 
-_UNSURE = 0.055  # the race ends when the leader misses the best by more only with this chance
+_UNSURE = 0.06  # the race ends when the leader misses the best by more only with this chance
 _FIRST = 2  # rounds of everybody; the noise cannot be known from one
 _CHALLENGERS = 3  # in a round with the leader, who is in every comparison: he is timed most often
 _DRIFT = 0.05  # by how much the default may be another one at the end
