@@ -12,7 +12,7 @@ search: $(READY)
 	$(BIN)/autotune search matmul --shape m=1024,k=1024,n=1024 --chip v5e --trials 24
 
 test: $(READY)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(ARGS)
 
 test-fast: $(READY)
 	$(BIN)/python -m pytest -m "not slow"
