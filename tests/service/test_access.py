@@ -175,6 +175,8 @@ class TestEveryAnswer:
         assert grown["autotune_misses_total"] == 2
         assert grown['autotune_requests_total{route="/v1/lookup",status="200"}'] == 2
         assert grown['autotune_request_seconds_count{route="/v1/lookup"}'] == 2
+        assert grown['autotune_request_seconds_bucket{le="5.0",route="/v1/lookup"}'] == 2
+        assert 0 < grown['autotune_request_seconds_sum{route="/v1/lookup"}'] < 10
         assert (after["autotune_snapshot"], after["autotune_records"]) == (2, 2)
         assert after["autotune_snapshot_age_seconds"] > 0
         assert after["autotune_database_up"] == 1
