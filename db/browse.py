@@ -13,10 +13,10 @@ from autotune.key import Key
 from autotune.toolchain import Toolchain
 from db import query, rows
 from db.canonical import digest
+from db.query import MAX_ID
 from db.tables import JobRow, KeyRow, TrialRow
 from db.transaction import Transactions
 
-_MAX_ID = 2**63 - 1
 _MOST_KEYS = 12  # with the same problem under other toolchains
 
 _TRIED = select(TrialRow.id).where(TrialRow.key_id == KeyRow.id).exists()
@@ -37,12 +37,12 @@ class SqlBrowse:
 
     def latest(self, limit: int) -> Sequence[Searched]:
         keys = query.tried_keys(None, None).limit(limit)
-        return self._work.read(lambda s: [_searched(s, key) for key, _ in s.execute(keys)])
+        return self._work.read(lambda s: [query.tried(s, key) for key, _ in s.execute(keys)])
 
     def problems(self, kernel: str, only: Only, offset: int, limit: int) -> Sequence[Searched]:
         wanted = select(KeyRow).where(*_of(kernel, only)).order_by(KeyRow.id.desc())
         page = wanted.offset(offset).limit(limit)
-        return self._work.read(lambda s: [_searched(s, key) for key in s.scalars(page)])
+        return self._work.read(lambda s: [query.tried(s, key) for key in s.scalars(page)])
 
     def count_problems(self, kernel: str, only: Only) -> int:
         counted = select(func.count()).select_from(KeyRow).where(*_of(kernel, only))
@@ -51,16 +51,16 @@ class SqlBrowse:
     def searched(self, key_id: int) -> Searched | None:
         def find(session: Session) -> Searched | None:
             key = session.get(KeyRow, key_id)
-            return _searched(session, key) if key else None
+            return query.tried(session, key) if key else None
 
-        return self._work.read(find) if 0 < key_id <= _MAX_ID else None
+        return self._work.read(find) if 0 < key_id <= MAX_ID else None
 
     def key_id(self, key: Key) -> int | None:
         return self._work.read(lambda s: query.find_key(s, key))
 
     def key_of(self, trial_id: int) -> int | None:
         found = select(TrialRow.key_id).where(TrialRow.id == trial_id)
-        return self._work.read(lambda s: s.scalar(found)) if 0 < trial_id <= _MAX_ID else None
+        return self._work.read(lambda s: s.scalar(found)) if 0 < trial_id <= MAX_ID else None
 
     def trials(
         self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int
@@ -89,7 +89,7 @@ class SqlBrowse:
 
     def by_number(self, key_id: int, number: int) -> Numbered | None:
         wanted = select(TrialRow).where(TrialRow.key_id == key_id, TrialRow.number == number)
-        found = self._numbered(wanted) if 0 <= number <= _MAX_ID else ()
+        found = self._numbered(wanted) if 0 <= number <= MAX_ID else ()
         return next(iter(found), None)
 
     def newest(self, key_id: int) -> int:
@@ -114,13 +114,13 @@ class SqlBrowse:
 
     def trial(self, trial_id: int) -> Numbered | None:
         wanted = select(TrialRow).where(TrialRow.id == trial_id)
-        return next(iter(self._numbered(wanted)), None) if 0 < trial_id <= _MAX_ID else None
+        return next(iter(self._numbered(wanted)), None) if 0 < trial_id <= MAX_ID else None
 
     def other_toolchains(self, key: Key) -> Sequence[Searched]:
         own = rows.key_identity(key)
         same = (getattr(KeyRow, name) == own[name] for name in ("kernel", "chip", "problem_digest"))
         wanted = select(KeyRow).where(*same, _TRIED).order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: [_searched(s, row) for row in s.scalars(wanted)])
+        return self._work.read(lambda s: [query.tried(s, row) for row in s.scalars(wanted)])
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
         chosen = (
@@ -165,28 +165,6 @@ class SqlBrowse:
 def _open(limit: int) -> Select[JobRow]:
     wanted = JobRow.state.in_((State.RUNNING.value, State.QUEUED.value))
     return select(JobRow).where(wanted).order_by(JobRow.id.desc()).limit(limit)
-
-
-def _searched(session: Session, key: KeyRow) -> Searched:
-    """Counted and timed from indexes alone, but for the newest trial."""
-    mine = TrialRow.key_id == key.id
-    kinds = select(TrialRow.kind, func.count()).where(mine).group_by(TrialRow.kind)
-    counted = ((kind, n) for kind, n in session.execute(kinds))
-    newest = select(func.max(TrialRow.id)).where(mine).scalar_subquery()
-    times = select(
-        select(func.min(TrialRow.time_us)).where(mine).scalar_subquery(),
-        select(TrialRow.time_us).where(mine, TrialRow.number == 0).scalar_subquery(),
-        select(TrialRow.created_at).where(TrialRow.id == newest).scalar_subquery(),
-    )
-    best_us, default_us, last_at = session.execute(times).one()
-    return Searched(
-        id=key.id,
-        key=rows.key_from_row(key),
-        outcomes=tuple(sorted(counted, key=lambda c: (-c[1], c[0]))),
-        best_us=best_us,
-        default_us=default_us,
-        last_at=last_at,
-    )
 
 
 def _place(row: Row[str, str, str, str, str, int]) -> Place:

@@ -57,7 +57,7 @@ class SqlJobs:
             row = session.get(JobRow, number)
             return rows.job_from_row(row) if row else None
 
-        return self._work.read(find) if 0 < number < 2**63 else None
+        return self._work.read(find) if 0 < number <= query.MAX_ID else None
 
     def list(self, state: State | None = None, limit: int = 50) -> Sequence[Job]:
         statement = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
@@ -140,7 +140,7 @@ class SqlJobs:
                 row.cancel_wanted = True
             return rows.job_from_row(row)
 
-        return self._work.write(write) if 0 < number < 2**63 else None
+        return self._work.write(write) if 0 < number <= query.MAX_ID else None
 
     def _now(self, session: Session) -> datetime:
         if query.is_postgresql(session):

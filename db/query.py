@@ -1,5 +1,6 @@
 """The statements behind the store, each inside a session that its caller commits."""
 
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -7,17 +8,30 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from autotune.browsing import Searched
 from autotune.chip import Chip
 from autotune.key import Key
 from autotune.trial import KeySummary
 from db import rows
 from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, TrialRow
 
+MAX_ID = 2**63 - 1
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
 
 
 def is_postgresql(session: Session) -> bool:
     return session.get_bind().dialect.name == "postgresql"
+
+
+def upsert(
+    session: Session, table: type[Base], values: dict[str, Any], by: Sequence[str],
+    again: dict[str, Any],
+) -> None:  # fmt: skip
+    """One statement: a new row, or ``again`` in the place of what the row with the same columns
+    ``by`` has."""
+    dialect = postgresql if is_postgresql(session) else sqlite
+    statement = dialect.insert(table).values(values)
+    session.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
 
 
 def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
@@ -58,7 +72,7 @@ def trials(key: Key) -> Select[TrialRow]:
 
 def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
     """All that were ever published, the newest first."""
-    query = select(KeyRow, RecordRow).join(RecordRow).where(*_only(kernel, chip))
+    query = select(KeyRow, RecordRow).join(RecordRow).where(*only(kernel, chip))
     return query.order_by(RecordRow.id.desc())
 
 
@@ -71,15 +85,10 @@ def one_publisher(session: Session) -> None:
 
 def count_miss(session: Session, key: Key, answer: str, count: int, now: datetime) -> None:
     """One statement, so that hosts that ask at once are all counted."""
-    dialect = postgresql if is_postgresql(session) else sqlite
     values = {"key_id": key_id(session, key), "answer": answer, "count": count, "first_at": now,
               "last_at": now}  # fmt: skip
     again = {"count": MissRow.count + count, "last_at": now}
-    session.execute(
-        dialect.insert(MissRow)
-        .values(values)
-        .on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
-    )
+    upsert(session, MissRow, values, ["key_id", "answer"], again)
 
 
 def missed() -> Select[KeyRow, MissRow]:
@@ -93,27 +102,48 @@ def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow, int | No
     """Keys with the number of their newest trial, newest first: one index step for each key."""
     newest = select(func.max(TrialRow.id)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
     query = select(KeyRow, newest.label("newest")).where(newest.is_not(None))
-    return query.where(*_only(kernel, chip)).order_by(desc("newest"))
+    return query.where(*only(kernel, chip)).order_by(desc("newest"))
 
 
-def summary(session: Session, row: KeyRow, newest: int | None) -> KeySummary:
-    """Counts and times of one key: each an index scan over its own trials."""
-    mine = TrialRow.key_id == row.id
-    kinds = select(TrialRow.kind, func.count()).where(mine).group_by(TrialRow.kind)
-    counted = sorted(((kind, n) for kind, n in session.execute(kinds)), key=lambda c: (-c[1], c[0]))
+def summary(session: Session, row: KeyRow) -> KeySummary:
+    """What ``tried`` says of one key, and whether anything was ever published for it."""
+    found = tried(session, row)
+    assert found.last_at is not None  # it is one of ``tried_keys``
     record = select(RecordRow.id).where(RecordRow.key_id == row.id).limit(1)
-    last = session.get_one(TrialRow, newest)
     return KeySummary(
-        key=rows.key_from_row(row),
-        outcomes=tuple(counted),
-        best_us=session.scalar(select(func.min(TrialRow.time_us)).where(mine)),
-        default_us=session.scalar(select(TrialRow.time_us).where(mine, TrialRow.number == 0)),
+        key=found.key,
+        outcomes=found.outcomes,
+        best_us=found.best_us,
+        default_us=found.default_us,
         has_record=session.scalar(record) is not None,
-        last_at=last.created_at,
+        last_at=found.last_at,
     )
 
 
-def _only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
+def tried(session: Session, key: KeyRow) -> Searched:
+    """Counted and timed from indexes alone, but for the newest trial."""
+    mine = TrialRow.key_id == key.id
+    kinds = select(TrialRow.kind, func.count()).where(mine).group_by(TrialRow.kind)
+    counted = ((kind, n) for kind, n in session.execute(kinds))
+    newest = select(func.max(TrialRow.id)).where(mine).scalar_subquery()
+    times = select(
+        select(func.min(TrialRow.time_us)).where(mine).scalar_subquery(),
+        select(TrialRow.time_us).where(mine, TrialRow.number == 0).scalar_subquery(),
+        select(TrialRow.created_at).where(TrialRow.id == newest).scalar_subquery(),
+    )
+    best_us, default_us, last_at = session.execute(times).one()
+    return Searched(
+        id=key.id,
+        key=rows.key_from_row(key),
+        outcomes=tuple(sorted(counted, key=lambda c: (-c[1], c[0]))),
+        best_us=best_us,
+        default_us=default_us,
+        last_at=last_at,
+    )
+
+
+def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
+    """Conditions on keys; None: any."""
     wanted = {KeyRow.kernel: kernel, KeyRow.chip: chip and chip.value}
     return [column == value for column, value in wanted.items() if value is not None]
 

@@ -5,7 +5,6 @@ from dataclasses import asdict
 from datetime import datetime
 
 from sqlalchemy import select
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from autotune.browsing import Told
@@ -29,13 +28,8 @@ class SqlSearches:
                 "heard_at": self._clock()}  # fmt: skip
 
         def write(session: Session, _: bool) -> None:
-            dialect = postgresql if query.is_postgresql(session) else sqlite
             values = {"key_id": query.key_id(session, key), **said}
-            session.execute(
-                dialect.insert(SearchRow)
-                .values(values)
-                .on_conflict_do_update(index_elements=["key_id"], set_=said)
-            )
+            query.upsert(session, SearchRow, values, ["key_id"], said)
 
         self._work.write(write)
 

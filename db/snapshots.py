@@ -111,11 +111,11 @@ def record_id(session: Session, row: SnapshotRow, key_id: Any) -> int | None:
     return record_id(session, base, key_id) if found is None and base else found
 
 
-def records(session: Session, row: SnapshotRow) -> list[Record]:
-    """All of a snapshot, newest first."""
+def records(session: Session, row: SnapshotRow, *only: ColumnElement[bool]) -> list[Record]:
+    """All of a snapshot, or ``only`` those of some keys, newest first."""
     if row.base_id is None and not _pinned(session, row.id):
-        return _read(session, _newest_ids(0, row.record_id))
-    return _by_id(session, members(session, row).values())
+        return _read(session, _newest_ids(0, row.record_id), *only)
+    return _by_id(session, members(session, row).values(), *only)
 
 
 def change(session: Session, old: SnapshotRow, new: SnapshotRow) -> Change:
@@ -178,15 +178,15 @@ def _newest_ids(floor: int, top: int) -> Select[int]:
     return select(func.max(RecordRow.id)).where(_between(floor, top)).group_by(RecordRow.key_id)
 
 
-def _by_id(session: Session, ids: Collection[int]) -> list[Record]:
+def _by_id(session: Session, ids: Collection[int], *only: ColumnElement[bool]) -> list[Record]:
     ordered = sorted(ids, reverse=True)
     found: list[Record] = []
     for start in range(0, len(ordered), _AT_ONCE):
-        found += _read(session, ordered[start : start + _AT_ONCE])
+        found += _read(session, ordered[start : start + _AT_ONCE], *only)
     return found
 
 
-def _read(session: Session, ids: Any) -> list[Record]:
-    query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(ids))
+def _read(session: Session, ids: Any, *only: ColumnElement[bool]) -> list[Record]:
+    query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(ids), *only)
     found = session.execute(query.order_by(RecordRow.id.desc()))
     return [rows.record_from_row(record, rows.key_from_row(key)) for key, record in found]

@@ -20,13 +20,12 @@ from db.engine import open_engine
 from db.failure import translated
 from db.jobs import SqlJobs
 from db.migration import bring_to_head, require_head
+from db.query import MAX_ID
 from db.searches import SqlSearches
 from db.tables import KernelRow, KeyRow, MissRow, RecordRow, SnapshotRow, TrialRow
 from db.tokens import SqlTokens
 from db.transaction import Transactions
 from db.url import Database, parse_database
-
-_MAX_ID = 2**63 - 1
 
 T = TypeVar("T")
 
@@ -136,7 +135,7 @@ class SqlStore:
     ) -> Sequence[KeySummary]:
         keys = query.tried_keys(kernel, chip).limit(limit)
         return self._work.read(
-            lambda session: [query.summary(session, *row) for row in session.execute(keys)]
+            lambda session: [query.summary(session, key) for key, _ in session.execute(keys)]
         )
 
     def trials(self, key: Key) -> Sequence[Trial]:
@@ -144,7 +143,7 @@ class SqlStore:
         return self._work.read(lambda s: list(map(rows.trial_from_row, s.scalars(statement))))
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
-        if not 0 < trial_id <= _MAX_ID:
+        if not 0 < trial_id <= MAX_ID:
             return None
         statement = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id == trial_id)
 
@@ -155,7 +154,7 @@ class SqlStore:
         return self._work.read(find)
 
     def trial_id(self, key: Key, number: int) -> int | None:
-        if not 0 <= number <= _MAX_ID:
+        if not 0 <= number <= MAX_ID:
             return None
         statement = query.trials(key).where(TrialRow.number == number)
         return self._work.read(lambda s: s.scalar(statement.with_only_columns(TrialRow.id)))
@@ -225,7 +224,7 @@ class SqlStore:
 
     def snapshot_change(self, number: int, since: int) -> Change | None:
         def find(session: Session, row: SnapshotRow) -> Change:
-            old = session.get(SnapshotRow, since) if 0 < since <= _MAX_ID else None
+            old = session.get(SnapshotRow, since) if 0 < since <= MAX_ID else None
             if old is None:
                 return Change(records=snapshots.records(session, row))
             return snapshots.change(session, old, row)
@@ -237,21 +236,21 @@ class SqlStore:
             row = session.get(SnapshotRow, number)
             return None if row is None else read(session, row)
 
-        return self._work.read(find) if 0 < number <= _MAX_ID else None
+        return self._work.read(find) if 0 < number <= MAX_ID else None
 
     def roll_back(self, number: int, by: str = "") -> int | None:
         def write(session: Session, now: datetime) -> int | None:
             target = session.get(SnapshotRow, number)
             return snapshots.roll_back(session, target, now, by=by).id if target else None
 
-        return self._make_snapshot(write) if 0 < number <= _MAX_ID else None
+        return self._make_snapshot(write) if 0 < number <= MAX_ID else None
 
     def pin(self, record: int, by: str = "") -> int | None:
         def write(session: Session, now: datetime) -> int | None:
             row = session.get(RecordRow, record)
             return snapshots.pin(session, row, now, by=by).id if row else None
 
-        return self._make_snapshot(write) if 0 < record <= _MAX_ID else None
+        return self._make_snapshot(write) if 0 < record <= MAX_ID else None
 
     def unpin(self, record: int, by: str = "") -> int | None:
         def write(session: Session, now: datetime) -> int | None:
@@ -261,7 +260,7 @@ class SqlStore:
             note = f"unpinned record {record}"
             return snapshots.unpin(session, row.key_id, now, by=by, note=note).id
 
-        return self._make_snapshot(write) if 0 < record <= _MAX_ID else None
+        return self._make_snapshot(write) if 0 < record <= MAX_ID else None
 
     def _make_snapshot(self, make: Callable[[Session, datetime], T]) -> T:
         def write(session: Session, _: bool) -> T:
@@ -296,18 +295,14 @@ class SqlStore:
             row = session.execute(statement).one_or_none()
             return rows.miss_from_row(row[1], row[0]) if row else None
 
-        return self._work.read(find) if 0 < number <= _MAX_ID else None
+        return self._work.read(find) if 0 < number <= MAX_ID else None
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
         def find(session: Session) -> list[Record]:
             row = snapshots.latest(session)
-            return snapshots.records(session, row) if row else []
+            return snapshots.records(session, row, *query.only(kernel, chip)) if row else []
 
-        return [
-            record
-            for record in self._work.read(find)
-            if kernel in (None, record.key.kernel) and chip in (None, record.key.chip)
-        ]
+        return self._work.read(find)
 
 
 def _signed(result: KeyResult, by: str) -> KeyResult:

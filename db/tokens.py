@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from autotune.tokens import Token
 from db import rows
+from db.query import MAX_ID
 from db.tables import TokenRow
 from db.transaction import Transactions
 
@@ -55,7 +56,7 @@ class SqlTokens:
             row.revoked_at = row.revoked_at or self._clock()
             return rows.token_from_row(row)
 
-        return self._work.write(write) if 0 < number < 2**63 else None
+        return self._work.write(write) if 0 < number <= MAX_ID else None
 
     def find(self, secret: str) -> Token | None:
         def read(session: Session) -> Token | None:

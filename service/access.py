@@ -35,11 +35,11 @@ class Access:
         """Raises ``Refusal`` where reading is closed to the caller."""
         if self._closed:
             secret = _cookie(scope) if scope["method"] in ("GET", "HEAD") else None
-            _require(self._known.get(digest_of(secret or _secret(scope))), READER)
+            _require(self._known.get(digest_of(secret or secret_of(scope))), READER)
 
     async def writer(self, scope: Scope) -> Token:
         """Who calls. Raises ``Refusal`` for one who may not write."""
-        found = await self._work.read(self._tokens.find, _secret(scope))
+        found = await self._work.read(self._tokens.find, secret_of(scope))
         return _require(found, WRITER)
 
 
@@ -57,7 +57,8 @@ def require(token: Token, role: str) -> None:
         raise Refusal(403, "role_too_low", message)
 
 
-def _secret(scope: Scope) -> str:
+def secret_of(scope: Scope) -> str:
+    """The bearer token of a call. Raises ``Refusal``."""
     for name, value in scope["headers"]:
         if name == b"authorization":
             text: str = value.decode("latin-1")

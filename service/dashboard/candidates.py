@@ -26,9 +26,9 @@ _GROUP_OF = {
     "wrong result": WRONG,
 }  # fmt: skip
 WINNER, DEFAULT = "winner", "default"
-LEAST_US = (
-    1e-4  # less than a cycle of any chip: such a time was pushed by somebody, and is not drawn
-)
+LEAST_US = 1e-4
+"""Less than a cycle of any chip: such a time was pushed by somebody, and is not drawn."""
+
 _MOST_HOVER = 220  # characters of a reason
 
 

@@ -6,7 +6,7 @@ from fastapi import APIRouter, Request, Response
 
 from autotune.browsing import Only, Searched
 from autotune.trial import Record
-from service.access import COOKIE
+from service.access import COOKIE, secret_of
 from service.dashboard import kernel as kernels
 from service.dashboard import onetrial, problem, versions
 from service.dashboard.candidates import candidates
@@ -139,12 +139,13 @@ async def trial(request: Request, trial_id: str) -> Response:
 async def session(request: Request) -> Response:
     """Where reading is closed: keeps the token of this call for the pages. Scripts cannot read the
     cookie, other sites cannot make the browser send it, and nothing can be written with it."""
-    secret = request.headers.get("authorization", "").partition(" ")[2].strip()
-    if not secret:
-        raise Refusal(401, "missing_token", "give a token: Authorization: Bearer …")
     response = Response(status_code=204)
     response.set_cookie(
-        COOKIE, secret, httponly=True, samesite="strict", secure=request.url.scheme == "https"
+        COOKIE,
+        secret_of(request.scope),
+        httponly=True,
+        samesite="strict",
+        secure=request.url.scheme == "https",
     )
     return response
 
