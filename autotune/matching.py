@@ -6,7 +6,7 @@ VMEM by arithmetic is not offered.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import log2, prod
 from typing import Any
@@ -14,6 +14,7 @@ from typing import Any
 from autotune.config import Config
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
+from autotune.layered import Layered
 from autotune.problem import Problem
 from autotune.toolchain import Toolchain
 from autotune.trial import Change, Record
@@ -22,7 +23,7 @@ EXACT, TOOLCHAIN, NEAREST, DEFAULT = "exact", "toolchain", "nearest", "default"
 KINDS = (EXACT, TOOLCHAIN, NEAREST, DEFAULT)
 
 Identity = tuple[Any, ...]
-_Groups = dict["Identity", dict["Identity", Record]]
+_Groups = Layered[Identity, dict[Identity, Record]]
 Cuts = tuple[tuple[str, str], ...]
 
 _NUMBER = re.compile(r"\d{1,9}")
@@ -65,26 +66,23 @@ class Index:
 
     def __init__(self, records: Iterable[Record] = (), kernels: Iterable[KernelSpec] = ()) -> None:
         self.kernels = {(spec.name, spec.fingerprint): spec for spec in kernels}
-        self._exact: dict[Identity, Record] = {}
-        self._toolchains: _Groups = {}
-        self._shapes: _Groups = {}
-        self._put(records)
+        self._exact: Layered[Identity, Record] = Layered()
+        self._toolchains: _Groups = Layered()
+        self._shapes: _Groups = Layered()
+        self._change(records, ())
 
     def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
         """Another index, with the records in the place of those of the same keys."""
         new = Index(kernels=(*self.kernels.values(), *kernels))
-        new._exact = self._exact.copy()
-        new._toolchains = self._toolchains.copy()
-        new._shapes = self._shapes.copy()
-        new._take(change.removed)
-        new._put(change.records)
+        new._exact, new._toolchains, new._shapes = self._exact, self._toolchains, self._shapes
+        new._change(change.records, change.removed)
         return new
 
     def __len__(self) -> int:
         return len(self._exact)
 
     def __iter__(self) -> Iterator[Record]:
-        return iter(self._exact.values())
+        return self._exact.values()
 
     def exact(self, key: Key) -> Record | None:
         """The record of exactly this key."""
@@ -105,20 +103,20 @@ class Index:
     def effort(self, key: Key) -> int:
         """How many records ``match`` may have to look at: each takes some microseconds."""
         cuts = self._cuts(key)
-        return len(self._shapes.get(_any_shape(identity_of(key), cuts), ())) if cuts else 0
+        return len(self._shapes.get(_any_shape(identity_of(key), cuts)) or ()) if cuts else 0
 
     def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
-        found = self._toolchains.get(_any_toolchain(asked), {}).values()
+        found = self._toolchains.get(_any_toolchain(asked))
         if not found:
             return None
-        record = min(found, key=lambda one: _version_gap(key.toolchain, one.key.toolchain))
+        record = min(found.values(), key=lambda one: _version_gap(key.toolchain, one.key.toolchain))
         why = f"tuned with {record.key.toolchain}, not checked again with {key.toolchain}"
         return _match(TOOLCHAIN, record, why)
 
     def _other_shape(self, key: Key, asked: Identity) -> Match | None:
         cuts = self._cuts(key)
-        found = self._shapes.get(_any_shape(asked, cuts), {}).values() if cuts else ()
-        safe = [one for one in found if is_safe(one, key.problem, cuts)]
+        found = (self._shapes.get(_any_shape(asked, cuts)) if cuts else None) or {}
+        safe = [one for one in found.values() if is_safe(one, key.problem, cuts)]
         if not safe:
             return None
         record = min(safe, key=lambda one: _distance(key.problem, one.key.problem))
@@ -132,28 +130,17 @@ class Index:
         spec = self.kernels.get((key.kernel, key.fingerprint))
         return spec.cuts if spec else ()
 
-    def _put(self, records: Iterable[Record]) -> None:
-        fresh: set[int] = set()
-        for record in records:
-            own = identity_of(record.key)
-            self._exact[own] = record
-            for groups, name in self._groups(record.key, own):
-                _own(groups, name, fresh)[own] = record
+    def _change(self, records: Iterable[Record], removed: Iterable[Key]) -> None:
+        put = {identity_of(record.key): record for record in records}
+        gone = {identity_of(key): key for key in removed}
+        self._exact = self._exact.changed(put, gone)
+        self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
+        self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
 
-    def _take(self, keys: Iterable[Key]) -> None:
-        fresh: set[int] = set()
-        for key in keys:
-            own = identity_of(key)
-            self._exact.pop(own, None)
-            for groups, name in self._groups(key, own):
-                _own(groups, name, fresh).pop(own, None)
-
-    def _groups(self, key: Key, own: Identity) -> Iterator[tuple[_Groups, Identity]]:
-        """Where else a record of this key stands."""
-        yield self._toolchains, _any_toolchain(own)
+    def _shape_group(self, own: Identity, key: Key) -> Identity | None:
+        """None: no other shape is ever offered for this kernel."""
         cuts = self._cuts(key)
-        if cuts:
-            yield self._shapes, _any_shape(own, cuts)
+        return _any_shape(own, cuts) if cuts else None
 
 
 def exact_match(record: Record) -> Match:
@@ -232,13 +219,26 @@ def _any_shape(own: Identity, cuts: Cuts) -> Identity:
     return (*own[:5], dims, own[6])
 
 
-def _own(groups: _Groups, name: Identity, fresh: set[int]) -> dict[Identity, Record]:
-    """A group to be changed: one that an older index shares is replaced by a copy."""
-    group = groups.get(name)
-    if group is None or id(group) not in fresh:
-        group = groups[name] = dict(group or {})
-        fresh.add(id(group))
-    return group
+def _regroup(
+    groups: _Groups, put: Mapping[Identity, Record], gone: Mapping[Identity, Key],
+    name_of: Callable[[Identity, Key], Identity | None],
+) -> _Groups:  # fmt: skip
+    """``name_of``: of the group that a key stands in, if it stands in one."""
+    fresh: dict[Identity, dict[Identity, Record]] = {}
+
+    def group(own: Identity, key: Key) -> dict[Identity, Record]:
+        name = name_of(own, key)
+        if name is None:
+            return {}
+        if name not in fresh:
+            fresh[name] = dict(groups.get(name) or {})
+        return fresh[name]
+
+    for own, key in gone.items():
+        group(own, key).pop(own, None)
+    for own, record in put.items():
+        group(own, record.key)[own] = record
+    return groups.changed(fresh)
 
 
 def _match(kind: str, record: Record, why: str) -> Match:

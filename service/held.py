@@ -10,6 +10,7 @@ from autotune.chip import Chip
 from autotune.errors import StoreError
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
+from autotune.layered import Layered
 from autotune.matching import EXACT, Identity, Index, exact_match, identity_of
 from autotune.ports import Store
 from autotune.toolchain import Toolchain
@@ -35,8 +36,9 @@ class Snapshot:
     """
 
     def __init__(
-        self, number: int, index: Index, exact: dict[Identity, bytes], published: dict[str, str]
-    ) -> None:
+        self, number: int, index: Index, exact: Layered[Identity, bytes],
+        published: dict[str, str],
+    ) -> None:  # fmt: skip
         self.number, self.index, self.exact, self.published = number, index, exact, published
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[Identity, Answer] = {}
@@ -69,10 +71,10 @@ class Snapshot:
     def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "Snapshot":
         """The next one: shares what stays, changes nothing here."""
         light = [slim(record) for record in change.records]
-        exact = self.exact.copy()
-        exact.update((identity_of(record.key), encode(exact_match(record))) for record in light)
-        for key in change.removed:
-            exact.pop(identity_of(key), None)
+        exact = self.exact.changed(
+            {identity_of(record.key): encode(exact_match(record)) for record in light},
+            take=map(identity_of, change.removed),
+        )
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
         index = self.index.changed(Change(records=light, removed=change.removed), kernels)
         return Snapshot(number, index, exact, self.published | published)
@@ -94,7 +96,7 @@ class Snapshot:
         return self._bundle
 
 
-EMPTY = Snapshot(0, Index(), {}, {})
+EMPTY = Snapshot(0, Index(), Layered(), {})
 
 
 class Held:
