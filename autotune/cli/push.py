@@ -1,6 +1,7 @@
 """``autotune push``: results of this machine to a service."""
 
 import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
@@ -9,9 +10,11 @@ import click
 from autotune.chip import parse_chip
 from autotune.cli.parts import database_option, json_option, open_database, print_json
 from autotune.errors import ServiceError
+from autotune.kernelspec import KernelSpec
+from autotune.ports import Store
 from autotune.push import contradiction, send
 from autotune.remote import Remote
-from autotune.trial import KeyResult, Pushed
+from autotune.trial import KeyResult, Pushed, Record
 
 _TIMEOUT_S = 60.0
 
@@ -38,34 +41,38 @@ def push(
     """
     remote, only = Remote(url, _TIMEOUT_S, token), None if chip is None else parse_chip(chip)
     with open_database(database, create=False) as store:
-        kernels = store.kernels()
-        results = [
-            KeyResult(record=record, trials=() if no_trials else tuple(store.trials(record.key)))
-            for record in store.records(kernel, only)
-        ]
-    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
-    good: list[KeyResult] = []
-    left: list[str] = []
-    for one in results:
-        key = one.record.key
-        why = contradiction(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
-        if why is None:
-            good.append(one)
-        else:
-            left.append(f"{key}: {why}")
-    total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0), 0
-    try:
-        for count, part in send(remote, kernels, good):
-            total, sent = _sum(total, part), sent + count
-            if not as_json:
-                click.echo(f"{sent}/{len(good)} sent", err=True)
-    except OSError as error:
-        raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
+        kernels, records = store.kernels(), store.records(kernel, only)
+        left: list[str] = []
+        good = _good(store, kernels, records, left, trials=not no_trials)
+        total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0), 0
+        try:
+            for count, part in send(remote, kernels, good):
+                total, sent = _sum(total, part), sent + count
+                if not as_json:
+                    click.echo(f"{sent}/{len(records) - len(left)} sent", err=True)
+        except OSError as error:
+            raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
     if as_json:
         print_json({**asdict(total), "sent": sent, "left_out": left})
     else:
         _print(total, sent, left)
-    sys.exit(0 if results else 1)
+    sys.exit(0 if records else 1)
+
+
+def _good(
+    store: Store, kernels: Sequence[KernelSpec], records: Sequence[Record], left: list[str], *,
+    trials: bool,
+) -> Iterator[KeyResult]:  # fmt: skip
+    """With trials, read as they are wanted: they may be many. ``left`` is told what is no good."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    for record in records:
+        key = record.key
+        one = KeyResult(record=record, trials=tuple(store.trials(key)) if trials else ())
+        why = contradiction(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
+        if why is None:
+            yield one
+        else:
+            left.append(f"{key}: {why}")
 
 
 def _sum(one: Pushed, other: Pushed) -> Pushed:
