@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
 from autotune.config import Config, config_from_data, config_to_data
@@ -39,6 +38,8 @@ class Timed:
 
     @property
     def median_us(self) -> float | None:
+        from statistics import median  # a client starts without it
+
         return median(self.samples_us) if self.samples_us else None
 
 

@@ -1,7 +1,6 @@
 """The versions that together decide what a kernel compiles to."""
 
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -19,6 +18,8 @@ class Toolchain:
 def installed_toolchain() -> Toolchain | None:
     """Versions of the installed jax, jaxlib and libtpu, read without importing them; None where one
     is missing."""
+    from importlib.metadata import PackageNotFoundError, version  # a client starts without it
+
     try:
         return Toolchain(jax=version("jax"), jaxlib=version("jaxlib"), libtpu=version("libtpu"))
     except PackageNotFoundError:

@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -42,6 +43,7 @@ from service.writing import ruling, writing
 _log = logging.getLogger("autotune.service")
 
 _JOBS_EVERY = 5  # refreshes
+_SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at each of its calls
 _DOC = """Tuned block shapes of JAX Pallas TPU kernels.
 
 Reading is open unless the service is closed; writing needs `Authorization: Bearer TOKEN`.
@@ -75,6 +77,7 @@ def create_app(
             opened() if opened
             else open_store(database_url, create=False, wait_s=chosen.wait_s)
         )  # fmt: skip
+        sys.setswitchinterval(_SWITCH_S)
         parts = _Parts(app, store, chosen)
         await parts.start()
         tasks = [
