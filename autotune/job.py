@@ -27,6 +27,8 @@ LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 """How many workers may die of one job before it has failed."""
 
+_TIMES = ("created_at", "started_at", "heard_at", "finished_at")
+
 DEFAULT_TRIALS = 100
 MOST_TRIALS = 10_000
 
@@ -105,3 +107,24 @@ def request_from_data(data: Mapping[str, Any]) -> Request:
         toolchain=data["toolchain"] and Toolchain(**data["toolchain"]),
         trials=data["trials"],
     )
+
+
+def job_to_data(job: Job) -> dict[str, Any]:
+    """Plain JSON data; ``job_from_data`` is the inverse."""
+    data = {name: _plain(value) for name, value in asdict(job).items()}
+    return {**data, "request": request_to_data(job.request)}
+
+
+def job_from_data(data: Mapping[str, Any]) -> Job:
+    known = dict(data)
+    known["request"] = request_from_data(known["request"])
+    known["progress"] = Progress(**known["progress"])
+    known["state"] = State(known["state"])
+    for name in _TIMES:
+        if known[name] is not None:
+            known[name] = datetime.fromisoformat(known[name])
+    return Job(**known)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

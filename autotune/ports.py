@@ -111,20 +111,9 @@ class Store(Protocol):
         """One by its number."""
 
 
-class Jobs(Protocol):
-    """Tuning requests. Every method commits before it returns; ``StoreError`` as above."""
-
-    def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
-        """Queue a request; False beside the job that is open for the same one already."""
-
-    def get(self, number: int) -> Job | None:
-        """One by its number."""
-
-    def list(self, state: State | None = None, limit: int = 50) -> Sequence[Job]:
-        """The newest first."""
-
-    def counts(self) -> Mapping[str, int]:
-        """How many jobs there are by state."""
+class Queue(Protocol):
+    """Tuning requests as workers see them. ``StoreError`` where the database or the service that
+    they come from cannot be used for now."""
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
         """The oldest job that this worker can run and that nobody has, or whose worker was not
@@ -140,6 +129,22 @@ class Jobs(Protocol):
     def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
         """Leave a claimed job to others, or end it where it was cancelled. ``counts``: as one of
         the attempts after which it has failed. False: it is another worker's now."""
+
+
+class Jobs(Queue, Protocol):
+    """Tuning requests. Every method commits before it returns; ``StoreError`` as above."""
+
+    def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
+        """Queue a request; False beside the job that is open for the same one already."""
+
+    def get(self, number: int) -> Job | None:
+        """One by its number."""
+
+    def list(self, state: State | None = None, limit: int = 50) -> Sequence[Job]:
+        """The newest first."""
+
+    def counts(self) -> Mapping[str, int]:
+        """How many jobs there are by state."""
 
     def cancel(self, number: int) -> Job | None:
         """At once where it is queued; where it runs, its worker is told at its next heartbeat."""

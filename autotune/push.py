@@ -21,7 +21,8 @@ _MOST_RESULTS = 500
 _MOST_AHEAD = timedelta(hours=1)  # of another machine's clock
 _NOISE = 1.02  # the medians of all samples may differ so, where pairs of them decided
 _PAUSES_S = (1.0, 5.0)
-_MAY_PASS = (408, 429, 500, 502, 503, 504)
+MAY_PASS = (408, 429, 500, 502, 503, 504)
+"""Statuses of a service that may be back soon."""
 
 
 def contradiction(result: KeyResult, spec: KernelSpec | None, now: datetime) -> str | None:
@@ -116,7 +117,7 @@ def _insist(remote: Remote, body: bytes) -> bytes:
         try:
             return remote.call("POST", "/v1/results", body)
         except ServiceError as error:
-            if error.status not in _MAY_PASS:
+            if error.status not in MAY_PASS:
                 raise
         except OSError:
             pass

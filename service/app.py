@@ -32,6 +32,7 @@ from service.lookup import Lookup
 from service.metrics import Meter
 from service.missed import Missed
 from service.parts import REFUSED
+from service.queue import queue
 from service.refusal import Refusal, answer_refusal
 from service.routes import outside, router
 from service.schema import ConfigResponse, LookupRequest, LookupResponse, SnapshotName
@@ -94,7 +95,7 @@ def create_app(
         docs_url=None, redoc_url=None,
     )  # fmt: skip
     _describe_hot_routes(app)
-    for routes in (router, writing, ruling, outside, assets, live, exports, pages):
+    for routes in (router, writing, queue, ruling, outside, assets, live, exports, pages):
         app.include_router(routes)
     app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, _invalid)

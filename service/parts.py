@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, cast
 
-from fastapi import Query, Request
+from fastapi import Depends, Query, Request
+from fastapi.security import HTTPBearer
 
 from autotune.tokens import Token
 from db import SqlStore
@@ -18,6 +19,9 @@ Responses = dict[int | str, dict[str, Any]]
 REFUSED: Responses = {
     code: {"model": Error} for code in (400, 401, 403, 404, 408, 413, 422, 429, 503)
 }
+
+TOLD = Depends(HTTPBearer(auto_error=False))
+"""For OpenAPI: the front has looked at the token."""
 
 
 def held(request: Request) -> Held:

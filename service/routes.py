@@ -8,7 +8,7 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Request, Response
 
 from autotune.chip import Chip
-from autotune.job import Job, State, request_to_data
+from autotune.job import Job, State, job_to_data
 from autotune.key import key_to_data
 from autotune.trial import record_to_data
 from service.lookup import wanted_snapshot
@@ -21,7 +21,6 @@ from service.schema import (
     JobList,
     MissData,
     Misses,
-    ProgressData,
     RecordData,
     Records,
     SnapshotData,
@@ -112,12 +111,7 @@ async def job(request: Request, number: Number) -> JobData:
 
 
 def job_data(job: Job) -> JobData:
-    plain = {
-        name: value for name, value in asdict(job).items() if name not in ("request", "progress")
-    }
-    return JobData(
-        request=request_to_data(job.request), progress=ProgressData(**asdict(job.progress)), **plain
-    )
+    return JobData(**job_to_data(job))
 
 
 @outside.get("/healthz")

@@ -6,9 +6,20 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from autotune.chip import Chip
-from autotune.job import DEFAULT_TRIALS, MOST_TRIALS, State
+from autotune.job import DEFAULT_TRIALS, LEASE_S, MOST_TRIALS, State
 from service.lookup import MAX_QUESTIONS
-from service.uploads import Name, Part, ProblemIn, Versions
+from service.uploads import (
+    MOST_RESULTS,
+    Count,
+    Flag,
+    KernelIn,
+    Name,
+    Part,
+    ProblemIn,
+    ProgressIn,
+    Text,
+    Versions,
+)
 
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
 SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15)]
@@ -179,6 +190,52 @@ class JobData(BaseModel):
     finished_at: datetime | None
     progress: ProgressData
     message: str
+
+
+class ClaimRequest(Part):
+    """``worker`` names one process. ``kernels``: those that it has, which jobs may be asked for
+    from then on; it takes jobs for these versions of them and for its toolchain. ``lease_s``: after
+    how many silent seconds a job may be taken from another worker."""
+
+    worker: Name = Field(examples=["tpu-vm-3-4711"])
+    kernels: list[KernelIn] = Field(max_length=MOST_RESULTS)
+    toolchain: Versions
+    lease_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = LEASE_S
+
+
+class Claimed(BaseModel):
+    """``job`` is null where there is nothing to do."""
+
+    job: JobData | None
+
+
+class Turn(Part):
+    """``worker`` and ``attempt`` as the claimed job has them: whose it is."""
+
+    worker: Annotated[str, Field(strict=True, max_length=500)]
+    attempt: Count
+
+
+class BeatRequest(Turn):
+    progress: ProgressIn
+
+
+class FinishRequest(Turn):
+    state: Literal["done", "failed"]
+    message: Text
+
+
+class GiveBackRequest(Turn):
+    """``counts``: as one of the attempts after which the job has failed."""
+
+    message: Text
+    counts: Flag = False
+
+
+class Holds(BaseModel):
+    """False: stop, the job was cancelled or is another worker's now."""
+
+    holds: bool
 
 
 class JobList(BaseModel):

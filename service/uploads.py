@@ -27,6 +27,11 @@ def _no_number(given: Any) -> Any:
     return given
 
 
+def _whole(given: Any) -> Any:
+    """JSON has one kind of number: 2.0 is 2."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
 def _printable(given: str) -> str:
     if not given.isprintable():
         raise ValueError("must have printable characters only")
@@ -38,7 +43,7 @@ Text = Annotated[str, Field(strict=True, max_length=MOST_CHARACTERS)]
 Word = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
 Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 Bytes = Annotated[int, Field(strict=True, ge=0, le=_MOST_BYTES)]
-Count = Annotated[int, Field(strict=True, ge=0, le=10**9)]
+Count = Annotated[int, Field(strict=True, ge=0, le=10**9), BeforeValidator(_whole)]
 Flag = Annotated[bool, Field(strict=True)]
 Micros = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
@@ -265,6 +270,14 @@ class KernelIn(Part):
 
     def parsed(self) -> Any:
         return spec_from_data(self.model_dump(mode="json"))
+
+
+class ProgressIn(Part):
+    done: Count = 0
+    goal: Count = 0
+    best_us: Micros | None = None
+    default_us: Micros | None = None
+    note: Text = ""
 
 
 class PushRequest(Part):

@@ -4,7 +4,6 @@ from contextlib import suppress
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
-from fastapi.security import HTTPBearer
 
 from autotune.errors import InvalidInputError, StoreError
 from autotune.job import Request as Wanted
@@ -14,7 +13,7 @@ from autotune.push import contradiction
 from autotune.tokens import ADMIN
 from autotune.toolchain import Toolchain
 from service.access import require
-from service.parts import REFUSED, ask, caller, held, store, to_write
+from service.parts import REFUSED, TOLD, ask, caller, held, store, to_write
 from service.refusal import Refusal
 from service.routes import Number, job_data
 from service.schema import JobData, JobRequest, Made, PushResponse
@@ -25,9 +24,8 @@ def _admin(request: Request) -> None:
     require(caller(request), ADMIN)
 
 
-_TOLD = Depends(HTTPBearer(auto_error=False))  # for OpenAPI: the front has looked at the token
-writing = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[_TOLD])
-ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[_TOLD, Depends(_admin)])
+writing = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD])
+ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD, Depends(_admin)])
 
 
 @writing.post("/results")

@@ -17,6 +17,8 @@ from autotune.cli.parts import (
     print_json,
 )
 
+_TIMEOUT_S = 60.0  # of one call to a service
+
 
 @click.command()
 @click.option(
@@ -31,19 +33,30 @@ from autotune.cli.parts import (
     "--lease", default=60.0, show_default=True, metavar="SECONDS", type=click.FloatRange(1, 3600),
     help="After so long without a sign of life a worker's job is given to another.",
 )  # fmt: skip
+@click.option("--url", default=None, metavar="URL", help="Take the jobs of this service instead.")
+@click.option(
+    "--token", envvar="AUTOTUNE_TOKEN", default=None,
+    help="For --url, with the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
+)  # fmt: skip
 @compiler_options
 @database_option
 @json_option
 def worker(
-    name: str | None, drain: bool, poll: float, lease: float, database: str | None, as_json: bool,
-    compilers: int, candidate_timeout: float, candidate_memory: float, python: str,
+    name: str | None, drain: bool, poll: float, lease: float, url: str | None, token: str | None,
+    database: str | None, as_json: bool, compilers: int, candidate_timeout: float,
+    candidate_memory: float, python: str,
 ) -> None:  # fmt: skip
     """Run tuning jobs (POST /v1/jobs) with the kernels of the catalogue, until it is stopped.
+
+    They are those of the database; with --url those of a service, which is sent what they find: the
+    database is this machine's own then.
 
     Ctrl-C and SIGTERM give the job back when what is being compiled is done; a second one stops at
     once. Another worker goes on where this one was.
     """
     from autotune.catalogue import KernelRef, catalogue
+    from autotune.remote import Remote
+    from autotune.remotejobs import RemoteJobs
     from autotune.search.worker import Worker
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
@@ -53,8 +66,9 @@ def worker(
         open_database(database, create=True) as store,
         new_pool(compilers, candidate_timeout, candidate_memory, python) as pool,
     ):
+        jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
         one = Worker(
-            pool, store, store.jobs, refs, name=own_name, study_url=store.url, lease_s=lease,
+            pool, store, jobs, refs, name=own_name, study_url=store.url, lease_s=lease,
             poll_s=poll,
         )  # fmt: skip
         _stop_gently(one.stop)

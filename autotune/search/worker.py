@@ -13,7 +13,7 @@ from autotune.compiler.pool import CompilerPool
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
 from autotune.job import LEASE_S, Ability, Job, Progress, State
 from autotune.kernelspec import KernelSpec
-from autotune.ports import Jobs, Store
+from autotune.ports import Queue, Store
 from autotune.problem import Problem
 from autotune.search.begin import explored, subject_of
 from autotune.search.loop import Limits, Result, run_search
@@ -33,7 +33,7 @@ class Lease:
     long that it may be.
     """
 
-    def __init__(self, jobs: Jobs, job: Job, lease_s: float) -> None:
+    def __init__(self, jobs: Queue, job: Job, lease_s: float) -> None:
         self.progress = Progress()
         self.stop_wanted = False
         self._jobs, self._job, self._lease_s = jobs, job, lease_s
@@ -111,7 +111,7 @@ class Worker:
     """
 
     def __init__(
-        self, pool: CompilerPool, store: Store, jobs: Jobs, refs: Mapping[str, KernelRef], *,
+        self, pool: CompilerPool, store: Store, jobs: Queue, refs: Mapping[str, KernelRef], *,
         name: str, study_url: str | None, lease_s: float = LEASE_S, poll_s: float = 2.0,
     ) -> None:  # fmt: skip
         self._pool, self._store, self._jobs, self._refs = pool, store, jobs, refs

@@ -28,7 +28,9 @@ def versions(service: Running, database: str) -> str:
 
 
 @pytest.mark.slow
-def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path) -> None:
+@pytest.mark.parametrize("shared", [True, False], ids=["the database", "the service"])
+def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path, shared: bool) -> None:
+    """By a worker that shares the database with the service, and by one that calls it."""
     database = str(tmp_path / "fleet.db")
     done = autotune("search", "vector_add", "--shape", "65536", "--chip", "v5e", "--trials", "2",
                     "--db", database, cwd=tmp_path)  # fmt: skip
@@ -42,7 +44,9 @@ def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path) -> None:
         miss = service.get("/v1/misses")[1]["misses"][0]["number"]
         status, made = service.post("/v1/jobs", {"miss": miss, "trials": 4}, token)
         assert status == 201
-        done = autotune("worker", "--drain", "--json", "--db", database, cwd=tmp_path)
+        own = str(tmp_path / "own.db")
+        where = ["--db", database] if shared else ["--db", own, "--url", service.url]
+        done = autotune("worker", "--drain", "--json", *where, "--token", token, cwd=tmp_path)
         assert json.loads(done.stdout)["jobs"] == 1, done.stderr
         found = service.get(f"/v1/jobs/{made['number']}")[1]
         assert (found["state"], found["progress"]["done"]) == ("done", 4), found

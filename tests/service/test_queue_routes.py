@@ -1,0 +1,164 @@
+"""Workers that take jobs over HTTP, and send what they find."""
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from matchingsamples import SPEC, question, record
+from serving import Running
+
+from autotune.errors import ServiceError, StoreError
+from autotune.job import Ability, Job, Progress, Request, State
+from autotune.remote import Remote
+from autotune.remotejobs import RemoteJobs
+from autotune.tokens import READER, WRITER
+from db import SqlStore, open_store
+
+ABLE = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
+LEASE_S = 30.0
+
+
+def wanted(m: int) -> Request:
+    key = question(m)
+    return Request(kernel=key.kernel, problem=key.problem, chip=key.chip, trials=3)
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[SqlStore]:
+    """The worker's own database."""
+    with open_store(str(tmp_path / "local.db"), create=True) as store:
+        store.save_kernel(SPEC)
+        yield store
+
+
+@pytest.fixture
+def jobs(service: Running, local: SqlStore, writer: str) -> RemoteJobs:
+    return RemoteJobs(Remote(service.url, 30.0, writer), local)
+
+
+def claimed(jobs: RemoteJobs, worker: str = "w-1", lease_s: float = LEASE_S) -> Job:
+    found = jobs.claim(worker, ABLE, lease_s)
+    assert found is not None
+    return found
+
+
+def test_a_job_is_run_and_what_it_found_is_published(
+    service: Running, store: SqlStore, local: SqlStore, jobs: RemoteJobs
+) -> None:
+    store.jobs.add(wanted(512))
+    job = claimed(jobs)
+    assert (job.worker, job.attempt, job.request) == ("ci/w-1", 1, wanted(512))
+    assert job == store.jobs.get(job.number)
+    assert jobs.claim("w-2", ABLE, LEASE_S) is None
+    progress = Progress(done=2, goal=3, best_us=1.5, note="compiling")
+    assert jobs.heartbeat(job, progress)
+    seen = service.get(f"/v1/jobs/{job.number}")[1]
+    assert (seen["state"], seen["progress"]["best_us"]) == ("running", 1.5)
+    local.save_record(record(question(512)))
+    assert jobs.finish(job, State.DONE, "twice as fast")
+    found = store.jobs.get(job.number)
+    assert found is not None and (found.state, found.message) == (State.DONE, "twice as fast")
+    _, (answer,) = service.lookup(question(512))
+    assert (answer["match"], answer["record"]["pushed_by"]) == ("exact", "ci")
+
+
+def test_no_job_is_done_without_what_it_found(
+    store: SqlStore, local: SqlStore, jobs: RemoteJobs
+) -> None:
+    store.jobs.add(wanted(512))
+    job = claimed(jobs)
+    with pytest.raises(StoreError, match="no record"):
+        jobs.finish(job, State.DONE, "")
+    local.save_record(replace(record(question(512)), verified=False, verification="no TPU"))
+    with pytest.raises(ServiceError, match="not verified"):
+        jobs.finish(job, State.DONE, "")
+    assert jobs.finish(job, State.FAILED, "nothing was right")
+    assert store.jobs.counts() == {"failed": 1}
+
+
+def test_a_worker_describes_kernels_that_may_then_be_asked_for(
+    store: SqlStore, local: SqlStore, jobs: RemoteJobs
+) -> None:
+    newer = replace(SPEC, name="another", fingerprint="beef")
+    local.save_kernel(newer)
+    assert jobs.claim("w-1", replace(ABLE, kernels={"another": "beef"}), LEASE_S) is None
+    assert store.kernel("another") == newer
+
+
+def test_a_cancelled_job_is_given_back(store: SqlStore, jobs: RemoteJobs) -> None:
+    store.jobs.add(wanted(512))
+    job = claimed(jobs)
+    assert jobs.heartbeat(job, Progress())
+    store.jobs.cancel(job.number)
+    assert not jobs.heartbeat(job, Progress())
+    assert jobs.give_back(job, "its worker was stopped", counts=False)
+    assert store.jobs.counts() == {"cancelled": 1}
+
+
+def test_who_was_silent_has_lost_it(store: SqlStore, jobs: RemoteJobs) -> None:
+    store.jobs.add(wanted(512))
+    first = claimed(jobs)
+    time.sleep(1.1)
+    second = claimed(jobs, "w-2", lease_s=1.0)
+    assert (second.number, second.attempt) == (first.number, 2)
+    assert not jobs.heartbeat(first, Progress())
+    assert not jobs.finish(first, State.FAILED, "late")
+    assert not jobs.give_back(first, "late", counts=True)
+    assert jobs.heartbeat(second, Progress())
+
+
+def test_each_job_has_one_worker(store: SqlStore, jobs: RemoteJobs) -> None:
+    for m in range(1, 9):
+        store.jobs.add(wanted(m))
+    found: list[int] = []
+
+    def work(name: str) -> None:
+        while (job := jobs.claim(name, ABLE, LEASE_S)) is not None:
+            found.append(job.number)
+
+    workers = [threading.Thread(target=work, args=(f"w-{n}",)) for n in range(4)]
+    for one in workers:
+        one.start()
+    for one in workers:
+        one.join()
+    assert sorted(found) == list(range(1, 9))
+
+
+def test_a_job_is_that_of_the_token_that_claimed_it(
+    service: Running, store: SqlStore, local: SqlStore, jobs: RemoteJobs
+) -> None:
+    store.jobs.add(wanted(512))
+    job = claimed(jobs)
+    stranger = store.tokens.create("stranger", WRITER, None)[1]
+    others = RemoteJobs(Remote(service.url, 30.0, stranger), local)
+    with pytest.raises(ServiceError, match="no worker with the token stranger") as refused:
+        others.finish(job, State.FAILED, "")
+    assert refused.value.status == 403
+    assert jobs.heartbeat(job, Progress())
+
+
+def test_what_ends_a_worker_and_what_it_waits_for(
+    service: Running, store: SqlStore, local: SqlStore
+) -> None:
+    """A refusal ends it at its next claim; in the middle of a job the lease decides."""
+    reader = store.tokens.create("r", READER, None)[1]
+    refused = RemoteJobs(Remote(service.url, 30.0, reader), local)
+    with pytest.raises(ServiceError, match="writer"):
+        refused.claim("w", ABLE, LEASE_S)
+    store.jobs.add(wanted(512))
+    job = store.jobs.claim("r/w", ABLE, LEASE_S)
+    assert job is not None
+    with pytest.raises(StoreError):
+        refused.heartbeat(job, Progress())
+    nobody = RemoteJobs(Remote("http://127.0.0.1:9", 2.0, reader), local)
+    with pytest.raises(StoreError, match="cannot be reached"):
+        nobody.claim("w", ABLE, LEASE_S)
+
+
+def test_an_unknown_job(service: Running, writer: str) -> None:
+    told = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
+    status, found = service.post("/v1/jobs/77/finish", told, writer)
+    assert (status, found["error"]["code"]) == (404, "unknown_job")
