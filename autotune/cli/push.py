@@ -9,9 +9,10 @@ import click
 from autotune.chip import parse_chip
 from autotune.cli.parts import database_option, json_option, open_database, print_json
 from autotune.errors import ServiceError
+from autotune.ports import Store
 from autotune.push import contradiction, send
 from autotune.remote import Remote
-from autotune.trial import KeyResult, Pushed
+from autotune.trial import KeyResult, Pushed, Record
 
 _TIMEOUT_S = 60.0
 
@@ -24,7 +25,9 @@ _TIMEOUT_S = 60.0
 )  # fmt: skip
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
-@click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
+@click.option(
+    "--no-trials", is_flag=True, help="Leave out the trials and refusals behind the records."
+)
 @database_option
 @json_option
 def push(
@@ -40,8 +43,7 @@ def push(
     with open_database(database, create=False) as store:
         kernels = store.kernels()
         results = [
-            KeyResult(record=record, trials=() if no_trials else tuple(store.trials(record.key)))
-            for record in store.records(kernel, only)
+            _result(store, record, whole=not no_trials) for record in store.records(kernel, only)
         ]
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     good: list[KeyResult] = []
@@ -66,6 +68,14 @@ def push(
     else:
         _print(total, sent, left)
     sys.exit(0 if results else 1)
+
+
+def _result(store: Store, record: Record, *, whole: bool) -> KeyResult:
+    """``whole``: with all that its search has found."""
+    if not whole:
+        return KeyResult(record=record)
+    trials, refusals = store.trials(record.key), store.refusals(record.key)
+    return KeyResult(record=record, trials=tuple(trials), refusals=refusals)
 
 
 def _sum(one: Pushed, other: Pushed) -> Pushed:

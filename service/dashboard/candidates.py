@@ -3,9 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from textwrap import wrap
 
 from autotune.browsing import Numbered
-from autotune.config import Config
+from autotune.config import Config, parts_of
 from autotune.outcome import Estimate, NotEstimated, OutOfVmem
 from autotune.units import error_bar, mebibytes, micros
 
@@ -29,7 +30,7 @@ WINNER, DEFAULT = "winner", "default"
 LEAST_US = 1e-4
 """Less than a cycle of any chip: such a time was pushed by somebody, and is not drawn."""
 
-_MOST_HOVER = 220  # characters of a reason
+_MOST_HOVER, _HOVER_WIDTH = 220, 60  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +61,7 @@ class Candidate:
         """For a plot, in the little HTML that plotly.js knows; what comes from outside is
         escaped."""
         who = f"<b>trial {self.id}</b>" + (f", the {self.role}" if self.role else "")
-        lines = [who, escaped(str(self.config)), escaped(told(self)[:_MOST_HOVER])]
+        lines = [who, *wrapped(str(self.config)), *wrapped(told(self))]
         if self.used_bytes is not None and self.allowed_bytes:
             used, allowed = mebibytes(self.used_bytes), mebibytes(self.allowed_bytes)
             lines.append(f"VMEM {used} of {allowed}")
@@ -83,22 +84,16 @@ def told(c: Candidate) -> str:
     return f"{c.kind}: {c.reason}"
 
 
+def wrapped(text: str) -> list[str]:
+    """Lines of a hover text, which would not be broken else; the first ones of a long text."""
+    return [escaped(line) for line in wrap(text[:_MOST_HOVER], _HOVER_WIDTH)]
+
+
 def escaped(text: str) -> str:
     """plotly.js takes a few HTML elements in texts: none may come from outside."""
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
     return text.replace("\n", " ")
-
-
-def values_of(config: Config) -> dict[str, str | int | bool]:
-    limit = config.vmem_limit_bytes
-    values: dict[str, str | int | bool] = dict(config.axes)
-    if config.grid_order:
-        values["grid order"] = ">".join(config.grid_order)
-    if config.dimension_semantics:
-        values["semantics"] = "".join(s[:1].upper() for s in config.dimension_semantics)
-    values["VMEM limit"] = "own" if limit is None else mebibytes(limit)
-    return values
 
 
 def _candidate(one: Numbered, winner: Config | None) -> Candidate:
@@ -115,7 +110,7 @@ def _candidate(one: Numbered, winner: Config | None) -> Candidate:
         estimate=estimate,
         role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
         at=trial.created_at, seconds=trial.seconds, used_bytes=used, allowed_bytes=allowed,
-        values=values_of(trial.config),
+        values=parts_of(trial.config),
     )  # fmt: skip
 
 

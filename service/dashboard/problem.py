@@ -8,6 +8,7 @@ from autotune.explanation import PARTS
 from autotune.facts import FACTS, part_us
 from autotune.outcome import Estimate
 from autotune.ports import Browse
+from autotune.refusals import Refusals
 from autotune.trial import Record
 from autotune.units import micros
 from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
@@ -28,6 +29,7 @@ class Found:
     """What the database knows of a key."""
 
     searched: Searched
+    refusals: Refusals | None
     drawn: Sequence[Numbered]
     steps: Sequence[Step]
     default: Numbered | None
@@ -42,7 +44,8 @@ def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
         return None
     winner = browse.with_config(key_id, record.config) if record else None
     return Found(
-        searched=searched, drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
+        searched=searched, refusals=browse.refusals(key_id),
+        drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
         steps=browse.best_so_far(key_id), default=browse.by_number(key_id, 0), winner=winner,
         newest=browse.newest(key_id),
     )  # fmt: skip
@@ -50,11 +53,13 @@ def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
 
 @dataclass(slots=True, kw_only=True)
 class Axes:
-    """Of the heat map. ``names``: what may be chosen."""
+    """Of the heat map. ``names``: what may be chosen. ``note``: what is not known of the cells
+    without a trial."""
 
     names: list[str]
     x: str | None
     y: str | None
+    note: str = ""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +83,7 @@ def view(found: Found, record: Record | None, query: Query) -> View:
             everything[extra.id] = extra
     drawn = sorted(everything.values(), key=lambda one: one.trial.number)
     shown = candidates(drawn, best)
-    axes = _axes(shown, query)
+    axes = _axes(shown, found.refusals, query)
     beside = _beside(shown)
     return View(
         searched=found.searched, record=record, speed=speed(record) if record else None,
@@ -96,14 +101,32 @@ def outcome_groups(searched: Searched) -> list[tuple[str, str, str, int]]:
     return found
 
 
-def _axes(shown: Sequence[Candidate], query: Query) -> Axes:
-    names = varying(shown) or list(dict.fromkeys(n for c in shown for n in c.values))
+def _axes(shown: Sequence[Candidate], refusals: Refusals | None, query: Query) -> Axes:
+    """Parts of the config with several values, tried or refused; all of them where none has."""
+    several = set(varying(shown))
+    known = [*(refusals.values if refusals else ()), *(name for c in shown for name in c.values)]
+    if refusals is not None:
+        several |= {name for name, values in refusals.values.items() if len(values) > 1}
+    names = [name for name in dict.fromkeys(known) if name in several or not several]
     x = query.choice("x", names) or (names[0] if names else None)
     rest = [name for name in names if name != x]
     y = query.choice("y", names)
     if y == x:
         y = None
-    return Axes(names=names, x=x, y=y or (rest[0] if rest else None))
+    y = y or (rest[0] if rest else None)
+    return Axes(names=names, x=x, y=y, note=_unknown(refusals, x, y))
+
+
+def _unknown(refusals: Refusals | None, x: str | None, y: str | None) -> str:
+    if refusals is None:
+        return (
+            "This search was made by an older version, which kept nothing of what the rules refuse."
+        )
+    if x is not None and refusals.is_left_out(x, y):
+        return "What the rules refuse is not kept for these two: there are too many cells."
+    if refusals.sampled:
+        return "The space is large: the rules were asked about a sample of its configs only."
+    return ""
 
 
 def _plots(
@@ -121,12 +144,19 @@ def _plots(
     return {
         "trials": over_trials(shown, found.steps, xla),
         "time": over_time(shown, found.steps, began, xla),
-        "heat": heat_map(shown, axes.x, axes.y) if axes.x else None,
+        "heat": _heat(found, shown, axes),
         "parallel": parallel(shown),
         "vmem": vmem(shown),
         "roofline": roofline(shown),
         "made_of": made_of(*(e for _, e in beside)) if len(beside) == 2 else None,
     }
+
+
+def _heat(found: Found, shown: Sequence[Candidate], axes: Axes) -> Figure | None:
+    if axes.x is None:
+        return None
+    all_drawn = len(shown) >= found.searched.trials
+    return heat_map(shown, axes.x, axes.y, found.refusals, all_drawn=all_drawn)
 
 
 def _beside(shown: Sequence[Candidate]) -> list[tuple[str, Estimate]]:

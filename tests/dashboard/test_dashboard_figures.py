@@ -2,14 +2,16 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
-from dashsamples import OUTCOMES, config, estimated, trial
+from dashsamples import OUTCOMES, REFUSALS, UNALIGNED, config, estimated, trial
 
 from autotune.browsing import Numbered, Step
 from autotune.outcome import Outcome, OutOfVmem
+from autotune.refusals import Refusals
 from service.dashboard import plots
-from service.dashboard.candidates import Candidate, candidates
+from service.dashboard.candidates import Candidate, candidates, wrapped
 from service.dashboard.heat import heat_map
 from service.dashboard.parallel import MOST, parallel
 from service.dashboard.problem import outcome_groups
@@ -55,6 +57,65 @@ def test_cells_that_were_not_tried_say_so() -> None:
     figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
     assert figure is not None
     assert "not tried" in figure["data"][1]["hovertext"][1][1]
+
+
+def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm", REFUSALS)
+    assert figure is not None
+    failures, times = figure["data"]
+    assert times["y"] == ["128", "256", "384", "512", "1024"]
+    assert failures["text"][4] == ["VMEM", "illegal", ""]
+    hover = failures["hovertext"][4]
+    assert "each of the 6 configs here" in hover[0] and "40.00 MiB" in hover[0]
+    assert "the config here is refused" in hover[1] and "is not aligned" in hover[1]
+    assert hover[2].startswith("<b>not tried</b><br>the rules allow something here")
+    assert failures["customdata"][4] == ["", "", ""]
+
+
+def test_what_a_trial_found_counts_before_the_rules() -> None:
+    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
+    assert figure is not None
+    assert figure["data"][0]["text"][0][0] == ""
+    assert figure["data"][1]["text"][0][0] == "100.0 µs"
+    refused = Refusals(values={}, cells={("bm", "unroll"): {("256", "2"): UNALIGNED}})
+    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", refused)
+    assert figure is not None
+    assert figure["data"][0]["text"][1][1] == "VMEM"
+    assert "needs 32 MiB" in figure["data"][0]["hovertext"][1][1]
+
+
+def test_a_value_that_the_rules_refuse_stands_in_a_single_row() -> None:
+    figure = heat_map(found(OUTCOMES[:3]), "bm", None, REFUSALS)
+    assert figure is not None
+    assert figure["data"][0]["text"] == [["", "", "", "", "VMEM"]]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "drawn", "says"),
+    [
+        (None, True, "not legal, too large for VMEM, or not reached"),
+        (replace(REFUSALS, left_out=(("unroll", "bm"),)), True, "not legal, too large"),
+        (REFUSALS, False, "or not among the trials that are drawn"),
+    ],
+)
+def test_an_empty_cell_says_no_more_than_is_known(
+    refusals: Refusals | None, drawn: bool, says: str
+) -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", refusals, all_drawn=drawn)
+    assert figure is not None
+    assert says in figure["data"][1]["hovertext"][1][1]
+
+
+def test_a_sample_of_the_rules_says_so() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True))
+    assert figure is not None
+    assert "configs that were looked at here" in figure["data"][0]["hovertext"][0][4]
+
+
+def test_hover_texts_are_lines_and_escaped() -> None:
+    lines = wrapped("a<b> & " * 40)
+    assert len(lines) > 2 and max(map(len, lines)) < 200
+    assert "<" not in "".join(lines)
 
 
 def test_one_axis_makes_one_row() -> None:

@@ -133,6 +133,13 @@ def test_a_problem_has_all_its_figures(service: Running) -> None:
     assert all(drawn.values())
 
 
+def test_the_heat_map_offers_what_was_refused_and_explains_it(service: Running) -> None:
+    text = html(service, "/keys/1?x=unroll&y=bm")
+    assert "needs at least 40.00 MiB" in json.dumps(figures(text)["heat"])
+    assert "which kept nothing of what the rules refuse" not in text
+    assert "which kept nothing of what the rules refuse" in html(service, "/keys/2")
+
+
 def test_every_outcome_is_told_apart(service: Running) -> None:
     text = html(service, "/keys/1")
     for outcome in OUTCOMES:
