@@ -5,6 +5,7 @@ import io
 import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -14,7 +15,8 @@ from autotune.browsing import Numbered, Only, Searched
 from autotune.config import config_to_data
 from autotune.key import Key, key_to_data
 from autotune.outcome import outcome_to_data
-from autotune.trial import trial_to_data
+from autotune.standing import measured, measured_data
+from autotune.trial import Record
 from service.dashboard.filters import query_of
 from service.dashboard.kernel import Row, rows
 from service.dashboard.overview import newest_first
@@ -89,18 +91,20 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
     def read(offset: int) -> list[Numbered]:
         return list(browse.trials(number, kind, fastest=False, offset=offset, limit=_AT_ONCE))
 
-    return await _table(
-        request, "trials", form, map(_whole if form == "json" else _trial, _all(read))
-    )
+    record = held(request).current.index.exact(searched.key)
+    line = partial(_whole if form == "json" else _trial, record=record)
+    return await _table(request, "trials", form, map(line, _all(read)))
 
 
 @exports.get("/export/trials/{trial_id}.json")
 async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     """One, with its key and all that is known of it."""
-    found = await ask(request, store(request).trial, number_of(trial_id, "trial"))
+    number = number_of(trial_id, "trial")
+    found = await ask(request, store(request).trial, number)
     if found is None:
         raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
-    return {"id": int(trial_id), "key": key_to_data(found[0]), **trial_to_data(found[1])}
+    key, one = found[0], Numbered(id=number, trial=found[1])
+    return {"key": key_to_data(key), **_whole(one, held(request).current.index.exact(key))}
 
 
 def _all(read: Any) -> Iterator[Any]:
@@ -173,16 +177,23 @@ def _problem(row: Row) -> Line:
         "published": record is not None,
         "published_estimated_us": record and record.estimate.time_us,
         "error": record and record.estimate.error,
+        "method": record and record.method,
+        "published_measured_us": speed and speed.measured_us,
+        "measured_by": record and record.measurement and record.measurement.method,
+        "device": record and record.measurement and record.measurement.device,
         "config": record and str(record.config),
         "times_default": speed and speed.over_default,
         "times_xla_at_least": speed and speed.over_xla_least,
         "times_xla_own_estimate": speed and speed.over_xla_own,
+        "times_default_measured": speed and speed.measured_over_default,
+        "times_xla_measured": speed and speed.measured_over_xla,
         "xla": speed and speed.xla,
     }  # fmt: skip
 
 
-def _trial(one: Numbered) -> Line:
+def _trial(one: Numbered, record: Record | None) -> Line:
     trial, e = one.trial, one.trial.estimate
+    run, timed = measured(record, trial.config) or (None, None)
     return {
         "trial": one.id, "number": trial.number, "config": str(trial.config),
         "outcome": trial.outcome.kind, "reason": trial.outcome.reason,
@@ -191,13 +202,19 @@ def _trial(one: Numbered) -> Line:
         "vmem_allowed_bytes": e and e.vmem_allowed_bytes, "hbm_bytes": e and e.hbm_bytes,
         "flops": e and e.flops, "compiled_in_s": trial.seconds,
         "finished_at": trial.created_at.isoformat(), "pushed_by": trial.pushed_by,
+        "measured_us": timed and timed.median_us, "measured_by": run and run.method,
+        "device": run and run.device, "samples": timed and len(timed.samples_us),
+        "times_fastest": timed and timed.ratio, "times_fastest_low": timed and timed.low,
+        "times_fastest_high": timed and timed.high, "slower": timed and timed.slower,
+        "void": run and run.void,
     }  # fmt: skip
 
 
-def _whole(one: Numbered) -> Line:
+def _whole(one: Numbered, record: Record | None) -> Line:
     trial = one.trial
     return {
         "trial": one.id, "number": trial.number, "config": config_to_data(trial.config),
         "outcome": outcome_to_data(trial.outcome), "seconds": trial.seconds,
         "finished_at": trial.created_at.isoformat(), "pushed_by": trial.pushed_by,
+        "measurement": measured_data(measured(record, trial.config)),
     }  # fmt: skip

@@ -14,6 +14,7 @@ from autotune.units import micros
 from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
 from service.dashboard.filters import Query
 from service.dashboard.heat import heat_map
+from service.dashboard.measured import Row, rows
 from service.dashboard.parallel import parallel
 from service.dashboard.plots import Figure, made_of, over_time, over_trials, varying, vmem
 from service.dashboard.roof import roofline
@@ -67,6 +68,7 @@ class View:
     searched: Searched
     record: Record | None
     speed: Speed | None
+    measured: list[Row]
     shown: list[Candidate]
     axes: Axes
     plots: dict[str, Figure | None]
@@ -76,18 +78,18 @@ class View:
 
 
 def view(found: Found, record: Record | None, query: Query) -> View:
-    best = record.config if record else None
     everything = {one.id: one for one in found.drawn}
     for extra in (found.default, found.winner):
         if extra is not None:
             everything[extra.id] = extra
     drawn = sorted(everything.values(), key=lambda one: one.trial.number)
-    shown = candidates(drawn, best)
+    shown = candidates(drawn, record)
     axes = _axes(shown, found.refusals, query)
     beside = _beside(shown)
     return View(
         searched=found.searched, record=record, speed=speed(record) if record else None,
-        shown=shown, axes=axes, plots=_plots(found, shown, record, axes, beside),
+        measured=rows(record, shown), shown=shown, axes=axes,
+        plots=_plots(found, shown, record, axes, beside),
         parts=_parts(beside), facts=_facts(beside), groups=outcome_groups(found.searched),
     )  # fmt: skip
 

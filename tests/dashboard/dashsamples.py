@@ -12,6 +12,7 @@ from autotune.chip import Chip
 from autotune.config import Config
 from autotune.job import Progress, Request
 from autotune.key import Key
+from autotune.measurement import Measurement, Timed
 from autotune.outcome import (
     CompileFailed,
     Crashed,
@@ -83,6 +84,25 @@ REFUSALS = Refusals(
     },
 )  # fmt: skip
 """Against trials too: 128 and 1 were tried. Of 1024 and 3 nothing is refused."""
+
+
+RUN = Measurement(
+    method="device time", device="TPU v5 lite 0", stopped_by="settled", drift=0.012, set_aside=2,
+    seed=7,
+    timed=(
+        Timed(config=config(2), samples_us=(8.0, 8.5, 8.25), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=config(3), samples_us=(8.5, 8.75), ratio=1.04, low=0.99, high=1.09),
+        Timed(config=None, samples_us=(6.6,), ratio=0.8, low=0.75, high=0.85),
+        Timed(config=config(0), samples_us=(90.0, 91.0), ratio=11.0, low=10.5, high=11.5,
+              slower=True),
+        Timed(config=config(1), samples_us=(), refused="it aborts", note=EVIL),
+    ),
+)  # fmt: skip
+"""The winner, a runner-up that cannot be told from it, plain XLA, the default, one that aborts."""
+
+
+def timed_record(key: Key, run: Measurement = RUN, method: str = "measured") -> Record:
+    return replace(published(key), method=method, measurement=run)
 
 
 def fill(store: SqlStore) -> None:

@@ -47,6 +47,10 @@ def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
 def test_one_trial_as_json(service: Running) -> None:
     found = service.get("/export/trials/7.json")[1]
     assert found["outcome"]["message"].endswith("second line")
+    listed = service.get("/export/keys/1/trials.json")[1][6]
+    assert found.pop("key")["kernel"] == "mm"
+    assert found == listed
+    assert "finished_at" in found and "created_at" not in found
     assert service.get("/export/trials/99.json")[0] == 404
 
 
