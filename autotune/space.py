@@ -52,13 +52,15 @@ class PassedOn:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
     """A raw point, its grid order included. ``refused``: why it is not compiled under any semantics
-    and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, and ``semantics`` are
-    the most parallel ones; ``sequential``: why the first axis that is not parallel must not be."""
+    and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, it is compiled under
+    ``limit`` first and under each of the ``semantics``, the most parallel ones first;
+    ``sequential``: why the first axis that is not parallel in those must not be."""
 
     config: Config
     refused: Failure | None
     least_bytes: int = 0
-    semantics: tuple[str, ...] = ()
+    limit: int | None = None
+    semantics: tuple[tuple[str, ...], ...] = ((),)
     sequential: str = ""
 
 
@@ -246,8 +248,8 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Ju
         candidate = _candidate(space, chosen, trace, chip)
         space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
     return Judged(
-        config=config, refused=None, least_bytes=use.certain_bytes, semantics=variants[0],
-        sequential=_sequential(trace, variants[0]),
+        config=config, refused=None, least_bytes=use.certain_bytes, limit=rung[0],
+        semantics=tuple(variants), sequential=_sequential(trace, variants[0]),
     )  # fmt: skip
 
 

@@ -10,7 +10,6 @@ import numpy as np
 
 from autotune.chip import ChipInfo
 from autotune.config import (
-    ARBITRARY,
     GRID_ORDER,
     PARALLEL,
     SEMANTICS,
@@ -89,16 +88,19 @@ def _column(name: str, found: Sequence[AxisValue]) -> _Part:
 
 
 def _settings(space: Space, points: Sequence[Judged], chip: ChipInfo) -> list[_Part]:
-    """What the rules choose, where the kernel passes it on to the compiler."""
+    """What the rules choose, where the kernel passes it on to the compiler: the values that some
+    point is compiled under."""
+    legal = [point for point in points if point.refused is None]
     settings = []
-    ranks = {len(point.semantics) for point in points if point.refused is None}
-    if space.passed_on.semantics and len(ranks) == 1 and 0 not in ranks:
-        rank = ranks.pop()
-        kinds = [(PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(rank, -1, -1)]
-        settings.append(_Part(name=SEMANTICS, values=tuple(map(semantics_text, kinds))))
+    kinds = {kind for point in legal for kind in point.semantics if kind}
+    if space.passed_on.semantics and kinds:
+        ordered = sorted(kinds, key=lambda kind: (-kind.count(PARALLEL), kind))
+        settings.append(_Part(name=SEMANTICS, values=tuple(map(semantics_text, ordered))))
     if space.passed_on.limit:
-        settings.append(_Part(name=VMEM_LIMIT, values=tuple(map(limit_text, limit_rungs(chip)))))
-    return settings
+        used = {point.limit for point in legal}
+        rungs = [rung for rung in limit_rungs(chip) if rung in used]
+        settings.append(_Part(name=VMEM_LIMIT, values=tuple(map(limit_text, rungs))))
+    return [setting for setting in settings if setting.values]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,7 +121,7 @@ class _Table:
         self._limits = {limit_text(rung): rung for rung in limit_rungs(chip)}
         self._stage = np.array([_stage(point.refused) for point in points], dtype=np.int64)
         self._least = np.array(list(map(_least_bytes, points)), dtype=np.int64)
-        parallel = [point.semantics.count(PARALLEL) for point in points]
+        parallel = [point.semantics[0].count(PARALLEL) for point in points]
         self._parallel = np.array(parallel, dtype=np.int64)
         self._ranked: dict[tuple[tuple[str, AxisValue], ...], _Ranked] = {}
 
@@ -170,7 +172,7 @@ class _Table:
         if point.refused is not None:
             return point.refused
         wanted = str(under.get(SEMANTICS, "")).count(semantics_text([PARALLEL]))
-        if point.semantics.count(PARALLEL) < wanted:
+        if point.semantics[0].count(PARALLEL) < wanted:
             return Illegal(reason=point.sequential)
         limit = self._limits[str(under[VMEM_LIMIT])]
         return out_of_vmem(point.least_bytes, limit, self._chip)

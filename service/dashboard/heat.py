@@ -19,7 +19,9 @@ _MOST_TEXTS = 150  # cells with their time written in them
 _SLOW = 2.0  # times the best: from here on one colour
 _ONLY = "the only value"
 _REFUSED_TOO = "not legal, too large for VMEM, or not reached by the search"
-_ALLOWED = "the rules allow something here, the search has not reached it"
+_ALLOWED = (
+    "the rules allow something here: the search has not<br>reached it, or has the same program"
+)
 _NOT_DRAWN = "or not among the trials that are drawn"
 
 

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from dashsamples import OUTCOMES, REFUSALS, UNALIGNED, config, estimated, trial
+from dashsamples import OUTCOMES, REFUSALS, UNALIGNED, config, estimated, published, trial
+from matchingsamples import question
 
 from autotune.browsing import Numbered, Step
 from autotune.outcome import Outcome, OutOfVmem
@@ -21,7 +22,7 @@ from service.dashboard.roof import bandwidth, peak, roofline
 
 def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Candidate]:
     trials = [Numbered(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
-    return candidates(trials, config(winner))
+    return candidates(trials, replace(published(question()), config=config(winner)))
 
 
 def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
@@ -218,8 +219,6 @@ def test_numbers_are_ordered_as_numbers() -> None:
 
 def test_groups_of_outcomes_say_what_they_mean() -> None:
     from datetime import UTC, datetime
-
-    from matchingsamples import question
 
     from autotune.browsing import Searched
 

@@ -137,7 +137,9 @@ def test_every_raw_point_is_judged_also_the_merged_ones() -> None:
         100: "illegal", 512: None, 1024: "compile failed", 2048: None, 4096: None,
     }  # fmt: skip
     assert judged[2048, "ij"].least_bytes == 64 << 20
-    assert judged[512, "ij"].semantics == ("parallel", "parallel")
+    assert judged[512, "ij"].semantics == (("parallel", "parallel"),)
+    assert {judged[n, "ij"].limit for n in (512, 1024)} == {None}
+    assert judged[2048, "ij"].limit == 64 << 20
     assert judged[4096, "ji"].least_bytes == judged[4096, "ij"].least_bytes
 
 

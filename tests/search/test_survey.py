@@ -1,5 +1,6 @@
 """Where the rules leave nothing of a space, against what each raw point says by itself."""
 
+from dataclasses import replace
 from itertools import product
 from random import Random
 from typing import Any
@@ -16,6 +17,7 @@ from autotune.space import Judged, PassedOn, Space
 
 MIB = 2**20
 ORDERS = (("m", "n"), ("n", "m"))
+LIMITS = (None, 32 * MIB, 64 * MIB, 128 * MIB)
 
 
 def judged(a: int, b: int, fuse: bool, order: tuple[str, ...]) -> Judged:
@@ -29,12 +31,14 @@ def judged(a: int, b: int, fuse: bool, order: tuple[str, ...]) -> Judged:
     if needs > 128 * MIB:
         used = OutOfVmem(reason=f"needs {needs} B", used_bytes=needs, allowed_bytes=128 * MIB)
         return Judged(config=config, refused=used)
-    if order[0] == "n":
-        first, why = ("arbitrary", "arbitrary"), "grid axis 0 must not be parallel: it carries"
-    else:
-        first, why = ("parallel", "arbitrary"), "grid axis 1 must not be parallel: it carries"
+    limit = next(one for one in LIMITS if needs <= (one or 16 * MIB))
+    axis = 0 if order[0] == "n" else 1
+    kind = ("parallel",) * axis + ("arbitrary",) * (2 - axis)
+    if a == 2 and b == 1:
+        axis, kind = 2, ("parallel", "parallel")
     return Judged(
-        config=config, refused=None, least_bytes=needs, semantics=first, sequential=why
+        config=config, refused=None, least_bytes=needs, semantics=(kind,), limit=limit,
+        sequential=f"grid axis {axis} must not be parallel: it carries",
     )  # fmt: skip
 
 
@@ -94,16 +98,32 @@ def test_a_limit_closes_what_needs_more_for_certain(found: Refusals) -> None:
 
 
 def test_semantics_close_what_must_not_be_parallel(found: Refusals) -> None:
-    cells = found.of("semantics", "grid order")
-    assert set(cells) == {("PP", "m>n"), ("PP", "n>m"), ("PA", "n>m")}
-    assert cells["PP", "m>n"].reason == "grid axis 1 must not be parallel: it carries"
-    assert cells["PA", "n>m"].kind == "illegal"
+    assert found.values["semantics"] == ("PP", "PA", "AA")
+    cells = found.of("semantics", "a")
+    assert {kind for kind, a in cells if a == "1"} == {"PP", "PA", "AA"}
+    assert {kind for kind, a in cells if a == "8"} == {"PP"}
+    assert not [kind for kind, a in cells if a == "2"]
+    assert cells["PP", "8"].kind == "illegal"
+    assert cells["PP", "8"].reason.startswith("grid axis 1 must not be parallel") or (
+        cells["PP", "8"].reason.startswith("grid axis 0 must not be parallel")
+    )
 
 
-def test_two_settings_are_looked_at_together(found: Refusals) -> None:
-    assert set(found.of("semantics", "VMEM limit")) == {
-        ("PP", limit) for limit in ("own", "32.00 MiB", "64.00 MiB", "128.00 MiB")
-    }
+def test_two_settings_are_looked_at_together() -> None:
+    points = [one for one in POINTS if one.config["a"] == 32]  # none needs less than 32 MiB
+    found = survey(space(points), V5E)
+    assert found.values["VMEM limit"] == ("32.00 MiB", "128.00 MiB")
+    assert found.values["semantics"] == ("PA", "AA")
+    assert not found.of("semantics", "VMEM limit")
+    points = [replace(one, least_bytes=40 * MIB) for one in points]
+    cells = survey(space(points), V5E).of("VMEM limit", "semantics")
+    assert set(cells) == {("32.00 MiB", "PA"), ("32.00 MiB", "AA")}
+    assert cells["32.00 MiB", "AA"].reason.startswith("needs at least 40.00 MiB")
+
+
+def test_settings_that_no_point_has_are_no_values() -> None:
+    small = survey(space([one for one in POINTS if one.config["b"] == 1]), V5E)
+    assert small.values["VMEM limit"] == ("own", "32.00 MiB")
 
 
 def test_settings_that_a_kernel_does_not_pass_on_are_no_parts() -> None:
