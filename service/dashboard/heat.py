@@ -17,6 +17,7 @@ _SIGNS = {
 _GROUPS = list(_SIGNS)
 _MOST_TEXTS = 150  # cells with their time written in them
 _SLOW = 2.0  # times the best: from here on one colour
+_SPREAD = 1.1  # at least: what differs by less than estimates can tell looks alike
 _ONLY = "the only value"
 _REFUSED_TOO = "not legal, too large for VMEM, or not reached by the search"
 _ALLOWED = (
@@ -110,14 +111,15 @@ def _scale(times: Sequence[float]) -> Figure:
     """Colours tell the best apart: what takes many times as long is all of one colour."""
     if not times:
         return {"showscale": False}
-    low, high = min(times), min(max(times), min(times) * _SLOW)
-    steps = [low + (high - low) * part / 4 for part in range(5)] if high > low else [low]
+    low = min(times)
+    high = max(min(max(times), low * _SLOW), low * _SPREAD)
+    steps = [low + (high - low) * part / 4 for part in range(5)]
     texts = [f"{step:,.4g}" for step in steps]
     if max(times) > high:
-        texts[-1] += " and more"
+        texts[-1] = f"≥ {texts[-1]}"
     return {
-        "zmin": log10(low), "zmax": log10(high) if high > low else log10(low) + 1,
-        "colorbar": {"title": {"text": "estimated<br>time (µs)"}, "thickness": 14,
+        "zmin": log10(low), "zmax": log10(high),
+        "colorbar": {"title": {"text": "estimated time (µs)", "side": "right"}, "thickness": 14,
                      "tickvals": list(map(log10, steps)), "ticktext": texts},
     }  # fmt: skip
 

@@ -72,7 +72,9 @@ def speedups(found: Sequence[Row]) -> Figure | None:
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
         "narrow": {"yaxis": {"tickvals": names, "ticktext": [f"{one.id}" for one, _ in shown],
                              "title": {"text": "problem"}}},
-        "shapes": [one], "height": 200 + 24 * len(shown),
+        "shapes": [one], "height": 240 + 24 * len(shown),
+        "legend": {"orientation": "h", "x": 0, "y": -60 / (100 + 24 * len(shown)),
+                   "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
     }  # fmt: skip
     return {"data": data, "layout": layout}
 

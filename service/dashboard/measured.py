@@ -62,7 +62,8 @@ def rows(record: Record | None, shown: Sequence[Candidate]) -> list[Row]:
 
 def run_line(run: Measurement) -> str:
     """On what, how, and how it ended."""
-    aside = f", {run.set_aside} rounds in a slower state set aside" if run.set_aside else ""
+    rounds = "1 round" if run.set_aside == 1 else f"{run.set_aside} rounds"
+    aside = f", {rounds} in a slower state set aside" if run.set_aside else ""
     return (
         f"{run.method[:1].upper()}{run.method[1:]} on {run.device}: {run.count} samples, "
         f"{run.stopped_by}{aside}; the default took {run.drift:+.1%} at the end; seed {run.seed}."

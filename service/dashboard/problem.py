@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 
 from autotune.browsing import Numbered, Searched, Step
 from autotune.explanation import PARTS
 from autotune.facts import FACTS, part_us
 from autotune.outcome import Estimate
 from autotune.ports import Browse
-from autotune.refusals import Refusals
+from autotune.refusals import Refusals, Refused
 from autotune.trial import Record
 from autotune.units import micros
 from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
@@ -20,6 +21,7 @@ from service.dashboard.plots import Figure, made_of, over_time, over_trials, var
 from service.dashboard.roof import roofline
 from service.dashboard.speed import Speed, speed
 
+MOST_REFUSED = 500  # rows of cells that the rules refuse
 FASTEST, OTHERS = 500, 200  # trials drawn; a search of a hundred trials is drawn whole
 
 Table = list[tuple[str, list[str]]]
@@ -55,12 +57,13 @@ def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
 @dataclass(slots=True, kw_only=True)
 class Axes:
     """Of the heat map. ``names``: what may be chosen. ``note``: what is not known of the cells
-    without a trial."""
+    without a trial; ``refused``: what the rules refuse of them, for those who do not hover."""
 
     names: list[str]
     x: str | None
     y: str | None
     note: str = ""
+    refused: list[tuple[str, str, Refused]] = field(default_factory=list)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -116,7 +119,9 @@ def _axes(shown: Sequence[Candidate], refusals: Refusals | None, query: Query) -
     if y == x:
         y = None
     y = y or (rest[0] if rest else None)
-    return Axes(names=names, x=x, y=y, note=_unknown(refusals, x, y))
+    closed = refusals.of(x, y).items() if refusals and x else ()
+    refused = [(*cell, one) for cell, one in islice(closed, MOST_REFUSED)]
+    return Axes(names=names, x=x, y=y, note=_unknown(refusals, x, y), refused=refused)
 
 
 def _unknown(refusals: Refusals | None, x: str | None, y: str | None) -> str:

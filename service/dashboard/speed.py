@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from autotune.search.baseline import compared
 from autotune.standing import times_as_fast
 from autotune.trial import Record
+from autotune.units import micros
 from service.dashboard.candidates import LEAST_US
 
 
@@ -42,11 +43,12 @@ class Speed:
 
 def speed(record: Record) -> Speed:
     time_us, baseline = record.estimate.time_us, record.baseline
+    found = _measured(record)
     return Speed(
         over_default=_over(record.default.time_us, time_us),
         over_xla_least=_over(baseline.time_us, time_us),
         over_xla_own=_over(baseline.expected_us, time_us),
-        xla=compared(record.estimate, baseline), **_measured(record),
+        xla=_xla(record, found.get("measured_over_xla")), **found,
     )  # fmt: skip
 
 
@@ -62,6 +64,22 @@ def _measured(record: Record) -> dict[str, float | None]:
         "measured_over_default": times_as_fast(run, own, default),
         "measured_over_xla": times_as_fast(run, own, run.baseline),
     }
+
+
+def _xla(record: Record, measured: float | None) -> str:
+    """Plain XLA against what is published, in words: a verdict, a colon, figures."""
+    estimated = compared(record.estimate, record.baseline)
+    other = record.measurement.baseline if record.measurement else None
+    if measured is None or other is None:
+        return estimated
+    if other.slower:
+        verdict = "plain XLA was measured to be slower"
+    elif other.high is not None and other.high < 1:
+        verdict = "plain XLA was measured to be faster"
+    else:
+        verdict = "plain XLA was measured, and cannot be told apart"
+    taken = f"it took {micros(other.median_us)}, {measured:.2f} times as long"
+    return f"{verdict}: {taken}; by estimate, {estimated}"
 
 
 def _over(other_us: float | None, time_us: float) -> float | None:

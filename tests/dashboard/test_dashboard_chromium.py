@@ -195,6 +195,19 @@ def test_the_heat_map_takes_any_two_axes(seen: Seen) -> None:
     expect(page.locator("[data-plot=heat] .xtitle")).to_have_text("block_n")
 
 
+def test_what_the_rules_refuse_is_told_apart_and_explained(seen: Seen) -> None:
+    page = seen.open("/keys/1?x=block_k&y=semantics")
+    heat = page.locator("[data-plot=heat]")
+    expect(heat).to_contain_text("illegal")
+    box = _place(heat.locator(".nsewdrag").first)
+    page.mouse.move(box["x"] + 20, box["y"] + 20)  # PPP: the k axis carries the accumulator
+    expect(heat.locator(".hoverlayer")).to_contain_text("illegal, not compiled")
+    expect(heat.locator(".hoverlayer")).to_contain_text("must not be parallel")
+    page.get_by_text("What the rules refuse here, as a table").click()
+    table = page.get_by_role("region", name="What the rules refuse")
+    expect(table.locator("tbody tr").first).to_contain_text("illegal")
+
+
 def test_the_theme_is_kept(seen: Seen) -> None:
     page = seen.open("/")
     page.get_by_role("button", name="Theme: system").click()

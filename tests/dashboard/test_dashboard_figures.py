@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import replace
+from math import log10
 
 import pytest
 from dashsamples import OUTCOMES, REFUSALS, UNALIGNED, config, estimated, published, trial
@@ -142,7 +143,7 @@ def test_nothing_in_json_ends_its_element() -> None:
 def test_colours_end_at_twice_the_best() -> None:
     times = heat_map(found(), "unroll", "bm")["data"][1]  # type: ignore[index]
     assert 10 ** times["zmax"] == pytest.approx(19.0)
-    assert times["colorbar"]["ticktext"][-1] == "19 and more"
+    assert times["colorbar"]["ticktext"][-1] == "≥ 19"
 
 
 def test_the_best_so_far_and_the_lines() -> None:
@@ -215,6 +216,18 @@ def test_ticks_are_plain_numbers() -> None:
 
 def test_numbers_are_ordered_as_numbers() -> None:
     assert plots.ordered([1024, 128, True, "own", 256]) == ["128", "256", "1024", "True", "own"]
+
+
+def test_limits_are_ordered_by_size() -> None:
+    limits = ["64.00 MiB", "128.00 MiB", "own", "32.00 MiB"]
+    assert plots.ordered(limits) == ["own", "32.00 MiB", "64.00 MiB", "128.00 MiB"]
+
+
+def test_times_that_hardly_differ_have_nearly_one_colour() -> None:
+    figure = heat_map(found([estimated(100.0), estimated(100.01)]), "unroll", None)
+    assert figure is not None
+    times = figure["data"][1]
+    assert times["zmax"] - times["zmin"] == pytest.approx(log10(1.1))
 
 
 def test_groups_of_outcomes_say_what_they_mean() -> None:

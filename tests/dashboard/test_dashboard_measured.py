@@ -48,10 +48,10 @@ def test_the_problem_shows_what_was_measured_beside_what_was_estimated(timed: Ru
     assert "Device time on TPU v5 lite 0: 8 samples, settled, 2 rounds in a slower state" in said
     rows = re.findall(r"<tr.*?</tr>", text[text.index('aria-label="Measured"') :], re.S)[1:6]
     winner, second, xla, default, refused = map(plain, rows)
-    assert "published trial 3 8.2 µs 3 1.000 – the fastest 9.5 µs ± 5%" in winner
+    assert "trial 3 published 8.2 µs 3 1.000 – the fastest 9.5 µs ± 5%" in winner
     assert "8.6 µs 2 1.040 0.990 to 1.090 no" in second
     assert "plain XLA 6.6 µs 1 0.800" in xla
-    assert "default trial 1 90.5 µs 2 11.000 10.500 to 11.500 yes, slower 100.0 µs" in default
+    assert "trial 1 default 90.5 µs 2 11.000 10.500 to 11.500 yes, slower 100.0 µs" in default
     assert "– 0 – – measured no further: it aborts" in refused
 
 
@@ -99,6 +99,23 @@ def test_the_others_say_how_they_stand(timed: Running, trial: int, says: str) ->
 
 def test_a_trial_that_was_not_timed_says_nothing_of_it(timed: Running) -> None:
     assert ">Measured<" not in html(timed, "/trials/5")
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({}, "Plain XLA was measured to be faster: it took 6.6 µs, 0.80 times as long"),
+        ({"ratio": 1.2, "low": 1.1, "high": 1.3, "slower": True},
+         "Plain XLA was measured to be slower: it took 6.6 µs, 1.20 times as long"),
+        ({"ratio": 1.0, "low": 0.9, "high": 1.1}, "Plain XLA was measured, and cannot be told"),
+    ],
+)  # fmt: skip
+def test_plain_xla_is_put_into_words(
+    own: Running, store: SqlStore, changes: dict[str, Any], says: str
+) -> None:
+    rows = tuple(replace(t, **changes) if t.config is None else t for t in RUN.timed)
+    publish(own, store, replace(RUN, timed=rows))
+    assert says in plain(html(own, "/keys/1"))
 
 
 def test_a_void_run_is_shown_and_decides_nothing(own: Running, store: SqlStore) -> None:

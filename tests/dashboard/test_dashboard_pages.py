@@ -138,6 +138,8 @@ def test_the_heat_map_offers_what_was_refused_and_explains_it(service: Running) 
     text = html(service, "/keys/1?x=unroll&y=bm")
     assert "needs at least 40.00 MiB" in json.dumps(figures(text)["heat"])
     assert "which kept nothing of what the rules refuse" not in text
+    table = text[text.index('aria-label="What the rules refuse"') :]
+    assert "<td>1</td><td>1024</td><td>out of VMEM</td>" in table
     assert "which kept nothing of what the rules refuse" in html(service, "/keys/2")
 
 
