@@ -7,8 +7,9 @@ from typing import Any
 
 from autotune.refusals import Refusals, Refused
 from autotune.units import micros
+from service.dashboard.axes import values_of
 from service.dashboard.candidates import ESTIMATED, GROUPS, Candidate, escaped, group_of, wrapped
-from service.dashboard.plots import Figure, ordered
+from service.dashboard.plots import Figure
 
 _SIGNS = {
     "out of VMEM": "VMEM", "illegal": "illegal", "failed": "failed", "wrong result": "wrong",
@@ -45,13 +46,10 @@ def heat_map(
     all_drawn: bool = True,
 ) -> Figure | None:  # fmt: skip
     """The best of each cell: the other parts of the config may differ."""
-    known = refusals.values if refusals else {}
-    columns = ordered([*known.get(x, ()), *(c.values[x] for c in found if x in c.values)])
+    columns = values_of(found, x, refusals)
     if not columns:
         return None
-    rows = [_ONLY]
-    if y is not None:
-        rows = ordered([*known.get(y, ()), *(c.values[y] for c in found if y in c.values)])
+    rows = [_ONLY] if y is None else values_of(found, y, refusals)
     grid = _grid(found, (x, y), (columns, rows), refusals, all_drawn=all_drawn)
     names = {"x": list(map(escaped, columns)), "y": list(map(escaped, rows))}
     layout = {
@@ -102,7 +100,7 @@ def _times(grid: Grid, names: dict[str, Any]) -> Figure:
         "text": texts, "texttemplate": "%{text}", "colorscale": "Viridis", "reversescale": True,
         "hoverongaps": False, "xgap": 2, "ygap": 2, **_scale(known),
         "customdata": [[f"/trials/{c.id}" if c else "" for c in row] for row in best],
-        "hovertext": [[_hover(cell) for cell in row] for row in grid],
+        "hovertext": [[_hover(cell) if _best(cell) else "" for cell in row] for row in grid],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }  # fmt: skip
 
@@ -139,7 +137,7 @@ def _failures(grid: Grid, names: dict[str, Any]) -> Figure:
         "texttemplate": "%{text}", "textfont": {"color": "@on-failure"}, "showscale": False,
         "hoverongaps": True, "xgap": 2, "ygap": 2,
         "customdata": [[_link(cell) for cell in row] for row in grid],
-        "hovertext": [[_hover(cell) for cell in row] for row in grid],
+        "hovertext": [["" if _best(cell) else _hover(cell) for cell in row] for row in grid],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }  # fmt: skip
 

@@ -2,26 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from itertools import islice
 
 from autotune.browsing import Numbered, Searched, Step
 from autotune.explanation import PARTS
 from autotune.facts import FACTS, part_us
 from autotune.outcome import Estimate
 from autotune.ports import Browse
-from autotune.refusals import Refusals, Refused
+from autotune.refusals import Refusals
 from autotune.trial import Record
 from autotune.units import micros
+from service.dashboard.axes import Axes, axes
 from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
 from service.dashboard.filters import Query
 from service.dashboard.heat import heat_map
 from service.dashboard.measured import Row, rows
 from service.dashboard.parallel import parallel
-from service.dashboard.plots import Figure, made_of, over_time, over_trials, varying, vmem
+from service.dashboard.plots import Figure, made_of, over_time, over_trials, vmem
 from service.dashboard.roof import roofline
 from service.dashboard.speed import Speed, speed
 
-MOST_REFUSED = 500  # rows of cells that the rules refuse
 FASTEST, OTHERS = 500, 200  # trials drawn; a search of a hundred trials is drawn whole
 
 Table = list[tuple[str, list[str]]]
@@ -55,18 +54,6 @@ def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
 
 
 @dataclass(slots=True, kw_only=True)
-class Axes:
-    """Of the heat map. ``names``: what may be chosen. ``note``: what is not known of the cells
-    without a trial; ``refused``: what the rules refuse of them, for those who do not hover."""
-
-    names: list[str]
-    x: str | None
-    y: str | None
-    note: str = ""
-    refused: list[tuple[str, str, Refused]] = field(default_factory=list)
-
-
-@dataclass(slots=True, kw_only=True)
 class View:
     searched: Searched
     record: Record | None
@@ -87,12 +74,12 @@ def view(found: Found, record: Record | None, query: Query) -> View:
             everything[extra.id] = extra
     drawn = sorted(everything.values(), key=lambda one: one.trial.number)
     shown = candidates(drawn, record)
-    axes = _axes(shown, found.refusals, query)
+    chosen = axes(shown, found.refusals, query)
     beside = _beside(shown)
     return View(
         searched=found.searched, record=record, speed=speed(record) if record else None,
-        measured=rows(record, shown), shown=shown, axes=axes,
-        plots=_plots(found, shown, record, axes, beside),
+        measured=rows(record, shown), shown=shown, axes=chosen,
+        plots=_plots(found, shown, record, chosen, beside),
         parts=_parts(beside), facts=_facts(beside), groups=outcome_groups(found.searched),
     )  # fmt: skip
 
@@ -106,38 +93,8 @@ def outcome_groups(searched: Searched) -> list[tuple[str, str, str, int]]:
     return found
 
 
-def _axes(shown: Sequence[Candidate], refusals: Refusals | None, query: Query) -> Axes:
-    """Parts of the config with several values, tried or refused; all of them where none has."""
-    several = set(varying(shown))
-    known = [*(refusals.values if refusals else ()), *(name for c in shown for name in c.values)]
-    if refusals is not None:
-        several |= {name for name, values in refusals.values.items() if len(values) > 1}
-    names = [name for name in dict.fromkeys(known) if name in several or not several]
-    x = query.choice("x", names) or (names[0] if names else None)
-    rest = [name for name in names if name != x]
-    y = query.choice("y", names)
-    if y == x:
-        y = None
-    y = y or (rest[0] if rest else None)
-    closed = refusals.of(x, y).items() if refusals and x else ()
-    refused = [(*cell, one) for cell, one in islice(closed, MOST_REFUSED)]
-    return Axes(names=names, x=x, y=y, note=_unknown(refusals, x, y), refused=refused)
-
-
-def _unknown(refusals: Refusals | None, x: str | None, y: str | None) -> str:
-    if refusals is None:
-        return (
-            "This search was made by an older version, which kept nothing of what the rules refuse."
-        )
-    if x is not None and refusals.is_left_out(x, y):
-        return "What the rules refuse is not kept for these two: there are too many cells."
-    if refusals.sampled:
-        return "The space is large: the rules were asked about a sample of its configs only."
-    return ""
-
-
 def _plots(
-    found: Found, shown: Sequence[Candidate], record: Record | None, axes: Axes,
+    found: Found, shown: Sequence[Candidate], record: Record | None, chosen: Axes,
     beside: list[tuple[str, Estimate]],
 ) -> dict[str, Figure | None]:  # fmt: skip
     if not shown:
@@ -151,7 +108,7 @@ def _plots(
     return {
         "trials": over_trials(shown, found.steps, xla),
         "time": over_time(shown, found.steps, began, xla),
-        "heat": _heat(found, shown, axes),
+        "heat": _heat(found, shown, chosen),
         "parallel": parallel(shown),
         "vmem": vmem(shown),
         "roofline": roofline(shown),
@@ -159,11 +116,11 @@ def _plots(
     }
 
 
-def _heat(found: Found, shown: Sequence[Candidate], axes: Axes) -> Figure | None:
-    if axes.x is None:
+def _heat(found: Found, shown: Sequence[Candidate], chosen: Axes) -> Figure | None:
+    if chosen.x is None:
         return None
     all_drawn = len(shown) >= found.searched.trials
-    return heat_map(shown, axes.x, axes.y, found.refusals, all_drawn=all_drawn)
+    return heat_map(shown, chosen.x, chosen.y, found.refusals, all_drawn=all_drawn)
 
 
 def _beside(shown: Sequence[Candidate]) -> list[tuple[str, Estimate]]:

@@ -13,7 +13,9 @@ from autotune.browsing import Numbered, Step
 from autotune.outcome import Outcome, OutOfVmem
 from autotune.refusals import Refusals
 from service.dashboard import plots
+from service.dashboard.axes import axes
 from service.dashboard.candidates import Candidate, candidates, wrapped
+from service.dashboard.filters import Query
 from service.dashboard.heat import heat_map
 from service.dashboard.parallel import MOST, parallel
 from service.dashboard.problem import outcome_groups
@@ -58,7 +60,7 @@ def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
 def test_cells_that_were_not_tried_say_so() -> None:
     figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
     assert figure is not None
-    assert "not tried" in figure["data"][1]["hovertext"][1][1]
+    assert "not tried" in figure["data"][0]["hovertext"][1][1]
 
 
 def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
@@ -105,13 +107,26 @@ def test_an_empty_cell_says_no_more_than_is_known(
 ) -> None:
     figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", refusals, all_drawn=drawn)
     assert figure is not None
-    assert says in figure["data"][1]["hovertext"][1][1]
+    assert says in figure["data"][0]["hovertext"][1][1]
 
 
 def test_a_sample_of_the_rules_says_so() -> None:
     figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True))
     assert figure is not None
     assert "configs that were looked at here" in figure["data"][0]["hovertext"][0][4]
+
+
+def test_of_very_many_values_those_of_the_fastest_are_drawn() -> None:
+    cell = {(str(n), "1"): UNALIGNED for n in range(1, 901)}
+    many = Refusals(values={"bm": tuple(range(1, 901)), "unroll": (1, 2, 3)},
+                    cells={("bm", "unroll"): cell})  # fmt: skip
+    shown = found(OUTCOMES[:4])
+    figure = heat_map(shown, "bm", "unroll", many)
+    assert figure is not None
+    assert figure["data"][0]["x"] == [*map(str, range(1, 39)), "128", "256"]
+    chosen = axes(shown, many, Query({}))
+    assert chosen.note == ("Of 900 values of bm 40 are drawn, those of the fastest first.")
+    assert len(chosen.refused) == 200
 
 
 def test_hover_texts_are_lines_and_escaped() -> None:
