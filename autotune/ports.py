@@ -11,6 +11,7 @@ from autotune.job import Ability, Job, Progress, Request, State
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
+from autotune.refusals import Refusals
 from autotune.tokens import Token
 from autotune.trial import Change, KeyResult, KeySummary, Miss, Pushed, Record, Snapshot, Trial
 
@@ -29,6 +30,13 @@ class Store(Protocol):
 
     def kernels(self) -> Sequence[KernelSpec]:
         """All descriptions, by name, the one saved last first."""
+
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        """Keep where the rules leave nothing of the space of a key, in the place of what was kept
+        before."""
+
+    def refusals(self, key: Key) -> Refusals | None:
+        """What was kept last; None where nothing was."""
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         """Keep a finished trial. False: this (key, config) or (key, number) is there already."""
@@ -60,6 +68,7 @@ class Store(Protocol):
 
         A record that is older than the published one of its key, or slower by the same kind of
         evidence, is left out. What is there already changes nothing: it may be pushed again.
+        Refusals are kept where there are none yet.
         """
 
     def record(self, key: Key) -> Record | None:
@@ -202,6 +211,9 @@ class Browse(Protocol):
 
     def key_of(self, trial_id: int) -> int | None:
         """The number of the key of a trial."""
+
+    def refusals(self, key_id: int) -> Refusals | None:
+        """Where the rules leave nothing of the space of a key, as its last search found."""
 
     def trials(
         self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int

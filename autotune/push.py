@@ -10,7 +10,9 @@ from typing import Any
 from autotune.errors import ServiceError
 from autotune.kernelspec import KernelSpec, spec_to_data
 from autotune.measurement import DEVICE_TIME
+from autotune.ports import Store
 from autotune.problem import Problem
+from autotune.refusals import refusals_to_data
 from autotune.remote import Remote
 from autotune.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
 
@@ -152,11 +154,20 @@ def _part(
     return _Part(kernels=kernels, results=some)
 
 
+def whole_result(store: Store, record: Record) -> KeyResult:
+    """A record with all that its search has found."""
+    trials, refusals = store.trials(record.key), store.refusals(record.key)
+    return KeyResult(record=record, trials=tuple(trials), refusals=refusals)
+
+
 def result_to_data(result: KeyResult) -> dict[str, Any]:
-    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis."""
+    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
+    refusals it says nothing of them: older versions take it."""
+    found = result.refusals
     data: dict[str, Any] = _clipped({
         "record": record_to_data(result.record),
         "trials": [trial_to_data(trial) for trial in result.trials],
+        **({} if found is None else {"refusals": refusals_to_data(found)}),
     })  # fmt: skip
     return data
 

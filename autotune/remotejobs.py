@@ -12,9 +12,8 @@ from autotune.job import Ability, Job, Progress, State, job_from_data
 from autotune.kernelspec import KernelSpec, spec_to_data
 from autotune.key import Key
 from autotune.ports import Store
-from autotune.push import MAY_PASS, send
+from autotune.push import MAY_PASS, send, whole_result
 from autotune.remote import Remote
-from autotune.trial import KeyResult
 
 _TOLD_WITHIN_S = 10.0  # a fraction of a lease
 
@@ -69,10 +68,9 @@ class RemoteJobs:
         record = self._store.record(key)
         if record is None:
             raise StoreError(f"there is no record of {key} to be sent")
-        result = KeyResult(record=record, trials=tuple(self._store.trials(key)))
         spec = self._spec(asked.kernel, version)
         with self._understood():
-            for _ in send(self._remote, [spec], [result]):
+            for _ in send(self._remote, [spec], [whole_result(self._store, record)]):
                 pass
 
     def _spec(self, name: str, version: str) -> KernelSpec:

@@ -23,7 +23,7 @@ from autotune.outcome import Illegal, Outcome, OutOfVmem
 from autotune.problem import Problem
 from autotune.roofline import Roofline, roofline
 from autotune.trace.model import Trace
-from autotune.vmem import first_rung, limit_bytes, next_rung, vmem_use
+from autotune.vmem import VmemUse, first_rung, limit_bytes, next_rung, vmem_use
 
 MAX_TRACED = 20_000
 _BATCH = 12
@@ -49,11 +49,27 @@ class PassedOn:
     limit: bool = True
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A raw point, its grid order included. ``refused``: why it is not compiled under any semantics
+    and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, it is compiled under
+    ``limit`` first and under each of the ``semantics``, the most parallel ones first;
+    ``sequential``: why the first axis that is not parallel in those must not be."""
+
+    config: Config
+    refused: Failure | None
+    least_bytes: int = 0
+    limit: int | None = None
+    semantics: tuple[tuple[str, ...], ...] = ((),)
+    sequential: str = ""
+
+
 @dataclass(slots=True, kw_only=True)
 class Space:
     """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
     the first of those that differ in their figures only (``alike``: by reason without figures);
-    ``default`` is the default config, judged even when the rules refuse it."""
+    ``default`` is the default config, judged even when the rules refuse it. ``judged``: every raw
+    point that was traced; ``sampled``: not all were."""
 
     candidates: list[Candidate]
     default: Config
@@ -64,6 +80,7 @@ class Space:
     sampled: bool = False
     passed_on: PassedOn = field(default_factory=PassedOn)
     alike: dict[str, str] = field(default_factory=dict)
+    judged: list[Judged] = field(default_factory=list)
 
 
 Progress = Callable[[int, int], None]
@@ -184,7 +201,7 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
     if why:
         space.default_verdict = Illegal(reason=why)
     elif certain > limit_bytes(trace.vmem_limit_bytes, chip):
-        space.default_verdict = _out_of_vmem(certain, trace.vmem_limit_bytes, chip)
+        space.default_verdict = out_of_vmem(certain, trace.vmem_limit_bytes, chip)
     else:
         return _candidate(space, space.default, trace, chip)
     return None
@@ -195,39 +212,58 @@ def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip:
         space.raw_points += 1
         alike = space.alike.setdefault(_FIGURES.sub("N", found.reason), found.reason)
         space.refused[alike] += 1
+        for order in permutations(config.grid_order):
+            judged = Judged(config=config.replace(grid_order=order), refused=found)
+            space.judged.append(judged)
         return
     orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
-    seen: set[tuple[str, ...]] = set()
+    seen: dict[tuple[str, ...], Judged] = {}
     for order, trace in zip(orders, found, strict=True):
         space.raw_points += 1
         moving = _moving_axes(order, trace)
+        ordered = config.replace(grid_order=order)
         if moving in seen:
             space.merged += 1  # axes of one block may stand anywhere: the program is the same
+            space.judged.append(replace(seen[moving], config=ordered))
             continue
-        seen.add(moving)
-        _add_order(space, config.replace(grid_order=order), trace, chip)
+        seen[moving] = _add_order(space, ordered, trace, chip)
+        space.judged.append(seen[moving])
 
 
-def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> None:
+def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
     own = None if space.passed_on.semantics else rules.illegal_semantics(trace)
     why = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
     if why:
         space.refused["illegal: " + _kind_of(why)] += 1
-        return
-    rung = _first_rung(space, trace, chip)
+        return Judged(config=config, refused=Illegal(reason=why))
+    use = vmem_use(trace, chip)
+    rung = _first_rung(space, use, trace, chip)
     if rung is None:
         space.refused["over the VMEM of the chip"] += 1
-        return
+        limit = chip.vmem_capacity_bytes if space.passed_on.limit else trace.vmem_limit_bytes
+        return Judged(config=config, refused=out_of_vmem(use.certain_bytes, limit, chip))
     variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
     for semantics in variants:
         chosen = config.replace(dimension_semantics=semantics)
         candidate = _candidate(space, chosen, trace, chip)
         space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
+    return Judged(
+        config=config, refused=None, least_bytes=use.certain_bytes, limit=rung[0],
+        semantics=tuple(variants), sequential=_sequential(trace, variants[0]),
+    )  # fmt: skip
 
 
-def _first_rung(space: Space, trace: Trace, chip: ChipInfo) -> tuple[int | None] | None:
+def _sequential(trace: Trace, semantics: tuple[str, ...]) -> str:
+    if ARBITRARY not in semantics:
+        return ""
+    axis = semantics.index(ARBITRARY)
+    return f"grid axis {axis} must not be parallel: {rules.sequential_axis(trace, axis)}"
+
+
+def _first_rung(
+    space: Space, use: VmemUse, trace: Trace, chip: ChipInfo
+) -> tuple[int | None] | None:
     """As ``vmem.first_rung``; the kernel's own limit is left alone where it passes none on."""
-    use = vmem_use(trace, chip)
     if space.passed_on.limit:
         return first_rung(use, chip)
     return (None,) if use.certain_bytes <= limit_bytes(trace.vmem_limit_bytes, chip) else None
@@ -257,7 +293,8 @@ def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
     return tuple(name for name, extent in zip(order, trace.grid, strict=True) if extent > 1)
 
 
-def _out_of_vmem(certain: int, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+def out_of_vmem(certain: int, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+    """The verdict of the rules, before compiling."""
     allowed = limit_bytes(limit, chip)
     return OutOfVmem(
         reason=f"needs at least {certain / 2**20:.2f} MiB of VMEM, {allowed / 2**20:.2f} "

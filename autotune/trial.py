@@ -15,6 +15,7 @@ from autotune.outcome import (
     outcome_from_data,
     outcome_to_data,
 )
+from autotune.refusals import Refusals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -174,10 +175,12 @@ def record_from_data(data: Mapping[str, Any]) -> Record:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyResult:
-    """All that a tuning machine knows of a key: its record and its trials."""
+    """All that a tuning machine knows of a key: its record, its trials, and where the rules leave
+    nothing of its space."""
 
     record: Record
     trials: tuple[Trial, ...] = ()
+    refusals: Refusals | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,8 @@
 
 Fills a SQLite file by bulk inserts, starts a real server, and asks for each page as a browser does.
 One key has 10,000 trials, the most that one tuning request may ask for, all others a hundred each;
-200 of them have a record. Exit code 1 when a median exceeds 300 ms or a page 2 MB unpacked.
+200 of them have a record, and the large one as many cells that the rules refuse as nearly can be.
+Exit code 1 when a median exceeds 300 ms or a page 2 MB unpacked.
 """
 
 import argparse
@@ -31,6 +32,7 @@ from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Estimate, Estimated, OutOfVmem
 from autotune.problem import Problem, ProblemSpec
+from autotune.refusals import Refusals, Refused
 from autotune.toolchain import Toolchain
 from autotune.trial import Evidence, Record, Trial
 from db import open_store
@@ -133,11 +135,27 @@ def fill(file: Path, trials: int) -> None:
         insert(connection, "trials", found)
     connection.close()
     with open_store(str(file), create=False) as store:
+        store.save_refusals(key(0), refusals())
         for number in range(0, min(keys, 1000), 5):
             store.save_record(record(key(number)))
         store.save_misses(
             {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, 200)}
         )
+
+
+def refusals() -> Refusals:
+    """As large as a search keeps them: every second cell, each with a reason of its own."""
+    sizes = tuple(range(8, 8 + 8 * 60, 8))
+    pairs = [("block_m", "block_k"), ("block_m", "block_n"), ("block_k", "block_n")]
+    reason = "block {}x{} of args[0] 4096x4096 bfloat16 is not aligned: the last two sizes must be"
+    cells = {
+        pair: {
+            (str(a), str(b)): Refused(kind="illegal", reason=reason.format(a, b), points=60)
+            for a in sizes for b in sizes if (a + b) % 16
+        }
+        for pair in pairs
+    }  # fmt: skip
+    return Refusals(values=dict.fromkeys(("block_m", "block_k", "block_n"), sizes), cells=cells)
 
 
 def prepared(one: Trial) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from db import open_store, upgrade
 
 SEARCHES = [
     ("matmul", "1024x1024x1024", chip, "24") for chip in ("v5e", "v6e", "v7x")
-] + [("rmsnorm", "4096x2048", "v5e", "16")]  # fmt: skip
+] + [("rmsnorm", "4096x8192", "v5e", "40")]  # fmt: skip
 DRAWN = "() => [...document.querySelectorAll('.draw:not([hidden])')].every(o => o.dataset.drawn)"
 LAPTOP, PHONE = {"width": 1120, "height": 760}, {"width": 390, "height": 760}
 
@@ -47,10 +47,10 @@ def served(file: Path) -> Iterator[str]:
             server.terminate()
 
 
-def best_key(file: Path) -> int:
-    """The key of a matmul with the most outcomes to look at."""
+def best_key(file: Path, kernel: str) -> int:
+    """The key of a kernel with the most outcomes to look at."""
     with open_store(str(file), create=False) as store:
-        found = [one for one in store.browse.latest(200) if one.key.kernel == "matmul"]
+        found = [one for one in store.browse.latest(200) if one.key.kernel == kernel]
     return max(found, key=lambda one: (len(one.outcomes), one.trials)).id
 
 
@@ -84,13 +84,14 @@ def main() -> int:
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox"]
         )
-        key = best_key(file)
+        key, small = best_key(file, "matmul"), best_key(file, "rmsnorm")
+        limits = f"/keys/{small}?x=block_rows&y=VMEM+limit"  # where VMEM ends
         with served(file) as url:
             for name, path, at, size, theme in (
                 ("overview", "/", "body", LAPTOP, "light"),
                 ("kernel", "/kernels/matmul", "#speed", LAPTOP, "light"),
                 ("search", f"/keys/{key}", "#search", LAPTOP, "light"),
-                ("configs", f"/keys/{key}", "#space", LAPTOP, "dark"),
+                ("configs", limits, "#space", LAPTOP, "dark"),
                 ("phone", f"/keys/{key}", "#memory", PHONE, "dark"),
             ):
                 take(browser, url + path, given.to / f"{name}.png", at, size=size, theme=theme)

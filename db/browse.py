@@ -10,6 +10,7 @@ from autotune.chip import Chip
 from autotune.config import Config, config_to_data
 from autotune.job import Job, State
 from autotune.key import Key
+from autotune.refusals import Refusals
 from autotune.toolchain import Toolchain
 from db import query, rows
 from db.canonical import digest
@@ -61,6 +62,9 @@ class SqlBrowse:
     def key_of(self, trial_id: int) -> int | None:
         found = select(TrialRow.key_id).where(TrialRow.id == trial_id)
         return self._work.read(lambda s: s.scalar(found)) if 0 < trial_id <= MAX_ID else None
+
+    def refusals(self, key_id: int) -> Refusals | None:
+        return self._work.read(lambda s: query.refusals(s, key_id))
 
     def trials(
         self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int

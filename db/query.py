@@ -11,9 +11,10 @@ from sqlalchemy.orm import Session
 from autotune.browsing import Searched
 from autotune.chip import Chip
 from autotune.key import Key
+from autotune.refusals import Refusals
 from autotune.trial import KeySummary
 from db import rows
-from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, TrialRow
+from db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SpaceRow, TrialRow
 
 MAX_ID = 2**63 - 1
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
@@ -63,6 +64,21 @@ def kernels(name: str | None = None, fingerprint: str | None = None) -> Select[K
     if name is not None:
         query = query.where(KernelRow.name == name)
     return query if fingerprint is None else query.where(KernelRow.fingerprint == fingerprint)
+
+
+def save_refusals(session: Session, key: Key, refusals: Refusals, *, again: bool) -> None:
+    """``again``: also in the place of what is there."""
+    found = rows.space_values(refusals)
+    values = {**found, "key_id": key_id(session, key)}
+    if again:
+        upsert(session, SpaceRow, values, ["key_id"], found)
+    else:
+        insert(session, SpaceRow, values)
+
+
+def refusals(session: Session, key_id: int | None) -> Refusals | None:
+    row = session.scalar(select(SpaceRow).where(SpaceRow.key_id == key_id))
+    return None if row is None else rows.refusals_from_row(row)
 
 
 def trials(key: Key) -> Select[TrialRow]:

@@ -16,6 +16,7 @@ from autotune.outcome import (
     outcome_to_data,
 )
 from autotune.problem import problem_from_data, problem_to_data
+from autotune.refusals import Refusals, refusals_from_data, refusals_to_data
 from autotune.tokens import Token
 from autotune.toolchain import Toolchain
 from autotune.trial import (
@@ -36,6 +37,7 @@ from db.tables import (
     MissRow,
     RecordRow,
     SnapshotRow,
+    SpaceRow,
     TokenRow,
     TrialRow,
 )
@@ -78,6 +80,14 @@ def key_from_row(row: KeyRow) -> Key:
         chip=Chip(row.chip),
         toolchain=Toolchain(jax=row.jax, jaxlib=row.jaxlib, libtpu=row.libtpu),
     )
+
+
+def space_values(refusals: Refusals) -> dict[str, Any]:
+    return {"refusals": to_text(refusals_to_data(refusals))}
+
+
+def refusals_from_row(row: SpaceRow) -> Refusals:
+    return refusals_from_data(from_text(row.refusals))
 
 
 def trial_values(trial: Trial) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from autotune.chip import Chip
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
 from autotune.outcome import Outcome
+from autotune.refusals import Refusals
 from autotune.trial import Change, KeyResult, KeySummary, Miss, Pushed, Record, Snapshot, Trial
 from db import query, rows, snapshots
 from db.browse import SqlBrowse
@@ -107,6 +108,12 @@ class SqlStore:
         found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
         return sorted(found, key=lambda spec: spec.name)  # collations differ between servers
 
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        self._work.write(lambda s, _: query.save_refusals(s, key, refusals, again=True))
+
+    def refusals(self, key: Key) -> Refusals | None:
+        return self._work.read(lambda s: query.refusals(s, query.find_key(s, key)))
+
     def save_trial(self, key: Key, trial: Trial) -> bool:
         values = rows.trial_values(trial)
         same_number = query.trials(key).where(TrialRow.number == trial.number)
@@ -178,6 +185,9 @@ class SqlStore:
             for values in specs:
                 query.insert(session, KernelRow, values)
             trials = sum(_add_trials(session, result) for result in signed)
+            for one in signed:
+                if one.refusals is not None:
+                    query.save_refusals(session, one.record.key, one.refusals, again=False)
             before = snapshots.latest(session)
             wins = [one.record for one in signed if not _loses(session, before, one.record)]
             new = [_add_record(session, one) for one in wins if not _is_there(session, one)]
@@ -308,7 +318,7 @@ class SqlStore:
 def _signed(result: KeyResult, by: str) -> KeyResult:
     """Who pushed it is for us to say, not for the push."""
     trials = tuple(replace(trial, pushed_by=by) for trial in result.trials)
-    return KeyResult(record=replace(result.record, pushed_by=by), trials=trials)
+    return replace(result, record=replace(result.record, pushed_by=by), trials=trials)
 
 
 def _loses(session: Session, row: SnapshotRow | None, record: Record) -> bool:

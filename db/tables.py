@@ -159,6 +159,17 @@ class SearchRow(Base):
     heard_at: Mapped[datetime]
 
 
+class SpaceRow(Base):
+    """``refusals``: where the rules leave nothing of the space of a key, as JSON."""
+
+    __tablename__ = PREFIX + "spaces"
+    __table_args__ = _numbered(UniqueConstraint("key_id"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    refusals: Mapped[str]
+
+
 class MissRow(Base):
     """One row for each key and each way in which the answer to it was not exact."""
 

@@ -33,7 +33,7 @@ from service.metrics import Meter
 from service.missed import Missed
 from service.parts import REFUSED
 from service.queue import queue
-from service.refusal import Refusal, answer_refusal
+from service.refusal import Refusal, answer_bug, answer_refusal
 from service.routes import outside, router
 from service.schema import ConfigResponse, LookupRequest, LookupResponse, SnapshotName
 from service.settings import Settings, from_environment
@@ -100,6 +100,7 @@ def create_app(
     app.add_exception_handler(Refusal, answer_refusal)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _other)
+    app.add_exception_handler(Exception, answer_bug)
     return app
 
 

@@ -17,7 +17,7 @@ from service.access import Access
 from service.logs import new_id, request_id
 from service.lookup import Lookup
 from service.metrics import Meter
-from service.refusal import Refusal
+from service.refusal import Refusal, bug
 from service.settings import Settings
 from service.throttle import Throttle
 
@@ -92,8 +92,7 @@ class Front:
         except Exception:
             _log.exception("a call failed")
             if not call.status:
-                bug = Refusal(500, "bug", "this is a bug of the service: see its log")
-                await bug.response(scope)(scope, receive, call.answer)
+                await bug().response(scope)(scope, receive, call.answer)
         finally:
             self._count(call)
 

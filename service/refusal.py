@@ -10,6 +10,7 @@ from starlette.types import Scope
 
 from autotune.errors import StoreError
 from service.dashboard.render import error_page
+from service.logs import request_id
 
 _log = logging.getLogger("autotune.service")
 
@@ -50,6 +51,18 @@ def unavailable(error: StoreError) -> Refusal:
     _log.warning("the database cannot be used: %s", error)
     message = "the database cannot be used: try again later"
     return Refusal(503, "database_unavailable", message)
+
+
+def bug() -> Refusal:
+    """For an exception that nobody expected. What it says itself is for the log."""
+    told = (
+        f"this is a bug of the service: its log says more, with the request id {request_id.get()}"
+    )
+    return Refusal(500, "bug", told)
+
+
+async def answer_bug(request: Request, _: Exception) -> Response:
+    return bug().response(request.scope)
 
 
 async def answer_refusal(request: Request, refusal: Exception) -> Response:

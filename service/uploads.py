@@ -4,15 +4,24 @@ The same forms as ``autotune.trial`` and ``autotune.outcome`` write; what a fiel
 there. That the parts fit each other is for ``autotune.push.contradiction``.
 """
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 from autotune.chip import Chip
 from autotune.job import MOST_TRIALS
 from autotune.kernelspec import spec_from_data
 from autotune.problem import MAX_DIMENSION
 from autotune.push import MOST_CHARACTERS
+from autotune.refusals import MOST_CELLS, refusals_from_data
 from autotune.trial import KeyResult, record_from_data, trial_from_data
 
 MOST_RESULTS = 1_000
@@ -239,15 +248,42 @@ class TrialIn(Part):
     pushed_by: Word = ""
 
 
+class RefusalsIn(Part):
+    """``cells``: for two parts, by their places among the ``values``, the cells: the places of two
+    values and of the reason, and how many points there are."""
+
+    values: list[tuple[Word, Annotated[list[Choice], Field(max_length=MOST_CELLS)]]] = Field(
+        max_length=_MOST_NAMES
+    )
+    reasons: list[tuple[Word, Text]] = Field(max_length=MOST_CELLS)
+    cells: list[tuple[Count, Count, list[tuple[Count, Count, Count, Count]]]] = Field(
+        max_length=_MOST_NAMES**2
+    )
+    sampled: Flag
+    left_out: list[tuple[Word, Word]] = Field(max_length=_MOST_NAMES**2)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        try:
+            found = refusals_from_data(self.model_dump(mode="json"))
+        except IndexError as error:
+            raise ValueError("there is no value or reason at one of the places") from error
+        if sum(map(len, found.cells.values())) > MOST_CELLS:
+            raise ValueError(f"there must be at most {MOST_CELLS} cells")
+        return self
+
+
 class ResultIn(Part):
     record: RecordIn
     trials: list[TrialIn] = Field([], max_length=MOST_TRIALS)
+    refusals: RefusalsIn | None = None
 
     def parsed(self) -> KeyResult:
         data = self.model_dump(mode="json")
         return KeyResult(
             record=record_from_data(data["record"]),
             trials=tuple(map(trial_from_data, data["trials"])),
+            refusals=data["refusals"] and refusals_from_data(data["refusals"]),
         )
 
 

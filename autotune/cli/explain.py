@@ -14,8 +14,7 @@ from autotune.comparison import Comparison, Named, compare, why
 from autotune.errors import InvalidInputError
 from autotune.facts import explanation_data
 from autotune.key import key_to_data
-from autotune.trial import Record
-from autotune.units import micros
+from autotune.standing import measured, measured_line
 
 
 @click.command()
@@ -59,17 +58,20 @@ def explain(
     target = None if trace is None else _target(trace)
     with open_database(database, create=False) as store:
         found = [find_trial(store, number) for number in (trial, other) if number is not None]
-        measured = [_measured(store.record(t.key), t) for t in found]
+        told = [
+            measured_line(measured(store.record(t.key), t.trial.config), t.estimate_us)
+            for t in found
+        ]
     if len(found) == 2:
         _check_same_problem(*found)
     sentences = [s for s in map(_missing, found) if s]
     comparison = _compared(found)
     if not as_json:
-        _print(found, comparison, sentences, measured)
+        _print(found, comparison, sentences, told)
     if target is not None:
         _write_trace(found, target, steps, kernel, python, silent=as_json)
     if as_json:
-        print_json({**_data(found, comparison, sentences, target), "measured": measured})
+        print_json({**_data(found, comparison, sentences, target), "measured": told})
     sys.exit(1 if sentences else 0)
 
 
@@ -102,30 +104,17 @@ def _compared(found: list[StoredTrial]) -> Comparison | None:
     return compare(*named, alike=one == other)
 
 
-def _measured(record: Record | None, found: StoredTrial) -> str:
-    """What was measured of a trial, to stand beside its estimate; empty where it was not."""
-    run = record.measurement if record else None
-    timed = run and run.of(found.trial.config)
-    if not run or not timed or timed.median_us is None:
-        return ""
-    off = (
-        f", the estimate is {found.estimate.time_us / timed.median_us - 1:+.0%}"
-        if found.estimate
-        else ""
-    )
-    return f"{micros(timed.median_us)} by {run.method} on {run.device}{off}"
-
-
 def _print(
     found: list[StoredTrial], comparison: Comparison | None, sentences: list[str],
-    measured: list[str],
+    told: list[str],
 ) -> None:  # fmt: skip
+    """``told``: what was measured of each, empty where it was not."""
     for line in _heading(found):
         click.echo(line)
     explained = _explained(found)
     if len(explained) == len(found):
         titles = [f"trial {t.id}" for t in found]
-        rows = [("measured", *measured)] if any(measured) else []
+        rows = [("measured", *told)] if any(told) else []
         print_breakdown(titles, explained, [*_config_rows(found), *rows])
     if comparison is not None:
         click.echo(why(comparison))

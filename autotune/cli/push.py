@@ -12,7 +12,7 @@ from autotune.cli.parts import database_option, json_option, open_database, prin
 from autotune.errors import ServiceError
 from autotune.kernelspec import KernelSpec
 from autotune.ports import Store
-from autotune.push import contradiction, send
+from autotune.push import contradiction, send, whole_result
 from autotune.remote import Remote
 from autotune.trial import KeyResult, Pushed, Record
 
@@ -27,7 +27,9 @@ _TIMEOUT_S = 60.0
 )  # fmt: skip
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
-@click.option("--no-trials", is_flag=True, help="Leave out the trials behind the records.")
+@click.option(
+    "--no-trials", is_flag=True, help="Leave out the trials and refusals behind the records."
+)
 @database_option
 @json_option
 def push(
@@ -43,7 +45,7 @@ def push(
     with open_database(database, create=False) as store:
         kernels, records = store.kernels(), store.records(kernel, only)
         left: list[str] = []
-        good = _good(store, kernels, records, left, trials=not no_trials)
+        good = _good(store, kernels, records, left, whole=not no_trials)
         total, sent = Pushed(records=0, trials=0, lost=0, snapshot=0), 0
         try:
             for count, part in send(remote, kernels, good):
@@ -61,13 +63,14 @@ def push(
 
 def _good(
     store: Store, kernels: Sequence[KernelSpec], records: Sequence[Record], left: list[str], *,
-    trials: bool,
+    whole: bool,
 ) -> Iterator[KeyResult]:  # fmt: skip
-    """With trials, read as they are wanted: they may be many. ``left`` is told what is no good."""
+    """``whole``: with all that was found, read when it is wanted: it may be much. ``left`` is told
+    what is no good."""
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for record in records:
         key = record.key
-        one = KeyResult(record=record, trials=tuple(store.trials(key)) if trials else ())
+        one = whole_result(store, record) if whole else KeyResult(record=record)
         why = contradiction(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
         if why is None:
             yield one

@@ -12,6 +12,7 @@ from autotune.key import Key, key_to_data
 from autotune.outcome import CompileFailed, Crashed, Estimate, WrongResult
 from autotune.ports import Store
 from autotune.search.baseline import compared
+from autotune.standing import measured, measured_data, measured_line, standing
 from autotune.trial import Record, Trial, record_to_data
 from autotune.units import error_bar, mebibytes, micros, seconds
 
@@ -29,6 +30,10 @@ class StoredTrial:
         """Also of a trial whose result is wrong."""
         return getattr(self.trial.outcome, "estimate", None)
 
+    @property
+    def estimate_us(self) -> float | None:
+        return self.estimate.time_us if self.estimate else None
+
 
 @click.command()
 @click.argument("trial_id", type=click.IntRange(min=1))
@@ -43,10 +48,16 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         published = record and record_to_data(record)
         print_json({
             "id": trial_id, "key": key_to_data(found.key), **trial_data(found.trial),
+            "measurement": measured_data(measured(record, found.trial.config)),
             "record": published,
         })  # fmt: skip
         return
-    for line in (*heading(found), *_details(found), *_published(found, record)):
+    for line in (
+        *heading(found),
+        *_details(found),
+        *_measured(found, record),
+        *_published(found, record),
+    ):
         click.echo(line)
     click.echo(f"reproduce: {reproduce(found.key, found.trial)}")
 
@@ -95,6 +106,17 @@ def _wrong(outcome: WrongResult) -> list[str]:
         return []
     error = "" if outcome.error is None else f", {outcome.error:.3g} times what is allowed"
     return [f"the check that failed: {outcome.check}{error}{outcome.where and ', '}{outcome.where}"]
+
+
+def _measured(found: StoredTrial, record: Record | None) -> list[str]:
+    """Where the accelerator was asked: what it said, and of what that can be told apart."""
+    timed = measured(record, found.trial.config)
+    if record is None or timed is None:
+        return []
+    line = measured_line(timed, found.estimate_us)
+    count = f"{len(timed[1].samples_us)} samples"
+    said = [f"measured {line}, {count}"] if line else []
+    return [*said, *(f"  {sentence}" for sentence in standing(timed, record.default.config))]
 
 
 def _published(found: StoredTrial, record: Record | None) -> list[str]:

@@ -23,6 +23,7 @@ from autotune.outcome import Estimated, Illegal, Outcome, OutOfVmem
 from autotune.ports import Store
 from autotune.problem import Problem
 from autotune.search.study import CandidateStudy, coordinates
+from autotune.search.survey import survey
 from autotune.space import Candidate, Space, climb
 from autotune.toolchain import Toolchain
 from autotune.trial import Trial
@@ -87,6 +88,8 @@ def run_search(
     """Search until a limit; every finished trial is in the store before the next one starts."""
     started = time.monotonic()
     store.save_kernel(subject.spec)
+    if space.judged:
+        store.save_refusals(subject.key, survey(space, subject.chip))
     earlier = list(store.trials(subject.key))
     study = CandidateStudy(
         space.candidates, limits=limit_rungs(subject.chip), name=_study_name(subject, space),

@@ -5,8 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from autotune.browsing import Numbered
-from autotune.config import Config
+from autotune.config import Config, parts_of
 from autotune.outcome import Estimate, NotEstimated, OutOfVmem
+from autotune.standing import Measured, measured, measured_line
+from autotune.trial import Record
 from autotune.units import error_bar, mebibytes, micros
 
 # What people must tell apart: (name, colour, sign on a plot, what it means).
@@ -29,13 +31,14 @@ WINNER, DEFAULT = "winner", "default"
 LEAST_US = 1e-4
 """Less than a cycle of any chip: such a time was pushed by somebody, and is not drawn."""
 
-_MOST_HOVER = 220  # characters of a reason
+_MOST_HOVER, _HOVER_WIDTH = 220, 60  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
     """``values``: its config as (name, value), with what every Pallas kernel has. ``time_us`` is
-    an estimate, also that of a wrong result; only ``estimate`` can win."""
+    an estimate, also that of a wrong result; only ``estimate`` can win. ``measured``: what the run
+    behind the record says of it, if it was in it."""
 
     id: int
     number: int
@@ -50,6 +53,11 @@ class Candidate:
     used_bytes: int | None
     allowed_bytes: int | None
     values: Mapping[str, str | int | bool]
+    measured: Measured | None = None
+
+    @property
+    def measured_us(self) -> float | None:
+        return self.measured[1].median_us if self.measured else None
 
     @property
     def time_us(self) -> float | None:
@@ -60,15 +68,18 @@ class Candidate:
         """For a plot, in the little HTML that plotly.js knows; what comes from outside is
         escaped."""
         who = f"<b>trial {self.id}</b>" + (f", the {self.role}" if self.role else "")
-        lines = [who, escaped(str(self.config)), escaped(told(self)[:_MOST_HOVER])]
+        lines = [who, *wrapped(str(self.config)), *wrapped(told(self))]
+        if self.measured_us is not None:
+            lines += wrapped(f"measured {measured_line(self.measured, self.time_us)}")
         if self.used_bytes is not None and self.allowed_bytes:
             used, allowed = mebibytes(self.used_bytes), mebibytes(self.allowed_bytes)
             lines.append(f"VMEM {used} of {allowed}")
         return "<br>".join(lines)
 
 
-def candidates(found: Sequence[Numbered], winner: Config | None) -> list[Candidate]:
-    return [_candidate(one, winner) for one in found]
+def candidates(found: Sequence[Numbered], record: Record | None) -> list[Candidate]:
+    """``record``: what is published for their key."""
+    return [_candidate(one, record) for one in found]
 
 
 def group_of(kind: str) -> str:
@@ -83,6 +94,17 @@ def told(c: Candidate) -> str:
     return f"{c.kind}: {c.reason}"
 
 
+def wrapped(text: str) -> list[str]:
+    """Lines of a hover text, which would not be broken else; the first ones of a long text."""
+    lines = [""]
+    for word in text[:_MOST_HOVER].split():  # textwrap took half of the page's time
+        if lines[-1] and len(lines[-1]) + len(word) >= _HOVER_WIDTH:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return [escaped(line) for line in lines if line]
+
+
 def escaped(text: str) -> str:
     """plotly.js takes a few HTML elements in texts: none may come from outside."""
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
@@ -90,21 +112,10 @@ def escaped(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def values_of(config: Config) -> dict[str, str | int | bool]:
-    limit = config.vmem_limit_bytes
-    values: dict[str, str | int | bool] = dict(config.axes)
-    if config.grid_order:
-        values["grid order"] = ">".join(config.grid_order)
-    if config.dimension_semantics:
-        values["semantics"] = "".join(s[:1].upper() for s in config.dimension_semantics)
-    values["VMEM limit"] = "own" if limit is None else mebibytes(limit)
-    return values
-
-
-def _candidate(one: Numbered, winner: Config | None) -> Candidate:
+def _candidate(one: Numbered, record: Record | None) -> Candidate:
     trial = one.trial
     used, allowed = _vmem(trial.outcome)
-    is_winner = winner is not None and trial.config == winner
+    is_winner = record is not None and trial.config == record.config
     estimate = getattr(trial.outcome, "estimate", None)
     group = group_of(trial.outcome.kind)
     if estimate is not None and estimate.time_us < LEAST_US:
@@ -115,7 +126,7 @@ def _candidate(one: Numbered, winner: Config | None) -> Candidate:
         estimate=estimate,
         role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
         at=trial.created_at, seconds=trial.seconds, used_bytes=used, allowed_bytes=allowed,
-        values=values_of(trial.config),
+        values=parts_of(trial.config), measured=measured(record, trial.config),
     )  # fmt: skip
 
 

@@ -1,34 +1,32 @@
 """The tables of the pages as CSV and JSON, whole, with the filters of the page."""
 
-import csv
-import io
-import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
+from functools import partial
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
-from starlette.responses import StreamingResponse
 
-from autotune.browsing import Numbered, Only, Searched
+from autotune.browsing import Numbered, Only, SameConfig, Searched
 from autotune.config import config_to_data
+from autotune.job import Job
 from autotune.key import Key, key_to_data
 from autotune.outcome import outcome_to_data
-from autotune.trial import trial_to_data
+from autotune.standing import measured, measured_data
+from autotune.trial import Record
+from service.dashboard import versions
 from service.dashboard.filters import query_of
 from service.dashboard.kernel import Row, rows
 from service.dashboard.overview import newest_first
 from service.dashboard.pages import number_of
+from service.dashboard.sheets import AT_ONCE, Line, pages_of, table
+from service.dashboard.versions import Column
 from service.parts import ask, held, store
 from service.refusal import Refusal
 
 exports = APIRouter(include_in_schema=False)
 
-_AT_ONCE = 500
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
-_KINDS = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
-
-Line = Mapping[str, Any]
+_LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
 
 
 @exports.get("/export/coverage.{form}")
@@ -43,12 +41,12 @@ async def coverage(request: Request, form: str) -> Response:
         }
         for p in places
     )  # fmt: skip
-    return await _table(request, "coverage", form, lines)
+    return await table(request, "coverage", form, lines)
 
 
 @exports.get("/export/misses.{form}")
 async def misses(request: Request, form: str) -> Response:
-    found = await ask(request, store(request).browse.wanted, 0, 10_000)
+    found = await ask(request, store(request).browse.wanted, 0, _MISSES)
     lines = (
         {
             "miss": one.miss.number, **_key(one.miss.key), "answer": one.miss.answer,
@@ -57,7 +55,38 @@ async def misses(request: Request, form: str) -> Response:
         }
         for one in found
     )  # fmt: skip
-    return await _table(request, "misses", form, lines)
+    return await table(request, "misses", form, lines)
+
+
+@exports.get("/export/searches.{form}")
+async def searches(request: Request, form: str) -> Response:
+    """The latest ones."""
+    found = await ask(request, store(request).browse.latest, _LATEST)
+    lines = (
+        {**_problem(row), "last_at": row.searched.last_at and row.searched.last_at.isoformat()}
+        for row in rows(found, held(request).current)
+    )
+    return await table(request, "searches", form, lines)
+
+
+@exports.get("/export/jobs.{form}")
+async def jobs(request: Request, form: str) -> Response:
+    """Those that wait or run, the newest first."""
+    found = await ask(request, store(request).browse.open_jobs, _JOBS)
+    return await table(request, "jobs", form, map(_job, found))
+
+
+@exports.get("/export/toolchains/{key_id}.{form}")
+async def toolchains(request: Request, key_id: str, form: str) -> Response:
+    """The same configs under each toolchain, a line for each trial."""
+    number, browse = number_of(key_id, "problem"), store(request).browse
+    searched = await ask(request, browse.searched, number)
+    if searched is None:
+        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+    shown = await ask(request, versions.columns, browse, searched, held(request).current)
+    ids = [column.searched.id for column in shown]
+    same = await ask(request, browse.same_configs, ids, versions.FASTEST)
+    return await table(request, "toolchains", form, _versions(shown, same))
 
 
 @exports.get("/export/kernel.{form}")
@@ -71,9 +100,9 @@ async def kernel(request: Request, form: str, name: str) -> Response:
     )
 
     def read(offset: int) -> list[Row]:
-        return rows(browse.problems(name, only, offset, _AT_ONCE), snapshot)
+        return rows(browse.problems(name, only, offset, AT_ONCE), snapshot)
 
-    return await _table(request, "problems", form, map(_problem, _all(read)))
+    return await table(request, "problems", form, map(_problem, pages_of(read)))
 
 
 @exports.get("/export/keys/{key_id}/trials.{form}")
@@ -87,74 +116,22 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
 
     def read(offset: int) -> list[Numbered]:
-        return list(browse.trials(number, kind, fastest=False, offset=offset, limit=_AT_ONCE))
+        return list(browse.trials(number, kind, fastest=False, offset=offset, limit=AT_ONCE))
 
-    return await _table(
-        request, "trials", form, map(_whole if form == "json" else _trial, _all(read))
-    )
+    record = held(request).current.index.exact(searched.key)
+    line = partial(_whole if form == "json" else _trial, record=record)
+    return await table(request, "trials", form, map(line, pages_of(read)))
 
 
 @exports.get("/export/trials/{trial_id}.json")
 async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     """One, with its key and all that is known of it."""
-    found = await ask(request, store(request).trial, number_of(trial_id, "trial"))
+    number = number_of(trial_id, "trial")
+    found = await ask(request, store(request).trial, number)
     if found is None:
         raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
-    return {"id": int(trial_id), "key": key_to_data(found[0]), **trial_to_data(found[1])}
-
-
-def _all(read: Any) -> Iterator[Any]:
-    """Page after page, so that no answer is held in memory."""
-    offset = 0
-    while found := read(offset):
-        yield from found
-        if len(found) < _AT_ONCE:
-            return
-        offset += len(found)
-
-
-async def _table(request: Request, name: str, form: str, lines: Iterable[Line]) -> Response:
-    if form not in _KINDS:
-        raise Refusal(404, "not_found", f"There is no export as {form[:20]}: csv and json.")
-    kept = iter(lines)
-    first = await ask(request, next, kept, None)  # what is wrong shows before the answer begins
-    found = iter(()) if first is None else _from(first, kept)
-    text = _json(found) if form == "json" else _csv(first, found)
-    return StreamingResponse(
-        text, media_type=_KINDS[form],
-        headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
-    )  # fmt: skip
-
-
-def _from(first: Line, rest: Iterator[Line]) -> Iterator[Line]:
-    yield first
-    yield from rest
-
-
-def _json(lines: Iterator[Line]) -> Iterator[str]:
-    before = "["
-    for line in lines:
-        yield before + json.dumps(line)
-        before = ",\n"
-    yield "]\n" if before != "[" else "[]\n"
-
-
-def _csv(first: Line | None, lines: Iterator[Line]) -> Iterator[str]:
-    if first is None:
-        return
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(first), extrasaction="ignore", restval="")
-    writer.writeheader()
-    for line in lines:
-        writer.writerow({name: _cell(value) for name, value in line.items()})
-        yield text.getvalue()
-        text.seek(0)
-        text.truncate()
-
-
-def _cell(value: Any) -> Any:
-    """A text that a spreadsheet would run as a formula is made one that it shows."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    key, one = found[0], Numbered(id=number, trial=found[1])
+    return {"key": key_to_data(key), **_whole(one, held(request).current.index.exact(key))}
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -173,16 +150,42 @@ def _problem(row: Row) -> Line:
         "published": record is not None,
         "published_estimated_us": record and record.estimate.time_us,
         "error": record and record.estimate.error,
+        "method": record and record.method,
+        "published_measured_us": speed and speed.measured_us,
+        "measured_by": record and record.measurement and record.measurement.method,
+        "device": record and record.measurement and record.measurement.device,
         "config": record and str(record.config),
         "times_default": speed and speed.over_default,
         "times_xla_at_least": speed and speed.over_xla_least,
         "times_xla_own_estimate": speed and speed.over_xla_own,
+        "times_default_measured": speed and speed.measured_over_default,
+        "times_xla_measured": speed and speed.measured_over_xla,
         "xla": speed and speed.xla,
     }  # fmt: skip
 
 
-def _trial(one: Numbered) -> Line:
+def _job(job: Job) -> Line:
+    asked, p = job.request, job.progress
+    return {
+        "job": job.number, "state": job.state.value, "kernel": asked.kernel,
+        "problem": str(asked.problem), "chip": asked.chip.value, "done": p.done,
+        "goal": p.goal or asked.trials, "note": p.note, "created_by": job.created_by,
+        "created_at": job.created_at.isoformat(),
+    }  # fmt: skip
+
+
+def _versions(shown: Sequence[Column], same: Sequence[SameConfig]) -> Iterator[Line]:
+    for one in same:
+        for column in shown:
+            found, key = one.trials.get(column.searched.id), column.searched.key
+            if found is not None:
+                line = _trial(found, column.record)
+                yield {"key": column.searched.id, **_key(key), **line}
+
+
+def _trial(one: Numbered, record: Record | None) -> Line:
     trial, e = one.trial, one.trial.estimate
+    run, timed = measured(record, trial.config) or (None, None)
     return {
         "trial": one.id, "number": trial.number, "config": str(trial.config),
         "outcome": trial.outcome.kind, "reason": trial.outcome.reason,
@@ -191,13 +194,19 @@ def _trial(one: Numbered) -> Line:
         "vmem_allowed_bytes": e and e.vmem_allowed_bytes, "hbm_bytes": e and e.hbm_bytes,
         "flops": e and e.flops, "compiled_in_s": trial.seconds,
         "finished_at": trial.created_at.isoformat(), "pushed_by": trial.pushed_by,
+        "measured_us": timed and timed.median_us, "measured_by": run and run.method,
+        "device": run and run.device, "samples": timed and len(timed.samples_us),
+        "times_fastest": timed and timed.ratio, "times_fastest_low": timed and timed.low,
+        "times_fastest_high": timed and timed.high, "slower": timed and timed.slower,
+        "void": run and run.void,
     }  # fmt: skip
 
 
-def _whole(one: Numbered) -> Line:
+def _whole(one: Numbered, record: Record | None) -> Line:
     trial = one.trial
     return {
         "trial": one.id, "number": trial.number, "config": config_to_data(trial.config),
         "outcome": outcome_to_data(trial.outcome), "seconds": trial.seconds,
         "finished_at": trial.created_at.isoformat(), "pushed_by": trial.pushed_by,
+        "measurement": measured_data(measured(record, trial.config)),
     }  # fmt: skip

@@ -35,19 +35,26 @@ def speedups(found: Sequence[Row]) -> Figure | None:
     if not shown:
         return None
     names = [f"{escaped(_short(one))} · {one.id}" for one, _ in shown]
-    series = (
+    series: tuple[tuple[str, str, str, list[float | None]], ...] = (
         ("over the default", "@best", "circle", [s.over_default for _, s in shown]),
         ("over plain XLA, by its own estimate", "@xla", "diamond",
          [s.over_xla_own for _, s in shown]),
         ("over plain XLA, at least", "@xla", "line-ns-open",
          [s.over_xla_least for _, s in shown]),
     )  # fmt: skip
+    if any(s.measured_us for _, s in shown):
+        series += (
+            ("over the default, measured", "@best", "circle-open",
+             [s.measured_over_default for _, s in shown]),
+            ("over plain XLA, measured", "@xla", "diamond-open",
+             [s.measured_over_xla for _, s in shown]),
+        )  # fmt: skip
     data = [
         {
             "type": "scatter", "mode": "markers", "name": name, "y": names, "x": values,
             "marker": {"color": colour, "symbol": sign, "size": 12, "line": {"width": 2}},
             "customdata": [f"/keys/{one.id}" for one, _ in shown],
-            "text": [f"{name}: {ratio(v, 1)}, estimated" for v in values],
+            "text": [f"{name}: {ratio(v, 1)}{_kind(name)}" for v in values],
             "hovertemplate": "%{y}<br>%{text}<extra></extra>",
         }
         for name, colour, sign, values in series
@@ -65,9 +72,15 @@ def speedups(found: Sequence[Row]) -> Figure | None:
         "yaxis": {"autorange": "reversed", "automargin": True, "type": "category"},
         "narrow": {"yaxis": {"tickvals": names, "ticktext": [f"{one.id}" for one, _ in shown],
                              "title": {"text": "problem"}}},
-        "shapes": [one], "height": 200 + 24 * len(shown),
+        "shapes": [one], "height": 240 + 24 * len(shown),
+        "legend": {"orientation": "h", "x": 0, "y": -60 / (100 + 24 * len(shown)),
+                   "yanchor": "top", "bgcolor": "rgba(0,0,0,0)"},
     }  # fmt: skip
     return {"data": data, "layout": layout}
+
+
+def _kind(name: str) -> str:
+    return "" if name.endswith("measured") else ", estimated"
 
 
 def _short(one: Searched) -> str:

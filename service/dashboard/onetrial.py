@@ -10,6 +10,7 @@ from autotune.outcome import CompileFailed, Crashed, Estimate, OutOfVmem, TimedO
 from autotune.ports import Browse
 from autotune.trial import Record
 from autotune.units import mebibytes, micros
+from service.dashboard import measured
 from service.dashboard.candidates import Candidate, candidates
 from service.dashboard.problem import share_text
 from service.dashboard.speed import speed
@@ -26,6 +27,7 @@ class TrialView:
     searched: Searched
     record: Record | None
     details: Rows
+    measured: Rows
     facts: Rows
     parts: Rows
     message: str
@@ -51,13 +53,14 @@ def view(
     searched: Searched, one: Numbered, record: Record | None,
     around: tuple[Numbered | None, ...],
 ) -> TrialView:  # fmt: skip
-    shown = candidates([one], record.config if record else None)[0]
+    shown = candidates([one], record)[0]
     e, why = shown.estimate, shown.estimate and shown.estimate.explanation
     outcome = one.trial.outcome
     message = getattr(outcome, "message", "") or getattr(outcome, "log_tail", "")
     return TrialView(
         candidate=shown, trial=one, searched=searched, record=record, message=message,
         details=_details(one), facts=_facts(e),
+        measured=measured.facts(shown.measured, record, shown.time_us),
         parts=[
             (part, share_text(why.part_us(part), e))
             for part in PARTS if why.part_us(part)

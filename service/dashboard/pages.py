@@ -74,6 +74,7 @@ async def kernel(request: Request, name: str) -> Response:
     return await page(
         request, "kernel.html", query=query.done(), name=name, spec=spec, chips=chips,
         toolchains=toolchains, only=only, pages=shown, rows=rows, plot=kernels.speedups(rows),
+        measured=any(row.speed and row.speed.measured_us for row in rows),
         kernel_path=kernel_path,
     )  # fmt: skip
 
@@ -96,10 +97,9 @@ async def key(request: Request, key_id: str) -> Response:
     shown = pages(query, total if kind or fastest else searched.trials)
     table = partial(browse.trials, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS)
     listed = await ask(request, table, searched.id, kind)
-    best = record.config if record else None
     return await page(
         request, "key.html", query=query.done(), view=view, searched=searched, record=record,
-        speed=view.speed, kind=kind, fastest=fastest, pages=shown, rows=candidates(listed, best),
+        speed=view.speed, kind=kind, fastest=fastest, pages=shown, rows=candidates(listed, record),
         newest=found.newest, told=await ask(request, store(request).searches.told, searched.id),
         others=len(await ask(request, browse.other_toolchains, searched.key)),
         kernel_path=kernel_path,

@@ -1,6 +1,7 @@
 """Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
 puts in; every axis has its unit."""
 
+import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from math import log10
@@ -21,6 +22,7 @@ from service.dashboard.candidates import (
 
 Figure = dict[str, Any]
 _MIB = 2**20
+_SIZE = re.compile(r"(\d{1,9}\.\d\d) MiB")
 
 
 def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
@@ -200,11 +202,17 @@ def _limit_note(limit: int) -> Figure:
 
 
 def ordered(values: Iterable[str | int | bool]) -> list[str]:
-    """Each once, as text: numbers by size, then words."""
+    """Each once, as text: numbers by size, then words, sizes among them by size."""
     seen = list(values)
     numbers = sorted({v for v in seen if type(v) is int})
-    words = sorted({str(v) for v in seen if type(v) is not int})
+    words = sorted({str(v) for v in seen if type(v) is not int}, key=_size_then_word)
     return list(dict.fromkeys([*map(str, numbers), *words]))
+
+
+def _size_then_word(word: str) -> tuple[float, str]:
+    """As ``autotune.config.limit_text`` writes them; the compiler's own limit is the smallest."""
+    found = _SIZE.fullmatch(word)
+    return (float(found[1]) if found else 0.0, word)
 
 
 def varying(found: Sequence[Candidate]) -> list[str]:

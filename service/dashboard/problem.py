@@ -8,13 +8,16 @@ from autotune.explanation import PARTS
 from autotune.facts import FACTS, part_us
 from autotune.outcome import Estimate
 from autotune.ports import Browse
+from autotune.refusals import Refusals
 from autotune.trial import Record
 from autotune.units import micros
+from service.dashboard.axes import Axes, axes
 from service.dashboard.candidates import GROUPS, Candidate, candidates, group_of
 from service.dashboard.filters import Query
 from service.dashboard.heat import heat_map
+from service.dashboard.measured import Row, rows
 from service.dashboard.parallel import parallel
-from service.dashboard.plots import Figure, made_of, over_time, over_trials, varying, vmem
+from service.dashboard.plots import Figure, made_of, over_time, over_trials, vmem
 from service.dashboard.roof import roofline
 from service.dashboard.speed import Speed, speed
 
@@ -28,6 +31,7 @@ class Found:
     """What the database knows of a key."""
 
     searched: Searched
+    refusals: Refusals | None
     drawn: Sequence[Numbered]
     steps: Sequence[Step]
     default: Numbered | None
@@ -42,19 +46,11 @@ def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
         return None
     winner = browse.with_config(key_id, record.config) if record else None
     return Found(
-        searched=searched, drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
+        searched=searched, refusals=browse.refusals(key_id),
+        drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
         steps=browse.best_so_far(key_id), default=browse.by_number(key_id, 0), winner=winner,
         newest=browse.newest(key_id),
     )  # fmt: skip
-
-
-@dataclass(slots=True, kw_only=True)
-class Axes:
-    """Of the heat map. ``names``: what may be chosen."""
-
-    names: list[str]
-    x: str | None
-    y: str | None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -62,6 +58,7 @@ class View:
     searched: Searched
     record: Record | None
     speed: Speed | None
+    measured: list[Row]
     shown: list[Candidate]
     axes: Axes
     plots: dict[str, Figure | None]
@@ -71,18 +68,18 @@ class View:
 
 
 def view(found: Found, record: Record | None, query: Query) -> View:
-    best = record.config if record else None
     everything = {one.id: one for one in found.drawn}
     for extra in (found.default, found.winner):
         if extra is not None:
             everything[extra.id] = extra
     drawn = sorted(everything.values(), key=lambda one: one.trial.number)
-    shown = candidates(drawn, best)
-    axes = _axes(shown, query)
+    shown = candidates(drawn, record)
+    chosen = axes(shown, found.refusals, query)
     beside = _beside(shown)
     return View(
         searched=found.searched, record=record, speed=speed(record) if record else None,
-        shown=shown, axes=axes, plots=_plots(found, shown, record, axes, beside),
+        measured=rows(record, shown), shown=shown, axes=chosen,
+        plots=_plots(found, shown, record, chosen, beside),
         parts=_parts(beside), facts=_facts(beside), groups=outcome_groups(found.searched),
     )  # fmt: skip
 
@@ -96,18 +93,8 @@ def outcome_groups(searched: Searched) -> list[tuple[str, str, str, int]]:
     return found
 
 
-def _axes(shown: Sequence[Candidate], query: Query) -> Axes:
-    names = varying(shown) or list(dict.fromkeys(n for c in shown for n in c.values))
-    x = query.choice("x", names) or (names[0] if names else None)
-    rest = [name for name in names if name != x]
-    y = query.choice("y", names)
-    if y == x:
-        y = None
-    return Axes(names=names, x=x, y=y or (rest[0] if rest else None))
-
-
 def _plots(
-    found: Found, shown: Sequence[Candidate], record: Record | None, axes: Axes,
+    found: Found, shown: Sequence[Candidate], record: Record | None, chosen: Axes,
     beside: list[tuple[str, Estimate]],
 ) -> dict[str, Figure | None]:  # fmt: skip
     if not shown:
@@ -121,12 +108,19 @@ def _plots(
     return {
         "trials": over_trials(shown, found.steps, xla),
         "time": over_time(shown, found.steps, began, xla),
-        "heat": heat_map(shown, axes.x, axes.y) if axes.x else None,
+        "heat": _heat(found, shown, chosen),
         "parallel": parallel(shown),
         "vmem": vmem(shown),
         "roofline": roofline(shown),
         "made_of": made_of(*(e for _, e in beside)) if len(beside) == 2 else None,
     }
+
+
+def _heat(found: Found, shown: Sequence[Candidate], chosen: Axes) -> Figure | None:
+    if chosen.x is None:
+        return None
+    all_drawn = len(shown) >= found.searched.trials
+    return heat_map(shown, chosen.x, chosen.y, found.refusals, all_drawn=all_drawn)
 
 
 def _beside(shown: Sequence[Candidate]) -> list[tuple[str, Estimate]]:

@@ -22,6 +22,7 @@ from autotune.search.baseline import LEAST, MOST
 from autotune.units import error_bar, mebibytes, micros, ratio, seconds, size
 from service.dashboard.candidates import GROUPS
 from service.dashboard.filters import toolchain_name
+from service.dashboard.measured import run_line
 from service.dashboard.statics import address
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
@@ -140,6 +141,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.globals.update(
         version=__version__, link=link, ratio=ratio, asset=address, toolchain_name=toolchain_name,
-        colour_of=_colour_of, config_call=_config_call, xla_range=f"{LEAST} to {MOST}",
+        colour_of=_colour_of, run_line=run_line, config_call=_config_call,
+        xla_range=f"{LEAST} to {MOST}",
     )  # fmt: skip
     return environment

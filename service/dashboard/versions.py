@@ -11,6 +11,7 @@ from autotune.units import error_bar, mebibytes, micros
 from service.dashboard.candidates import ESTIMATED, GROUPS, LEAST_US, escaped, group_of
 from service.dashboard.overview import newest_first
 from service.dashboard.plots import Figure, time_axis
+from service.dashboard.speed import speed
 from service.held import Snapshot
 
 FASTEST = 8  # of each toolchain, and as many of those that failed
@@ -24,6 +25,11 @@ class Column:
     searched: Searched
     record: Record | None
     changed: bool
+
+    @property
+    def measured_us(self) -> float | None:
+        """Of what is published."""
+        return speed(self.record).measured_us if self.record else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,9 @@ from commands import assert_one_sentence, autotune
 from estimatesamples import estimate, parts
 
 from autotune.key import Key
+from autotune.measurement import Measurement, Timed
 from autotune.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
+from autotune.trial import Evidence
 from db.store import open_store
 
 MATMUL = dbsamples.key("matmul", jax="0.0.1")
@@ -159,3 +161,41 @@ def test_show_names_explain(tmp_path: Path) -> None:
     text = autotune("show", "1", cwd=tmp_path).stdout
     assert "estimated 83.0 µs ± 5%, VMEM 3.00 MiB of 16.00 MiB" in text
     assert "where the time goes: autotune explain 1" in text
+
+
+def measured(folder: Path, run: Measurement) -> None:
+    with open_store(str(folder / "test.db"), create=False) as store:
+        default, winner = (trial.config for trial in store.trials(MATMUL))
+        store.save_record(replace(
+            dbsamples.record(MATMUL), config=winner, method="measured", measurement=run,
+            default=Evidence(config=default, time_us=83.0),
+        ))  # fmt: skip
+
+
+def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW, FAST)
+    default, winner = dbsamples.trial(0).config, dbsamples.trial(1).config
+    timed = (
+        Timed(config=winner, samples_us=(20.0, 25.0), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=default, samples_us=(90.0,), ratio=4.0, low=3.8, high=4.2, slower=True),
+    )
+    run = Measurement(method="device time", device="v5e 0", timed=timed, stopped_by="settled")
+    measured(tmp_path, run)
+    text = " ".join(explained(tmp_path, "2").split())
+    assert "measured 22.5 µs by device time on v5e 0, the estimate is +29%" in text
+    shown = autotune("show", "2", cwd=tmp_path).stdout
+    assert "estimated 29.0 µs" in shown
+    assert "measured 22.5 µs by device time on v5e 0, the estimate is +29%, 2 samples" in shown
+    assert "It was measured to be the fastest." in shown
+    assert "Distinguishable from the runner-up, which takes 4.000 (3.800 to 4.200)" in shown
+    assert "Distinguishable from the default" in shown
+    found = json.loads(autotune("show", "1", "--json", cwd=tmp_path).stdout)["measurement"]
+    assert (found["samples_us"], found["slower"], found["device"]) == ([90.0], True, "v5e 0")
+    measured(tmp_path, replace(run, void="the device changed"))
+    assert "Nothing is concluded from this run" in autotune("show", "2", cwd=tmp_path).stdout
+
+
+def test_nothing_is_said_of_measuring_where_nothing_was_measured(tmp_path: Path) -> None:
+    stored(tmp_path, SLOW)
+    assert "measured" not in autotune("show", "1", cwd=tmp_path).stdout
+    assert "measured" not in explained(tmp_path, "1")

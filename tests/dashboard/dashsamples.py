@@ -12,6 +12,7 @@ from autotune.chip import Chip
 from autotune.config import Config
 from autotune.job import Progress, Request
 from autotune.key import Key
+from autotune.measurement import Measurement, Timed
 from autotune.outcome import (
     CompileFailed,
     Crashed,
@@ -23,6 +24,7 @@ from autotune.outcome import (
     TimedOut,
     WrongResult,
 )
+from autotune.refusals import Refusals, Refused
 from autotune.trial import Evidence, Record, Trial
 from db import SqlStore
 
@@ -70,6 +72,39 @@ def published(key: Key) -> Record:
     )  # fmt: skip
 
 
+NO_ROOM = Refused(kind="out of VMEM", reason="needs at least 40.00 MiB of VMEM", points=6)
+UNALIGNED = Refused(kind="illegal", reason="block 12x64 is not aligned", points=1)
+REFUSALS = Refusals(
+    values={"bm": (128, 256, 384, 512, 1024), "unroll": (1, 2, 3)},
+    cells={
+        ("bm", "bm"): {("1024", "1024"): NO_ROOM},
+        ("bm", "unroll"): {
+            ("1024", "1"): NO_ROOM, ("1024", "2"): UNALIGNED, ("128", "1"): UNALIGNED,
+        },
+    },
+)  # fmt: skip
+"""Against trials too: 128 and 1 were tried. Of 1024 and 3 nothing is refused."""
+
+
+RUN = Measurement(
+    method="device time", device="TPU v5 lite 0", stopped_by="settled", drift=0.012, set_aside=2,
+    seed=7,
+    timed=(
+        Timed(config=config(2), samples_us=(8.0, 8.5, 8.25), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=config(3), samples_us=(8.5, 8.75), ratio=1.04, low=0.99, high=1.09),
+        Timed(config=None, samples_us=(6.6,), ratio=0.8, low=0.75, high=0.85),
+        Timed(config=config(0), samples_us=(90.0, 91.0), ratio=11.0, low=10.5, high=11.5,
+              slower=True),
+        Timed(config=config(1), samples_us=(), refused="it aborts", note=EVIL),
+    ),
+)  # fmt: skip
+"""The winner, a runner-up that cannot be told from it, plain XLA, the default, one that aborts."""
+
+
+def timed_record(key: Key, run: Measurement = RUN, method: str = "measured") -> Record:
+    return replace(published(key), method=method, measurement=run)
+
+
 def fill(store: SqlStore) -> None:
     """Key 1 has every outcome and a record, key 2 another toolchain with some failing, key 3 has
     trials only and names of the evil sort; one key is missed, one job waits."""
@@ -77,6 +112,7 @@ def fill(store: SqlStore) -> None:
     for number, outcome in enumerate(OUTCOMES):
         store.save_trial(question(), trial(number, outcome))
     store.save_record(published(question()))
+    store.save_refusals(question(), REFUSALS)
     newer = question(jax="0.12.0")
     store.save_trial(newer, trial(0, estimated(90.0)))
     store.save_trial(newer, trial(2, CompileFailed(reason="no longer supported")))
@@ -85,6 +121,9 @@ def fill(store: SqlStore) -> None:
     wicked = replace(config(1), axes=((EVIL, EVIL), ("bm", 8)), grid_order=(EVIL,))
     store.save_trial(evil, trial(0, estimated(50.0)))
     store.save_trial(evil, replace(trial(1, Illegal(reason=EVIL)), config=wicked, pushed_by=EVIL))
+    why = Refused(kind=EVIL, reason=EVIL, points=2)
+    cells = {(EVIL, "bm"): {(EVIL, "8"): why, ("other", "8"): why}}
+    store.save_refusals(evil, Refusals(values={EVIL: (EVIL, "other"), "bm": (8,)}, cells=cells))
     bad = replace(published(evil), reason=EVIL, verification=EVIL, pushed_by=EVIL)
     store.save_record(replace(bad, config=wicked, baseline=replace(bad.baseline, note=EVIL)))
     store.save_misses({(question(77, 5, chip=Chip.V6E), "nearest"): 5})

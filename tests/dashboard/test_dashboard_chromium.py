@@ -165,7 +165,7 @@ def test_filters_and_links(seen: Seen, site: Running) -> None:
     page.get_by_role("link", name="Clear filters").click()
     expect(rows).to_have_count(2)
     rows.first.get_by_role("link").click()
-    page.get_by_label("Order").select_option("fastest")
+    page.locator("select[name=sort]").select_option("fastest")
     page.get_by_role("button", name="Filter").click()
     times = page.get_by_role("region", name="Trials").locator("tbody tr td:nth-child(4)")
     shown = [float(text.split()[0].replace(",", "")) for text in times.all_inner_texts()]
@@ -193,6 +193,19 @@ def test_the_heat_map_takes_any_two_axes(seen: Seen) -> None:
     page.get_by_role("button", name="Draw").click()
     page.wait_for_url("**/keys/1?x=block_n&y=block_m#space")
     expect(page.locator("[data-plot=heat] .xtitle")).to_have_text("block_n")
+
+
+def test_what_the_rules_refuse_is_told_apart_and_explained(seen: Seen) -> None:
+    page = seen.open("/keys/1?x=block_k&y=semantics")
+    heat = page.locator("[data-plot=heat]")
+    expect(heat).to_contain_text("illegal")
+    box = _place(heat.locator(".nsewdrag").first)
+    page.mouse.move(box["x"] + 20, box["y"] + 20)  # PPP: the k axis carries the accumulator
+    expect(heat.locator(".hoverlayer")).to_contain_text("illegal, not compiled")
+    expect(heat.locator(".hoverlayer")).to_contain_text("must not be parallel")
+    page.get_by_text("What the rules refuse here, as a table").click()
+    table = page.get_by_role("region", name="What the rules refuse")
+    expect(table.locator("tbody tr").first).to_contain_text("illegal")
 
 
 def test_the_theme_is_kept(seen: Seen) -> None:

@@ -27,7 +27,16 @@ def test_trials_as_csv_and_json(service: Running) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", ["/export/coverage", "/export/misses", "/export/kernel", "/export/keys/3/trials"]
+    "path",
+    [
+        "/export/coverage",
+        "/export/misses",
+        "/export/kernel",
+        "/export/keys/3/trials",
+        "/export/searches",
+        "/export/jobs",
+        "/export/toolchains/1",
+    ],
 )
 def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
     query = "?name=mm" if path.endswith("kernel") else ""
@@ -36,6 +45,28 @@ def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
     text = service.raw("GET", f"{path}.csv{query}")[2].decode()
     assert text.count("\r\n") > len(rows)
     assert service.raw("GET", f"{path}.xml{query}")[0] == 404
+
+
+def test_the_same_configs_under_each_toolchain(service: Running) -> None:
+    found = service.get("/export/toolchains/1.json")[1]
+    assert {(one["key"], one["number"]): one["outcome"] for one in found}[2, 2] == "compile failed"
+    assert {one["jax"] for one in found} == {"0.10.2", "0.12.0"}
+    assert service.get("/export/toolchains/99.csv")[0] == 404
+
+
+def test_the_latest_searches_say_what_is_published(service: Running) -> None:
+    found = {one["key"]: one for one in service.get("/export/searches.json")[1]}
+    assert (found[1]["published"], found[1]["published_estimated_us"]) == (True, 9.5)
+    assert (found[2]["published"], found[2]["best_estimated_us"]) == (False, 90.0)
+    assert service.get("/export/jobs.json")[1][0]["state"] == "queued"
+
+
+def test_every_export_of_a_page_is_there(service: Running) -> None:
+    for page in ("/", "/misses", "/kernels/mm", "/keys/1", "/toolchains/1", "/trials/1"):
+        found = re.findall(r'href="(/export/[^"]+)"', html(service, page))
+        assert found
+        for path in found:
+            assert service.raw("GET", path.replace("&amp;", "&"))[0] == 200, path
 
 
 def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
@@ -47,6 +78,10 @@ def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
 def test_one_trial_as_json(service: Running) -> None:
     found = service.get("/export/trials/7.json")[1]
     assert found["outcome"]["message"].endswith("second line")
+    listed = service.get("/export/keys/1/trials.json")[1][6]
+    assert found.pop("key")["kernel"] == "mm"
+    assert found == listed
+    assert "finished_at" in found and "created_at" not in found
     assert service.get("/export/trials/99.json")[0] == 404
 
 

@@ -2,14 +2,20 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
+from math import log10
 
 import pytest
-from dashsamples import OUTCOMES, config, estimated, trial
+from dashsamples import OUTCOMES, REFUSALS, UNALIGNED, config, estimated, published, trial
+from matchingsamples import question
 
 from autotune.browsing import Numbered, Step
 from autotune.outcome import Outcome, OutOfVmem
+from autotune.refusals import Refusals
 from service.dashboard import plots
-from service.dashboard.candidates import Candidate, candidates
+from service.dashboard.axes import axes
+from service.dashboard.candidates import Candidate, candidates, wrapped
+from service.dashboard.filters import Query
 from service.dashboard.heat import heat_map
 from service.dashboard.parallel import MOST, parallel
 from service.dashboard.problem import outcome_groups
@@ -19,7 +25,7 @@ from service.dashboard.roof import bandwidth, peak, roofline
 
 def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Candidate]:
     trials = [Numbered(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
-    return candidates(trials, config(winner))
+    return candidates(trials, replace(published(question()), config=config(winner)))
 
 
 def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
@@ -54,7 +60,79 @@ def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
 def test_cells_that_were_not_tried_say_so() -> None:
     figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
     assert figure is not None
-    assert "not tried" in figure["data"][1]["hovertext"][1][1]
+    assert "not tried" in figure["data"][0]["hovertext"][1][1]
+
+
+def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm", REFUSALS)
+    assert figure is not None
+    failures, times = figure["data"]
+    assert times["y"] == ["128", "256", "384", "512", "1024"]
+    assert failures["text"][4] == ["VMEM", "illegal", ""]
+    hover = failures["hovertext"][4]
+    assert "each of the 6 configs here" in hover[0] and "40.00 MiB" in hover[0]
+    assert "the config here is refused" in hover[1] and "is not aligned" in hover[1]
+    assert hover[2].startswith("<b>not tried</b><br>the rules allow something here")
+    assert failures["customdata"][4] == ["", "", ""]
+
+
+def test_what_a_trial_found_counts_before_the_rules() -> None:
+    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
+    assert figure is not None
+    assert figure["data"][0]["text"][0][0] == ""
+    assert figure["data"][1]["text"][0][0] == "100.0 µs"
+    refused = Refusals(values={}, cells={("bm", "unroll"): {("256", "2"): UNALIGNED}})
+    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", refused)
+    assert figure is not None
+    assert figure["data"][0]["text"][1][1] == "VMEM"
+    assert "needs 32 MiB" in figure["data"][0]["hovertext"][1][1]
+
+
+def test_a_value_that_the_rules_refuse_stands_in_a_single_row() -> None:
+    figure = heat_map(found(OUTCOMES[:3]), "bm", None, REFUSALS)
+    assert figure is not None
+    assert figure["data"][0]["text"] == [["", "", "", "", "VMEM"]]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "drawn", "says"),
+    [
+        (None, True, "not legal, too large for VMEM, or not reached"),
+        (replace(REFUSALS, left_out=(("unroll", "bm"),)), True, "not legal, too large"),
+        (REFUSALS, False, "or not among the trials that are drawn"),
+    ],
+)
+def test_an_empty_cell_says_no_more_than_is_known(
+    refusals: Refusals | None, drawn: bool, says: str
+) -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", refusals, all_drawn=drawn)
+    assert figure is not None
+    assert says in figure["data"][0]["hovertext"][1][1]
+
+
+def test_a_sample_of_the_rules_says_so() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True))
+    assert figure is not None
+    assert "configs that were looked at here" in figure["data"][0]["hovertext"][0][4]
+
+
+def test_of_very_many_values_those_of_the_fastest_are_drawn() -> None:
+    cell = {(str(n), "1"): UNALIGNED for n in range(1, 901)}
+    many = Refusals(values={"bm": tuple(range(1, 901)), "unroll": (1, 2, 3)},
+                    cells={("bm", "unroll"): cell})  # fmt: skip
+    shown = found(OUTCOMES[:4])
+    figure = heat_map(shown, "bm", "unroll", many)
+    assert figure is not None
+    assert figure["data"][0]["x"] == [*map(str, range(1, 39)), "128", "256"]
+    chosen = axes(shown, many, Query({}))
+    assert chosen.note == ("Of 900 values of bm 40 are drawn, those of the fastest first.")
+    assert len(chosen.refused) == 200
+
+
+def test_hover_texts_are_lines_and_escaped() -> None:
+    lines = wrapped("a<b> & " * 40)
+    assert len(lines) > 2 and max(map(len, lines)) < 200
+    assert "<" not in "".join(lines)
 
 
 def test_one_axis_makes_one_row() -> None:
@@ -80,7 +158,7 @@ def test_nothing_in_json_ends_its_element() -> None:
 def test_colours_end_at_twice_the_best() -> None:
     times = heat_map(found(), "unroll", "bm")["data"][1]  # type: ignore[index]
     assert 10 ** times["zmax"] == pytest.approx(19.0)
-    assert times["colorbar"]["ticktext"][-1] == "19 and more"
+    assert times["colorbar"]["ticktext"][-1] == "≥ 19"
 
 
 def test_the_best_so_far_and_the_lines() -> None:
@@ -155,10 +233,20 @@ def test_numbers_are_ordered_as_numbers() -> None:
     assert plots.ordered([1024, 128, True, "own", 256]) == ["128", "256", "1024", "True", "own"]
 
 
+def test_limits_are_ordered_by_size() -> None:
+    limits = ["64.00 MiB", "128.00 MiB", "own", "32.00 MiB"]
+    assert plots.ordered(limits) == ["own", "32.00 MiB", "64.00 MiB", "128.00 MiB"]
+
+
+def test_times_that_hardly_differ_have_nearly_one_colour() -> None:
+    figure = heat_map(found([estimated(100.0), estimated(100.01)]), "unroll", None)
+    assert figure is not None
+    times = figure["data"][1]
+    assert times["zmax"] - times["zmin"] == pytest.approx(log10(1.1))
+
+
 def test_groups_of_outcomes_say_what_they_mean() -> None:
     from datetime import UTC, datetime
-
-    from matchingsamples import question
 
     from autotune.browsing import Searched
 

@@ -30,6 +30,7 @@ from autotune.job import Progress
 from autotune.outcome import Estimated, Illegal
 from autotune.tokens import READER, WRITER
 from db import SqlStore
+from service.dashboard import problem
 
 PAGES = ("/", "/misses", "/kernels/mm", "/keys/1", "/toolchains/1", "/trials/1")
 
@@ -131,6 +132,15 @@ def test_a_problem_has_all_its_figures(service: Running) -> None:
     drawn = figures(html(service, "/keys/1"))
     assert set(drawn) == {"trials", "time", "heat", "parallel", "vmem", "roofline", "made_of"}
     assert all(drawn.values())
+
+
+def test_the_heat_map_offers_what_was_refused_and_explains_it(service: Running) -> None:
+    text = html(service, "/keys/1?x=unroll&y=bm")
+    assert "needs at least 40.00 MiB" in json.dumps(figures(text)["heat"])
+    assert "kept nothing of what the rules refuse" not in text
+    table = text[text.index('aria-label="What the rules refuse"') :]
+    assert "<td>1</td><td>1024</td><td>out of VMEM</td>" in table
+    assert "kept nothing of what the rules refuse" in html(service, "/keys/2")
 
 
 def test_every_outcome_is_told_apart(service: Running) -> None:
@@ -297,6 +307,48 @@ class TestDatabaseGone:
     def test_an_export_says_so(self, gone: Running) -> None:
         assert gone.get("/export/keys/1/trials.json")[0] == 503
         assert gone.get("/export/coverage.csv")[0] == 503
+
+
+class TestBug:
+    """An exception that no code expects, anywhere in a page or a route."""
+
+    @pytest.fixture
+    def broken(
+        self, store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Running]:
+        def raises(*_: Any, **__: Any) -> None:
+            raise ZeroDivisionError(f"a secret of {EVIL}")
+
+        with running(database) as service:
+            for of, name in ((type(store.browse), "latest"), (problem, "view"),
+                             (type(store), "misses"), (type(store.browse), "trial")):  # fmt: skip
+                monkeypatch.setattr(of, name, raises)
+            yield service
+
+    @pytest.mark.parametrize("path", ["/", "/keys/1", "/trials/1"])
+    def test_a_page_is_a_page_with_a_way_back_and_the_id(self, broken: Running, path: str) -> None:
+        status, headers, body = broken.raw("GET", path, **HTML, **{"X-Request-Id": "mine-7"})
+        text = body.decode()
+        assert (status, headers["content-type"]) == (500, "text/html; charset=utf-8")
+        assert "script-src 'self';" in headers["content-security-policy"]
+        assert headers["x-request-id"] == "mine-7"
+        assert "with the request id mine-7" in text
+        assert '<a href="/">To the overview</a>' in text
+        for said in ("Traceback", "ZeroDivisionError", "secret", "dashboard/pages"):
+            assert said not in text
+
+    @pytest.mark.parametrize("path", ["/v1/misses", "/"])
+    def test_a_program_gets_the_envelope(self, broken: Running, path: str) -> None:
+        status, headers, body = broken.raw("GET", path, **{"X-Request-Id": "mine-8"})
+        assert (status, headers["content-type"]) == (500, "application/json")
+        error = json.loads(body)["error"]
+        assert (error["code"], error["field"]) == ("bug", None)
+        assert "mine-8" in error["message"] and "secret" not in error["message"]
+
+    def test_the_rest_goes_on(self, broken: Running) -> None:
+        html(broken, "/", 500)
+        html(broken, "/kernels/mm")
+        assert broken.get("/healthz")[0] == 200
 
 
 def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:

@@ -3,12 +3,14 @@
 from datetime import timedelta
 
 import pytest
-from dbsamples import NOON, OUTCOMES, config, estimate, key, record, spec, trial
+from dbsamples import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial
 
 from autotune.browsing import Only, Place
 from autotune.chip import Chip
 from autotune.job import Progress, Request
 from autotune.outcome import Estimated, Illegal
+from autotune.refusals import Refusals, Refused
+from autotune.trial import KeyResult
 from db.store import SqlStore
 
 OLD = key(jax="0.8.0")
@@ -169,6 +171,29 @@ def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
     assert found is not None
     assert (found.space, found.progress, found.over) == ("9 points", last, True)
     assert filled.searches.told(2) is None
+
+
+def test_refusals_are_kept_once_for_each_key(store: SqlStore) -> None:
+    assert store.refusals(key()) is None
+    store.save_refusals(key(), Refusals(values={"bm": (1, True, "x")}))
+    cell = Refused(kind="illegal", reason=NASTY, points=3)
+    found = Refusals(
+        values={"bm": (8, 16), "fuse": (True,)}, cells={("bm", "fuse"): {("8", "True"): cell}},
+        sampled=True, left_out=(("bm", "bm"),),
+    )  # fmt: skip
+    store.save_refusals(key(), found)
+    assert store.refusals(key()) == store.browse.refusals(1) == found
+    assert store.browse.refusals(99) is None and store.refusals(OTHER) is None
+
+
+def test_pushed_refusals_take_no_place(store: SqlStore) -> None:
+    mine, theirs = (Refusals(values={"bm": (n,)}) for n in (1, 2))
+    result = KeyResult(record=record(), refusals=theirs)
+    store.push([spec()], [result], "ci")
+    assert store.refusals(key()) == theirs
+    store.save_refusals(key(), mine)
+    store.push([spec()], [result], "ci")
+    assert store.refusals(key()) == mine
 
 
 def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:

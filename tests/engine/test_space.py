@@ -124,6 +124,36 @@ def test_points_are_refused_with_their_reasons() -> None:
     assert {size for size, _ in configs(space)} == {512, 4096}
 
 
+def test_every_raw_point_is_judged_also_the_merged_ones() -> None:
+    def answer(config: Config) -> Any:
+        bad = config["size"] == 1024
+        return CompileFailed(reason="odd") if bad else traced(config)
+
+    space = explored([100, 512, 1024, 2048, 4096], 512, answer)
+    judged = {(one.config["size"], "".join(one.config.grid_order)): one for one in space.judged}
+    assert set(judged) == {(n, o) for n in (100, 512, 1024, 2048, 4096) for o in ("ij", "ji")}
+    kinds = {size: one.refused and one.refused.kind for (size, _), one in judged.items()}
+    assert kinds == {
+        100: "illegal", 512: None, 1024: "compile failed", 2048: None, 4096: None,
+    }  # fmt: skip
+    assert judged[2048, "ij"].least_bytes == 64 << 20
+    assert judged[512, "ij"].semantics == (("parallel", "parallel"),)
+    assert {judged[n, "ij"].limit for n in (512, 1024)} == {None}
+    assert judged[2048, "ij"].limit == 64 << 20
+    assert judged[4096, "ji"].least_bytes == judged[4096, "ij"].least_bytes
+
+
+def test_why_a_point_is_over_the_vmem_is_kept() -> None:
+    def huge(config: Config) -> list[Trace]:
+        big = replace(traced(config)[0].operands[0], shape=(65536, 65536), block=(8192, 8192))
+        return [replace(t, operands=(big, *t.operands[1:])) for t in traced(config)]
+
+    space = explored([512, 1024], 512, lambda c: huge(c) if c["size"] == 1024 else traced(c))
+    why = next(one.refused for one in space.judged if one.config["size"] == 1024)
+    assert isinstance(why, OutOfVmem) and why.by_rule
+    assert why.allowed_bytes == V5E.vmem_capacity_bytes < why.used_bytes
+
+
 def test_a_point_whose_build_raises_is_counted_and_the_rest_goes_on() -> None:
     def answer(config: Config) -> Any:
         bad = config["size"] == 1024

@@ -64,9 +64,13 @@ class MemoryStore:
     def __init__(self) -> None:
         self.kept: list[Trial] = []
         self.kernels: list[Any] = []
+        self.refusals: list[Any] = []
 
     def save_kernel(self, spec: Any) -> None:
         self.kernels.append(spec)
+
+    def save_refusals(self, key: Key, refusals: Any) -> None:
+        self.refusals.append(refusals)
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         if any(t.number == trial.number or t.config == trial.config for t in self.kept):

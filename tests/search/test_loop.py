@@ -13,7 +13,7 @@ from autotune.compiled import Compiled
 from autotune.config import Config
 from autotune.outcome import Estimated, Illegal, OutOfVmem
 from autotune.search.loop import Limits, Result, run_search
-from autotune.space import Candidate, Space
+from autotune.space import Candidate, Judged, Space
 from autotune.trial import Trial
 
 
@@ -52,6 +52,14 @@ def search(
         watcher or Quiet(), study_url=None, seed=seed,
     )  # fmt: skip
     return result, compiler
+
+
+def test_what_the_rules_refuse_is_kept_before_the_first_trial() -> None:
+    store, where = MemoryStore(), space()
+    refused = Config(axes=(("block_m", 7), ("block_n", 9)), grid_order=("m", "n"))
+    where.judged = [Judged(config=refused, refused=Illegal(reason="seven"))]
+    search(store, 30, where=where, watcher=Quiet(interrupt_after=1))
+    assert store.refusals[0].of("block_m", "block_n")["7", "9"].reason == "seven"
 
 
 def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:

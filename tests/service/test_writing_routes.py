@@ -13,6 +13,7 @@ from autotune.kernelspec import spec_to_data
 from autotune.outcome import Illegal
 from autotune.problem import problem_to_data
 from autotune.push import result_to_data
+from autotune.refusals import Refusals, Refused
 from autotune.trial import KeyResult, Record, Trial
 from db import SqlStore
 
@@ -53,6 +54,35 @@ class TestResults:
         )
         found = service.post("/v1/results", body(slow), writer)[1]
         assert (found["lost"], found["snapshot"]) == (1, 2)
+
+    REFUSALS = Refusals(
+        values={"bm": (8, 16), "unroll": (True, False)},
+        cells={
+            ("bm", "unroll"): {("8", "True"): Refused(kind="illegal", reason="no", points=2)}
+        },
+    )  # fmt: skip
+
+    def test_what_the_rules_refuse_comes_with_them(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        result = KeyResult(record=record(question(512)), refusals=self.REFUSALS)
+        pushed = {**body(), "results": [result_to_data(result)]}
+        assert service.post("/v1/results", pushed, writer)[0] == 200
+        assert store.refusals(question(512)) == self.REFUSALS
+
+    @pytest.mark.parametrize("cells", [
+        [[0, 9, []]], [[0, 1, [[0, 0, 7, 1]]]], [[0, 1, [[0, -1, 0, 1]]]], [[0, 1, [[0, 0, 0]]]],
+        [["bm", 1, []]], [[0, 1, [[n % 2, n // 2, 0, 1] for n in range(5)]]],
+    ], ids=str)  # fmt: skip
+    def test_refusals_of_nothing_are_refused(
+        self, service: Running, store: SqlStore, writer: str, cells: Any
+    ) -> None:
+        result = result_to_data(KeyResult(record=record(question(512)), refusals=self.REFUSALS))
+        result["refusals"]["cells"] = cells
+        status, found = service.post("/v1/results", {**body(), "results": [result]}, writer)
+        assert (status, found["error"]["code"]) == (422, "invalid_field")
+        assert "refusals" in found["error"]["field"]
+        assert store.latest_snapshot() == 2
 
     BAD: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
         "not verified": ({"verified": False, "verification": "no TPU"}, "not verified: no TPU"),

@@ -64,6 +64,14 @@ function layoutOf(figure, style, width) {
   return colours(layout, style);
 }
 
+// A scale of colours beside the plot would take half of a phone.
+function flat(trace) {
+  if (!trace.colorbar) return trace;
+  const above = { orientation: "h", x: 0.5, xanchor: "center", y: 1.02, yanchor: "bottom", len: 0.86 };
+  const title = { ...trace.colorbar.title, side: "top" };
+  return { ...trace, colorbar: { ...trace.colorbar, ...above, title, ticklabeloverflow: "allow" } };
+}
+
 function draw(name) {
   const place = $(`[data-plot="${name}"]`);
   const figure = figures.get(name);
@@ -72,7 +80,7 @@ function draw(name) {
   if (!figure || !window.Plotly) return;
   const style = getComputedStyle(document.documentElement);
   const layout = layoutOf(figure, style, place.clientWidth);
-  const data = colours(figure.data, style);
+  const data = colours(figure.data, style).map(place.clientWidth < 600 ? flat : (trace) => trace);
   Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
     place.dataset.drawn = "yes";
     if (place.dataset.listens) return;
