@@ -14,9 +14,9 @@ it needs to be as good over all runs (*of all*); in the best of four ways (one c
 other or interleaved, mean or median). Void runs declare nothing: they are no wins, and their
 samples count.
 
-What was changed last in the race was chosen on seeds below 10,000. The figures that are kept are of
-the default seeds, on which it was run once. With ``--varied`` other numbers of candidates, other gaps
-and other noises instead, on which nothing was chosen at all.
+What was changed last in the race was chosen on seeds below 10,000. The figures that are kept are
+of the default seeds, on which it was run once. With ``--varied`` other numbers of candidates, other
+gaps and other noises instead, on which nothing was chosen at all.
 
 Exit code 1 when a bar is missed: the winner within 1 % in 95 % of the runs, a difference declared
 that there is not in at most 5 %, at most half the samples of the fixed count.
