@@ -1,48 +1,13 @@
-"""Measuring for the commands: on the attached TPU, and what is said where there is none; a
-measurement beside its estimates."""
+"""What the commands show of a measurement, beside its estimates."""
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from rich import box
 from rich.table import Table
 
-from autotune.attached import attached_chips
-from autotune.chip import Chip
 from autotune.measurement import Measurement, Timed
 from autotune.trial import Trial
 from autotune.units import micros
-
-if TYPE_CHECKING:
-    from autotune.compiler.pool import CompilerPool
-    from autotune.search.loop import Subject
-    from autotune.search.measured import Measure
-
-
-def new_measure(
-    pool: "CompilerPool", subject: "Subject", *, device: int, seconds: float, seed: int,
-    python: str, announce: Callable[[str], None],
-) -> "Measure | None":  # fmt: skip
-    """Times candidates on the attached TPU; None where it is none of the searched chip."""
-    from autotune.measuring.child import Work, measuring_process
-    from autotune.measuring.session import Limits, Session
-
-    chip = subject.chip.chip
-    if chip not in attached_chips():
-        return None
-    work = Work(ref=subject.ref, problem=subject.problem, chip=chip, seed=seed)
-    return Session(
-        pool, measuring_process("tpu", python), work, number=device, announce=announce,
-        limits=Limits(seconds=seconds),
-    ).measure  # fmt: skip
-
-
-def why_estimated(chip: Chip) -> str:
-    """Why nothing was measured, in one sentence."""
-    found = attached_chips()
-    if not found:
-        return "Estimated, not measured: no TPU is attached to this machine."
-    return f"Estimated, not measured: a {found[0]} is attached, no {chip}."
 
 
 def measured_table(found: Measurement, trials: Sequence[Trial]) -> Table:

@@ -73,6 +73,27 @@ def compiler_options(command: F) -> F:
     return command
 
 
+def measuring_options(command: F) -> F:
+    """``measure`` (whether), ``device`` and ``measure_seconds``."""
+    for option in (
+        click.option(
+            "--measure-seconds", default=120.0, show_default=True, metavar="SECONDS",
+            type=click.FloatRange(min=1), help="Stop timing after this time.",
+        ),
+        click.option(
+            "--device", default=0, show_default=True, type=click.IntRange(min=0),
+            help="Which of the attached devices is measured on.",
+        ),
+        click.option(
+            "--measure", default="auto", show_default=True, type=click.Choice(["auto", "never"]),
+            callback=lambda _context, _option, value: value == "auto",
+            help="Time the finalists where a TPU of this generation is attached.",
+        ),
+    ):  # fmt: skip
+        command = option(command)
+    return command
+
+
 def new_pool(
     compilers: int, candidate_timeout: float, candidate_memory: float, python: str
 ) -> "CompilerPool":

@@ -11,6 +11,7 @@ from autotune.cli.parts import (
     compiler_options,
     database_option,
     json_option,
+    measuring_options,
     new_pool,
     open_database,
     print_json,
@@ -53,34 +54,13 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Publish a winner that could not be verified; it carries the label.",
 )
-@click.option(
-    "--measure",
-    default="auto",
-    show_default=True,
-    type=click.Choice(["auto", "never"]),
-    help="Time the finalists where a TPU of this generation is attached.",
-)
-@click.option(
-    "--device",
-    default=0,
-    show_default=True,
-    type=click.IntRange(min=0),
-    help="Which of the attached devices is measured on.",
-)
-@click.option(
-    "--measure-seconds",
-    default=120.0,
-    show_default=True,
-    metavar="SECONDS",
-    type=click.FloatRange(min=1),
-    help="Stop timing after this time.",
-)
+@measuring_options
 @database_option
 @json_option
 def search(
     kernel: str, shape: str, dtype: str | None, options: tuple[str, ...], chip: str | None,
     trials: int, timeout: float | None, seed: int, method: str, allow_unverified: bool,
-    measure: str, device: int, measure_seconds: float, database: str | None, as_json: bool,
+    measure: bool, device: int, measure_seconds: float, database: str | None, as_json: bool,
     **compilers: Any,
 ) -> None:  # fmt: skip
     """Find the best legal config of KERNEL for a problem and a TPU generation.
@@ -90,11 +70,11 @@ def search(
     """
     from autotune.catalogue import find_kernel
     from autotune.cli import progress, report
-    from autotune.cli.measuring import new_measure, why_estimated
     from autotune.cli.telling import Telling
     from autotune.search.begin import explored, subject_of
     from autotune.search.loop import Limits, run_search
     from autotune.search.publish import publish
+    from autotune.search.timing import Timing, new_measure, why_estimated
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     with new_pool(**compilers) as pool, progress.watcher(silent=as_json) as watcher:
@@ -112,13 +92,13 @@ def search(
             if result.stopped_by == "interrupted":
                 telling.end()
                 _say_interrupted(result, str(store))
-            timing = new_measure(
-                pool, subject, device=device, seconds=measure_seconds, seed=seed,
-                python=compilers["python"], announce=telling.announce,
-            ) if measure == "auto" else None  # fmt: skip
+            timing = Timing(
+                device=device, seconds=measure_seconds, seed=seed, python=compilers["python"]
+            )  # fmt: skip
+            timer = new_measure(pool, subject, timing, telling.announce) if measure else None
             published = publish(
                 pool, store, result, allow_unverified=allow_unverified, announce=telling.announce,
-                measure=timing,
+                measure=timer,
             )  # fmt: skip
             telling.end()
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
@@ -127,7 +107,7 @@ def search(
         print_json(report.as_data(result, published, ids))
     else:
         report.print_result(result, published, ids, place)
-        if measure == "auto" and timing is None:
+        if measure and timer is None:
             click.echo(why_estimated(target))
     sys.exit(0 if published.record else 1)
 

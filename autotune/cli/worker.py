@@ -12,6 +12,7 @@ from autotune.cli.parts import (
     compiler_options,
     database_option,
     json_option,
+    measuring_options,
     new_pool,
     open_database,
     print_json,
@@ -39,12 +40,13 @@ _TIMEOUT_S = 60.0  # of one call to a service
     help="For --url, with the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
 )  # fmt: skip
 @compiler_options
+@measuring_options
 @database_option
 @json_option
 def worker(
     name: str | None, drain: bool, poll: float, lease: float, url: str | None, token: str | None,
     database: str | None, as_json: bool, compilers: int, candidate_timeout: float,
-    candidate_memory: float, python: str,
+    candidate_memory: float, python: str, measure: bool, device: int, measure_seconds: float,
 ) -> None:  # fmt: skip
     """Run tuning jobs (POST /v1/jobs) with the kernels of the catalogue, until it is stopped.
 
@@ -52,16 +54,19 @@ def worker(
     database is this machine's own then.
 
     Ctrl-C and SIGTERM give the job back when what is being compiled is done; a second one stops at
-    once. Another worker goes on where this one was.
+    once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
+    its finalists are timed, as by `autotune search`.
     """
     from autotune.catalogue import KernelRef, catalogue
     from autotune.remote import Remote
     from autotune.remotejobs import RemoteJobs
+    from autotune.search.timing import Timing
     from autotune.search.worker import Worker
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     refs = {kernel: ref for kernel, ref in catalogue().items() if isinstance(ref, KernelRef)}
     own_name = f"{name or socket.gethostname()}-{os.getpid()}"
+    timing = Timing(device=device, seconds=measure_seconds, python=python) if measure else None
     with (
         open_database(database, create=True) as store,
         new_pool(compilers, candidate_timeout, candidate_memory, python) as pool,
@@ -69,7 +74,7 @@ def worker(
         jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
         one = Worker(
             pool, store, jobs, refs, name=own_name, study_url=store.url, lease_s=lease,
-            poll_s=poll,
+            poll_s=poll, timing=timing,
         )  # fmt: skip
         _stop_gently(one.stop)
         done = one.run(drain=drain)

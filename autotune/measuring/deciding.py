@@ -1,6 +1,6 @@
 """Which candidate is the fastest, with as few samples as that takes: a race in interleaved rounds.
 
-Everybody is timed twice, then the first two, the default and who is still open, then the leader and
+Everybody is timed twice, then the leader, the default and who is still open, then the leader and
 the strongest challengers, in ever more rounds between two looks, until the leader is within
 :data:`RESOLUTION` of the best or the budget is spent. What is *declared* is held to more than what
 ends the race: an interval that holds over all looks and all candidates together.
@@ -9,8 +9,9 @@ ends the race: an interval that holds over all looks and all candidates together
 import random
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, inf
 
+from autotune.measuring.belief import beliefs
 from autotune.measuring.fit import Fit, fit
 from autotune.measuring.refused import Refused
 
@@ -19,12 +20,15 @@ RESOLUTION = 0.01
 ALPHA = 0.05
 """How often a difference may be declared that there is not, over all looks at a run."""
 
-_UNSURE = 0.06  # the race ends when the leader misses the best by more only with this chance
+_UNSURE = 0.008  # the race ends when the leader misses the best by more only with this chance
 _FIRST = 2  # rounds of everybody; the noise cannot be known from one
 _CHALLENGERS = 3  # in a round with the leader, who is in every comparison: he is timed most often
+_LOOKS = 4  # as many looks, and there is one more round between two of them
 _DRIFT = 0.05  # by how much the default may be another one at the end
 _PATIENCE = 100  # samples that a device may remain in a slower state
-_DECLARED = 3  # samples that it takes to be called slower: two may be two accidents
+# Samples of the winner and of another that it takes to call that slower. Two interruptions are
+# hardly of the same length: where two samples differ, one of them is not used.
+_DECLARED = 3, 2
 
 SETTLED, SPENT, LOST = "settled", "budget spent", "device lost"
 
@@ -103,11 +107,11 @@ class _Race:
             self._rounds(self.names, _FIRST)
             while self._can_decide():
                 looks += 1
-                names = self._next(looks)
+                names, count = self._next(looks)
                 if not names:
                     stopped_by = SETTLED
                     break
-                if not self._rounds(names, max(1, looks // 2)):
+                if not self._rounds(names, count):
                     break
         except DeviceLostError as error:
             lost, stopped_by = str(error), LOST
@@ -126,8 +130,8 @@ class _Race:
             for name, time in zip(order, times, strict=False):
                 if isinstance(time, Refused):
                     self.refused.setdefault(name, time.reason)
-                elif time <= 0:
-                    self.refused.setdefault(name, "its run took no time at all")
+                elif not 0 < time < inf:
+                    self.refused.setdefault(name, f"its run took {time} µs, which is no time")
                 else:
                     found[name] = time
                     self.samples.setdefault(name, []).append(time)
@@ -142,22 +146,24 @@ class _Race:
     def _racers(self) -> list[str]:
         return [n for n in self.names if n not in self.refused and n not in self.cannot_win]
 
-    def _next(self, looks: int) -> list[str]:
-        """Who is timed next; nobody when all is settled."""
+    def _next(self, looks: int) -> tuple[list[str], int]:
+        """Who is timed next, and in how many rounds; nobody when all is settled."""
         found = fit(self.rounds)
-        racers = self._racers()
+        racers, more = self._racers(), 1 + looks // _LOOKS
         if len(self.rounds) - 1 not in found.steady and len(self.rounds) > _FIRST:
-            return self._probe(found)
+            return self._probe(found), more
         if not all(found.count(n) for n in racers) or len(found.steady) < _FIRST:
-            return [n for n in self.names if n not in self.refused]
+            return [n for n in self.names if n not in self.refused], 1
         leader, *others = sorted(racers, key=lambda n: found.levels[n])
-        better = {n: found.chance(n, leader, by=RESOLUTION) for n in others}
-        first = {leader, *others[:1]} | {n for n in racers if n == self.default}
+        believed = beliefs(found, racers, leader)
+        better = {n: believed.chance(n, leader, by=RESOLUTION) for n in others}
+        first = {leader} | {n for n in racers if n == self.default}
         if len(self.rounds) == _FIRST:  # what two samples said may have been two accidents
-            return self._with_open_questions(first, better)
+            return self._with_open_questions(first, better), 1
         if sum(better.values()) > _UNSURE:
-            return self._with_open_questions({leader}, better)
-        return self._duel(found, leader, looks) or self._at_the_end(found, leader, first)
+            return self._with_open_questions({leader}, better), more
+        duel = self._duel(found, leader, looks)
+        return (duel, more) if duel else (self._at_the_end(found, first), 1)
 
     def _probe(self, found: Fit) -> list[str]:
         """In a slower state: only the default, until it is as fast as before or patience ends."""
@@ -183,16 +189,15 @@ class _Race:
         gap = found.gap(default, leader)
         return [] if gap > half or gap < RESOLUTION else [leader, default]
 
-    def _at_the_end(self, found: Fit, leader: str, first: set[str]) -> list[str]:
+    def _at_the_end(self, found: Fit, first: set[str]) -> list[str]:
         """The default once more: the device may have changed. Once again where that seems so."""
         if self.default is None or self.default in self.refused:
             return []
-        if self.default not in self.rounds[-1]:
-            return [n for n in self.names if n in first]
-        if self.again == len(self.rounds) - 1 or not _far(self._drift(found), found):
-            return []
-        self.again = len(self.rounds)
-        return [n for n in self.names if n in (leader, self.default)]
+        if self.default in self.rounds[-1]:
+            if self.again == len(self.rounds) - 1 or not _far(self._drift(found), found):
+                return []
+            self.again = len(self.rounds)
+        return [n for n in self.names if n in first]
 
     def _alpha(self, looks: int) -> float:
         """The share of :data:`ALPHA` of one comparison at this look: together never more."""
@@ -247,7 +252,7 @@ def _far(drift: float, found: Fit) -> bool:
 
 def _standing(found: Fit, name: str, winner: str, alpha: float) -> Standing:
     gap, half = found.gap(name, winner), found.half_width(name, winner, alpha)
-    enough = min(found.count(name), found.count(winner)) >= _DECLARED
+    enough = found.count(winner) >= _DECLARED[0] and found.count(name) >= _DECLARED[1]
     return Standing(
         name=name, ratio=exp(gap), low=exp(gap - half), high=exp(gap + half),
         slower=gap > half and enough,

@@ -56,7 +56,11 @@ class Fit:
 
     def error(self, one: str, other: str) -> float:
         """Standard error of the gap."""
-        return sqrt(sum(self._variance(n) / self.count(n) for n in (one, other)))
+        return sqrt(self.variance(one) + self.variance(other))
+
+    def variance(self, name: str) -> float:
+        """Of the level of a candidate."""
+        return self._of_one(name) / self.count(name)
 
     def chance(self, one: str, other: str, by: float = 0.0) -> float:
         """The probability that ``one`` is faster than ``other`` by more than ``by`` (log)."""
@@ -71,8 +75,8 @@ class Fit:
         wide = float(stdtrit(self.freedom, 1 - alpha / 2)) * self.error(one, other)
         return min(wide, _WIDEST)
 
-    def _variance(self, name: str) -> float:
-        """Of one sample: the candidate's own, drawn to that of all while it has few."""
+    def _of_one(self, name: str) -> float:
+        """The variance of one sample: its own, drawn to that of all while there are few."""
         own = self._squares[name]
         return (_PRIOR * self.noise**2 + sum(own)) / (_PRIOR + len(own))
 
@@ -193,10 +197,18 @@ def _free(samples: Sequence[Sample], fitted: float) -> float:
     return len(samples) - len({name for name, _, _ in samples}) - fitted + 1
 
 
+def _tells(found: Fit, number: int) -> bool:
+    """Whether a round tells the state of the device: so do many candidates, and two that agree."""
+    one = found.rounds[number]
+    rests = [log(us) - found.levels[name] for name, us in one.items() if name in found.levels]
+    agree = len(rests) == _FEW - 1 and max(rests) - min(rests) <= _FAR * found.noise
+    return len(one) >= _FEW or agree
+
+
 def _fastest_state(found: Fit) -> tuple[int, ...]:
     """The rounds that are slower by no more than :data:`UNSTEADY`, or what the noise explains, than
     the state of the fastest one of those that have enough candidates to tell."""
-    sure = [n for n, one in enumerate(found.rounds) if len(one) >= _FEW] or [0]
+    sure = [n for n in range(len(found.rounds)) if _tells(found, n)] or [0]
 
     def as_fast(number: int, effect: float, size: int) -> bool:
         explained = 3 * found.noise * sqrt(1 / size + 1 / len(found.rounds[number]))

@@ -22,11 +22,12 @@ XLA = "xla"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """``candidate_s``: wall clock for loading and warming up one, and for each of its runs;
-    ``seconds`` and ``samples``: of the whole race."""
+    ``seconds`` and ``samples``: of the whole race, which ``stop`` ends early."""
 
     seconds: float = 120.0
     samples: int = 600
     candidate_s: float = 60.0
+    stop: Callable[[], bool] = lambda: False
 
 
 class Session:
@@ -76,7 +77,7 @@ class Session:
         decision = decide(
             names, self._child.sample, default=_name_of(default, candidates, configs),
             cannot_win=(XLA,), seed=self._work.seed, most_samples=self._limits.samples,
-            out_of_time=lambda: time.monotonic() > deadline,
+            out_of_time=lambda: time.monotonic() > deadline or self._limits.stop(),
         )  # fmt: skip
         found = _measurement(
             device, decision, configs, notes, {**refused, **decision.refused},

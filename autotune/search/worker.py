@@ -3,21 +3,27 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
 
 from autotune.catalogue import KernelRef
+from autotune.chip import Chip
 from autotune.compiler.pool import CompilerPool
+from autotune.config import Config
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
 from autotune.job import LEASE_S, Ability, Job, Progress, State
 from autotune.kernelspec import KernelSpec
+from autotune.measurement import Candidate, Measurement
+from autotune.measuring.refused import Refused
 from autotune.ports import Queue, Store
 from autotune.problem import Problem
 from autotune.search.begin import explored, subject_of
-from autotune.search.loop import Limits, Result, run_search
+from autotune.search.loop import Limits, Result, Subject, run_search
+from autotune.search.measured import Measure
 from autotune.search.publish import publish
+from autotune.search.timing import Timing, new_measure, why_estimated
 from autotune.space import Space
 from autotune.trial import Trial
 
@@ -104,8 +110,13 @@ class _Watch:
         self._lease.progress = replace(self._lease.progress, **changes)  # type: ignore[arg-type]
 
 
+class _NotOursError(Exception):
+    """The job was lost, or is to be given back, while its finalists were timed."""
+
+
 class Worker:
     """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
+    ``timing``: how finalists are timed where the chip is attached; None for never.
 
     A job that a worker leaves, however it ends, is given to another one.
     """
@@ -113,9 +124,10 @@ class Worker:
     def __init__(
         self, pool: CompilerPool, store: Store, jobs: Queue, refs: Mapping[str, KernelRef], *,
         name: str, study_url: str | None, lease_s: float = LEASE_S, poll_s: float = 2.0,
+        timing: Timing | None = None,
     ) -> None:  # fmt: skip
         self._pool, self._store, self._jobs, self._refs = pool, store, jobs, refs
-        self._name, self._study_url = name, study_url
+        self._name, self._study_url, self._timing = name, study_url, timing
         self._lease_s, self._poll_s = lease_s, poll_s
         self._stopping = threading.Event()
 
@@ -190,20 +202,54 @@ class Worker:
             self._pool, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
         )
         space = explored(self._pool, subject, watch.tracing)
-        limits = Limits(
-            trials=request.trials, stop=lambda: lease.stop_wanted or self._stopping.is_set()
-        )
+
+        def stop() -> bool:
+            return lease.stop_wanted or self._stopping.is_set()
+
         result: Result = run_search(
-            self._pool, self._store, subject, space, limits, watch, study_url=self._study_url
-        )
+            self._pool, self._store, subject, space, Limits(trials=request.trials, stop=stop),
+            watch, study_url=self._study_url,
+        )  # fmt: skip
         if result.stopped_by == "interrupted" or not lease.holds():
             return None, ""
-        published = publish(self._pool, self._store, result, announce=watch.announce)
-        return State.DONE if published.record else State.FAILED, published.reason
+        measure = self._measure(subject, watch, stop)
+        ours = measure and _while_ours(measure, lambda: not stop() and lease.holds())
+        try:
+            published = publish(
+                self._pool, self._store, result, announce=watch.announce, measure=ours
+            )
+        except _NotOursError:
+            return None, ""
+        state = State.DONE if published.record else State.FAILED
+        return state, published.reason + self._not_timed(measure, request.chip)
+
+    def _measure(self, subject: Subject, watch: _Watch, stop: Callable[[], bool]) -> Measure | None:
+        """As ``autotune search`` has it."""
+        if self._timing is None:
+            return None
+        return new_measure(self._pool, subject, self._timing, watch.announce, stop)
+
+    def _not_timed(self, measure: Measure | None, chip: Chip) -> str:
+        """Why it is only an estimate, where timing was wanted; else nothing."""
+        if self._timing is None or measure is not None:
+            return ""
+        return f". {why_estimated(chip)}"
 
     def _give_back(self, job: Job, message: str, *, counts: bool) -> None:
         with suppress(StoreError):  # else its lease ends
             self._jobs.give_back(job, message, counts=counts)
+
+
+def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
+    """The same; raises ``_NotOursError`` where the job is not ours any more when it is done."""
+
+    def measured(candidates: Sequence[Candidate], default: Config | None) -> Measurement | Refused:
+        found = measure(candidates, default)
+        if not ours():
+            raise _NotOursError
+        return found
+
+    return measured
 
 
 def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:

@@ -4,13 +4,18 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+import click
 import pytest
 from rich.console import Console
 
 from autotune.chip import Chip
 from autotune.cli import measuring
+from autotune.cli.parts import measuring_options
+from autotune.cli.search import search
+from autotune.cli.worker import worker
 from autotune.config import make_config
 from autotune.measurement import Measurement, Timed
+from autotune.search import timing
 
 FOUND = Measurement(
     method="device time", device="TPU v5 lite, device 1 of 4", stopped_by="settled", drift=0.002,
@@ -20,6 +25,8 @@ FOUND = Measurement(
         Timed(config=make_config({"b": 2}), samples_us=(), refused="it aborts"),
     ),
 )  # fmt: skip
+
+SHARED = {o.name: o for o in click.command(measuring_options(lambda: None)).params}
 
 
 def test_the_table_shows_measurement_and_estimate_apart() -> None:
@@ -57,11 +64,17 @@ def test_the_line_names_device_method_samples_and_end() -> None:
 def test_why_a_search_stays_an_estimate(
     monkeypatch: pytest.MonkeyPatch, attached: list[Chip], says: str
 ) -> None:
-    monkeypatch.setattr(measuring, "attached_chips", lambda: attached)
-    assert says in measuring.why_estimated(Chip.V6E)
+    monkeypatch.setattr(timing, "attached_chips", lambda: attached)
+    assert says in timing.why_estimated(Chip.V6E)
     subject: Any = SimpleNamespace(chip=SimpleNamespace(chip=Chip.V6E), ref=None, problem=None)
     pool: Any = None
-    options: dict[str, Any] = {"device": 0, "seconds": 1.0, "seed": 0, "python": "python"}
-    assert measuring.new_measure(pool, subject, announce=print, **options) is None
-    monkeypatch.setattr(measuring, "attached_chips", lambda: [Chip.V6E])
-    assert measuring.new_measure(pool, subject, announce=print, **options) is not None
+    assert timing.new_measure(pool, subject, timing.Timing(), print) is None
+    monkeypatch.setattr(timing, "attached_chips", lambda: [Chip.V6E])
+    assert timing.new_measure(pool, subject, timing.Timing(), print) is not None
+
+
+@pytest.mark.parametrize("command", [search, worker])
+def test_a_search_and_a_worker_take_the_same_options(command: click.Command) -> None:
+    options = {o.name: o for o in command.params}
+    for name in ("measure", "device", "measure_seconds"):
+        assert options[name].to_info_dict() == SHARED[name].to_info_dict()

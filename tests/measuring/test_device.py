@@ -1,10 +1,17 @@
 """What stands between the profile and the parent: sentences, order, the check of the device."""
 
+from types import SimpleNamespace
+from typing import Any
+
+import jax
+import numpy as np
 import pytest
 from profilesamples import profile, tpu
 
 from autotune.catalogue import KernelRef
 from autotune.chip import Chip
+from autotune.kernel import Array
+from autotune.measuring import device
 from autotune.measuring.child import CannotMeasureError, Device, Work
 from autotune.measuring.device import read, why_not
 from autotune.measuring.refused import Refused
@@ -57,10 +64,45 @@ def test_another_chip_or_core_mode_than_what_was_compiled_for_is_refused() -> No
         problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),
     )  # fmt: skip
     _check(_device("TPU v5p", 2), work)
-    for device, says in (
+    for attached, says in (
         (_device("TPU v6 lite"), "is a v6e, not a v5p"),
         (_device("TPU v5p", 1), "shows 1 cores as one device"),
         (_device("NVIDIA H200"), "is no TPU that is known"),
     ):
         with pytest.raises(CannotMeasureError, match=says):
-            _check(device, work)
+            _check(attached, work)
+
+
+KERNEL: Any = SimpleNamespace(inputs=lambda _: [
+    Array(name="x", shape=(8, 8), dtype="float32"), Array(name="y", shape=(8,), dtype="bfloat16"),
+])  # fmt: skip
+
+
+def test_inputs_are_sets_of_different_random_numbers_from_the_seed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many sets as are more than a cache holds, two at least and eight at most."""
+    cpu, problem = jax.devices("cpu")[0], ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8")
+
+    def sets(seed: int, cache_bytes: int) -> list[list[bytes]]:
+        monkeypatch.setattr(device, "_ROTATED_BYTES", cache_bytes)
+        found = device.rotated_inputs(KERNEL, problem, seed, cpu)
+        assert all(str(y.dtype) == "bfloat16" and y.devices() == {cpu} for _, y in found)
+        return [[np.asarray(one).tobytes() for one in given] for given in found]
+
+    size = 8 * 8 * 4 + 8 * 2
+    assert [len(sets(0, size * n)) for n in (1, 3, 100)] == [2, 3, 8]
+    first = sets(0, size * 8)
+    assert len({given[0] for given in first}) == 8  # none is another's
+    assert sets(0, size * 8) == first and sets(1, size * 8) != first
+
+
+def test_no_two_runs_in_a_row_get_the_same_inputs() -> None:
+    """Also over several groups of runs, whoever's turn it is."""
+    seen: list[Any] = []
+    programs = {name: lambda x: seen.append(x) or x for name in "ab"}
+    cpu: Any = SimpleNamespace(platform="cpu")
+    for start, order in ((0, "abba"), (4, "ba")):
+        times = device.timed(list(order), programs, [[1], [2], [3]], start, cpu)
+        assert len(times) == len(order) and all(isinstance(t, int) and t > 0 for t in times)
+    assert seen == [1, 2, 3, 1, 2, 3]

@@ -9,12 +9,15 @@ from fakes import Quiet
 from autotune.catalogue import find_kernel
 from autotune.chip import Chip
 from autotune.compiler.pool import CompilerPool
+from autotune.job import Request, State
 from autotune.measuring.child import Work, measuring_process
 from autotune.measuring.session import Limits, Session
+from autotune.search import timing
 from autotune.search.begin import explored, subject_of
 from autotune.search.loop import Limits as SearchLimits
 from autotune.search.loop import run_search
 from autotune.search.publish import publish
+from autotune.search.worker import Worker
 from db import open_store
 
 pytestmark = pytest.mark.slow
@@ -44,3 +47,26 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
     assert timed is not None and len(timed.samples_us) >= 2
     if not found.measurement.void:  # a machine that others use may have changed in the middle
         assert found.method == "measured" and found.time_us == timed.median_us
+
+
+def test_the_finalists_of_a_job_are_timed(
+    pool: CompilerPool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if the CPU were the attached TPU of the job: from the queue to the record."""
+    monkeypatch.setattr(timing, "attached_chips", lambda: [Chip.V5E])
+    monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
+    monkeypatch.setattr(timing, "Work", lambda **given: Work(**{**given, "chip": None}))
+    ref = find_kernel("vector_add")
+    spec = pool.run(lambda c: c.describe(ref))
+    asked = Request(
+        kernel="vector_add", problem=spec.problems.parse("4096", "float32", []), chip=Chip.V5E,
+        trials=4,
+    )  # fmt: skip
+    with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
+        number = store.jobs.add(asked)[0].number
+        one = Worker(pool, store, store.jobs, {"vector_add": ref}, name="w", study_url=None,
+                     timing=timing.Timing(seconds=30))  # fmt: skip
+        assert one.run(drain=True) == 1
+        done, records = store.jobs.get(number), list(store.records())
+    assert done is not None and done.state is State.DONE and done.message == records[0].reason
+    assert records[0].measurement is not None and records[0].measurement.method == "wall clock"

@@ -115,6 +115,34 @@ def test_a_gpus_kernels_are_taken_by_module_and_call() -> None:
     assert isinstance(call_times_ps(found, "jit_k", 3), Refused)
 
 
+def test_a_gpus_copies_and_graphs_count_where_the_program_started_them() -> None:
+    """A stream's line is named by all kinds of its events. What the runtime copies by itself names
+    no module. No line says when a program ran: its kernels are counted off by calls."""
+    streams = {"Stream #7(Compute,MemcpyD2D,CudaGraph)": [
+        ("MemcpyD2D", 0, 100), ("CudaGraph", 200, 500), ("MemcpyD2D", 5000, 100),
+        ("CudaGraph", 5200, 600),
+    ]}  # fmt: skip
+    copies = {"Stream #8(MemcpyH2D)": [("MemcpyH2D", 4000, 900)]}
+    both = profile(text("/device:GPU:0", streams, module="jit_k"), text("/device:GPU:0", copies))
+    assert call_times_ps(both, "jit_k", 2) == (600, 700)
+
+
+def test_a_gpus_lost_or_doubled_kernel_voids_it() -> None:
+    gemms: list[Row] = [("gemm", 2000 * n, 500) for n in range(3)]
+    adds: list[Row] = [("add", 2000 * n + 600, 100) for n in range(3)]
+    for kernels in ([*gemms, *adds[:2]], [*gemms, *adds, adds[0]]):
+        found = profile(text("/device:GPU:0", {"Stream #1(Compute)": kernels}, module="jit_k"))
+        assert "kernels of jit_k, which 3 calls cannot" in _reason(call_times_ps(found, "jit_k", 3))
+    swapped = [*gemms, *adds[:2], ("mul", 4600, 100)]
+    found = profile(text("/device:GPU:0", {"Stream #1(Compute)": swapped}, module="jit_k"))
+    assert "times in run" in _reason(call_times_ps(found, "jit_k", 3))
+
+
+def _reason(found: object) -> str:
+    assert isinstance(found, Refused), found
+    return found.reason
+
+
 def test_the_bytes_are_read_as_jax_reads_them() -> None:
     """Same names and, to the nanosecond that it keeps, the same times."""
     data = serialized(tpu(3, *calls(2), origin_ns=1000))

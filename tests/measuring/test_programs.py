@@ -57,9 +57,13 @@ def _why_no_gpu() -> str:
         return "no GPU is attached to this machine (there is no nvidia-smi)"
     look = "import jax; assert jax.devices()[0].platform == 'gpu'"
     surroundings = {**os.environ, "JAX_PLATFORMS": "cuda"}
-    done = subprocess.run([sys.executable, "-c", look], env=surroundings, check=False,
-                          capture_output=True, timeout=120)  # fmt: skip
-    return "" if done.returncode == 0 else "a GPU is attached, but this JAX has no CUDA"
+    try:
+        done = subprocess.run([sys.executable, "-c", look], env=surroundings, check=False,
+                              capture_output=True, text=True, timeout=120)  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "JAX does not open the GPU within two minutes"
+    said = done.stderr.strip().splitlines()[-1:]
+    return "" if done.returncode == 0 else f"JAX does not open the GPU: {''.join(said)[:200]}"
 
 
 def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: CompilerPool) -> None:
@@ -76,4 +80,8 @@ def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: Comp
                       limits=Limits(seconds=60, samples=80))  # fmt: skip
     found = session.measure([Candidate(config=c) for c in configs], configs[1])
     assert isinstance(found, Measurement), found
+    assert not any(timed.refused for timed in found.timed), found
     assert found.method == "device time" and found.timed[0].config == configs[0]
+    slow = found.of(configs[1])
+    assert slow is not None and slow.ratio is not None and slow.ratio > 10  # 300 times the work
+    assert found.baseline is not None and found.baseline.median_us

@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 from matchingsamples import SPEC, question
 
+from autotune.chip import Chip
 from autotune.errors import NoLegalConfigError, StoreError
 from autotune.job import Job, Progress, Request, State
+from autotune.search import timing
 from autotune.search import worker as module
 from autotune.search.loop import Limits
+from autotune.search.timing import Timing
 from autotune.search.worker import Lease, Worker
 from db import SqlStore, open_store
 
@@ -34,6 +37,7 @@ class Script:
         self.during: Callable[[Limits, Any], str] = lambda limits, watch: "trials"
         self.published: list[str] = []
         self.record: object | None = object()
+        self.measured: object = None
         monkeypatch.setattr(module, "subject_of", lambda pool, ref, chip, of: of(SPEC))
         monkeypatch.setattr(module, "explored", lambda pool, subject, tracing: tracing(1, 2))
         monkeypatch.setattr(module, "run_search", self._search)
@@ -45,7 +49,9 @@ class Script:
     ) -> Any:  # fmt: skip
         return SimpleNamespace(stopped_by=self.during(limits, watch))
 
-    def _publish(self, pool: Any, store: Any, result: Any, announce: Any) -> Any:
+    def _publish(self, pool: Any, store: Any, result: Any, announce: Any, measure: Any) -> Any:
+        if measure is not None:
+            self.measured = measure([], None)
         self.published.append("it")
         return SimpleNamespace(record=self.record, reason="twice as fast")
 
@@ -75,12 +81,13 @@ def ask(store: SqlStore, m: int = 1024, **changes: Any) -> Job:
     return store.jobs.add(asked)[0]
 
 
-def new_worker(store: SqlStore, name: str = "w1") -> Worker:
+def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) -> Worker:
     pool: Any = Pool()
     refs: Any = {"mm": object()}
     return Worker(
-        pool, store, store.jobs, refs, name=name, study_url=None, lease_s=LEASE_S, poll_s=0.01
-    )
+        pool, store, store.jobs, refs, name=name, study_url=None, lease_s=LEASE_S, poll_s=0.01,
+        timing=timing,
+    )  # fmt: skip
 
 
 def job(store: SqlStore, number: int = 1) -> Job:
@@ -289,6 +296,75 @@ def test_a_database_that_is_away_is_waited_for(
     monkeypatch.setattr(store.jobs, "claim", claim)
     assert one.run(drain=True) == 1
     assert job(store).state is State.DONE
+
+
+class Device:
+    """Stands for the session that measures; ``during`` runs while it does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *attached: Chip) -> None:
+        self.during: Callable[[], object] = lambda: None
+        self.asked: list[Any] = []
+        monkeypatch.setattr(timing, "attached_chips", lambda: list(attached))
+        monkeypatch.setattr(timing, "Session", self._session)
+        monkeypatch.setattr(module, "subject_of", lambda pool, ref, chip, of: SimpleNamespace(
+            ref=ref, problem=of(SPEC), chip=SimpleNamespace(chip=chip)
+        ))  # fmt: skip
+
+    def _session(self, pool: Any, process: Any, work: Any, **options: Any) -> Any:
+        self.asked.append((work.chip, options["number"], options["limits"].seconds))
+
+        def measure(candidates: Any, default: Any) -> str:
+            self.during()
+            return "measured"
+
+        return SimpleNamespace(measure=measure)
+
+
+def test_finalists_are_timed_where_the_chip_is_attached(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, Chip.V5E)
+    ask(store)
+    new_worker(store, timing=Timing(device=2, seconds=7.0)).run(drain=True)
+    assert device.asked == [(Chip.V5E, 2, 7.0)] and script.measured == "measured"
+    assert (job(store).state, job(store).message) == (State.DONE, "twice as fast")
+
+
+@pytest.mark.parametrize(
+    ("attached", "says"),
+    [([], ". Estimated, not measured: no TPU is attached to this machine."),
+     ([Chip.V6E], ". Estimated, not measured: a v6e is attached, no v5e.")],
+)  # fmt: skip
+def test_an_estimate_says_why_it_is_one(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch, attached: list[Chip],
+    says: str,
+) -> None:  # fmt: skip
+    device = Device(monkeypatch, *attached)
+    ask(store)
+    new_worker(store, timing=Timing()).run(drain=True)
+    assert device.asked == [] and script.published == ["it"]
+    assert job(store).message == "twice as fast" + says
+
+
+def test_one_that_is_not_to_measure_does_not(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, Chip.V5E)
+    ask(store)
+    new_worker(store).run(drain=True)
+    assert device.asked == [] and job(store).message == "twice as fast"
+
+
+def test_one_that_lost_its_job_while_it_measured_publishes_nothing(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, Chip.V5E)
+    device.during = lambda: store.jobs.give_back(job(store), "", counts=False)
+    ask(store)
+    one = new_worker(store, timing=Timing())
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert script.published == [] and job(store).state is State.QUEUED
 
 
 def test_a_lease_is_held_while_it_is_told(store: SqlStore) -> None:

@@ -6,7 +6,7 @@ For the tests and ``benchmarks/deciding.py``; it stands where the session's samp
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import exp
+from math import exp, sqrt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,13 +14,17 @@ class Noise:
     """``spread``: standard deviation of the logarithm of a sample. ``outliers``: the share of
     samples that take 1.1 to 2 times as long. ``drift``: by which share all times grow or shrink
     over 200 samples. ``throttle``: by which share at most a throttled core is slower, for a while
-    that starts somewhere in the first 120 samples and lasts 30 to 100; 0.0 for never."""
+    that starts somewhere in the first 120 samples and lasts 30 to 100; 0.0 for never. ``freedom``:
+    of Student's distribution in place of the normal one, for heavy tails; 0.0 for the normal one.
+    ``memory``: the correlation of a sample's noise with that of the one before."""
 
     name: str
     spread: float
     outliers: float = 0.0
     drift: float = 0.0
     throttle: float = 0.0
+    freedom: float = 0.0
+    memory: float = 0.0
 
 
 NOISES = (
@@ -45,9 +49,10 @@ class Accelerator:
     _random: random.Random = field(init=False)
     _direction: float = field(init=False)
     _slow: tuple[int, int, float] = field(init=False)
+    _before: float = 0.0
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)  # noqa: S311
+        self._random = random.Random(self.seed)
         self._direction = self._random.choice((-1.0, 1.0))
         start = self._random.randrange(5, 120)
         share = self._random.uniform(0.4, 1.0) * self.noise.throttle
@@ -61,7 +66,16 @@ class Accelerator:
         start, end, share = self._slow
         slow = share * self.busy[name] if start <= self.taken < end else 0.0
         drift = self._direction * self.noise.drift * self.taken / 200
-        rough = self._random.gauss(0.0, self.noise.spread)
+        rough = self._rough()
         far = self._random.uniform(1.1, 2.0) if self._random.random() < self.noise.outliers else 1.0
         self.taken += 1
         return self.true_us[name] * (1 + slow) * (1 + drift) * exp(rough) * far
+
+    def _rough(self) -> float:
+        """Of the spread at any time, whatever the memory."""
+        noise = self.noise
+        fresh = self._random.gauss(0.0, noise.spread)
+        if noise.freedom:
+            fresh /= sqrt(self._random.gammavariate(noise.freedom / 2, 2 / noise.freedom))
+        self._before = noise.memory * self._before + sqrt(1 - noise.memory**2) * fresh
+        return self._before

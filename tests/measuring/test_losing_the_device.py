@@ -1,0 +1,148 @@
+"""A run that does not go to its end: what it says, and that what was measured by then is kept. The
+session and the race are real, the measuring process is a script."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from autotune.catalogue import KernelRef
+from autotune.chip import Chip
+from autotune.compiler.process import ChildDiedError
+from autotune.config import Config, make_config
+from autotune.measurement import Candidate, Measurement
+from autotune.measuring.child import Work
+from autotune.measuring.refused import Refused
+from autotune.measuring.session import Limits, Session
+from autotune.problem import ProblemSpec
+
+TIMES_US = {"c0": 50.0, "c1": 80.0, "xla": 120.0}
+OPENED = {"platform": "tpu", "kind": "TPU v5 lite", "id": 1, "cores": 1, "count": 4,
+          "method": "device time"}  # fmt: skip
+FAST, DEFAULT = make_config({"b": 1}), make_config({"b": 2})
+Sample = Callable[[list[str]], dict[str, Any]]
+
+
+def times(order: list[str]) -> dict[str, Any]:
+    return {"ok": [round(TIMES_US[name] * 1e6) for name in order]}
+
+
+class Process:
+    """Stands for the measuring process; ``open`` and ``sample`` may be replaced while it runs."""
+
+    def __init__(self) -> None:
+        self.running = True
+        self.open: Callable[[], dict[str, Any]] = lambda: {"ok": OPENED}
+        self.sample: Sample = times
+        self.asked: list[Any] = []
+        self.closed = False
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        self.running = True
+        self.asked.append(request)
+        do = request["do"]
+        if do == "open":
+            return self.open()
+        return self.sample(request["order"]) if do == "sample" else {"ok": {"note": ""}}
+
+    def dies(self) -> dict[str, Any]:
+        self.running = False
+        raise ChildDiedError("the measuring process died of SIGABRT", "")
+
+    def stop(self) -> None:
+        self.running = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Pool:
+    """Compiles everything."""
+
+    def run(self, _: Any) -> None:
+        return None
+
+
+def measure(process: Any, **limits: Any) -> Measurement | Refused:
+    pool: Any = Pool()
+    work = Work(ref=KernelRef(path="k.py", attribute="K"), chip=Chip.V5E,
+                problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"))  # fmt: skip
+    session = Session(pool, process, work, number=1, limits=Limits(**limits))
+    found = session.measure([Candidate(config=FAST), Candidate(config=DEFAULT)], DEFAULT)
+    assert process.closed
+    return found
+
+
+def samples(found: Measurement, config: Config | None) -> int:
+    return next(len(t.samples_us) for t in found.timed if t.config == config)
+
+
+def test_the_device_is_named_and_the_one_that_was_asked_for() -> None:
+    process = Process()
+    found = measure(process)
+    assert isinstance(found, Measurement) and found.device == "TPU v5 lite, device 1 of 4"
+    assert next(r["device"] for r in process.asked if r["do"] == "open") == 1
+    assert found.winner is not None and found.winner.config == FAST
+
+
+def test_a_busy_device_is_one_sentence() -> None:
+    process = Process()
+    said = "the accelerator is busy, another process has it: pid 77\nand more"
+    process.open = lambda: {"error": {"stage": "open", "type": "CannotOpenError", "message": said}}
+    assert measure(process) == Refused(said.splitlines()[0])
+
+
+def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
+    process = Process()
+
+    def once(order: list[str]) -> dict[str, Any]:
+        process.sample = lambda _: process.dies()
+        process.open = lambda: process.dies()
+        return times(order)
+
+    process.sample = once
+    found = measure(process)
+    assert isinstance(found, Measurement) and found.winner is None
+    assert found.void.startswith("the device was lost: the measuring process died of SIGABRT")
+    assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
+
+
+def test_a_profiler_that_yields_nothing_is_said_and_not_taken_for_a_time() -> None:
+    process = Process()
+    process.sample = lambda order: {"ok": ["the profiler wrote no profile"] * len(order)}
+    found = measure(process)
+    assert isinstance(found, Measurement) and found.void == "no candidate could be timed"
+    assert {t.refused for t in found.timed} == {"the profiler wrote no profile"}
+
+
+def test_a_profiler_that_stops_yielding_keeps_what_was_measured() -> None:
+    process = Process()
+
+    def once(order: list[str]) -> dict[str, Any]:
+        process.sample = lambda order: {"ok": ["the profiler wrote no profile"] * len(order)}
+        return times(order)
+
+    process.sample = once
+    found = measure(process)
+    assert isinstance(found, Measurement)
+    assert found.winner is None or found.of(DEFAULT).refused  # type: ignore[union-attr]
+    assert [samples(found, c) for c in (FAST, DEFAULT, None)] == [2, 2, 2]
+
+
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_run_that_is_told_to_stop_keeps_what_was_measured(at: int) -> None:
+    process = Process()
+    ready = 6  # requests: hello, open, inputs, three to load
+    found = measure(process, stop=lambda: len(process.asked) >= ready + at)
+    assert isinstance(found, Measurement) and found.stopped_by == "budget spent"
+    assert found.count == 6 * at
+
+
+def test_the_same_again_goes_to_the_end() -> None:
+    """Nothing of a run that was lost stands in the way of the next one."""
+    process = Process()
+    process.sample = lambda _: process.dies()
+    process.open = lambda: {"ok": OPENED} if len(process.asked) < 4 else process.dies()
+    lost, again = measure(process), measure(Process())
+    assert isinstance(lost, Measurement) and lost.stopped_by == "device lost"
+    assert isinstance(again, Measurement) and not again.void and again.winner
