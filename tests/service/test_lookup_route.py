@@ -159,7 +159,8 @@ def test_the_schema_describes_every_route(service: Running) -> None:
         "/v1/lookup", "/v1/configs/{kernel}", "/v1/snapshots", "/v1/snapshots/{number}",
         "/v1/snapshots/{number}/rollback", "/v1/records", "/v1/records/{number}/pin",
         "/v1/records/{number}/unpin", "/v1/misses", "/v1/results", "/v1/jobs", "/v1/jobs/{number}",
-        "/v1/jobs/{number}/cancel", "/healthz", "/readyz", "/metrics",
+        "/v1/jobs/{number}/cancel", "/v1/jobs/{number}/heartbeat", "/v1/jobs/{number}/finish",
+        "/v1/jobs/{number}/give-back", "/v1/claims", "/healthz", "/readyz", "/metrics",
     }  # fmt: skip
     assert "requestBody" in paths["/v1/lookup"]["post"]
 
