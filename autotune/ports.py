@@ -51,7 +51,7 @@ class Store(Protocol):
     def history(
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
     ) -> Sequence[KeySummary]:
-        """The keys that have trials, the one with the newest trial first."""
+        """The keys whose trials came in last, those with the latest trial first."""
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         """One trial by its number in the whole database."""
@@ -195,7 +195,7 @@ class Browse(Protocol):
         """Where something was searched: of all kernels, or of one."""
 
     def latest(self, limit: int) -> Sequence[Searched]:
-        """The keys that have trials, the one with the newest trial first."""
+        """The keys whose trials came in last, those with the latest trial first."""
 
     def problems(self, kernel: str, only: Only, offset: int, limit: int) -> Sequence[Searched]:
         """The keys of a kernel that have trials, the newest key first."""

@@ -1,6 +1,7 @@
 """What the dashboard asks: every statement follows an index and reads a page of rows."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, select
 from sqlalchemy.orm import Session
@@ -18,6 +19,7 @@ from db.query import MAX_ID
 from db.tables import JobRow, KeyRow, TrialRow
 from db.transaction import Transactions
 
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_KEYS = 12  # with the same problem under other toolchains
 
 _TRIED = select(TrialRow.id).where(TrialRow.key_id == KeyRow.id).exists()
@@ -38,7 +40,8 @@ class SqlBrowse:
 
     def latest(self, limit: int) -> Sequence[Searched]:
         keys = query.tried_keys(None, None).limit(limit)
-        return self._work.read(lambda s: [query.tried(s, key) for key, _ in s.execute(keys)])
+        found = self._work.read(lambda s: [query.tried(s, key) for key, _ in s.execute(keys)])
+        return sorted(found, key=lambda one: one.last_at or _BEGINNING, reverse=True)
 
     def problems(self, kernel: str, only: Only, offset: int, limit: int) -> Sequence[Searched]:
         wanted = select(KeyRow).where(*_of(kernel, only)).order_by(KeyRow.id.desc())

@@ -1,5 +1,6 @@
 """What the dashboard asks, on SQLite and PostgreSQL."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -49,6 +50,9 @@ def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
     assert [one.id for one in filled.browse.latest(2)] == [3, 2]
     filled.save_trial(key(), trial(9))
     assert filled.browse.latest(1)[0].key == key()
+    pushed = replace(trial(10), created_at=trial(0).created_at - timedelta(days=1))
+    filled.save_trial(replace(key(), kernel="older"), pushed)
+    assert filled.browse.latest(4)[-1].key.kernel == "older"  # came in last, is from before
 
 
 def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
