@@ -32,14 +32,15 @@ _STATIC = "/static/"
 MAX_UPLOAD_BYTES = 16 << 20
 _BODY_S = 30.0  # for the whole of a body
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
-_SAFE = ((b"x-content-type-options", b"nosniff"),)
+_SAFE = (b"x-content-type-options", b"nosniff")
 _POLICY = b"content-security-policy"
 _NOTHING = (_POLICY, b"default-src 'none'; frame-ancestors 'none'")
 
 
 @dataclass(slots=True)
 class _Call:
-    """One call, and the status that it was answered with."""
+    """One call, and the status that it was answered with. ``id``: empty where none was given and
+    nobody needs one: a lookup that is answered, and not logged."""
 
     scope: Scope
     id: str
@@ -52,15 +53,21 @@ class _Call:
     async def answer(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            own = (b"x-request-id", self.id.encode())
-            headers = [*message.get("headers", ()), *_SAFE, own]
-            if self.is_lookup or all(name != _POLICY for name, _ in headers):
-                headers.append(_NOTHING)  # pages bring a policy of their own
+            headers = [*message.get("headers", ()), _SAFE]
+            if self.id:
+                headers.append((b"x-request-id", self.id.encode()))
+            if not self.is_lookup and all(name != _POLICY for name, _ in headers):
+                headers.append(_NOTHING)  # pages bring their own; JSON to a POST is no document
             message["headers"] = headers
         await self.send(message)
 
+    def identify(self, given: bytes | None = None) -> None:
+        """From here on logs and answers have its id."""
+        self.id = self.id or new_id(given)
+        request_id.set(self.id)
 
-def _new_call(scope: Scope, send: Send) -> _Call:
+
+def _new_call(scope: Scope, send: Send, *, logs_all: bool) -> _Call:
     given = None
     for name, value in scope["headers"]:
         if name == b"x-request-id":
@@ -68,7 +75,10 @@ def _new_call(scope: Scope, send: Send) -> _Call:
     method = scope["method"]
     is_lookup = method == "POST" and scope["path"] == LOOKUP
     reads = is_lookup or method not in _WRITES
-    return _Call(scope, new_id(given), send, time.perf_counter(), is_lookup, reads)
+    call = _Call(scope, "", send, time.perf_counter(), is_lookup, reads)
+    if given is not None or logs_all or not is_lookup:
+        call.identify(given)
+    return call
 
 
 class Front:
@@ -83,13 +93,14 @@ class Front:
         self._log = settings.log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        call = _new_call(scope, send)
-        request_id.set(call.id)
+        call = _new_call(scope, send, logs_all=self._log == "all")
         try:
             await self._pass(call, receive)
         except Refusal as refusal:
+            call.identify()
             await refusal.response(scope)(scope, receive, call.answer)
         except Exception:
+            call.identify()
             _log.exception("a call failed")
             if not call.status:
                 await bug().response(scope)(scope, receive, call.answer)
