@@ -21,6 +21,7 @@ class Missed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._counts: dict[tuple[Key, str], int] = {}
+        self._one_write = asyncio.Lock()
 
     def count(self, key: Key, answer: str, times: int = 1) -> None:
         asked = key, answer
@@ -28,9 +29,16 @@ class Missed:
             self._counts[asked] = self._counts.get(asked, 0) + times
 
     async def write(self) -> None:
-        """What cannot be written now is kept for the next time."""
-        if not self._counts:
-            return
+        """What cannot be written now is kept for the next time. Who is cancelled meanwhile does not
+        end it: the database would have counted what is then counted again."""
+        if self._counts or self._one_write.locked():
+            await asyncio.shield(asyncio.create_task(self._write()))
+
+    async def _write(self) -> None:
+        async with self._one_write:
+            await self._write_all()
+
+    async def _write_all(self) -> None:
         counts, self._counts = self._counts, {}
         left = list(counts.items())
         try:
