@@ -29,12 +29,14 @@ class RemoteJobs:
     def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
         self._able: Ability | None = None
+        self._described: list[dict[str, Any]] = []
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
-        self._able = able
-        specs = [self._spec(name, version) for name, version in able.kernels.items()]
+        if able != self._able:  # a worker asks every other second, and is able to the same
+            self._described = [spec_to_data(self._spec(*one)) for one in able.kernels.items()]
+            self._able = able
         found = self._call("/v1/claims", {
-            "worker": worker, "kernels": list(map(spec_to_data, specs)),
+            "worker": worker, "kernels": self._described,
             "toolchain": asdict(able.toolchain), "lease_s": lease_s,
         })["job"]  # fmt: skip
         return None if found is None else job_from_data(found)

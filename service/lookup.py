@@ -25,6 +25,7 @@ from service.questions import (
     toolchain_of,
 )
 from service.refusal import Refusal
+from service.uploads import whole
 
 MAX_BODY_BYTES = 1 << 20
 MAX_QUESTIONS = 1_000
@@ -100,8 +101,7 @@ def wanted_snapshot(given: Any) -> int | None:
     """None for the one in force."""
     if given is None or given == "latest":
         return None
-    if isinstance(given, float) and given.is_integer():  # JSON has one kind of number
-        given = int(given)
+    given = whole(given)
     if type(given) is int and 0 <= given <= 10**15:
         return given
     if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 15:

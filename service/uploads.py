@@ -36,7 +36,7 @@ def _no_number(given: Any) -> Any:
     return given
 
 
-def _whole(given: Any) -> Any:
+def whole(given: Any) -> Any:
     """JSON has one kind of number: 2.0 is 2."""
     return int(given) if isinstance(given, float) and given.is_integer() else given
 
@@ -52,7 +52,7 @@ Text = Annotated[str, Field(strict=True, max_length=MOST_CHARACTERS)]
 Word = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
 Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
 Bytes = Annotated[int, Field(strict=True, ge=0, le=_MOST_BYTES)]
-Count = Annotated[int, Field(strict=True, ge=0, le=10**9), BeforeValidator(_whole)]
+Count = Annotated[int, Field(strict=True, ge=0, le=10**9), BeforeValidator(whole)]
 Flag = Annotated[bool, Field(strict=True)]
 Micros = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
