@@ -110,6 +110,16 @@ def test_who_was_silent_has_lost_it(store: SqlStore, jobs: RemoteJobs) -> None:
     assert jobs.heartbeat(second, Progress())
 
 
+def test_an_earlier_attempt_of_the_same_worker_is_over(store: SqlStore, jobs: RemoteJobs) -> None:
+    store.jobs.add(wanted(512))
+    first = claimed(jobs)
+    time.sleep(1.1)
+    second = claimed(jobs, lease_s=1.0)
+    assert (second.worker, second.attempt) == (first.worker, 2)
+    assert not jobs.heartbeat(first, Progress())
+    assert jobs.heartbeat(second, Progress())
+
+
 def test_each_job_has_one_worker(store: SqlStore, jobs: RemoteJobs) -> None:
     for m in range(1, 9):
         store.jobs.add(wanted(m))
