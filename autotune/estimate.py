@@ -16,7 +16,7 @@ from autotune.simulator.constants import error_bar, resolution
 from autotune.trace.model import Operand, Trace
 from autotune.vmem import limit_bytes, vmem_by_name
 
-MODEL = "schedule simulation 2"  # the number grows when the same listing gets another time
+MODEL = "schedule simulation 3"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2

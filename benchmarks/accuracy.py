@@ -198,7 +198,7 @@ def _write_errors(rows: Sequence[Row], pairs: Sequence[Pair]) -> None:
         found for group in _grouped(rows, _sweep).values() for found in _differences(group)
     ]
     sure = [pair for pair in pairs if pair.overhead_us < _LARGEST_OVERHEAD * pair.measured_us]
-    same = [pair for pair in sure if pair.subset in _SAME_PROBLEM]
+    same = [pair for pair in sure if pair.subset.startswith(_SAME_PROBLEM)]
     real = [d for group in _grouped(same, _problem).values() for d in _differences(group)]
     path = constants.FOLDER / "errors.json"
     own = [_own(row.pair) for row in rows], [_own(pair) for pair in sure]

@@ -25,18 +25,18 @@ _NARROW = re.compile(r"\.(?:s8|u8|f8\w*|s4|u4)\b")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallModel:
-    """Interlock constants, cycles. Mappings are by :func:`element_kind`, ``transposed`` too for
-    weights that are transposed while they are pushed."""
+    """Interlock constants, cycles. Mappings of the matrix unit are by :func:`element_kind`,
+    ``transposed`` too for weights that are transposed while they are pushed."""
 
     matmul_latency: Mapping[str, float]  # vmatmul start to its first result
     push_cycles: Mapping[str, float]  # how long one vmatpush occupies its MXU
     weights_latency: Mapping[str, float]  # last vmatpush start to weights that can be used
-    backlog_cycles: float  # how far an MXU may lag behind before issue stalls
+    backlog_cycles: Mapping[str, float]  # how far an MXU may lag behind before issue stalls
     lane_cycles: float  # how long one register occupies its XLU
     lane_queue_cycles: float  # how far an XLU may lag behind before issue stalls
-    reduce_latency: float  # reduction over lanes, start to result
+    reduce_latency: Mapping[str, float]  # reduction over lanes by XLU, start to result
     rotate_latency: float  # rotation or permutation over lanes, start to result
-    transpose_latency: float  # last row in to first row out
+    transpose_latency: Mapping[str, float]  # last row in to first row out; "packed": 16-bit rows
     packed_transpose: float  # a 16-bit row against a 32-bit row, in XLU time
     transcendental_latency: float  # exp, log, reciprocal, tanh
 

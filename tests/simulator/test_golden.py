@@ -169,7 +169,8 @@ def test_the_nearest_series_of_constants_is_used_and_named():
     for version, series, said in (
         ("0.0.42.1", "0.0.42", False),
         ("0.0.17.1", "0.0.42", True),
-        ("0.0.46", "0.0.50", True),
+        ("0.0.45", "0.0.48", True),
+        ("0.0.49", "0.0.50", True),
         ("0.0.99", "0.0.50", True),
         ("0.1.0", "0.0.50", True),
         (None, "0.0.50", False),
