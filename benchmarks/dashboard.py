@@ -27,6 +27,7 @@ from typing import Any
 
 from autotune.chip import Chip
 from autotune.config import Config
+from autotune.estimate import MODEL
 from autotune.explanation import PARTS, Explanation
 from autotune.kernelspec import KernelSpec
 from autotune.key import Key
@@ -67,7 +68,7 @@ def estimate(number: int) -> Estimate:
     )  # fmt: skip
     return Estimate(
         time_us=time_us, compute_us=share, memory_us=share, overhead_us=share, fill_us=share,
-        limited_by="compute", model="schedule simulation 2", vmem_allowed_bytes=16 << 20,
+        limited_by="compute", model=MODEL, vmem_allowed_bytes=16 << 20,
         vmem_used_bytes=(1 + number % 15) << 20, hbm_bytes=50_000_000 + number, flops=2 * 10**10,
         error=0.05, resolution=0.03, explanation=explained,
     )  # fmt: skip
