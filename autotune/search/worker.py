@@ -175,10 +175,10 @@ class Worker:
         try:
             with Lease(self._jobs, job, self._lease_s) as lease:
                 state, message = self._tune(job, lease)
-            if state is None:
-                self._give_back(job, "its worker was stopped", counts=False)
-            elif self._jobs.finish(job, state, message):
-                _log.info("job %s is %s: %s", job.number, state, message)
+                if state is None:
+                    self._give_back(job, "its worker was stopped", counts=False)
+                elif self._jobs.finish(job, state, message):  # may take long: it sends the trials
+                    _log.info("job %s is %s: %s", job.number, state, message)
         except StoreError as error:
             _log.warning("job %s: %s", job.number, error)
             self._give_back(job, str(error), counts=True)

@@ -375,3 +375,20 @@ def test_a_lease_is_held_while_it_is_told(store: SqlStore) -> None:
         time.sleep(2 * LEASE_S)
         assert store.jobs.claim("w2", new_worker(store).ability(), LEASE_S) is None
         assert lease.holds()
+
+
+def test_a_job_stays_its_worker_s_while_its_end_is_told(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP that sends the record and its trials, which may take longer than a lease."""
+    finish = store.jobs.finish
+
+    def slowly(mine: Job, state: State, message: str) -> bool:
+        time.sleep(2 * LEASE_S)
+        assert store.jobs.claim("w2", new_worker(store).ability(), LEASE_S) is None
+        return finish(mine, state, message)
+
+    monkeypatch.setattr(store.jobs, "finish", slowly)
+    ask(store)
+    new_worker(store).run(drain=True)
+    assert (job(store).state, job(store).worker, job(store).attempt) == (State.DONE, "w1", 1)
