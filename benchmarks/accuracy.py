@@ -32,6 +32,8 @@ _DOCUMENT = Path(__file__).parents[1] / "docs" / "accuracy.md"
 _MARK = "<!-- tables: benchmarks/accuracy.py --write -->"
 _HELD_OUT = {sweep.name for sweep in SWEEPS}
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
+# Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
+_AGREEING = "tunejax_splash_v5e arrays=as_made"
 _LARGEST_OVERHEAD = 0.2  # of a measured time: what the host adds is known too roughly beyond
 _MEASURED = "measured on a real v5e (published; some constants were chosen on them)"
 _CAUTION = 2  # for a kind of kernel that was not measured
@@ -197,7 +199,8 @@ def _write_errors(rows: Sequence[Row], pairs: Sequence[Pair]) -> None:
     differences = [
         found for group in _grouped(rows, _sweep).values() for found in _differences(group)
     ]
-    sure = [pair for pair in pairs if pair.overhead_us < _LARGEST_OVERHEAD * pair.measured_us]
+    known = [pair for pair in pairs if pair.overhead_us < _LARGEST_OVERHEAD * pair.measured_us]
+    sure = [pair for pair in known if pair.subset != _AGREEING]
     same = [pair for pair in sure if pair.subset.startswith(_SAME_PROBLEM)]
     real = [d for group in _grouped(same, _problem).values() for d in _differences(group)]
     path = constants.FOLDER / "errors.json"

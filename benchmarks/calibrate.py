@@ -84,7 +84,9 @@ def _calibrate(references: list[Reference], write: bool) -> list[str]:
     if len(probes) < _LEAST_PROBES:
         return [f"{name}, libtpu {version}: {len(probes)} probes are too few, nothing is fitted"]
     before = constants.load(name, version)
-    after = _with(before, _fit(probes, before))
+    values = _fit(probes, before)
+    after = _with(before, values)
+    free = {constant for constant in values if not _moved_by(constant, values, probes, before)}
     lines = [f"{name}, libtpu {version}: {len(probes)} probes, constants of {before.libtpu} before"]
     for label, chip in (("before", before), ("after", after)):
         errors = sorted(abs(probe.error(chip)) for probe in probes)
@@ -100,7 +102,7 @@ def _calibrate(references: list[Reference], write: bool) -> list[str]:
     worst = max(probes, key=lambda probe: abs(probe.error(after)))
     lines.append(f"  worst probe: {worst.reference.sample.name}, {worst.error(after):+.0f} cycles")
     if write:
-        path = _write(name, version, before.libtpu, after)
+        path = _write(name, version, before.libtpu, after, free)
         lines.append(f"  written: {path.name}")
     return lines
 
@@ -163,7 +165,7 @@ def _fit(probes: list[Probe], chip: Chip) -> Values:
             moved = _moved_by(name, values, probes, chip)
             best = _total(moved, _with(chip, values))
             for step in (sign * size for size in _STEPS for sign in (1, -1)):
-                while values[name] + step > 0:
+                while values[name] + step >= 0:
                     candidate = {**values, name: values[name] + step}
                     total = _total(moved, _with(chip, candidate))
                     if total >= best:
@@ -183,8 +185,9 @@ def _total(probes: list[Probe], chip: Chip) -> float:
     return sum(min(abs(probe.error(chip)), _LARGEST_ERROR) for probe in probes)
 
 
-def _write(name: str, version: str, start: str, chip: Chip) -> Path:
-    """The data file of this series: what is not fitted is taken from the one it started from."""
+def _write(name: str, version: str, start: str, chip: Chip, free: set[str]) -> Path:
+    """The data file of this series: what is not fitted is taken from the one it started from.
+    ``free``: what no probe would tell from a larger value."""
     series = ".".join(version.split(".")[:3])
     source = (
         f"fitted to libtpu {version}'s static estimate of the probes of benchmarks/samples.py "
@@ -194,7 +197,8 @@ def _write(name: str, version: str, start: str, chip: Chip) -> Path:
     for key, value in _values(chip).items():
         field, _, kind = key.partition(".")
         entry = (data if key in _DMA else data["stalls"])[field]
-        entry["source"] = source
+        loose = sorted(one for one in free if one.partition(".")[0] == field)
+        entry["source"] = source + (f"; no probe tells {', '.join(loose)} from larger" if loose else "")
         if kind:
             entry["value"][kind] = value
         else:

@@ -139,7 +139,7 @@ def exponential(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
 
 
 def reduce(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
-    """Rows times their sums, or three or six times in a row: six reach the third unit."""
+    """Rows times their sums, or three or six times in a row: with few rows six take every unit."""
     scale = _repeated(lambda x: x * jnp.sum(x, axis=1, keepdims=True), option)
     return _tiles(scale, shape, blocks, dtype, 1)
 
@@ -150,7 +150,7 @@ def rotate(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
 
 
 def _repeated(function: Callable[[Any], Any], option: str) -> Callable[[Any], Any]:
-    times = {"thrice": 3, "sixfold": 6}.get(option, 1)
+    times = {"": 1, "thrice": 3, "sixfold": 6}[option]
 
     def repeated(x: Any) -> Any:
         for _ in range(times):

@@ -202,6 +202,8 @@ class _MemoryStore:
 
     def save_kernel(self, spec: object) -> None: ...
 
+    def save_refusals(self, *_: object) -> None: ...
+
     def trials(self, _key: object) -> list[Trial]:
         return []
 

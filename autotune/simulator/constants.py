@@ -36,7 +36,8 @@ class StallModel:
     lane_queue_cycles: float  # how far an XLU may lag behind before issue stalls
     reduce_latency: Mapping[str, float]  # reduction over lanes by XLU, start to result
     rotate_latency: float  # rotation or permutation over lanes, start to result
-    transpose_latency: Mapping[str, float]  # last row in to first row out; "packed": 16-bit rows
+    transpose_latency: Mapping[str, float]  # last row in to first row out: "packed" of 16-bit
+    # rows, "whole" of all others
     packed_transpose: float  # a 16-bit row against a 32-bit row, in XLU time
     transcendental_latency: float  # exp, log, reciprocal, tanh
 

@@ -103,6 +103,8 @@ class _Core:
         self.mxu_cycles.append(busy)
 
     def _multiply(self, operation: Operation, unit: re.Match[str], model: StallModel) -> float:
+        if int(unit[3]) >= self._chip.mxu_count:
+            raise UnfitError(f"{self._chip.name} has no mxu{unit[3]}: {operation.opcode}")
         matrix = self._matrix.setdefault(unit[3], _MatrixUnit())
         opcode, index = operation.opcode, int(unit[1]) if unit[1] else None
         if opcode.startswith("vmatmul"):
@@ -120,7 +122,7 @@ class _Core:
             name = unit[2] + unit[3]
             if name not in model.reduce_latency:
                 raise UnfitError(f"{self._chip.name} has no {name}: {operation.opcode}")
-            lanes = self._cross_lane.setdefault(name, _CrossLaneUnit(name))
+            lanes = self._cross_lane.setdefault(name, _CrossLaneUnit(model.reduce_latency[name]))
             before = lanes.free
             stall = lanes.issue(self._now, operation, model)
             if lanes.free != before:
@@ -182,10 +184,10 @@ class _MatrixUnit:
 @dataclass(slots=True)
 class _CrossLaneUnit:
     """One XLU: reductions and rotations one after the other; a transpose goes in and comes out
-    row by row, and the next one goes in meanwhile. Since libtpu 0.0.48 the third of three units
-    is nearer than the others, or so its estimate has it: 24 cycles less for a reduction."""
+    row by row, and the next one goes in meanwhile. Units differ: since libtpu 0.0.48 the third of
+    three returns a reduction 24 cycles before the others."""
 
-    name: str  # "xlu0"
+    reduce_latency: float
     free: float = 0.0
     pushed: dict[str, float] = field(default_factory=dict)  # id of a push -> result ready
     transposed: deque[float] = field(default_factory=deque)
@@ -201,7 +203,7 @@ class _CrossLaneUnit:
         start = max(now, self.free)
         self.free = start + model.lane_cycles
         reduces = ".xlane" in opcode
-        latency = model.reduce_latency[self.name] if reduces else model.rotate_latency
+        latency = self.reduce_latency if reduces else model.rotate_latency
         self.pushed[operation.name] = start + latency
         return max(0.0, start - now - model.lane_queue_cycles) if reduces else 0.0
 

@@ -56,24 +56,38 @@ def test_a_cross_lane_pop_names_its_push(unit):
     assert stalls(push, "", f"%v2_v2 = vpop.xlane.{unit} %21").stall_cycles == 0
 
 
-def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48():
+@pytest.mark.parametrize(
+    ("chip", "libtpu"), [("v5e", "0.0.48"), ("v5e", "0.0.50"), ("v5p", "0.0.50")]
+)
+def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48(chip, libtpu):
     """Found in libtpu's estimate of the reductions of benchmarks/samples.py, one to 64 at a time:
     before, all three units take as long."""
-    for chip in ("v5e", "v5p"):
-        now, before = (load(chip, libtpu).stalls.reduce_latency for libtpu in ("0.0.50", "0.0.42"))
-        assert now["xlu0"] == now["xlu1"] > now["xlu2"] + 16
-        assert len(set(before.values())) == 1
+    now, before = (load(chip, series).stalls.reduce_latency for series in (libtpu, "0.0.42"))
+    assert now["xlu0"] == now["xlu1"] > now["xlu2"] + 16
+    assert len(set(before.values())) == 1
 
 
-def test_a_unit_that_the_chip_does_not_have_is_refused():
-    refused = stalls("%20 = vadd.xlane.f32.xlu3 %v1")
-    assert refused == Refusal("v5e has no xlu3: vadd.xlane.f32.xlu3")
+@pytest.mark.parametrize(
+    ("chip", "unit", "operation"),
+    [
+        ("v5e", "xlu3", "vadd.xlane.f32.xlu3"),
+        ("v6e", "xlu2", "vadd.xlane.f32.xlu2"),
+        ("v5e", "mxu4", "vmatmul.bf16.gmra.mxu4"),
+        ("v7x", "mxu2", "vmatmul.mubr.bf16.gmra.mrb[0].mxu2"),
+    ],
+)
+def test_a_unit_that_the_chip_does_not_have_is_refused(chip, unit, operation):
+    refused = stalls(f"%20 = {operation} %v1", chip=chip)
+    assert refused == Refusal(f"{chip} has no {unit}: {operation}")
 
 
-@pytest.mark.parametrize(("kind", "cycles"), [("bf16", 16), ("f32", 8)])
-def test_matmuls_beyond_the_backlog_stall(kind, cycles):
-    rows = [f"%{n} = vmatmul.{kind}.gmra.mxu0 %v1" for n in range(30, 50)]
-    assert stalls(*rows).stall_cycles == 19 * cycles - 19 - V5E.backlog_cycles[kind]
+@pytest.mark.parametrize(
+    ("chip", "kind", "cycles"), [("v5e", "bf16", 16), ("v5e", "f32", 8), ("v6e", "f32", 4)]
+)
+def test_matmuls_beyond_the_backlog_stall(chip, kind, cycles):
+    rows = [f"%{n} = vmatmul.{kind}.gmra.mxu0 %v1" for n in range(100, 180)]
+    beyond = 79 * cycles - 79 - load(chip).stalls.backlog_cycles[kind]
+    assert stalls(*rows, chip=chip).stall_cycles == beyond
 
 
 def transpose(first, width=128, rows=16, kind="b32"):
@@ -114,9 +128,10 @@ def test_the_next_transpose_goes_in_while_one_comes_out():
 
 def test_packed_rows_take_longer_and_come_back_in_half_as_many_pops():
     packed = stalls(*transpose(10, rows=8, kind="c.b16"), *pops(8))
-    plain = stalls(*transpose(10), *pops(16))
-    assert packed.cycles_independent == pytest.approx(plain.cycles_independent, abs=20)
-    assert V5E.packed_transpose == 2
+    each = V5E.packed_transpose * V5E.lane_cycles
+    expected = 7 * each + V5E.transpose_latency["packed"] + 8 * each
+    assert packed.bundle_cycles + packed.stall_cycles == pytest.approx(5 + expected, abs=2)
+    assert V5E.transpose_latency["packed"] > V5E.transpose_latency["whole"]
 
 
 def test_a_transcendental_pop_waits_for_its_push():
