@@ -198,7 +198,9 @@ def _write(name: str, version: str, start: str, chip: Chip, free: set[str]) -> P
         field, _, kind = key.partition(".")
         entry = (data if key in _DMA else data["stalls"])[field]
         loose = sorted(one for one in free if one.partition(".")[0] == field)
-        entry["source"] = source + (f"; no probe tells {', '.join(loose)} from larger" if loose else "")
+        entry["source"] = source + (
+            f"; no probe tells {', '.join(loose)} from larger" if loose else ""
+        )
         if kind:
             entry["value"][kind] = value
         else:
