@@ -74,7 +74,7 @@ def _compare(
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")
     return Pair(
-        subset=f"{_SUBSET} {option}", group=" ".join(str(value) for value in row["config"].values()),
+        subset=f"{_SUBSET} {option}", group=" ".join(map(str, row["config"].values())),
         limited_by=outcome.estimate.limited_by, measured_us=row["time_us"],
         estimated_us=outcome.estimate.time_us,
     )  # fmt: skip
