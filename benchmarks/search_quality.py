@@ -13,6 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from platformdirs import user_cache_path
@@ -23,6 +24,7 @@ from autotune.config import Config
 from autotune.outcome import Estimated, Outcome
 from autotune.search.loop import Limits, run_search
 from autotune.trial import Trial
+from db import open_store
 
 CASES = tuple(
     Case(kernel=kernel, shape=shape, chip=chip)
@@ -116,11 +118,11 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
     """The real search, with a compiler that looks everything up."""
     space = replace(table.space, candidates=list(table.space.candidates))
     pool: Any = _TablePool(_TableCompiler(table), COMPILERS)
-    store: Any = _MemoryStore()
-    result = run_search(
-        pool, store, table.subject, space, Limits(trials=budget(table)), _Silent(),
-        study_url=None, seed=seed, method=method,
-    )  # fmt: skip
+    with TemporaryDirectory() as folder, open_store(f"{folder}/replay.db", create=True) as store:
+        result = run_search(
+            pool, store, table.subject, space, Limits(trials=budget(table)), _Silent(),
+            study_url=None, seed=seed, method=method,
+        )  # fmt: skip
     return [trial.outcome for trial in result.trials]
 
 
@@ -195,20 +197,6 @@ class _TablePool:
 
     def run(self, job: Callable[[Any], Any]) -> Any:
         return job(self.compiler)
-
-
-class _MemoryStore:
-    """What the loop asks of a store; every search starts with an empty one."""
-
-    def save_kernel(self, spec: object) -> None: ...
-
-    def save_refusals(self, *_: object) -> None: ...
-
-    def trials(self, _key: object) -> list[Trial]:
-        return []
-
-    def save_trial(self, *_: object) -> bool:
-        return True
 
 
 class _Silent:
