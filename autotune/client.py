@@ -58,6 +58,7 @@ class Client:
         self._rests_until = 0.0
         self._told = False
         self._refreshing: threading.Thread | None = None
+        self._one_refresh = threading.Lock()  # asked for, and after a lookup
         self.snapshot: int | None = None
         """The snapshot that the last answers came from; None before, and for defaults."""
 
@@ -119,12 +120,13 @@ class Client:
         if self._service is None or self._cache is None:
             return False
         wanted = self.snapshot if self.snapshot is not None else self._wanted
-        if wanted is None or self._note() != self._noted(wanted):
-            path = f"/v1/snapshots/{_name(wanted)}"
-            content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
-            number = bundle_from_bytes(content, "the snapshot of the service").snapshot
-            write_whole(self._cache, content)
-            write_whole(self._note_path(), self._noted(number).encode())
+        with self._one_refresh:
+            if wanted is None or self._note() != self._noted(wanted):
+                path = f"/v1/snapshots/{_name(wanted)}"
+                content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
+                number = bundle_from_bytes(content, "the snapshot of the service").snapshot
+                write_whole(self._cache, content)
+                write_whole(self._note_path(), self._noted(number).encode())
         return True
 
     def _ask(self, questions: Sequence[Key]) -> list[Match]:

@@ -87,6 +87,25 @@ def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: P
     assert read_bundle(path).snapshot == 2
 
 
+def test_a_refresh_does_not_fetch_what_the_one_after_a_lookup_fetches(
+    service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(service.url, cache=tmp_path / "new.bundle")
+    fetched = []
+    call = client._service.call
+
+    def slowly(method: str, path: str, *args: Any, **options: Any) -> bytes:
+        if method == "GET":
+            fetched.append(path)
+            time.sleep(0.3)
+        return call(method, path, *args, **options)
+
+    monkeypatch.setattr(client._service, "call", slowly)
+    client.lookup(QUESTIONS)
+    assert client.refresh()
+    assert len(fetched) == 1
+
+
 def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache: Path) -> None:
     before = cache.read_bytes()
     with lying(http(b"nonsense")) as url, pytest.raises(InvalidInputError):
