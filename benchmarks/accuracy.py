@@ -229,7 +229,7 @@ def _differences(group: Sequence[Row] | Sequence[Pair]) -> Iterable[tuple[str, f
     """By how much the ratio of two configs of one problem is wrong, under what limits either."""
     pairs = [item.pair if isinstance(item, Row) else item for item in group]
     for a, b in combinations(pairs, 2):
-        wrong = abs(a.kernel_ratio / b.kernel_ratio - 1)
+        wrong = agreement.ratio_error(a, b)
         yield from ((kind, wrong) for kind in {a.limited_by, b.limited_by})
 
 

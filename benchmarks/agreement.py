@@ -36,6 +36,11 @@ class Pair:
         return (self.estimated_us - self.overhead_us) / (self.measured_us - self.overhead_us)
 
 
+def ratio_error(a: Pair, b: Pair) -> float:
+    """By how much the ratio of two estimates is wrong, without what is in both times."""
+    return abs(a.kernel_ratio / b.kernel_ratio - 1)
+
+
 def arguments(doc: str | None, *, save: str = "", python: bool = True) -> argparse.Namespace:
     """What the ``published_*`` scripts are told: ``--rows``, and where asked for ``--python`` and
     ``--save``, with its help."""

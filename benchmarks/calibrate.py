@@ -86,7 +86,6 @@ def _calibrate(references: list[Reference], write: bool) -> list[str]:
     before = constants.load(name, version)
     values = _fit(probes, before)
     after = _with(before, values)
-    free = {constant for constant in values if not _moved_by(constant, values, probes, before)}
     lines = [f"{name}, libtpu {version}: {len(probes)} probes, constants of {before.libtpu} before"]
     for label, chip in (("before", before), ("after", after)):
         errors = sorted(abs(probe.error(chip)) for probe in probes)
@@ -102,6 +101,7 @@ def _calibrate(references: list[Reference], write: bool) -> list[str]:
     worst = max(probes, key=lambda probe: abs(probe.error(after)))
     lines.append(f"  worst probe: {worst.reference.sample.name}, {worst.error(after):+.0f} cycles")
     if write:
+        free = {one for one in values if not _moved_by(one, values, probes, before)}
         path = _write(name, version, before.libtpu, after, free)
         lines.append(f"  written: {path.name}")
     return lines

@@ -3,7 +3,7 @@
     .venv/bin/python benchmarks/published_splash.py --rows PATH/v5e.jsonl [--python PYTHON]
 
 The rows are forward passes of JAX's splash attention: device time of the whole program, with jax
-0.11.2. Their summary names no shape; the test that wrote it does, and how it calls the kernel:
+0.11.2. Their summary names no shape; the test beside it does, and how it calls the kernel:
 ``tunejax_splash.py`` declares that, and its times are compared too. The test gives the arguments
 the layout that the kernel reads; arguments in their own layout XLA copies into VMEM first. Both are
 compared: the summary does not say which of the two ran. Of the other runs nothing says that they
@@ -15,7 +15,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, arguments, kendall, published, quantile, save
+from agreement import Pair, arguments, kendall, published, quantile, ratio_error, save
 
 from autotune.catalogue import KernelRef, find_kernel
 from autotune.chip import Chip
@@ -87,8 +87,7 @@ def _show(pairs: list[Pair]) -> None:
         print(f"  {pair.group:<16}{pair.measured_us:>8.0f}{pair.estimated_us:>8.0f} us"
               f"{pair.measured_us / first.measured_us:>8.3f}"
               f"{pair.estimated_us / first.estimated_us:>8.3f} of the first")  # fmt: skip
-    apart = [a.ratio / b.ratio - 1 for a, b in combinations(pairs, 2)]
-    wrong = sorted(abs(error) for error in apart)
+    wrong = sorted(ratio_error(a, b) for a, b in combinations(pairs, 2))
     print(f"  Kendall {kendall(pairs):.2f}; ratios of two: three of four right within "
           f"{quantile(wrong, 0.75):.1%}, all within {wrong[-1]:.1%}")  # fmt: skip
     for a, b in combinations(sorted(pairs, key=lambda pair: pair.measured_us), 2):
