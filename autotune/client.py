@@ -19,14 +19,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from autotune.bundle import bundle_from_bytes, read_bundle, write_whole
-from autotune.config import config_from_data
+from autotune.domain.config import config_from_data
+from autotune.domain.key import Key, key_to_data
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Record, record_from_data
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
-from autotune.key import Key, key_to_data
-from autotune.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
-from autotune.remote import Remote
-from autotune.toolchain import Toolchain
-from autotune.trial import Record, record_from_data
+from autotune.lookup.bundle import bundle_from_bytes, read_bundle, write_whole
+from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
+from autotune.remote.http import Remote
 
 _log = logging.getLogger("autotune")
 
@@ -46,9 +46,15 @@ class Client:
     """
 
     def __init__(
-        self, url: str | None, *, cache: str | Path | None = None, timeout_s: float = 2.0,
-        snapshot: int | None = None, strict: bool = False, token: str | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        url: str | None,
+        *,
+        cache: str | Path | None = None,
+        timeout_s: float = 2.0,
+        snapshot: int | None = None,
+        strict: bool = False,
+        token: str | None = None,
+    ) -> None:
         """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
         self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
@@ -82,9 +88,15 @@ class Client:
         return answers
 
     def lookup_shape(
-        self, kernel: str, shape: str, dtype: str | None = None, options: Sequence[str] = (), *,
-        chip: str, toolchain: Toolchain,
-    ) -> Match:  # fmt: skip
+        self,
+        kernel: str,
+        shape: str,
+        dtype: str | None = None,
+        options: Sequence[str] = (),
+        *,
+        chip: str,
+        toolchain: Toolchain,
+    ) -> Match:
         """The answer for a problem in the words of the command line, for the newest version of the
         kernel that has records: the service knows its dimensions.
 
@@ -172,8 +184,10 @@ class Client:
             _log.warning(
                 "autotune: the service at %s cannot be used (%s: %s): configs come from the "
                 "snapshot on disk where there is one, else they are defaults",
-                self._service, type(error).__name__, error,
-            )  # fmt: skip
+                self._service,
+                type(error).__name__,
+                error,
+            )
 
     def _refresh_later(self) -> None:
         if self._cache is None or (self._refreshing and self._refreshing.is_alive()):
@@ -235,8 +249,11 @@ def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
         return identity_of(record.key) == identity_of(key)
     found = record.key
     return (found.kernel, found.fingerprint, found.chip, found.problem.dtype) == (
-        key.kernel, key.fingerprint, key.chip, key.problem.dtype
-    )  # fmt: skip
+        key.kernel,
+        key.fingerprint,
+        key.chip,
+        key.problem.dtype,
+    )
 
 
 def _name(number: int | None) -> str:

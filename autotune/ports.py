@@ -4,16 +4,34 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from autotune.browsing import Numbered, Only, Place, SameConfig, Searched, Step, Told, Wanted
-from autotune.chip import Chip
-from autotune.config import Config
-from autotune.job import Ability, Job, Progress, Request, State
-from autotune.kernelspec import KernelSpec
-from autotune.key import Key
-from autotune.outcome import Outcome
-from autotune.refusals import Refusals
-from autotune.tokens import Token
-from autotune.trial import Change, KeyResult, KeySummary, Miss, Pushed, Record, Snapshot, Trial
+from autotune.domain.browsing import (
+    Numbered,
+    Only,
+    Place,
+    SameConfig,
+    Searched,
+    Step,
+    Told,
+    Wanted,
+)
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Outcome
+from autotune.domain.refusals import Refusals
+from autotune.domain.token import Token
+from autotune.domain.trial import (
+    Change,
+    KeyResult,
+    KeySummary,
+    Miss,
+    Pushed,
+    Record,
+    Snapshot,
+    Trial,
+)
 
 
 class Store(Protocol):

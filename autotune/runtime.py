@@ -17,19 +17,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from autotune.bundle import read_bundle
-from autotune.catalogue import KernelRef, fingerprint
-from autotune.chip import parse_chip
-from autotune.config import Config, make_config
-from autotune.dtype import parse_dtype
+from autotune.catalogue.discovery import KernelRef, fingerprint
+from autotune.domain.chip import parse_chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.dtype import parse_dtype
+from autotune.domain.key import Key
+from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.domain.trial import Record
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
-from autotune.key import Key
-from autotune.matching import DEFAULT, EXACT
+from autotune.lookup.bundle import read_bundle
+from autotune.lookup.matching import DEFAULT, EXACT
 from autotune.ports import Store
-from autotune.problem import OptionValue, Problem
-from autotune.toolchain import Toolchain, installed_toolchain
-from autotune.trial import Record
 
 _log = logging.getLogger("autotune")
 
@@ -93,9 +93,15 @@ class Tuned:
     """
 
     def __init__(
-        self, kernel: Kernel, *, declared_in: str | Path, source: Source | None = None,
-        attribute: str = "KERNEL", chip: str | None = None, toolchain: Toolchain | None = None,
-    ) -> None:  # fmt: skip
+        self,
+        kernel: Kernel,
+        *,
+        declared_in: str | Path,
+        source: Source | None = None,
+        attribute: str = "KERNEL",
+        chip: str | None = None,
+        toolchain: Toolchain | None = None,
+    ) -> None:
         self.kernel, self.source = kernel, source
         self._ref = KernelRef(path=str(declared_in), attribute=attribute)
         self._chip, self._toolchain = chip, toolchain

@@ -20,13 +20,12 @@ from operator import itemgetter
 from pathlib import Path
 from statistics import median
 
-import agreement
-from agreement import Pair, kendall, p90, quantile
-from corpus import CHIPS, DEFAULT_FOLDER, Reference, load
-from samples import SWEEPS
-
-from autotune.estimate import limited_by
+from autotune.cost_model.estimate import limited_by
 from autotune.simulator import Refusal, constants, simulate
+from benchmarks import agreement
+from benchmarks.agreement import Pair, kendall, p90, quantile
+from benchmarks.corpus import CHIPS, DEFAULT_FOLDER, Reference, load
+from benchmarks.samples import SWEEPS
 
 _DOCUMENT = Path(__file__).parents[1] / "docs" / "accuracy.md"
 _MARK = "<!-- tables: benchmarks/accuracy.py --write -->"
@@ -75,8 +74,14 @@ def main() -> None:
     rows = [row for row in found if row is not None]
     files = sorted(args.published.glob("*.json")) if args.published else []
     pairs = [pair for file in files for pair in agreement.load(file)]
-    tables = "\n".join([*_summary(rows, len(found) - len(rows)), *_families(rows), *_sweeps(rows),
-                        *_hardware(pairs)])  # fmt: skip
+    tables = "\n".join(
+        [
+            *_summary(rows, len(found) - len(rows)),
+            *_families(rows),
+            *_sweeps(rows),
+            *_hardware(pairs),
+        ]
+    )
     print(tables)
     if args.write:
         text = _DOCUMENT.read_text().partition(_MARK)[0]

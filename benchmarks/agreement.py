@@ -80,8 +80,10 @@ def report(pairs: Sequence[Pair]) -> None:
         chosen = [pair for pair in pairs if name in ("all", pair.group)]
         errors = sorted(abs(pair.ratio - 1) for pair in chosen)
         mean = sum(pair.ratio for pair in chosen) / len(chosen)
-        print(f"{name:<22}{len(chosen):>5}{median(errors):>8.1%}{p90(errors):>7.1%}"
-              f"{errors[-1]:>7.1%}{mean:>12.3f}{spearman(chosen):>10.3f}")  # fmt: skip
+        print(
+            f"{name:<22}{len(chosen):>5}{median(errors):>8.1%}{p90(errors):>7.1%}"
+            f"{errors[-1]:>7.1%}{mean:>12.3f}{spearman(chosen):>10.3f}"
+        )
 
 
 def spearman(pairs: Sequence[Pair]) -> float:

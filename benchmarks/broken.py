@@ -8,10 +8,10 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.config import Config
+from autotune.domain.config import Config
+from autotune.domain.problem import Problem
 from autotune.kernel import Array, Axis, Kernel
 from autotune.pallas import compiler_params
-from autotune.problem import Problem
 
 _ROWS, _LANES = 8, 128
 
@@ -49,19 +49,26 @@ def _double(x: Any, out: Any, *_: Any) -> None:
 def _half_written(problem: Problem, config: Config) -> Any:
     """The grid stops before the last block of the output."""
     return pl.pallas_call(
-        _double, grid=(_blocks(problem) - 1,), in_specs=[_spec(lambda i: i)],
-        out_specs=_spec(lambda i: i), out_shape=_shape(problem),
+        _double,
+        grid=(_blocks(problem) - 1,),
+        in_specs=[_spec(lambda i: i)],
+        out_specs=_spec(lambda i: i),
+        out_shape=_shape(problem),
         compiler_params=compiler_params(config),
-    )  # fmt: skip
+    )
 
 
 def _shifted_alias(problem: Problem, config: Config) -> Any:
     """In place, but each step reads the block that the step before it has written."""
     return pl.pallas_call(
-        _double, grid=(_blocks(problem),), in_specs=[_spec(lambda i: jnp.maximum(i - 1, 0))],
-        out_specs=_spec(lambda i: i), out_shape=_shape(problem), input_output_aliases={0: 0},
+        _double,
+        grid=(_blocks(problem),),
+        in_specs=[_spec(lambda i: jnp.maximum(i - 1, 0))],
+        out_specs=_spec(lambda i: i),
+        out_shape=_shape(problem),
+        input_output_aliases={0: 0},
         compiler_params=compiler_params(config),
-    )  # fmt: skip
+    )
 
 
 def _running_sum(problem: Problem, config: Config) -> Any:
@@ -76,11 +83,14 @@ def _running_sum(problem: Problem, config: Config) -> Any:
         out[...] = total[...]
 
     return pl.pallas_call(
-        body, grid=(_blocks(problem),), in_specs=[_spec(lambda i: i)],
-        out_specs=_spec(lambda i: i), out_shape=_shape(problem),
+        body,
+        grid=(_blocks(problem),),
+        in_specs=[_spec(lambda i: i)],
+        out_specs=_spec(lambda i: i),
+        out_shape=_shape(problem),
         scratch_shapes=[pltpu.VMEM((_ROWS, _LANES), jnp.float32)],
         compiler_params=compiler_params(config),
-    )  # fmt: skip
+    )
 
 
 def _by_hand(problem: Problem, config: Config) -> Any:
@@ -92,11 +102,14 @@ def _by_hand(problem: Problem, config: Config) -> Any:
         copy.wait()
 
     return pl.pallas_call(
-        body, grid=(_blocks(problem),), in_specs=[_spec(lambda i: i)],
+        body,
+        grid=(_blocks(problem),),
+        in_specs=[_spec(lambda i: i)],
         out_specs=pl.BlockSpec(memory_space=pl.ANY),
         out_shape=jax.ShapeDtypeStruct((_ROWS, _LANES), jnp.float32),
-        scratch_shapes=[pltpu.SemaphoreType.DMA], compiler_params=compiler_params(config),
-    )  # fmt: skip
+        scratch_shapes=[pltpu.SemaphoreType.DMA],
+        compiler_params=compiler_params(config),
+    )
 
 
 def _shifted(x: Any) -> Any:

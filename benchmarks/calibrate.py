@@ -18,15 +18,14 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from corpus import DEFAULT_FOLDER, Reference, load
-from samples import PROBES
-
 from autotune.simulator import constants, dma
 from autotune.simulator.bundles import Listing, parse
 from autotune.simulator.constants import Chip, StallModel
 from autotune.simulator.extrapolation import STAGES, finish
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.run import record
+from benchmarks.corpus import DEFAULT_FOLDER, Reference, load
+from benchmarks.samples import PROBES
 
 _STEPS = (16, 8, 4, 2, 1)  # cycles (GB/s for bandwidth), the coarse ones first
 _ROUNDS = 3
@@ -70,8 +69,10 @@ def main() -> None:
     parser.add_argument("--write", action="store_true", help="make the data files of the series")
     options = parser.parse_args()
     found = [r for c in options.chips.split(",") for r in load(options.folder, c, options.series)]
-    groups = [[r for r in found if (r.chip, r.libtpu) == one]
-              for one in dict.fromkeys((r.chip, r.libtpu) for r in found)]  # fmt: skip
+    groups = [
+        [r for r in found if (r.chip, r.libtpu) == one]
+        for one in dict.fromkeys((r.chip, r.libtpu) for r in found)
+    ]
     with ProcessPoolExecutor(2) as workers:
         for lines in workers.map(_calibrate, groups, [options.write] * len(groups)):
             print("\n".join(lines), flush=True)

@@ -77,10 +77,22 @@ def searched(case: Case, chip: str, folder: Path) -> Mapping[str, Any]:
     options = [part for option in case.options for part in ("--option", option)]
     autotune = str(Path(sys.executable).with_name("autotune"))
     command = [
-        autotune, "search", case.kernel, "--shape", case.shape, *options, "--chip", chip,
-        "--trials", str(TRIALS), "--timeout", str(TIMEOUT_S),
-        "--db", str(folder / "catalogue.db"), "--json",
-    ]  # fmt: skip
+        autotune,
+        "search",
+        case.kernel,
+        "--shape",
+        case.shape,
+        *options,
+        "--chip",
+        chip,
+        "--trials",
+        str(TRIALS),
+        "--timeout",
+        str(TIMEOUT_S),
+        "--db",
+        str(folder / "catalogue.db"),
+        "--json",
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     try:
         answer: dict[str, Any] = json.loads(done.stdout)
@@ -121,11 +133,23 @@ def _config(config: Mapping[str, Any]) -> str:
 
 
 def table(rows: Sequence[Sequence[str]]) -> str:
-    head = ["kernel", "problem", "chip", "default µs", "winner µs", "×", "winner", "plain XLA",
-            "limited by; record", "trials", "verified in s"]  # fmt: skip
+    head = [
+        "kernel",
+        "problem",
+        "chip",
+        "default µs",
+        "winner µs",
+        "×",
+        "winner",
+        "plain XLA",
+        "limited by; record",
+        "trials",
+        "verified in s",
+    ]
     lines = [head, ["---"] * len(head), *rows]
-    return "\n".join("| " + " | ".join(cell.replace("|", "/") for cell in line) + " |"
-                     for line in lines)  # fmt: skip
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines
+    )
 
 
 def summary(answers: Sequence[Mapping[str, Any]]) -> str:

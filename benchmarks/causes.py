@@ -3,11 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from evidence import Evidence
-from points import MIB, Point
-
-from autotune.trace.model import Operand
-from autotune.vmem import operand_bytes, scratch_bytes
+from autotune.candidates.vmem import operand_bytes, scratch_bytes
+from autotune.domain.trace import Operand
+from benchmarks.evidence import Evidence
+from benchmarks.points import MIB, Point
 
 PLACED = "operands that XLA had already placed in VMEM"
 SINGLE = "blocks buffered once"

@@ -23,9 +23,9 @@ from typing import Any
 from platformdirs import user_cache_path
 from rich.console import Console
 from rich.progress import Progress
-from samples import PROBES, SWEEPS, Sample, find, samples
 
 from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
+from benchmarks.samples import PROBES, SWEEPS, Sample, find, samples
 
 DEFAULT_FOLDER = user_cache_path("pallas-autotune") / "calibration"
 CHIPS = ("v5e", "v5p", "v6e", "v7x")
@@ -58,13 +58,17 @@ def load(root: Path, chip: str, series: str = "") -> list[Reference]:
     known = {s.name for s in samples(PROBES + SWEEPS)}
     found = [
         Reference(
-            sample=find(row["sample"]), chip=chip, libtpu=row["libtpu"], cycles=row["cycles"],
-            seconds=row["seconds"], path=folder / row["file"],
+            sample=find(row["sample"]),
+            chip=chip,
+            libtpu=row["libtpu"],
+            cycles=row["cycles"],
+            seconds=row["seconds"],
+            path=folder / row["file"],
         )
         for folder in sorted(root.glob(f"{series}*/"))
         for row in _rows(folder / "index.jsonl")
         if row["chip"] == chip and "cycles" in row and row["sample"] in known
-    ]  # fmt: skip
+    ]
     if not found:
         sys.exit(f"nothing was collected for {chip} in {root}: run benchmarks/corpus.py first")
     return found

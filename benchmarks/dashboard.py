@@ -25,19 +25,19 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from autotune.chip import Chip
-from autotune.config import Config
-from autotune.estimate import MODEL
-from autotune.explanation import PARTS, Explanation
-from autotune.kernelspec import KernelSpec
-from autotune.key import Key
-from autotune.outcome import Estimate, Estimated, OutOfVmem
-from autotune.problem import Problem, ProblemSpec
-from autotune.refusals import Refusals, Refused
-from autotune.toolchain import Toolchain
-from autotune.trial import Evidence, Record, Trial
-from db import open_store
-from db.rows import key_values, trial_values
+from autotune.cost_model.estimate import MODEL
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.explanation import PARTS, Explanation
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
+from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.refusals import Refusals, Refused
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Evidence, Record, Trial
+from autotune_db import open_store
+from autotune_db.rows import key_values, trial_values
 
 MOST_MS, MOST_BYTES = 300.0, 2_000_000
 KERNELS, CHIPS = 20, (Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
@@ -55,23 +55,39 @@ def config(number: int) -> Config:
         grid_order=ORDERS[number // 1000 % 2],
         dimension_semantics=("parallel", "parallel", "arbitrary"),
         vmem_limit_bytes=None if number < 2000 else (16 + number // 2000) << 20,
-    )  # fmt: skip
+    )
 
 
 def estimate(number: int) -> Estimate:
     time_us = 100.0 + (number * 7919) % 10_007
     share = time_us / len(PARTS)
     explained = Explanation(
-        parts_us=tuple((part, share) for part in PARTS), roofline_us=90.0, mxu_us=60.0, steps=64,
-        dma_count=129, burst_bytes=4096, least_hbm_bytes=1 << 20,
-        vmem=(("args[0]", 1 << 20), ("args[1]", 1 << 20), ("outputs", 1 << 20)), spill_bundles=0,
-    )  # fmt: skip
+        parts_us=tuple((part, share) for part in PARTS),
+        roofline_us=90.0,
+        mxu_us=60.0,
+        steps=64,
+        dma_count=129,
+        burst_bytes=4096,
+        least_hbm_bytes=1 << 20,
+        vmem=(("args[0]", 1 << 20), ("args[1]", 1 << 20), ("outputs", 1 << 20)),
+        spill_bundles=0,
+    )
     return Estimate(
-        time_us=time_us, compute_us=share, memory_us=share, overhead_us=share, fill_us=share,
-        limited_by="compute", model=MODEL, vmem_allowed_bytes=16 << 20,
-        vmem_used_bytes=(1 + number % 15) << 20, hbm_bytes=50_000_000 + number, flops=2 * 10**10,
-        error=0.05, resolution=0.03, explanation=explained,
-    )  # fmt: skip
+        time_us=time_us,
+        compute_us=share,
+        memory_us=share,
+        overhead_us=share,
+        fill_us=share,
+        limited_by="compute",
+        model=MODEL,
+        vmem_allowed_bytes=16 << 20,
+        vmem_used_bytes=(1 + number % 15) << 20,
+        hbm_bytes=50_000_000 + number,
+        flops=2 * 10**10,
+        error=0.05,
+        resolution=0.03,
+        explanation=explained,
+    )
 
 
 def trial(number: int) -> Trial:
@@ -100,20 +116,29 @@ def spec(kernel: int) -> KernelSpec:
 def key(number: int) -> Key:
     dims = (("m", 128 * (1 + number // (KERNELS * 8))), ("k", 4096), ("n", 4096))
     return Key(
-        kernel=f"kernel_{number % KERNELS}", fingerprint="f00d",
+        kernel=f"kernel_{number % KERNELS}",
+        fingerprint="f00d",
         problem=Problem(dims=dims, dtype="bfloat16"),
-        chip=CHIPS[number // KERNELS % 4], toolchain=TOOLCHAINS[number // (KERNELS * 4) % 2],
-    )  # fmt: skip
+        chip=CHIPS[number // KERNELS % 4],
+        toolchain=TOOLCHAINS[number // (KERNELS * 4) % 2],
+    )
 
 
 def record(of: Key) -> Record:
     return Record(
-        key=of, config=config(17), estimate=estimate(17),
+        key=of,
+        config=config(17),
+        estimate=estimate(17),
         default=Evidence(config=config(0), time_us=5000.0),
-        baseline=Evidence(config=None, time_us=80.0, expected_us=120.0), is_default=False,
-        reason="faster", verification="two cores", verified=True, trials=100, method="estimated",
+        baseline=Evidence(config=None, time_us=80.0, expected_us=120.0),
+        is_default=False,
+        reason="faster",
+        verification="two cores",
+        verified=True,
+        trials=100,
+        method="estimated",
         created_at=NOON,
-    )  # fmt: skip
+    )
 
 
 def fill(file: Path, trials: int) -> None:
@@ -152,10 +177,12 @@ def refusals() -> Refusals:
     cells = {
         pair: {
             (str(a), str(b)): Refused(kind="illegal", reason=reason.format(a, b), points=60)
-            for a in sizes for b in sizes if (a + b) % 16
+            for a in sizes
+            for b in sizes
+            if (a + b) % 16
         }
         for pair in pairs
-    }  # fmt: skip
+    }
     return Refusals(values=dict.fromkeys(("block_m", "block_k", "block_n"), sizes), cells=cells)
 
 

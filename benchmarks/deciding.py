@@ -27,15 +27,11 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from statistics import fmean, median
 from typing import ClassVar
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "measuring"))
-
-from simulated import NOISES, Accelerator, Noise
-
-from autotune.measuring.deciding import Decision, decide
+from autotune.measuring.race import Decision, decide
+from tests.fakes.accelerator import NOISES, Accelerator, Noise
 
 _COUNTS = (*range(5, 25), 27, 30, 35, 40, 50, 65, 80, 100)
 KINDS = ("spread", "equal", "pair", "close")
@@ -95,9 +91,13 @@ def raced(case: Case, noise: Noise) -> Decision:
     device = case.accelerator(noise)
     names = list(case.true_us)
     return decide(
-        names, device.sample, default="default", cannot_win=("xla",), seed=case.seed,
+        names,
+        device.sample,
+        default="default",
+        cannot_win=("xla",),
+        seed=case.seed,
         most_samples=1000,
-    )  # fmt: skip
+    )
 
 
 def score(found: Sequence[Case], noise: Noise) -> Score:
@@ -181,8 +181,10 @@ class Setting:
 USUAL = [Setting(noise.name, noise) for noise in NOISES]
 _ONE = Noise(name="", spread=0.01)
 VARIED = [
-    *(Setting(f"noise {spread:.1%}", replace(_ONE, spread=spread))
-      for spread in (0.005, 0.01, 0.03, 0.05)),
+    *(
+        Setting(f"noise {spread:.1%}", replace(_ONE, spread=spread))
+        for spread in (0.005, 0.01, 0.03, 0.05)
+    ),
     *(Setting(f"{n} and XLA", replace(_ONE, spread=0.02), configs=n - 1) for n in (2, 5, 12)),
     *(Setting(f"gaps x{gap:g}", replace(_ONE, spread=0.02), gap=gap) for gap in (0.5, 2, 4)),
     Setting("tails 0.5%", replace(_ONE, spread=0.005, freedom=2.5)),
@@ -190,7 +192,7 @@ VARIED = [
     Setting("memory 0.5%", replace(_ONE, spread=0.005, memory=0.8)),
     Setting("memory 2%", replace(_ONE, spread=0.02, memory=0.8)),
     Setting("outliers 15%", replace(_ONE, spread=0.005, outliers=0.15)),
-]  # fmt: skip
+]
 
 
 def main() -> None:
@@ -202,8 +204,10 @@ def main() -> None:
     last = options.first_seed + options.runs - 1
     print(f"{options.runs} runs of each line, seeds {options.first_seed} to {last}")
     kinds = "".join(f"{kind:>8}" for kind in KINDS)
-    print(f"{'noise':<13} void  within 1 %{kinds}  false  samples  fixed  best way"
-          "              cost  of all")  # fmt: skip
+    print(
+        f"{'noise':<13} void  within 1 %{kinds}  false  samples  fixed  best way"
+        "              cost  of all"
+    )
     settings = VARIED if options.varied else USUAL
     missed = [s.name for s in settings if not _line(s, options.runs, options.first_seed)]
     print(f"missed: {', '.join(missed)}" if missed else "every bar is met")
@@ -220,11 +224,13 @@ def _line(setting: Setting, runs: int, first_seed: int) -> bool:
     of_all = samples / _all_samples(fixed.needed(fmean(declared), of_all=True)[0], found)
     cost, false = samples / needed, fmean(ours.false)
     met = fmean(declared) >= _GOOD and false <= _FALSE and max(cost, of_all) <= _COST
-    print(f"{setting.name:<13}{1 - len(declared) / len(found):>5.1%}{fmean(declared):>12.1%}"
-          + "".join(f"{good:>8.1%}" for good in by_kind)
-          + f"{false:>7.1%}{samples:>9.1f}{('' if count else '>') + str(needed):>7}"
-          f"  {how:<20}{cost:>6.2f}{of_all:>8.2f}" + ("" if met else "  MISSED"),
-          flush=True)  # fmt: skip
+    print(
+        f"{setting.name:<13}{1 - len(declared) / len(found):>5.1%}{fmean(declared):>12.1%}"
+        + "".join(f"{good:>8.1%}" for good in by_kind)
+        + f"{false:>7.1%}{samples:>9.1f}{('' if count else '>') + str(needed):>7}"
+        f"  {how:<20}{cost:>6.2f}{of_all:>8.2f}" + ("" if met else "  MISSED"),
+        flush=True,
+    )
     return met
 
 
@@ -234,8 +240,9 @@ def _all_samples(count: int | None, found: Sequence[Case]) -> int:
 
 def _of_kind(found: Sequence[Case], wins: Sequence[bool | None], kind: str) -> float:
     """The share of wins among the declared winners of a kind of runs."""
-    return fmean(win for case, win in zip(found, wins, strict=True)
-                 if case.kind == kind and win is not None)  # fmt: skip
+    return fmean(
+        win for case, win in zip(found, wins, strict=True) if case.kind == kind and win is not None
+    )
 
 
 if __name__ == "__main__":

@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from points import Point
-
 from autotune.compiler import libtpu
-from autotune.config import Config, config_from_data, config_to_data
-from autotune.problem import problem_from_data, problem_to_data
+from autotune.domain.config import Config, config_from_data, config_to_data
+from autotune.domain.problem import problem_from_data, problem_to_data
+from benchmarks.points import Point
 
 _PASSES = "(original|post-bundle-packing-post-ra)"
 _ALLOCATION = re.compile(
@@ -115,9 +114,9 @@ def _compiled(kernel: str, problem: Mapping[str, Any], config: Config, chip: str
 
     import jax
 
-    from autotune.chip import Chip
-    from autotune.compiler.build import _specs
-    from autotune.compiler.chips import abstract_mesh, compile_only_device
+    from autotune.child.chips import abstract_mesh, compile_only_device
+    from autotune.child.compile.build import _specs
+    from autotune.domain.chip import Chip
 
     declared = importlib.import_module(f"kernels.{kernel}").KERNEL
     parsed = problem_from_data(problem)

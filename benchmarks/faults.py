@@ -16,11 +16,9 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "faults"))
-
-from faultsearch import EXPECTED, REFUSED, Run, search_faults, temporary_folder
-from killing import Killed, Victim
-from leftovers import wait_for_none
+from tests.faults.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
+from tests.faults.killing import Killed, Victim
+from tests.faults.leftovers import wait_for_none
 
 _LEFT_LIMIT_S = 3.0
 _console = Console(width=150)
@@ -100,9 +98,16 @@ def _kills(folder: Path, kills: int, seed: int) -> list[str]:
     """Kill one search again and again, print each time, return what is wrong."""
     victim, random, wrong = Victim(folder, trials=4 * kills), Random(seed), list[str]()
     table = Table(
-        "kill", "trials before", "after", "lost", "recompiled", "database", "left", "gone after s",
+        "kill",
+        "trials before",
+        "after",
+        "lost",
+        "recompiled",
+        "database",
+        "left",
+        "gone after s",
         title="kill -9 at random moments",
-    )  # fmt: skip
+    )
     for number in range(1, kills + 1):
         killed = victim.run_and_kill(random)
         table.add_row(*_row(number, killed))

@@ -15,16 +15,15 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
-from points import as_they_come
-
-from autotune import rules
-from autotune.catalogue import KernelRef, find_kernel
-from autotune.chip import Chip
+from autotune.candidates import rules
+from autotune.catalogue.discovery import KernelRef, find_kernel
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
-from autotune.config import ARBITRARY, PARALLEL, Config, make_config
-from autotune.problem import Problem
-from autotune.trace.model import Trace
+from autotune.domain.chip import Chip
+from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
+from benchmarks.points import as_they_come
 
 REVISITED = "output blocks visited in one go"
 SEQUENTIAL = "a sequential axis is not parallel"
@@ -34,19 +33,39 @@ LENGTH = "one semantics per axis"
 # Two blocks or more on every axis, most of them ragged.
 CASES: tuple[tuple[str, str, str, str, dict[str, int]], ...] = (
     ("matmul", "32x256x256", "bfloat16", "", {"block_m": 16, "block_k": 128, "block_n": 128}),
-    ("matmul", "24x200x300", "float32", "transpose_rhs=true",
-     {"block_m": 16, "block_k": 128, "block_n": 256}),
-    ("matmul", "64x256x256", "int8", "activation=relu",
-     {"block_m": 32, "block_k": 128, "block_n": 128}),
+    (
+        "matmul",
+        "24x200x300",
+        "float32",
+        "transpose_rhs=true",
+        {"block_m": 16, "block_k": 128, "block_n": 256},
+    ),
+    (
+        "matmul",
+        "64x256x256",
+        "int8",
+        "activation=relu",
+        {"block_m": 32, "block_k": 128, "block_n": 128},
+    ),
     ("flash_attention", "2x2x1x32x256x128", "bfloat16", "", {"block_q": 16, "block_kv": 128}),
-    ("flash_attention", "1x2x1x24x200x64", "float32", "causal=true",
-     {"block_q": 16, "block_kv": 128}),
+    (
+        "flash_attention",
+        "1x2x1x24x200x64",
+        "float32",
+        "causal=true",
+        {"block_q": 16, "block_kv": 128},
+    ),
     ("rmsnorm", "40x300", "bfloat16", "", {"block_rows": 16, "block_features": 128}),
     ("vector_add", "3000", "float32", "", {"block_n": 1024}),
     ("tiled_dot", "3000", "float32", "", {"block_rows": 8}),
-    ("gathered_matmul", "256x200x300x3", "float32", "group=128",
-     {"block_m": 128, "block_k": 128, "block_n": 256}),
-)  # fmt: skip
+    (
+        "gathered_matmul",
+        "256x200x300x3",
+        "float32",
+        "group=128",
+        {"block_m": 128, "block_k": 128, "block_n": 256},
+    ),
+)
 
 WHOLE = {
     "flash_attention": KernelRef(
@@ -210,10 +229,17 @@ def main() -> int:
         done = run_all(pool, cases)
     if options.json:
         rows = [
-            {"kernel": r.case.kernel, "problem": str(r.case.problem), "config": str(r.case.config),
-             "rule": r.case.rule, "why": r.case.why, "right": r.is_right, "evidence": r.evidence}
+            {
+                "kernel": r.case.kernel,
+                "problem": str(r.case.problem),
+                "config": str(r.case.config),
+                "rule": r.case.rule,
+                "why": r.case.why,
+                "right": r.is_right,
+                "evidence": r.evidence,
+            }
             for r in done
-        ]  # fmt: skip
+        ]
         Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0 if report(done) else 1
 

@@ -16,12 +16,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "service"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "db"))
-
-from dbpostgres import postgres_server
-from loadcheck import Check, check_database, check_lookups, check_snapshots
-from loadservice import Load, Service, prepare
+from tests.load.check import Check, check_database, check_lookups, check_snapshots
+from tests.load.service import Load, Service, prepare
+from tests.servers.postgres import postgres_server
 
 
 def main() -> int:
@@ -44,12 +41,19 @@ def one(kind: str, options: argparse.Namespace) -> int:
         secret, service = prepare(url), Service(url, folder)
         service.start()
         try:
-            print(f"{kind}: {options.writers} writers, {options.readers} readers, "
-                  f"{options.seconds:g} s, two processes")  # fmt: skip
+            print(
+                f"{kind}: {options.writers} writers, {options.readers} readers, "
+                f"{options.seconds:g} s, two processes"
+            )
             with Load(
-                service, secret, folder, seconds=options.seconds, writers=options.writers,
-                readers=options.readers, pause_s=options.pause,
-            ) as load:  # fmt: skip
+                service,
+                secret,
+                folder,
+                seconds=options.seconds,
+                writers=options.writers,
+                readers=options.readers,
+                pause_s=options.pause,
+            ) as load:
                 writers, readers = load.finish()
             checks = {
                 "calls": calls(writers, readers, options.seconds),
@@ -84,8 +88,10 @@ def calls(writers: list[dict[str, Any]], readers: dict[str, Any], seconds: float
     for title, times in (("writes", writes), ("reads", reads), ("  of these lookups", lookups)):
         ordered = sorted(times)
         p50, p99, most = (ordered[int((len(times) - 1) * part)] * 1e3 for part in (0.5, 0.99, 1))
-        print(f"  {title:<18} {len(times) / seconds:8,.1f}/s   p50 {p50:7.1f} ms   "
-              f"p99 {p99:7.1f} ms   longest {most:7.1f} ms")  # fmt: skip
+        print(
+            f"  {title:<18} {len(times) / seconds:8,.1f}/s   p50 {p50:7.1f} ms   "
+            f"p99 {p99:7.1f} ms   longest {most:7.1f} ms"
+        )
     check = Check(counts={"reads": len(reads), "writes": len(writes)})
     failed = [*readers["failures"], *(f for writer in writers for f in writer["failures"])]
     check.counts["not answered"] = sum(not status for _, status, _, _ in failed)

@@ -10,15 +10,15 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-from autotune import rules
-from autotune.catalogue import KernelRef, find_kernel
-from autotune.chip import Chip, ChipInfo
+from autotune.candidates import rules
+from autotune.candidates.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
+from autotune.catalogue.discovery import KernelRef, find_kernel
 from autotune.compiler.client import Choices, Compiler
 from autotune.compiler.pool import CompilerPool
-from autotune.config import AxisValue, Config, make_config
-from autotune.problem import Problem
-from autotune.trace.model import Trace
-from autotune.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.config import AxisValue, Config, make_config
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
 
 T = TypeVar("T")
 
@@ -168,9 +168,7 @@ def _subject(compiler: Compiler, name: str, shape: str, dtype: str, options: str
     ref = find_kernel(name)
     spec = compiler.describe(ref)
     problem = spec.problems.parse(shape, dtype, [options] if options else [])
-    return Subject(
-        ref=ref, kernel=name, problem=problem, choices=compiler.choices(ref, problem)
-    )  # fmt: skip
+    return Subject(ref=ref, kernel=name, problem=problem, choices=compiler.choices(ref, problem))
 
 
 def configs(subject: Subject, rng: Random, count: int) -> list[Config]:
@@ -214,9 +212,7 @@ def points(
 ) -> Iterator[Point]:
     """Configs of a subject that can be traced, each on every chip, each with a limit of its own."""
     chosen = configs(subject, rng, count)
-    found = pool.run(
-        lambda c: c.traces(subject.ref, subject.problem, chosen, orders=False)
-    )  # fmt: skip
+    found = pool.run(lambda c: c.traces(subject.ref, subject.problem, chosen, orders=False))
     for config, traces in zip(chosen, found, strict=True):
         if not isinstance(traces, list):
             continue

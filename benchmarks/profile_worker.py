@@ -12,10 +12,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from autotune.compiler import libtpu  # noqa: E402
-from autotune.compilertext import hlo  # noqa: E402
+from autotune.child.compile import hlo
+from autotune.compiler import libtpu
 
 
 def main() -> None:
@@ -41,10 +41,10 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
-    from samples import build, find
 
-    from autotune.chip import Chip
-    from autotune.compiler.chips import abstract_mesh, compile_only_device
+    from autotune.child.chips import abstract_mesh, compile_only_device
+    from autotune.domain.chip import Chip
+    from benchmarks.samples import build, find
 
     device = compile_only_device(Chip(request["chip"]))
     function, arrays = build(find(request["sample"]))
@@ -60,9 +60,11 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
     if len(listings) != 1 or len(cycles) > 1:
         return {"error": f"{len(listings)} kernels were listed, {len(cycles)} were estimated"}
     return {
-        "listing": listings[0], "cycles": cycles[0] if cycles else None, "seconds": seconds,
+        "listing": listings[0],
+        "cycles": cycles[0] if cycles else None,
+        "seconds": seconds,
         "libtpu": libtpu.version(),
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -10,15 +10,14 @@ installed toolchain, which is newer than the one that was measured.
 import sys
 from typing import Any
 
-from agreement import Pair, arguments, published, report, save
-
-from autotune.catalogue import find_kernel
-from autotune.chip import Chip
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.config import make_config
-from autotune.outcome import Estimated
-from autotune.problem import Problem
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimated
+from autotune.domain.problem import Problem
 from autotune.search.loop import Subject, evaluate
+from benchmarks.agreement import Pair, arguments, published, report, save
 
 DISPATCH_US = 100.0
 _SUBSET = "jaxdocs_matmul_v5e"
@@ -47,24 +46,33 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     shape = f"m={given['m']},k={given['k']},n={given['n']}"
     problem: Problem = spec.problems.parse(shape, given["dtype"], _OPTIONS[given["variant"]])
     subject = Subject(
-        ref=ref, spec=spec, problem=problem, chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
+        ref=ref,
+        spec=spec,
+        problem=problem,
+        chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
         toolchain=pool.run(lambda c: c.toolchain()),
-    )  # fmt: skip
+    )
     config = make_config(
         {"block_m": blocks["bm"], "block_k": blocks["bk"], "block_n": blocks["bn"]},
-        grid_order=("m", "n", "k"), dimension_semantics=("parallel", "parallel", "arbitrary"),
-    )  # fmt: skip
+        grid_order=("m", "n", "k"),
+        dimension_semantics=("parallel", "parallel", "arbitrary"),
+    )
     outcome = pool.run(lambda c: evaluate(c, subject, config))
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {config}: {outcome.kind}, {outcome.reason}")
     measured, estimate = row["time_us"], outcome.estimate.time_us + DISPATCH_US
-    print(f"{given['m']}^3 {given['variant']:<22}{blocks['bm']}x{blocks['bk']}x{blocks['bn']:<8}"
-          f"{measured:>12.0f}{estimate:>12.0f}{estimate / measured:>8.3f}")  # fmt: skip
+    print(
+        f"{given['m']}^3 {given['variant']:<22}{blocks['bm']}x{blocks['bk']}x{blocks['bn']:<8}"
+        f"{measured:>12.0f}{estimate:>12.0f}{estimate / measured:>8.3f}"
+    )
     return Pair(
-        subset=_SUBSET, group=f"{given['m']} cubed {given['variant']}",
-        limited_by=outcome.estimate.limited_by, measured_us=measured, estimated_us=estimate,
+        subset=_SUBSET,
+        group=f"{given['m']} cubed {given['variant']}",
+        limited_by=outcome.estimate.limited_by,
+        measured_us=measured,
+        estimated_us=estimate,
         overhead_us=DISPATCH_US,
-    )  # fmt: skip
+    )
 
 
 if __name__ == "__main__":

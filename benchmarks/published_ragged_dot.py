@@ -19,16 +19,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, arguments, published, report, save
-
-from autotune.catalogue import find_kernel
-from autotune.chip import Chip
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.config import make_config
-from autotune.outcome import Estimate, Estimated
-from autotune.problem import Problem
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.problem import Problem
 from autotune.search.loop import Subject, evaluate
 from autotune.simulator import constants
+from benchmarks.agreement import Pair, arguments, published, report, save
 
 _SUBSET = "tokamax_cache"
 KERNEL_FILE = Path(__file__).with_name("tokamax_ragged_dot.py")
@@ -40,8 +39,10 @@ def main() -> None:
     rows = published(args.rows, _SUBSET)
     with group_sizes(rows), CompilerPool(1, python=args.python) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
-        print(f"{'mode':<9}{'m x k x n, groups':<23}{'tiles, buffers':<17}{'measured':>9}"
-              f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by")  # fmt: skip
+        print(
+            f"{'mode':<9}{'m x k x n, groups':<23}{'tiles, buffers':<17}{'measured':>9}"
+            f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by"
+        )
         pairs = [_compare(pool, row) for row in rows]
     report(pairs)
     save(pairs, args.save)
@@ -69,13 +70,19 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     copy_us = _copy_us(problem) if row["problem"]["return_residuals"] else 0.0
     group = f"{problem.option('mode')}{'+copy' if copy_us else ''}"
     pair = Pair(
-        subset=_SUBSET, group=group, limited_by=estimate.limited_by, measured_us=row["time_us"],
+        subset=_SUBSET,
+        group=group,
+        limited_by=estimate.limited_by,
+        measured_us=row["time_us"],
         estimated_us=estimate.time_us + copy_us,
-    )  # fmt: skip
+    )
     sizes = f"{problem['m']}x{problem['k']}x{problem['n']}, {problem['groups']}"
     tiles = f"{'x'.join(str(blocks[name]) for name in _AXES[:3])}, {blocks[_AXES[3]]}"
-    print(f"{group:<9}{sizes:<23}{tiles:<17}{pair.measured_us:>9.0f}{estimate.time_us:>8.0f}"
-          f"{copy_us:>6.0f}{pair.ratio:>7.3f}  {estimate.limited_by}", flush=True)  # fmt: skip
+    print(
+        f"{group:<9}{sizes:<23}{tiles:<17}{pair.measured_us:>9.0f}{estimate.time_us:>8.0f}"
+        f"{copy_us:>6.0f}{pair.ratio:>7.3f}  {estimate.limited_by}",
+        flush=True,
+    )
     return pair
 
 
@@ -99,10 +106,12 @@ def _shape(text: str) -> list[int]:
 def _estimate(pool: CompilerPool, problem: Problem, axes: dict[str, int]) -> Estimate:
     ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     subject = Subject(
-        ref=ref, spec=pool.run(lambda c: c.describe(ref)), problem=problem,
+        ref=ref,
+        spec=pool.run(lambda c: c.describe(ref)),
+        problem=problem,
         chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
         toolchain=pool.run(lambda c: c.toolchain()),
-    )  # fmt: skip
+    )
     outcome = pool.run(lambda c: evaluate(c, subject, make_config(axes)))
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {axes}: {outcome.kind}, {outcome.reason}")

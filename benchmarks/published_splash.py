@@ -15,15 +15,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from agreement import Pair, arguments, kendall, published, quantile, ratio_error, save
-
-from autotune.catalogue import KernelRef, find_kernel
-from autotune.chip import Chip
+from autotune.catalogue.discovery import KernelRef, find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.config import make_config
-from autotune.estimate import estimate
-from autotune.outcome import Estimated
-from autotune.problem import Problem
+from autotune.cost_model.estimate import estimate
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimated
+from autotune.domain.problem import Problem
+from benchmarks.agreement import Pair, arguments, kendall, published, quantile, ratio_error, save
 
 _SUBSET = "tunejax_splash_v5e"
 _TEST = f"{Path(__file__).with_name('tunejax_splash.py')}:KERNEL"
@@ -74,27 +73,35 @@ def _compare(
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")
     return Pair(
-        subset=f"{_SUBSET} {option}", group=" ".join(map(str, row["config"].values())),
-        limited_by=outcome.estimate.limited_by, measured_us=row["time_us"],
+        subset=f"{_SUBSET} {option}",
+        group=" ".join(map(str, row["config"].values())),
+        limited_by=outcome.estimate.limited_by,
+        measured_us=row["time_us"],
         estimated_us=outcome.estimate.time_us,
-    )  # fmt: skip
+    )
 
 
 def _show(pairs: list[Pair]) -> None:
     """Times relative to the fastest row, then every pair in the wrong order."""
     first = min(pairs, key=lambda pair: pair.measured_us)
     for pair in pairs:
-        print(f"  {pair.group:<16}{pair.measured_us:>8.0f}{pair.estimated_us:>8.0f} us"
-              f"{pair.measured_us / first.measured_us:>8.3f}"
-              f"{pair.estimated_us / first.estimated_us:>8.3f} of the first")  # fmt: skip
+        print(
+            f"  {pair.group:<16}{pair.measured_us:>8.0f}{pair.estimated_us:>8.0f} us"
+            f"{pair.measured_us / first.measured_us:>8.3f}"
+            f"{pair.estimated_us / first.estimated_us:>8.3f} of the first"
+        )
     wrong = sorted(ratio_error(a, b) for a, b in combinations(pairs, 2))
-    print(f"  Kendall {kendall(pairs):.2f}; ratios of two: three of four right within "
-          f"{quantile(wrong, 0.75):.1%}, all within {wrong[-1]:.1%}")  # fmt: skip
+    print(
+        f"  Kendall {kendall(pairs):.2f}; ratios of two: three of four right within "
+        f"{quantile(wrong, 0.75):.1%}, all within {wrong[-1]:.1%}"
+    )
     for a, b in combinations(sorted(pairs, key=lambda pair: pair.measured_us), 2):
         if a.estimated_us > b.estimated_us:
-            print(f"  wrong: {a.group} before {b.group}, measured "
-                  f"{b.measured_us / a.measured_us - 1:.1%} apart, estimated "
-                  f"{b.estimated_us / a.estimated_us - 1:.1%}")  # fmt: skip
+            print(
+                f"  wrong: {a.group} before {b.group}, measured "
+                f"{b.measured_us / a.measured_us - 1:.1%} apart, estimated "
+                f"{b.estimated_us / a.estimated_us - 1:.1%}"
+            )
 
 
 if __name__ == "__main__":

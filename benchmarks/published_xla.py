@@ -14,16 +14,15 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from agreement import arguments, published
-from published_matmul import DISPATCH_US
-from published_ragged_dot import KERNEL_FILE, group_sizes, problem_of
-
-from autotune.catalogue import KernelRef, find_kernel
-from autotune.chip import Chip
+from autotune.catalogue.discovery import KernelRef, find_kernel
 from autotune.compiler.client import XlaCost
 from autotune.compiler.pool import CompilerPool
-from autotune.problem import Problem
-from autotune.search.baseline import bound_us, cycles_us
+from autotune.domain.chip import Chip
+from autotune.domain.problem import Problem
+from autotune.publishing.baseline import bound_us, cycles_us
+from benchmarks.agreement import arguments, published
+from benchmarks.published_matmul import DISPATCH_US
+from benchmarks.published_ragged_dot import KERNEL_FILE, group_sizes, problem_of
 
 
 def main() -> None:
@@ -34,8 +33,9 @@ def main() -> None:
     ragged = [r for r in ragged if not r["problem"]["mode"].startswith("drhs")]
     with group_sizes(ragged), CompilerPool(1, python=args.python) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}")
-        print(f"{'problem':<60}{'measured':>10}{'bound':>10}{'cycles':>10}"
-              f"{'/bound':>8}{'/cycles':>8}")  # fmt: skip
+        print(
+            f"{'problem':<60}{'measured':>10}{'bound':>10}{'cycles':>10}{'/bound':>8}{'/cycles':>8}"
+        )
         _report("matmul", [_matmul(pool, row) for row in _distinct(matmuls)])
         _report("ragged dot", [_ragged(pool, row) for row in ragged])
 
@@ -69,16 +69,20 @@ def _compare(
         sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
     bound, cycles = bound_us(cost, io_bytes, problem.dtype, chip), cycles_us(cost, chip)
     ratios = f"{measured_us / bound:>8.2f}{measured_us / max(cycles, 1e-9):>8.2f}"
-    print(f"{str(problem)[:58]:<60}{measured_us:>10.0f}{bound:>10.0f}{cycles:>10.0f}{ratios}",
-          flush=True)  # fmt: skip
+    print(
+        f"{str(problem)[:58]:<60}{measured_us:>10.0f}{bound:>10.0f}{cycles:>10.0f}{ratios}",
+        flush=True,
+    )
     return measured_us, bound, cycles
 
 
 def _report(name: str, rows: Sequence[tuple[float, float, float]]) -> None:
     for what, place in (("bound", 1), ("cycles", 2)):
         ratios = sorted(row[0] / max(row[place], 1e-9) for row in rows)
-        print(f"{name}, measured / {what}: {ratios[0]:.2f} to {ratios[-1]:.2f}, "
-              f"median {median(ratios):.2f}, {len(rows)} problems")  # fmt: skip
+        print(
+            f"{name}, measured / {what}: {ratios[0]:.2f} to {ratios[-1]:.2f}, "
+            f"median {median(ratios):.2f}, {len(rows)} problems"
+        )
 
 
 if __name__ == "__main__":

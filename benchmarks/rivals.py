@@ -20,18 +20,15 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from points import as_they_come
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "broken"))
-
-from brokencases import CASES, Case
-from rivals_worker import RIVALS
-
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
-from autotune.verification.verdict import Verdict
+from autotune.domain.verdict import Verdict
+from benchmarks.points import as_they_come
+from benchmarks.rivals_worker import RIVALS
+from tests.samples.broken.cases import CASES, Case
 
 _WORKER = Path(__file__).with_name("rivals_worker.py")
 _LIMIT_S = 1800.0
@@ -113,10 +110,13 @@ def _rival(
 ) -> Rival:
     ended = f"{name} ended with exit code {code} after {len(answers)} kernels." if code else ""
     return Rival(
-        name=name, version=start["installed"], jax=start["jax"], missing=ended,
+        name=name,
+        version=start["installed"],
+        jax=start["jax"],
+        missing=ended,
         both={a["case"]: Asked(**a["both"]) for a in answers},
         alone={a["case"]: Asked(**a["alone"]) for a in answers},
-    )  # fmt: skip
+    )
 
 
 def table(ours: Sequence[Ours], rivals: Sequence[Rival]) -> Table:

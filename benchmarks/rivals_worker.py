@@ -22,13 +22,12 @@ from pathlib import Path
 from typing import IO, Any
 
 _ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(_ROOT), str(_ROOT / "tests" / "broken")]
+sys.path[:0] = [str(_ROOT), str(_ROOT / "tests" / "samples" / "broken")]
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
-from brokencases import CASES, Case  # noqa: E402
-
-from autotune.config import AxisValue  # noqa: E402
-from autotune.problem import Problem  # noqa: E402
+from autotune.domain.config import AxisValue  # noqa: E402
+from autotune.domain.problem import Problem  # noqa: E402
+from tests.samples.broken.cases import CASES, Case  # noqa: E402
 
 Axes = Mapping[str, AxisValue]
 Tuner = Callable[[Callable[..., Any], tuple[Any, ...], Sequence[Axes]], Axes]
@@ -140,7 +139,7 @@ def _function(
     import jax
     from jax.experimental.pallas import tpu as pltpu
 
-    from autotune.config import make_config
+    from autotune.domain.config import make_config
 
     def run(*arrays: Any, **axes: AxisValue) -> Any:
         with pltpu.force_tpu_interpret_mode():

@@ -13,11 +13,11 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.config import make_config
+from autotune.domain.config import make_config
+from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
-from autotune.problem import Problem
-from kernels import flash_attention as flash_module
-from kernels import matmul as matmul_module
+from autotune_kernels import flash_attention as flash_module
+from autotune_kernels import matmul as matmul_module
 
 Built = tuple[Callable[..., Any], list[Any]]
 Shape = tuple[int, ...]
@@ -37,8 +37,14 @@ def matmul(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
 def flash(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
     """Attention of [batch, heads, length, head_dim], as many keys as queries."""
     batch, heads, length, head_dim = shape
-    dims = {"batch": batch, "q_heads": heads, "kv_heads": heads, "q_len": length,
-            "kv_len": length, "head_dim": head_dim}  # fmt: skip
+    dims = {
+        "batch": batch,
+        "q_heads": heads,
+        "kv_heads": heads,
+        "q_len": length,
+        "kv_len": length,
+        "head_dim": head_dim,
+    }
     axes = dict(zip(("block_q", "block_kv"), blocks, strict=True))
     semantics = ("parallel", "parallel", "parallel", "arbitrary")
     options = {"causal": option == "causal"}
@@ -47,9 +53,14 @@ def flash(shape: Shape, blocks: Shape, dtype: str, option: str) -> Built:
 
 
 def _catalogue(
-    kernel: Kernel, dims: dict[str, int], dtype: str, options: dict[str, Any],
-    axes: dict[str, int], order: Sequence[str], semantics: Sequence[str],
-) -> Built:  # fmt: skip
+    kernel: Kernel,
+    dims: dict[str, int],
+    dtype: str,
+    options: dict[str, Any],
+    axes: dict[str, int],
+    order: Sequence[str],
+    semantics: Sequence[str],
+) -> Built:
     problem = Problem(dims=tuple(dims.items()), dtype=dtype, options=tuple(options.items()))
     config = make_config(axes, grid_order=tuple(order), dimension_semantics=tuple(semantics))
     arrays = [(array.shape, array.dtype) for array in kernel.inputs(problem)]

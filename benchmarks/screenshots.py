@@ -18,11 +18,11 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, sync_playwright
 
-from db import open_store, upgrade
+from autotune_db import open_store, upgrade
 
-SEARCHES = [
-    ("matmul", "1024x1024x1024", chip, "24") for chip in ("v5e", "v6e", "v7x")
-] + [("rmsnorm", "4096x8192", "v5e", "40")]  # fmt: skip
+SEARCHES = [("matmul", "1024x1024x1024", chip, "24") for chip in ("v5e", "v6e", "v7x")] + [
+    ("rmsnorm", "4096x8192", "v5e", "40")
+]
 DRAWN = "() => [...document.querySelectorAll('.draw:not([hidden])')].every(o => o.dataset.drawn)"
 LAPTOP, PHONE = {"width": 1120, "height": 760}, {"width": 390, "height": 760}
 

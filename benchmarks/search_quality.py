@@ -17,14 +17,14 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from platformdirs import user_cache_path
-from tables import Case, Table, build
 
 from autotune.compiler.pool import CompilerPool
-from autotune.config import Config
-from autotune.outcome import Estimated, Outcome
+from autotune.domain.config import Config
+from autotune.domain.outcome import Estimated, Outcome
+from autotune.domain.trial import Trial
 from autotune.search.loop import Limits, run_search
-from autotune.trial import Trial
-from db import open_store
+from autotune_db import open_store
+from benchmarks.tables import Case, Table, build
 
 CASES = tuple(
     Case(kernel=kernel, shape=shape, chip=chip)
@@ -120,9 +120,16 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
     pool: Any = _TablePool(_TableCompiler(table), COMPILERS)
     with TemporaryDirectory() as folder, open_store(f"{folder}/replay.db", create=True) as store:
         result = run_search(
-            pool, store, table.subject, space, Limits(trials=budget(table)), _Silent(),
-            study_url=None, seed=seed, method=method,
-        )  # fmt: skip
+            pool,
+            store,
+            table.subject,
+            space,
+            Limits(trials=budget(table)),
+            _Silent(),
+            study_url=None,
+            seed=seed,
+            method=method,
+        )
     return [trial.outcome for trial in result.trials]
 
 

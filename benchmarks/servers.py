@@ -15,53 +15,79 @@ from typing import Any
 
 import psutil
 
-from autotune.chip import Chip
-from autotune.config import Config
-from autotune.kernelspec import KernelSpec
-from autotune.key import Key
-from autotune.outcome import Estimate, Estimated
-from autotune.problem import Problem, ProblemSpec, problem_to_data
-from autotune.toolchain import Toolchain
-from autotune.trial import Evidence, Record, Trial
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.problem import Problem, ProblemSpec, problem_to_data
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Evidence, Record, Trial
 
 CONNECTIONS = 8
 _CHUNK = 5_000  # rows in one statement
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = KernelSpec(
-    name="matmul", fingerprint="0123456789ab", axes=("block_m",), grid=("m",),
-    problems=ProblemSpec(dims=("m", "k", "n"), dtypes=("bfloat16",)), cuts=(("block_m", "m"),),
-)  # fmt: skip
+    name="matmul",
+    fingerprint="0123456789ab",
+    axes=("block_m",),
+    grid=("m",),
+    problems=ProblemSpec(dims=("m", "k", "n"), dtypes=("bfloat16",)),
+    cuts=(("block_m", "m"),),
+)
 
 
 def sample(number: int) -> Record:
     """As large as those of a real search, each with a key of its own."""
     dims = (("m", 128 * (number % 1000 + 1)), ("k", 128 * (number // 1000 + 1)), ("n", 4096))
     estimate = Estimate(
-        time_us=16.7, compute_us=12.3, memory_us=7.7, overhead_us=0.6, fill_us=3.7,
-        limited_by="pipeline fill", model="schedule-3", vmem_used_bytes=3370000,
-        vmem_allowed_bytes=16777216, hbm_bytes=6291456, flops=2147483648, error=0.06,
+        time_us=16.7,
+        compute_us=12.3,
+        memory_us=7.7,
+        overhead_us=0.6,
+        fill_us=3.7,
+        limited_by="pipeline fill",
+        model="schedule-3",
+        vmem_used_bytes=3370000,
+        vmem_allowed_bytes=16777216,
+        hbm_bytes=6291456,
+        flops=2147483648,
+        error=0.06,
         notes=("a note as long as notes are in records of real searches",),
-    )  # fmt: skip
-    config = Config(axes=(("block_m", 128), ("block_k", 1024), ("block_n", 1024)),
-                    grid_order=("m", "n", "k"), dimension_semantics=("parallel",) * 3)  # fmt: skip
+    )
+    config = Config(
+        axes=(("block_m", 128), ("block_k", 1024), ("block_n", 1024)),
+        grid_order=("m", "n", "k"),
+        dimension_semantics=("parallel",) * 3,
+    )
     return Record(
-        key=Key(kernel=SPEC.name, fingerprint=SPEC.fingerprint, chip=Chip.V5E,
-                problem=Problem(dims=dims, dtype="bfloat16"),
-                toolchain=Toolchain(jax="0.10.2", jaxlib="0.10.2", libtpu="0.0.42.1")),
-        config=config, estimate=estimate, default=Evidence(config=config, time_us=181.3),
+        key=Key(
+            kernel=SPEC.name,
+            fingerprint=SPEC.fingerprint,
+            chip=Chip.V5E,
+            problem=Problem(dims=dims, dtype="bfloat16"),
+            toolchain=Toolchain(jax="0.10.2", jaxlib="0.10.2", libtpu="0.0.42.1"),
+        ),
+        config=config,
+        estimate=estimate,
+        default=Evidence(config=config, time_us=181.3),
         baseline=Evidence(config=None, time_us=10.9, expected_us=20.1, note="a lower bound"),
-        is_default=False, reason="estimated 10.84 times as fast as the default", verified=True,
+        is_default=False,
+        reason="estimated 10.84 times as fast as the default",
+        verified=True,
         verification="interpret mode: two cores, random orders, races, uninitialised memory",
-        trials=24, method="estimated", created_at=NOW,
-    )  # fmt: skip
+        trials=24,
+        method="estimated",
+        created_at=NOW,
+    )
 
 
 def fill(path: Path, count: int, trials: int = 0) -> str:
     """A database with that many records, as many trials for each, and one snapshot."""
     from sqlalchemy import insert
 
-    from db import open_store, rows
-    from db.tables import KeyRow, RecordRow, SnapshotRow, TrialRow
+    from autotune_db import open_store, rows
+    from autotune_db.tables import KeyRow, RecordRow, SnapshotRow, TrialRow
 
     outcome = rows.outcome_values(Estimated(estimate=sample(0).estimate, program="f00d" * 8))
     more = {**outcome, "seconds": 0.4, "created_at": NOW, "pushed_by": ""}
@@ -90,11 +116,16 @@ def fill(path: Path, count: int, trials: int = 0) -> str:
 
 def _tried(number: int) -> dict[str, Any]:
     """The columns of a trial that are the same for all keys."""
-    from db import rows
+    from autotune_db import rows
 
     config = replace(sample(0).config, axes=(("block_m", 128 << number % 8), ("number", number)))
-    trial = Trial(number=number, config=config, seconds=0.4, created_at=NOW,
-                  outcome=Estimated(estimate=sample(0).estimate, program="f00d" * 8))  # fmt: skip
+    trial = Trial(
+        number=number,
+        config=config,
+        seconds=0.4,
+        created_at=NOW,
+        outcome=Estimated(estimate=sample(0).estimate, program="f00d" * 8),
+    )
     values = rows.trial_values(trial)
     return {name: values[name] for name in ("number", "config", "config_digest")}
 
@@ -109,8 +140,8 @@ def serve(kind: str, port: int, argument: str) -> None:
 
 
 def _service(database: str) -> Any:
-    from service.app import create_app
-    from service.settings import Settings
+    from autotune_service.app import create_app
+    from autotune_service.settings import Settings
 
     return create_app(database, Settings(reads_per_second=10**9, log="none"))
 
@@ -148,7 +179,7 @@ def server(kind: str, argument: str) -> Iterator[int]:
     """Its port, once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
-    command = [sys.executable, __file__, kind, str(port), argument]
+    command = [sys.executable, "-m", "benchmarks.servers", kind, str(port), argument]
     process = subprocess.Popen(command)
     try:
         while True:
@@ -167,9 +198,13 @@ def server(kind: str, argument: str) -> Iterator[int]:
 
 def request(records: list[Record]) -> bytes:
     questions = [
-        {"kernel": r.key.kernel, "fingerprint": r.key.fingerprint,
-         "problem": problem_to_data(r.key.problem)} for r in records
-    ]  # fmt: skip
+        {
+            "kernel": r.key.kernel,
+            "fingerprint": r.key.fingerprint,
+            "problem": problem_to_data(r.key.problem),
+        }
+        for r in records
+    ]
     toolchain = asdict(records[0].key.toolchain)
     data = {"chip": "v5e", "toolchain": toolchain, "questions": questions}
     body = json.dumps(data).encode()
@@ -257,7 +292,7 @@ def _listening(port: int) -> int | None:
 
 def publish(database: str, ports: list[int], count: int) -> list[float]:
     """Publishes that many snapshots; the seconds until every process answers from each."""
-    from db import open_store
+    from autotune_db import open_store
 
     content, taken = request([sample(0)]), []
     with open_store(database, create=False) as store:
@@ -283,7 +318,15 @@ def publishing(database: str, ports: list[int], count: int) -> "subprocess.Popen
 
     It has started: what starting costs the other processes is no part of a publication.
     """
-    command = [sys.executable, __file__, "publish", database, json.dumps(ports), str(count)]
+    command = [
+        sys.executable,
+        "-m",
+        "benchmarks.servers",
+        "publish",
+        database,
+        json.dumps(ports),
+        str(count),
+    ]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "ready\n"
     return process
@@ -291,7 +334,7 @@ def publishing(database: str, ports: list[int], count: int) -> "subprocess.Popen
 
 def main(kind: str, *arguments: str) -> None:
     if kind == "publish":
-        import db  # noqa: F401  (what takes long)
+        import autotune_db  # noqa: F401  (what takes long)
 
         database, ports, count = arguments
         print("ready", flush=True)
@@ -301,5 +344,4 @@ def main(kind: str, *arguments: str) -> None:
 
 
 if __name__ == "__main__":
-    sys.path.remove(str(Path(__file__).parent))  # it holds service.py, which hides the package
     main(*sys.argv[1:])

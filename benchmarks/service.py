@@ -19,10 +19,19 @@ import time
 from contextlib import ExitStack
 from pathlib import Path
 
-from servers import cpu_each, fill, load, one_answer, p99_of, publishing, request, sample, server
-
-from autotune.bundle import read_bundle
 from autotune.client import Client
+from autotune.lookup.bundle import read_bundle
+from benchmarks.servers import (
+    cpu_each,
+    fill,
+    load,
+    one_answer,
+    p99_of,
+    publishing,
+    request,
+    sample,
+    server,
+)
 
 BATCH = 100
 PUBLICATIONS = 8
@@ -105,17 +114,21 @@ def measure_takeover(ports: list[int], database: str, content: bytes) -> None:
     while publisher.poll() is None:
         busy += load(ports[0], content, 2.0)
     reached = json.loads(publisher.communicate()[0])
-    print(f"the longest lookup: {max(quiet) * 1e3:.1f} ms, {max(busy) * 1e3:.1f} ms while "
-          f"{PUBLICATIONS} snapshots were published")  # fmt: skip
-    print(f"a new snapshot is in force in all {len(ports)} processes after {max(reached):.2f} s at "
-          f"most, {statistics.median(reached):.2f} s at the median")  # fmt: skip
+    print(
+        f"the longest lookup: {max(quiet) * 1e3:.1f} ms, {max(busy) * 1e3:.1f} ms while "
+        f"{PUBLICATIONS} snapshots were published"
+    )
+    print(
+        f"a new snapshot is in force in all {len(ports)} processes after {max(reached):.2f} s at "
+        f"most, {statistics.median(reached):.2f} s at the median"
+    )
 
 
 CLIENT = """
 import sys
-from autotune.bundle import read_bundle
+from autotune.lookup.bundle import read_bundle
 from autotune.client import Client
-from autotune.key import key_from_data
+from autotune.domain.key import key_from_data
 import json
 keys = [key_from_data(data) for data in json.load(open(sys.argv[1]))]
 client = Client(sys.argv[2] or None, cache=sys.argv[3] or None, timeout_s=20)
@@ -124,7 +137,7 @@ assert {one.kind for one in client.lookup(keys)} == {"exact"}
 
 
 def measure_client(folder: Path, runs: int) -> None:
-    from autotune.key import key_to_data
+    from autotune.domain.key import key_to_data
 
     questions, cache = folder / "questions.json", folder / "configs.bundle"
     keys = [sample(number).key for number in range(BATCH)]

@@ -20,11 +20,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "service"))
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests" / "db"))
-
-from dbpostgres import postgres_server
-from loadfaults import (
+from tests.load.faults import (
     Fault,
     Report,
     fill_disk,
@@ -36,7 +32,8 @@ from loadfaults import (
     run_fault,
     small_disk,
 )
-from loadjobs import kill_worker
+from tests.load.jobs import kill_worker
+from tests.servers.postgres import postgres_server
 
 _console = Console(width=150)
 _FAULTS: dict[str, Fault | None] = {
@@ -69,9 +66,14 @@ def main() -> int:
 def _run(name: str, options: argparse.Namespace) -> Report:
     with _place(name) as (folder, database, fault, environment):
         found = run_fault(
-            name, fault, folder, database, writers=options.writers, readers=options.readers,
+            name,
+            fault,
+            folder,
+            database,
+            writers=options.writers,
+            readers=options.readers,
             environment=environment,
-        )  # fmt: skip
+        )
     _console.print(f"{name}: {'WRONG' if found.wrong else 'ok'}")
     return found
 
@@ -93,16 +95,33 @@ def _place(name: str) -> Iterator[tuple[Path, str, Fault, dict[str, str]]]:
 
 def _table(reports: list[Report]) -> Table:
     table = Table(
-        "fault", "reads 200", "503", "none", "longest", "pushes 200", "503", "none", "acknowledged",
-        "longest 503", "seen",
-    )  # fmt: skip
+        "fault",
+        "reads 200",
+        "503",
+        "none",
+        "longest",
+        "pushes 200",
+        "503",
+        "none",
+        "acknowledged",
+        "longest 503",
+        "seen",
+    )
     for one in reports:
-        calls = [str(found.get(status, 0)) for found in (one.reads, one.writes)
-                 for status in (200, 503, 0)]  # fmt: skip
+        calls = [
+            str(found.get(status, 0))
+            for found in (one.reads, one.writes)
+            for status in (200, 503, 0)
+        ]
         table.add_row(
-            one.name, *calls[:3], f"{one.longest_read_s * 1e3:.0f} ms", *calls[3:],
-            str(one.acknowledged), f"{one.longest_refusal_s:.1f} s", "; ".join(one.notes),
-        )  # fmt: skip
+            one.name,
+            *calls[:3],
+            f"{one.longest_read_s * 1e3:.0f} ms",
+            *calls[3:],
+            str(one.acknowledged),
+            f"{one.longest_refusal_s:.1f} s",
+            "; ".join(one.notes),
+        )
     return table
 
 

@@ -16,14 +16,13 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from points import Subject, subjects
-from samples import find
-
-from autotune.chip import Chip
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
-from autotune.config import Config, make_config
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, make_config
 from autotune.simulator import Refusal, simulate
+from benchmarks.points import Subject, subjects
+from benchmarks.samples import find
 
 _CHIPS = (Chip.V5E, Chip.V6E)
 _LARGEST = 512  # of the sizes of the second config: all of it fits
@@ -78,15 +77,19 @@ def _large_listing() -> None:
     """The listing as it is, its time scaled to 5 MB."""
     listing = _compile(_LARGE, profile=False)["listing"]
     seconds, megabytes = _simulate_s(listing), len(listing) / 1e6
-    print(f"\na listing of {megabytes:.1f} MB: {seconds:.2f} s, "
-          f"{seconds / megabytes * _MEGABYTES:.2f} s for {_MEGABYTES:g} MB")  # fmt: skip
+    print(
+        f"\na listing of {megabytes:.1f} MB: {seconds:.2f} s, "
+        f"{seconds / megabytes * _MEGABYTES:.2f} s for {_MEGABYTES:g} MB"
+    )
 
 
 def _against_the_static_profile() -> None:
     plain, profiled = _compile(_MANY_STEPS, profile=False), _compile(_MANY_STEPS, profile=True)
     added, ours = profiled["seconds"] - plain["seconds"], _simulate_s(plain["listing"])
-    print(f"4,096 steps: libtpu's static profile {added:.2f} s, the simulator {ours:.3f} s, "
-          f"{added / ours:.0f} times as fast")  # fmt: skip
+    print(
+        f"4,096 steps: libtpu's static profile {added:.2f} s, the simulator {ours:.3f} s, "
+        f"{added / ours:.0f} times as fast"
+    )
 
 
 def _simulate_s(listing: str) -> float:

@@ -11,14 +11,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autotune.catalogue import PROJECT_ROOT, find_kernel
-from autotune.chip import Chip, ChipInfo
+from autotune.candidates.space import Candidate, Space, climb, explore
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
-from autotune.config import Config, config_from_data, config_to_data
-from autotune.outcome import Estimated, Outcome, OutOfVmem, outcome_from_data, outcome_to_data
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.config import Config, config_from_data, config_to_data
+from autotune.domain.outcome import (
+    Estimated,
+    Outcome,
+    OutOfVmem,
+    outcome_from_data,
+    outcome_to_data,
+)
 from autotune.search.loop import Subject, evaluate
-from autotune.space import Candidate, Space, climb, explore
 
 Progress = Callable[[int, int], None]
 
@@ -75,8 +81,14 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
             outcome = pool.run(partial(_answer, subject, candidate.config))
             outcomes[candidate.config] = outcome
             models.add(model)
-            _append(path, {"model": model, "config": config_to_data(candidate.config),
-                           "outcome": outcome_to_data(outcome)})  # fmt: skip
+            _append(
+                path,
+                {
+                    "model": model,
+                    "config": config_to_data(candidate.config),
+                    "outcome": outcome_to_data(outcome),
+                },
+            )
         higher = _higher(candidate, outcomes[candidate.config], subject.chip)
         if higher is not None and all(higher.config != c.config for c in waiting):
             waiting.append(higher)
@@ -112,10 +124,13 @@ def _file_name(subject: Subject) -> str:
     return f"{subject.spec.name}-{subject.chip.chip}-{digest}.jsonl"
 
 
+_ROOT = Path(__file__).resolve().parents[1]
+
+
 def _model_digest() -> str:
     """Of the code that turns a listing into microseconds."""
-    files = [*sorted((PROJECT_ROOT / "autotune/simulator").glob("*.py"))]
-    sources = [path.read_bytes() for path in [*files, PROJECT_ROOT / "autotune/estimate.py"]]
+    files = [*sorted((_ROOT / "autotune/simulator").glob("*.py"))]
+    sources = [path.read_bytes() for path in [*files, _ROOT / "autotune/cost_model/estimate.py"]]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]
 
 

@@ -29,16 +29,16 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from autotune.catalogue import find_kernel
-from autotune.chip import Chip
+from autotune.candidates.space import explore
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler import libtpu
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
-from autotune.config import Config, config_from_data, config_to_data
-from autotune.outcome import Crashed, Outcome, TimedOut
-from autotune.problem import problem_from_data, problem_to_data
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, config_from_data, config_to_data
+from autotune.domain.outcome import Crashed, Outcome, TimedOut
+from autotune.domain.problem import problem_from_data, problem_to_data
 from autotune.search.loop import Subject, evaluate
-from autotune.space import explore
 
 _CHIP = Chip.V5E
 _CASES = {"matmul": "2048x2048x2048", "flash_attention": "1x8x8x2048x2048x128"}
@@ -94,10 +94,12 @@ def _candidates(count: int, seed: int) -> list[Work]:
             spec = pool.run(lambda c, ref=ref: c.describe(ref))
             problem = spec.problems.parse(shape, None, ())
             subject = Subject(
-                ref=ref, spec=spec, problem=problem,
+                ref=ref,
+                spec=spec,
+                problem=problem,
                 chip=pool.run(lambda c: c.chip_info(_CHIP)),
                 toolchain=pool.run(lambda c: c.toolchain()),
-            )  # fmt: skip
+            )
             choices = pool.run(lambda c, s=subject: c.choices(s.ref, s.problem))
             space = explore(pool, ref, problem, choices, subject.chip)
             step = len(space.candidates) / (count // len(_CASES))
@@ -148,10 +150,11 @@ def _serial(work: Sequence[Work]) -> Way:
         (Path(name) / "dump").mkdir()
         started = time.monotonic()
         done = subprocess.run(
-            [sys.executable, __file__, "--serial", str(path)],
+            [sys.executable, "-m", "benchmarks.throughput", "--serial", str(path)],
             env=libtpu.child_environment(Path(name) / "dump", os.environ),
-            capture_output=True, text=True,
-        )  # fmt: skip
+            capture_output=True,
+            text=True,
+        )
         seconds = time.monotonic() - started
     if done.returncode:
         raise SystemExit(f"the serial way failed:\n{done.stderr}")
@@ -165,8 +168,8 @@ def _serial_child(path: Path) -> int:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiler.chips import abstract_mesh, compile_only_device
-    from autotune.compiler.loading import Loader
+    from autotune.child.chips import abstract_mesh, compile_only_device
+    from autotune.child.loading import Loader
 
     device, loader, answered = compile_only_device(_CHIP), Loader(), 0
     for row in json.loads(path.read_text()):
@@ -203,12 +206,23 @@ def _peak_of_a_search() -> int:
     with tempfile.TemporaryDirectory(prefix="throughput-") as name:
         process = subprocess.Popen(
             [
-                sys.executable, "-m", "autotune", "search", kernel, "--shape", shape,
-                "--chip", _CHIP.value, "--trials", str(_SEARCH_TRIALS),
-                "--db", str(Path(name) / "search.db"), "--json",
+                sys.executable,
+                "-m",
+                "autotune",
+                "search",
+                kernel,
+                "--shape",
+                shape,
+                "--chip",
+                _CHIP.value,
+                "--trials",
+                str(_SEARCH_TRIALS),
+                "--db",
+                str(Path(name) / "search.db"),
+                "--json",
             ],
             stdout=subprocess.DEVNULL,
-        )  # fmt: skip
+        )
         peak = 0
         while process.poll() is None:
             peak = max(peak, _peak_bytes(process.pid))

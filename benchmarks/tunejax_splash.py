@@ -12,10 +12,10 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autotune.config import Config
+from autotune.domain.config import Config
+from autotune.domain.problem import Option, Problem
 from autotune.kernel import Array, Axis, Kernel
-from autotune.problem import Option, Problem
-from kernels.from_jax import attention, versions
+from autotune_kernels.from_jax import attention, versions
 
 _BLOCKS = ("block_q", "block_kv", "block_kv_compute")
 

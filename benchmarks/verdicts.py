@@ -15,15 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from causes import Cause, cause
-from evidence import EvidenceChild
-from points import CHIPS, MIB, Point, as_they_come, points, subjects
-
-from autotune.compiled import Compiled
 from autotune.compiler.client import Compiler, Failure
 from autotune.compiler.pool import CompilerPool
-from autotune.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
-from autotune.trace.model import Trace
+from autotune.domain.compiled import Compiled
+from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
+from autotune.domain.trace import Trace
+from benchmarks.causes import Cause, cause
+from benchmarks.evidence import EvidenceChild
+from benchmarks.points import CHIPS, MIB, Point, as_they_come, points, subjects
 
 LIMIT_S = 40.0
 REQUIRED_SAVED = 0.9

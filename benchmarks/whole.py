@@ -2,6 +2,6 @@
 
 from dataclasses import replace
 
-from kernels.flash_attention import KERNEL
+from autotune_kernels.flash_attention import KERNEL
 
 FLASH_ATTENTION = replace(KERNEL, reduced=None)

@@ -1,6 +1,12 @@
 """For all tests: no deadlines, machines are noisy; one pool of real compilers for each file."""
 
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -15,3 +21,13 @@ settings.load_profile("no deadline")
 def pool() -> Iterator[CompilerPool]:
     with CompilerPool(2) as compilers:
         yield compilers
+
+
+@pytest.fixture
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this process and its children keep temporary files."""
+    folder = tmp_path / "tmp"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return folder

@@ -6,9 +6,9 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli.screen import screen
-from autotune.explanation import PARTS, Explanation
-from autotune.facts import FACTS, part_us
-from autotune.outcome import Estimate
+from autotune.domain.explanation import PARTS, Explanation
+from autotune.domain.outcome import Estimate
+from autotune.wording.facts import FACTS, part_us
 
 _BAR = 24
 _LOG_WIDTH = 100

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from autotune.learning import Error, Proposal
+    from autotune.cost_model.calibration import Error, Proposal
 
 _LABEL = (
     "Proposed from measurements on this machine's accelerator. Nothing reads this file: whoever "
@@ -40,7 +40,7 @@ def calibrate(
 
     Exit code 1 when nothing was measured.
     """
-    from autotune.learning import errors, points, proposals
+    from autotune.cost_model.calibration import errors, points, proposals
 
     if not from_measurements:
         raise InvalidInputError("say what to calibrate from: --from-measurements")
@@ -50,8 +50,13 @@ def calibrate(
     if write is not None:
         _write(write, proposed)
     if as_json:
-        print_json({"points": len(found), "errors": [asdict(e) for e in told],
-                    "proposals": [asdict(p) for p in proposed]})  # fmt: skip
+        print_json(
+            {
+                "points": len(found),
+                "errors": [asdict(e) for e in told],
+                "proposals": [asdict(p) for p in proposed],
+            }
+        )
     else:
         _print(told, proposed)
     raise SystemExit(0 if found else 1)
@@ -61,12 +66,16 @@ def _print(told: "list[Error]", proposed: "list[Proposal]") -> None:
     if not told:
         click.echo("no config of this database was measured by device time")
     for e in told:
-        click.echo(f"{e.group}: {e.points} configs, estimate {e.bias:+.1%} of the measurement, "
-                   f"typical error {e.typical:.1%}, worst {e.worst:.1%}")  # fmt: skip
+        click.echo(
+            f"{e.group}: {e.points} configs, estimate {e.bias:+.1%} of the measurement, "
+            f"typical error {e.typical:.1%}, worst {e.worst:.1%}"
+        )
     for p in proposed:
         factors = ", ".join(f"{name} × {factor:.2f}" for name, factor in p.factors.items())
-        click.echo(f"{p.chip}, proposed from {p.points} configs, not applied: {factors}; typical "
-                   f"error {p.before:.1%} without, {p.after:.1%} with them")  # fmt: skip
+        click.echo(
+            f"{p.chip}, proposed from {p.points} configs, not applied: {factors}; typical "
+            f"error {p.before:.1%} without, {p.after:.1%} with them"
+        )
 
 
 def _write(file: Path, proposed: "list[Proposal]") -> None:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from autotune.cli.parts import json_option, print_json
+from autotune.cli.options import json_option, print_json
 
 
 @click.command()
@@ -12,7 +12,7 @@ from autotune.cli.parts import json_option, print_json
 @json_option
 def kernels(name: str | None, as_json: bool) -> None:
     """List the installed kernels, or describe the one called NAME (or path/to/file.py:NAME)."""
-    from autotune.catalogue import catalogue
+    from autotune.catalogue.discovery import catalogue
 
     if name is not None:
         _describe(name, as_json)
@@ -27,9 +27,9 @@ def kernels(name: str | None, as_json: bool) -> None:
 
 def _describe(name: str, as_json: bool) -> None:
     """Dimensions, dtypes, options and axes: asks a compiler process, which needs JAX."""
-    from autotune.catalogue import find_kernel
+    from autotune.catalogue.discovery import find_kernel
     from autotune.compiler.pool import CompilerPool
-    from autotune.kernelspec import spec_to_data
+    from autotune.domain.kernel_spec import spec_to_data
 
     ref = find_kernel(name)
     with CompilerPool(1, python=sys.executable) as pool:
@@ -53,7 +53,7 @@ def _describe(name: str, as_json: bool) -> None:
 @json_option
 def chips(as_json: bool) -> None:
     """List the TPU generations, their core mode, and the names they are known by."""
-    from autotune.chip import Chip, aliases
+    from autotune.domain.chip import Chip, aliases
 
     if as_json:
         print_json(

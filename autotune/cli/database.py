@@ -2,7 +2,7 @@
 
 import click
 
-from autotune.cli.parts import database_option, json_option, print_json
+from autotune.cli.options import database_option, json_option, print_json
 
 
 @click.group()
@@ -15,9 +15,9 @@ def db() -> None:
 @json_option
 def upgrade(database: str | None, as_json: bool) -> None:
     """Create the tables, or bring them to this version. Nothing is lost."""
-    from autotune.cli.parts import own_package
+    from autotune_db import upgrade
 
-    version = own_package("db").upgrade(database)
+    version = upgrade(database)
     if as_json:
         print_json({"version": version})
     else:

@@ -6,15 +6,15 @@ from typing import Any
 
 import click
 
-from autotune.cli.asdata import trial_data
+from autotune.cli.as_data import trial_data
 from autotune.cli.breakdown import Explained, print_breakdown
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
-from autotune.comparison import Comparison, Named, compare, why
+from autotune.domain.key import key_to_data
 from autotune.errors import InvalidInputError
-from autotune.facts import explanation_data
-from autotune.key import key_to_data
-from autotune.standing import measured, measured_line
+from autotune.wording.comparison import Comparison, Named, compare, why
+from autotune.wording.facts import explanation_data
+from autotune.wording.standing import measured, measured_line
 
 
 @click.command()
@@ -47,9 +47,15 @@ from autotune.standing import measured, measured_line
 @database_option
 @json_option
 def explain(
-    trial: int, other: int | None, trace: Path | None, steps: int, kernel: str | None, python: str,
-    database: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    trial: int,
+    other: int | None,
+    trace: Path | None,
+    steps: int,
+    kernel: str | None,
+    python: str,
+    database: str | None,
+    as_json: bool,
+) -> None:
     """Say where the time of TRIAL goes; with OTHER, why one of them is faster.
 
     The numbers of trials are in the tables of `search` and `history --trials`. Exit code 1 when a
@@ -105,9 +111,11 @@ def _compared(found: list[StoredTrial]) -> Comparison | None:
 
 
 def _print(
-    found: list[StoredTrial], comparison: Comparison | None, sentences: list[str],
+    found: list[StoredTrial],
+    comparison: Comparison | None,
+    sentences: list[str],
     told: list[str],
-) -> None:  # fmt: skip
+) -> None:
     """``told``: what was measured of each, empty where it was not."""
     for line in _heading(found):
         click.echo(line)
@@ -132,9 +140,9 @@ def _heading(found: list[StoredTrial]) -> list[str]:
     same = {
         f"chip: {one.chip} and {other.chip}": one.chip == other.chip,
         f"toolchain: {one.toolchain} and {other.toolchain}": one.toolchain == other.toolchain,
-        f"source of the kernel: {one.fingerprint} and {other.fingerprint}":
-            one.fingerprint == other.fingerprint,
-    }  # fmt: skip
+        f"source of the kernel: {one.fingerprint} and {other.fingerprint}": one.fingerprint
+        == other.fingerprint,
+    }
     if all(same.values()):
         return [*lines, f"  on {one.chip} with {one.toolchain}, kernel {one.fingerprint}"]
     return lines + [f"  NOT the same {what}" for what, is_same in same.items() if not is_same]
@@ -171,12 +179,16 @@ def _explained(found: list[StoredTrial]) -> list[Explained]:
 
 
 def _data(
-    found: list[StoredTrial], comparison: Comparison | None, sentences: list[str],
+    found: list[StoredTrial],
+    comparison: Comparison | None,
+    sentences: list[str],
     trace: Path | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     return {
         "trials": [_trial_data(t) for t in found],
-        "comparison": None if comparison is None else {
+        "comparison": None
+        if comparison is None
+        else {
             "faster": min(found, key=lambda t: t.estimate.time_us if t.estimate else 0.0).id,
             "times_as_fast": comparison.times_as_fast,
             "tie": comparison.tie,
@@ -186,7 +198,7 @@ def _data(
         },
         "missing": sentences,
         "trace": None if trace is None else str(trace),
-    }  # fmt: skip
+    }
 
 
 def _trial_data(found: StoredTrial) -> dict[str, Any]:
@@ -208,9 +220,14 @@ def _target(file: Path) -> Path:
 
 
 def _write_trace(
-    found: list[StoredTrial], file: Path, steps: int, kernel: str | None, python: str, *,
+    found: list[StoredTrial],
+    file: Path,
+    steps: int,
+    kernel: str | None,
+    python: str,
+    *,
     silent: bool,
-) -> None:  # fmt: skip
+) -> None:
     from autotune.cli.trace import write_trace
 
     notes = write_trace(found, file, steps=steps, kernel=kernel, python=python)

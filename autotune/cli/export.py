@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from autotune.bundle import new_bundle, write_bundle
-from autotune.chip import parse_chip
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.domain.chip import parse_chip
 from autotune.errors import InvalidInputError
+from autotune.lookup.bundle import new_bundle, write_bundle
 
 
 @click.command()

@@ -2,11 +2,11 @@
 
 import click
 
-from autotune.chip import parse_chip
-from autotune.cli.asdata import summary_data, trial_data
-from autotune.cli.parts import database_option, json_option, open_database, print_json
-from autotune.trial import KeySummary
-from autotune.units import micros, ratio
+from autotune.cli.as_data import summary_data, trial_data
+from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.domain.chip import parse_chip
+from autotune.domain.trial import KeySummary
+from autotune.wording.units import micros, ratio
 
 
 @click.command()
@@ -17,9 +17,13 @@ from autotune.units import micros, ratio
 @database_option
 @json_option
 def history(
-    kernel: str | None, chip: str | None, limit: int, trials: bool, database: str | None,
+    kernel: str | None,
+    chip: str | None,
+    limit: int,
+    trials: bool,
+    database: str | None,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """List the problems that have been searched, the latest first."""
     only = None if chip is None else parse_chip(chip)
     with open_database(database, create=False) as store:

@@ -4,7 +4,7 @@ import sys
 
 import click
 
-from autotune.cli.parts import (
+from autotune.cli.options import (
     chip_or_attached,
     database_option,
     json_option,
@@ -14,13 +14,13 @@ from autotune.cli.parts import (
     problem_options,
 )
 from autotune.client import Client
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.trial import Record, record_to_data
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.kernelspec import KernelSpec
-from autotune.key import Key
-from autotune.matching import Match
+from autotune.lookup.matching import Match
 from autotune.ports import Store
-from autotune.trial import Record, record_to_data
-from autotune.units import micros, ratio
+from autotune.wording.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
 
@@ -39,9 +39,16 @@ _PATIENCE_S = 10.0  # of a person
 @database_option
 @json_option
 def lookup(
-    kernel: str, shape: str, dtype: str | None, options: tuple[str, ...], chip: str | None,
-    toolchain: str | None, url: str | None, database: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    kernel: str,
+    shape: str,
+    dtype: str | None,
+    options: tuple[str, ...],
+    chip: str | None,
+    toolchain: str | None,
+    url: str | None,
+    database: str | None,
+    as_json: bool,
+) -> None:
     """Print the published config of KERNEL for exactly this problem, chip and toolchain.
 
     A service may also answer with what was tuned for another toolchain or a near shape, and says
@@ -52,9 +59,7 @@ def lookup(
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
         client = Client(url, timeout_s=_PATIENCE_S)
-        found = client.lookup_shape(
-            kernel, shape, dtype, options, chip=target, toolchain=versions
-        )  # fmt: skip
+        found = client.lookup_shape(kernel, shape, dtype, options, chip=target, toolchain=versions)
         _print_match(found, client.snapshot, as_json)
         sys.exit(0 if found.record else 1)
     with open_database(database, create=False) as store:
@@ -69,8 +74,11 @@ def lookup(
         record = store.record(key)
         others = [] if record else _others(store, key)
     if as_json:
-        print_json({"match": "exact", **record_to_data(record)} if record else
-                   {"match": None, "nearby": others})  # fmt: skip
+        print_json(
+            {"match": "exact", **record_to_data(record)}
+            if record
+            else {"match": None, "nearby": others}
+        )
     elif record:
         _print(record)
     else:
@@ -93,7 +101,7 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
 
 def _spec(store: Store, name: str) -> KernelSpec:
     """The kernel as it is installed here if it was ever searched, else as last searched."""
-    from autotune.catalogue import catalogue, find_kernel, fingerprint
+    from autotune.catalogue.discovery import catalogue, find_kernel, fingerprint
     from autotune.errors import AutotuneError
 
     try:

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 from rich import box
 from rich.table import Table
 
-from autotune.measurement import Measurement, Timed
-from autotune.trial import Trial
-from autotune.units import micros
+from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.trial import Trial
+from autotune.wording.units import micros
 
 
 def measured_table(found: Measurement, trials: Sequence[Trial]) -> Table:
@@ -18,8 +18,11 @@ def measured_table(found: Measurement, trials: Sequence[Trial]) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for timed in found.timed:
         name = "plain XLA" if timed.config is None else str(timed.config)
-        table.add_row(name + (f": {timed.refused}" if timed.refused else ""), *_cells(timed),
-                      micros(_estimate_us(timed, trials)))  # fmt: skip
+        table.add_row(
+            name + (f": {timed.refused}" if timed.refused else ""),
+            *_cells(timed),
+            micros(_estimate_us(timed, trials)),
+        )
     return table
 
 
@@ -37,9 +40,11 @@ def _cells(timed: Timed) -> tuple[str, str, str, str]:
         return micros(timed.median_us), str(len(timed.samples_us)), "–", "–"
     interval = f"{timed.low:.3f}–{timed.high:.3f}"
     return (
-        micros(timed.median_us), str(len(timed.samples_us)), f"{timed.ratio:.3f}",
+        micros(timed.median_us),
+        str(len(timed.samples_us)),
+        f"{timed.ratio:.3f}",
         "–" if timed.low == timed.high else interval,
-    )  # fmt: skip
+    )
 
 
 def _estimate_us(timed: Timed, trials: Sequence[Trial]) -> float | None:

@@ -5,10 +5,10 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.screen import screen
-from autotune.key import key_to_data
-from autotune.trial import Miss
+from autotune.domain.key import key_to_data
+from autotune.domain.trial import Miss
 
 _LOG_WIDTH = 160  # columns, where there is no terminal
 
@@ -49,8 +49,15 @@ def _table(found: list[Miss]) -> Table:
     for miss in found:
         key = miss.key
         cells = (
-            str(miss.count), key.kernel, str(key.problem), key.chip.value, key.toolchain.jax,
-            key.toolchain.libtpu, miss.answer, f"{miss.last_at:%Y-%m-%d %H:%M}", str(miss.number),
-        )  # fmt: skip
+            str(miss.count),
+            key.kernel,
+            str(key.problem),
+            key.chip.value,
+            key.toolchain.jax,
+            key.toolchain.libtpu,
+            miss.answer,
+            f"{miss.last_at:%Y-%m-%d %H:%M}",
+            str(miss.number),
+        )
         table.add_row(*map(Text, cells))  # as they are: names come from the network
     return table

@@ -19,15 +19,20 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from autotune.space import Space
-from autotune.trial import Trial
-from autotune.units import micros
+from autotune.candidates.space import Space
+from autotune.domain.trial import Trial
+from autotune.wording.units import micros
 
 _SHORT = {
-    "estimated": "ok", "compiled, not estimated": "no estimate", "out of VMEM": "VMEM",
-    "compile failed": "failed", "timed out": "timeout", "crashed": "crashed",
-    "illegal": "illegal", "wrong result": "wrong",
-}  # fmt: skip
+    "estimated": "ok",
+    "compiled, not estimated": "no estimate",
+    "out of VMEM": "VMEM",
+    "compile failed": "failed",
+    "timed out": "timeout",
+    "crashed": "crashed",
+    "illegal": "illegal",
+    "wrong result": "wrong",
+}
 
 
 class Watcher(Protocol):
@@ -35,9 +40,11 @@ class Watcher(Protocol):
 
     def __enter__(self) -> "Watcher": ...
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None: ...  # fmt: skip
+    ) -> None: ...
     def tracing(self, done: int, total: int) -> None: ...
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None: ...
     def trial_done(self, trial: Trial) -> None: ...
@@ -58,9 +65,11 @@ class Silent:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         pass
 
     def tracing(self, done: int, total: int) -> None:
@@ -112,10 +121,16 @@ class Bar(Silent):
     def __init__(self) -> None:
         self._tally = Tally()
         self._progress = Progress(
-            SpinnerColumn(), TextColumn("{task.description}"), BarColumn(bar_width=24),
-            MofNCompleteColumn(), TextColumn("{task.fields[note]}"), TimeElapsedColumn(),
-            TextColumn("left"), TimeRemainingColumn(), console=Console(stderr=True),
-        )  # fmt: skip
+            SpinnerColumn(),
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=24),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[note]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=Console(stderr=True),
+        )
         self._task = self._progress.add_task("starting", total=None, note="")
 
     def __enter__(self) -> "Bar":
@@ -123,9 +138,11 @@ class Bar(Silent):
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._progress.stop()
 
     def tracing(self, done: int, total: int) -> None:

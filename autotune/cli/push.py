@@ -7,14 +7,14 @@ from datetime import UTC, datetime
 
 import click
 
-from autotune.chip import parse_chip
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.domain.chip import parse_chip
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.trial import KeyResult, Pushed, Record
 from autotune.errors import ServiceError
-from autotune.kernelspec import KernelSpec
 from autotune.ports import Store
-from autotune.push import contradiction, send, whole_result
-from autotune.remote import Remote
-from autotune.trial import KeyResult, Pushed, Record
+from autotune.remote.http import Remote
+from autotune.remote.push import contradiction, send, whole_result
 
 _TIMEOUT_S = 60.0
 
@@ -22,9 +22,11 @@ _TIMEOUT_S = 60.0
 @click.command()
 @click.option("--url", required=True, metavar="URL", help="The service.")
 @click.option(
-    "--token", envvar="AUTOTUNE_TOKEN", default=None,
+    "--token",
+    envvar="AUTOTUNE_TOKEN",
+    default=None,
     help="With the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
-)  # fmt: skip
+)
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
 @click.option(
@@ -33,9 +35,14 @@ _TIMEOUT_S = 60.0
 @database_option
 @json_option
 def push(
-    url: str, token: str | None, kernel: str | None, chip: str | None, no_trials: bool,
-    database: str | None, as_json: bool,
-) -> None:  # fmt: skip
+    url: str,
+    token: str | None,
+    kernel: str | None,
+    chip: str | None,
+    no_trials: bool,
+    database: str | None,
+    as_json: bool,
+) -> None:
     """Send the published records of this machine, with their trials, to a service.
 
     What is there already changes nothing: push as often as you like. Exit code 1 when there is
@@ -62,9 +69,13 @@ def push(
 
 
 def _good(
-    store: Store, kernels: Sequence[KernelSpec], records: Sequence[Record], left: list[str], *,
+    store: Store,
+    kernels: Sequence[KernelSpec],
+    records: Sequence[Record],
+    left: list[str],
+    *,
     whole: bool,
-) -> Iterator[KeyResult]:  # fmt: skip
+) -> Iterator[KeyResult]:
     """``whole``: with all that was found, read when it is wanted: it may be much. ``left`` is told
     what is no good."""
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
@@ -80,9 +91,11 @@ def _good(
 
 def _sum(one: Pushed, other: Pushed) -> Pushed:
     return replace(
-        other, records=one.records + other.records, trials=one.trials + other.trials,
+        other,
+        records=one.records + other.records,
+        trials=one.trials + other.trials,
         lost=one.lost + other.lost,
-    )  # fmt: skip
+    )
 
 
 def _print(total: Pushed, sent: int, left: list[str]) -> None:

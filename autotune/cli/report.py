@@ -8,14 +8,14 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from autotune.cli.asdata import trial_data
+from autotune.cli.as_data import trial_data
 from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import screen
-from autotune.key import key_to_data
+from autotune.domain.key import key_to_data
+from autotune.domain.trial import Trial, evidence_to_data, record_to_data
+from autotune.publishing.publish import Publication
 from autotune.search.loop import Result
-from autotune.search.publish import Publication
-from autotune.trial import Trial, evidence_to_data, record_to_data
-from autotune.units import error_bar, mebibytes, micros, ratio, seconds
+from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
 
@@ -73,8 +73,9 @@ def print_result(result: Result, published: Publication, ids: Ids, place: str) -
     state = published.record and ("verified" if published.record.verified else "NOT VERIFIED")
     console.print(
         f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.",
-        highlight=False, markup=False,
-    )  # fmt: skip
+        highlight=False,
+        markup=False,
+    )
     console.print(f"Kept in {place}", highlight=False, markup=False, soft_wrap=True)
 
 
@@ -96,8 +97,12 @@ def _table(result: Result, published: Publication, ids: Ids) -> Table:
     for trial in rows:
         named = (("winner", winner), ("default", default))
         roles = [name for name, t in named if trial is t] or ["tie"] * (trial in published.ties)
-        table.add_row(", ".join(roles), str(ids.get(trial.number)), *_config_cells(trial),
-                      *_time_cells(trial, default_us))  # fmt: skip
+        table.add_row(
+            ", ".join(roles),
+            str(ids.get(trial.number)),
+            *_config_cells(trial),
+            *_time_cells(trial, default_us),
+        )
     table.add_row("plain XLA", *[""] * (4 + len(spec.axes)), *_baseline_cells(published))
     return table
 
@@ -118,9 +123,11 @@ def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     if e is None:
         return ["–", "–", trial.outcome.kind, "–"]
     return [
-        f"{micros(e.time_us)} {error_bar(e.error)}", ratio(default_us, e.time_us), e.limited_by,
+        f"{micros(e.time_us)} {error_bar(e.error)}",
+        ratio(default_us, e.time_us),
+        e.limited_by,
         mebibytes(e.vmem_used_bytes),
-    ]  # fmt: skip
+    ]
 
 
 def _baseline_cells(published: Publication) -> list[str]:

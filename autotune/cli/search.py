@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from autotune.cli.parts import (
+from autotune.cli.options import (
     chip_or_attached,
     compiler_options,
     database_option,
@@ -58,48 +58,71 @@ if TYPE_CHECKING:
 @database_option
 @json_option
 def search(
-    kernel: str, shape: str, dtype: str | None, options: tuple[str, ...], chip: str | None,
-    trials: int, timeout: float | None, seed: int, method: str, allow_unverified: bool,
-    measure: bool, device: int, measure_seconds: float, database: str | None, as_json: bool,
+    kernel: str,
+    shape: str,
+    dtype: str | None,
+    options: tuple[str, ...],
+    chip: str | None,
+    trials: int,
+    timeout: float | None,
+    seed: int,
+    method: str,
+    allow_unverified: bool,
+    measure: bool,
+    device: int,
+    measure_seconds: float,
+    database: str | None,
+    as_json: bool,
     **compilers: Any,
-) -> None:  # fmt: skip
+) -> None:
     """Find the best legal config of KERNEL for a problem and a TPU generation.
 
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. Ctrl-C loses nothing: the
     same command resumes.
     """
-    from autotune.catalogue import find_kernel
+    from autotune.catalogue.discovery import find_kernel
     from autotune.cli import progress, report
-    from autotune.cli.telling import Telling
-    from autotune.search.begin import explored, subject_of
+    from autotune.cli.observer import Telling
+    from autotune.publishing.publish import publish
+    from autotune.publishing.timing import Timing, new_measure, why_estimated
     from autotune.search.loop import Limits, run_search
-    from autotune.search.publish import publish
-    from autotune.search.timing import Timing, new_measure, why_estimated
+    from autotune.search.subject import explored, subject_of
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     with new_pool(**compilers) as pool, progress.watcher(silent=as_json) as watcher:
         subject = subject_of(
             pool, ref, target, lambda spec: spec.problems.parse(shape, dtype, options)
-        )  # fmt: skip
+        )
         space = explored(pool, subject, watcher.tracing)
         with open_database(database, create=True) as store:
             limits = Limits(trials=trials, timeout_s=timeout)
             telling = Telling(watcher, store.searches, subject.key)
             result = run_search(
-                pool, store, subject, space, limits, telling,
-                study_url=store.url, seed=seed, method=method,
-            )  # fmt: skip
+                pool,
+                store,
+                subject,
+                space,
+                limits,
+                telling,
+                study_url=store.url,
+                seed=seed,
+                method=method,
+            )
             if result.stopped_by == "interrupted":
                 telling.end()
                 _say_interrupted(result, str(store))
             timing = Timing(
                 device=device, seconds=measure_seconds, seed=seed, python=compilers["python"]
-            )  # fmt: skip
+            )
             timer = new_measure(pool, subject, timing, telling.announce) if measure else None
             published = publish(
-                pool, store, result, allow_unverified=allow_unverified, announce=telling.announce,
+                pool,
+                store,
+                result,
+                allow_unverified=allow_unverified,
+                announce=telling.announce,
                 measure=timer,
-            )  # fmt: skip
+            )
             telling.end()
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
             place = str(store)

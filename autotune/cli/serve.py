@@ -11,13 +11,12 @@ from typing import Any
 
 import click
 
-from autotune.cli.parts import database_option, open_database, own_package
+from autotune.cli.options import database_option, open_database
 from autotune.errors import AutotuneError
 
 
 def _settings() -> ModuleType:
-    own_package("service")
-    return import_module("service.settings")
+    return import_module("autotune_service.settings")
 
 
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -44,7 +43,9 @@ def serve(database: str | None, **given: Any) -> None:
             raise AutotuneError(f"{name} is not installed: pip install 'pallas-autotune[serve]'")
     settings = _settings().from_environment(**given)
     if settings.migrate:
-        own_package("db").upgrade(database)
+        from autotune_db import upgrade
+
+        upgrade(database)
     open_database(database, create=False).close()  # says at once what is wrong with it
     if database:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
@@ -67,7 +68,13 @@ def _run(settings: Any) -> None:
     import uvicorn
 
     uvicorn.run(
-        "service.app:for_servers", factory=True, host=settings.host, port=settings.port,
-        workers=settings.workers, timeout_graceful_shutdown=settings.drain_s, access_log=False,
-        log_config=None, server_header=False,
-    )  # fmt: skip
+        "autotune_service.app:for_servers",
+        factory=True,
+        host=settings.host,
+        port=settings.port,
+        workers=settings.workers,
+        timeout_graceful_shutdown=settings.drain_s,
+        access_log=False,
+        log_config=None,
+        server_header=False,
+    )

@@ -4,17 +4,17 @@ from dataclasses import dataclass
 
 import click
 
-from autotune.cli.asdata import trial_data
-from autotune.cli.parts import database_option, json_option, open_database, print_json
-from autotune.command import reproduce
+from autotune.cli.as_data import trial_data
+from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.domain.key import Key, key_to_data
+from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
+from autotune.domain.trial import Record, Trial, record_to_data
 from autotune.errors import UnknownNameError
-from autotune.key import Key, key_to_data
-from autotune.outcome import CompileFailed, Crashed, Estimate, WrongResult
 from autotune.ports import Store
-from autotune.search.baseline import compared
-from autotune.standing import measured, measured_data, measured_line, standing
-from autotune.trial import Record, Trial, record_to_data
-from autotune.units import error_bar, mebibytes, micros, seconds
+from autotune.publishing.baseline import compared
+from autotune.wording.command import reproduce
+from autotune.wording.standing import measured, measured_data, measured_line, standing
+from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,11 +46,15 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         record = store.record(found.key)
     if as_json:
         published = record and record_to_data(record)
-        print_json({
-            "id": trial_id, "key": key_to_data(found.key), **trial_data(found.trial),
-            "measurement": measured_data(measured(record, found.trial.config)),
-            "record": published,
-        })  # fmt: skip
+        print_json(
+            {
+                "id": trial_id,
+                "key": key_to_data(found.key),
+                **trial_data(found.trial),
+                "measurement": measured_data(measured(record, found.trial.config)),
+                "record": published,
+            }
+        )
         return
     for line in (
         *heading(found),

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.errors import InvalidInputError
 
 
@@ -22,11 +22,17 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     with open_database(database, create=False) as store:
         found = store.snapshots(limit)
     if as_json:
-        print_json([
-            {"number": one.number, "created_at": one.created_at.isoformat(), "note": one.note,
-             "made_by": one.made_by}
-            for one in found
-        ])  # fmt: skip
+        print_json(
+            [
+                {
+                    "number": one.number,
+                    "created_at": one.created_at.isoformat(),
+                    "note": one.note,
+                    "made_by": one.made_by,
+                }
+                for one in found
+            ]
+        )
         return
     for one in found:
         by = f" by {one.made_by}" if one.made_by else ""
@@ -43,12 +49,19 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
     with open_database(database, create=False) as store:
         found = store.published(kernel, None, limit)
     if as_json:
-        print_json([
-            {"number": number, "key": str(record.key), "config": str(record.config),
-             "time_us": record.estimate.time_us, "created_at": record.created_at.isoformat(),
-             "pushed_by": record.pushed_by}
-            for number, record in found
-        ])  # fmt: skip
+        print_json(
+            [
+                {
+                    "number": number,
+                    "key": str(record.key),
+                    "config": str(record.config),
+                    "time_us": record.estimate.time_us,
+                    "created_at": record.created_at.isoformat(),
+                    "pushed_by": record.pushed_by,
+                }
+                for number, record in found
+            ]
+        )
         return
     for number, record in found:
         click.echo(f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}")

@@ -4,9 +4,9 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from autotune.cli.parts import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.domain.token import ROLES, WRITER, Token
 from autotune.errors import InvalidInputError
-from autotune.tokens import ROLES, WRITER, Token
 
 _MOST_CHARACTERS = 100
 
@@ -77,7 +77,10 @@ def _state(one: Token) -> str:
 
 
 def _data(one: Token) -> dict[str, object]:
-    times = {"created_at": one.created_at, "expires_at": one.expires_at,
-             "revoked_at": one.revoked_at}  # fmt: skip
+    times = {
+        "created_at": one.created_at,
+        "expires_at": one.expires_at,
+        "revoked_at": one.revoked_at,
+    }
     shown = {name: at.isoformat() if at else None for name, at in times.items()}
     return {"number": one.number, "name": one.name, "role": one.role, **shown}

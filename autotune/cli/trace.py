@@ -5,16 +5,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.catalogue import KernelRef, find_kernel, fingerprint
+from autotune.catalogue.discovery import KernelRef, find_kernel, fingerprint
 from autotune.cli.show import StoredTrial
 from autotune.compiler.client import Drawn
 from autotune.compiler.pool import CompilerPool
+from autotune.domain.explanation import COPIES
+from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
-from autotune.explanation import COPIES
-from autotune.outcome import Estimated, NotEstimated
 from autotune.simulator.drawing.perfetto import trace_json
 from autotune.simulator.drawing.picture import Picture
-from autotune.units import micros
+from autotune.wording.units import micros
 
 _SAME_SHARE = 0.002
 

@@ -8,7 +8,7 @@ from types import FrameType
 
 import click
 
-from autotune.cli.parts import (
+from autotune.cli.options import (
     compiler_options,
     database_option,
     json_option,
@@ -27,27 +27,49 @@ _TIMEOUT_S = 60.0  # of one call to a service
 )
 @click.option("--drain", is_flag=True, help="Stop when there is nothing to do.")
 @click.option(
-    "--poll", default=2.0, show_default=True, metavar="SECONDS",
-    type=click.FloatRange(0.05, 3600), help="How often a new job is looked for.",
-)  # fmt: skip
+    "--poll",
+    default=2.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(0.05, 3600),
+    help="How often a new job is looked for.",
+)
 @click.option(
-    "--lease", default=60.0, show_default=True, metavar="SECONDS", type=click.FloatRange(1, 3600),
+    "--lease",
+    default=60.0,
+    show_default=True,
+    metavar="SECONDS",
+    type=click.FloatRange(1, 3600),
     help="After so long without a sign of life a worker's job is given to another.",
-)  # fmt: skip
+)
 @click.option("--url", default=None, metavar="URL", help="Take the jobs of this service instead.")
 @click.option(
-    "--token", envvar="AUTOTUNE_TOKEN", default=None,
+    "--token",
+    envvar="AUTOTUNE_TOKEN",
+    default=None,
     help="For --url, with the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
-)  # fmt: skip
+)
 @compiler_options
 @measuring_options
 @database_option
 @json_option
 def worker(
-    name: str | None, drain: bool, poll: float, lease: float, url: str | None, token: str | None,
-    database: str | None, as_json: bool, compilers: int, candidate_timeout: float,
-    candidate_memory: float, python: str, measure: bool, device: int, measure_seconds: float,
-) -> None:  # fmt: skip
+    name: str | None,
+    drain: bool,
+    poll: float,
+    lease: float,
+    url: str | None,
+    token: str | None,
+    database: str | None,
+    as_json: bool,
+    compilers: int,
+    candidate_timeout: float,
+    candidate_memory: float,
+    python: str,
+    measure: bool,
+    device: int,
+    measure_seconds: float,
+) -> None:
     """Run tuning jobs (POST /v1/jobs) with the kernels of the catalogue, until it is stopped.
 
     They are those of the database; with --url those of a service, which is sent what they find: the
@@ -57,11 +79,11 @@ def worker(
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
     its finalists are timed, as by `autotune search`.
     """
-    from autotune.catalogue import KernelRef, catalogue
-    from autotune.remote import Remote
-    from autotune.remotejobs import RemoteJobs
-    from autotune.search.timing import Timing
-    from autotune.search.worker import Worker
+    from autotune.catalogue.discovery import KernelRef, catalogue
+    from autotune.jobs.worker import Worker
+    from autotune.publishing.timing import Timing
+    from autotune.remote.http import Remote
+    from autotune.remote.queue import RemoteJobs
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     refs = {kernel: ref for kernel, ref in catalogue().items() if isinstance(ref, KernelRef)}
@@ -73,9 +95,16 @@ def worker(
     ):
         jobs = store.jobs if url is None else RemoteJobs(Remote(url, _TIMEOUT_S, token), store)
         one = Worker(
-            pool, store, jobs, refs, name=own_name, study_url=store.url, lease_s=lease,
-            poll_s=poll, timing=timing,
-        )  # fmt: skip
+            pool,
+            store,
+            jobs,
+            refs,
+            name=own_name,
+            study_url=store.url,
+            lease_s=lease,
+            poll_s=poll,
+            timing=timing,
+        )
         _stop_gently(one.stop)
         done = one.run(drain=drain)
     if as_json:

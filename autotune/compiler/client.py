@@ -6,26 +6,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.catalogue import KernelRef
-from autotune.chip import Chip, ChipInfo
-from autotune.compiled import Compiled, compiled_from_data
+from autotune.catalogue.discovery import KernelRef
 from autotune.compiler import protocol
+from autotune.compiler.messages import classify
 from autotune.compiler.process import (
     START_LIMIT_S,
     ChildDiedError,
     ChildTimedOutError,
     CompilerProcess,
 )
-from autotune.compilertext.messages import classify
-from autotune.config import AxisValue, Config
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compiled import Compiled, compiled_from_data
+from autotune.domain.config import AxisValue, Config
+from autotune.domain.kernel_spec import KernelSpec, spec_from_data
+from autotune.domain.outcome import CompileFailed, Crashed, Illegal, OutOfVmem, TimedOut
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace, trace_from_data
+from autotune.domain.verdict import Verdict, verdict_from_data
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
-from autotune.kernelspec import KernelSpec, spec_from_data
-from autotune.outcome import CompileFailed, Crashed, Illegal, OutOfVmem, TimedOut
-from autotune.problem import Problem
 from autotune.simulator.drawing.picture import Picture, picture_from_data
-from autotune.toolchain import Toolchain
-from autotune.trace.model import Trace, trace_from_data
-from autotune.verification.verdict import Verdict, verdict_from_data
 
 Failure = OutOfVmem | CompileFailed | Crashed | TimedOut | Illegal
 
@@ -99,9 +99,14 @@ class Compiler:
         self._demand(protocol.check(ref, problem, chip), START_LIMIT_S)
 
     def traces(
-        self, ref: KernelRef, problem: Problem, configs: Sequence[Config], *, orders: bool,
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        configs: Sequence[Config],
+        *,
+        orders: bool,
         chip: Chip | None = None,
-    ) -> list[list[Trace] | Failure]:  # fmt: skip
+    ) -> list[list[Trace] | Failure]:
         """Per config its traces (one per grid order, or one), or why there are none.
 
         A kernel that asks for the TPU while it is traced needs the ``chip``.
@@ -157,9 +162,14 @@ class Compiler:
         return Verdict(ok=None, reason=f"{failure.kind}: {failure.reason}")
 
     def executable(
-        self, ref: KernelRef, problem: Problem, config: Config | None, name: str,
-        chip: Chip | None, path: Path,
-    ) -> Failure | None:  # fmt: skip
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        config: Config | None,
+        name: str,
+        chip: Chip | None,
+        path: Path,
+    ) -> Failure | None:
         """Compile a config (None: plain XLA) and write what the measuring process loads."""
         request = protocol.executable(ref, problem, config, name, chip, str(path))
         answer = self._ask(request, self.limit_s)

@@ -6,7 +6,7 @@ from functools import cache
 from importlib import metadata
 from pathlib import Path
 
-from autotune.chip import Chip
+from autotune.domain.chip import Chip
 
 _TOPOLOGIES = {
     Chip.V2: "v2:2x2",

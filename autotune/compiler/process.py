@@ -16,10 +16,10 @@ from typing import Any
 
 from autotune.compiler import libtpu
 from autotune.compiler.exchange import exchange
-from autotune.compiler.processtree import MemoryWatch, kill_family
+from autotune.compiler.process_tree import MemoryWatch, kill_family
 from autotune.errors import CompilerUnavailableError
 
-WORKER = Path(__file__).with_name("worker.py")
+WORKER = Path(__file__).parents[1] / "child" / "worker.py"
 _POLL_S = 0.1
 _REAP_S = 5.0
 _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autotune.catalogue import KernelRef
-from autotune.chip import Chip, ChipInfo
-from autotune.config import Config, config_to_data
-from autotune.problem import Problem, problem_to_data
+from autotune.catalogue.discovery import KernelRef
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.config import Config, config_to_data
+from autotune.domain.problem import Problem, problem_to_data
 
 Request = dict[str, Any]
 
@@ -41,9 +41,13 @@ def check(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
 
 
 def trace(
-    ref: KernelRef, problem: Problem, configs: list[Config], *, orders: bool,
+    ref: KernelRef,
+    problem: Problem,
+    configs: list[Config],
+    *,
+    orders: bool,
     chip: Chip | None = None,
-) -> Request:  # fmt: skip
+) -> Request:
     """Trace each config; with ``orders`` in every order of a named grid; with ``chip`` for it."""
     return {
         "do": "trace",
@@ -85,9 +89,13 @@ def verify(ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Requ
 
 
 def executable(
-    ref: KernelRef, problem: Problem, config: Config | None, name: str, chip: Chip | None,
+    ref: KernelRef,
+    problem: Problem,
+    config: Config | None,
+    name: str,
+    chip: Chip | None,
     path: str,
-) -> Request:  # fmt: skip
+) -> Request:
     """Compile a config (None: plain XLA) under a name and write the executable to a file; for the
     CPU without a chip."""
     return {

@@ -81,5 +81,6 @@ def _under(found: Fit, alike: Sequence[str], width: float) -> Belief:
         likelihood=(sum(log(p) for p in precision.values()) - log(total) - misfit) / 2,
         means={n: found.levels[n] + pull[n] * (centre - found.levels[n]) for n in alike},
         own={n: noise[n] * width**2 * precision[n] for n in alike},
-        pull=pull, centre=1 / total,
-    )  # fmt: skip
+        pull=pull,
+        centre=1 / total,
+    )

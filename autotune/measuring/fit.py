@@ -110,11 +110,14 @@ def _fitted(rounds: Sequence[Round], steady: Sequence[int]) -> Fit:
     squares = sum((value - levels[name] - effects[n]) ** 2 for name, n, value in used)
     middle = median(effects[n] for n in steady)
     return Fit(
-        rounds=tuple(rounds), steady=tuple(steady), used=tuple(used),
+        rounds=tuple(rounds),
+        steady=tuple(steady),
+        used=tuple(used),
         levels={name: level + middle for name, level in levels.items()},
         effects=tuple(effect - middle for effect in effects),
-        noise=max(least, sqrt(squares / free)), freedom=max(1.0, free * _LOST),
-    )  # fmt: skip
+        noise=max(least, sqrt(squares / free)),
+        freedom=max(1.0, free * _LOST),
+    )
 
 
 def _settled(
@@ -166,9 +169,7 @@ def _first_effects(rounds: Sequence[Round]) -> list[float]:
     return effects
 
 
-def _location(
-    values: Sequence[float], cut: float | None, *, few_near_zero: bool = False
-) -> float:  # fmt: skip
+def _location(values: Sequence[float], cut: float | None, *, few_near_zero: bool = False) -> float:
     """The mean of what lies within ``cut`` of the lower median; without it the median.
 
     Of one or two contradicting effects (``few_near_zero``) the one that means no change counts.

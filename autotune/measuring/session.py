@@ -6,14 +6,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.chip import parse_chip
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
-from autotune.config import Config
+from autotune.domain.chip import parse_chip
+from autotune.domain.config import Config
+from autotune.domain.measurement import Candidate, Measurement, Timed
 from autotune.errors import AutotuneError, UnknownNameError
-from autotune.measurement import Candidate, Measurement, Timed
-from autotune.measuring.child import CannotMeasureError, Child, Device, Program, Work
-from autotune.measuring.deciding import Decision, DeviceLostError, decide
+from autotune.measuring.process import CannotMeasureError, Child, Device, Program, Work
+from autotune.measuring.race import Decision, DeviceLostError, decide
 from autotune.measuring.refused import Refused
 
 XLA = "xla"
@@ -37,10 +37,16 @@ class Session:
     """
 
     def __init__(
-        self, pool: CompilerPool, process: CompilerProcess, work: Work, *, number: int = 0,
-        limits: Limits | None = None, announce: Callable[[str], None] = lambda _: None,
+        self,
+        pool: CompilerPool,
+        process: CompilerProcess,
+        work: Work,
+        *,
+        number: int = 0,
+        limits: Limits | None = None,
+        announce: Callable[[str], None] = lambda _: None,
         compile_elsewhere: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._pool, self._work, self._limits = pool, work, limits or Limits()
         self._announce, self._elsewhere = announce, compile_elsewhere
         self._child = Child(process, work, number, self._limits.candidate_s)
@@ -75,14 +81,23 @@ class Session:
         names = [name for name in configs if name not in refused]
         deadline = time.monotonic() + self._limits.seconds
         decision = decide(
-            names, self._child.sample, default=_name_of(default, candidates, configs),
-            cannot_win=(XLA,), seed=self._work.seed, most_samples=self._limits.samples,
+            names,
+            self._child.sample,
+            default=_name_of(default, candidates, configs),
+            cannot_win=(XLA,),
+            seed=self._work.seed,
+            most_samples=self._limits.samples,
             out_of_time=lambda: time.monotonic() > deadline or self._limits.stop(),
-        )  # fmt: skip
+        )
         found = _measurement(
-            device, decision, configs, notes, {**refused, **decision.refused},
-            seed=self._work.seed, seconds=time.monotonic() - started,
-        )  # fmt: skip
+            device,
+            decision,
+            configs,
+            notes,
+            {**refused, **decision.refused},
+            seed=self._work.seed,
+            seconds=time.monotonic() - started,
+        )
         return _with_twins(found, candidates)
 
     def _program(self, name: str, config: Config | None, folder: Path) -> Program:
@@ -144,29 +159,50 @@ def _name_of(
 
 
 def _measurement(
-    device: Device, decision: Decision, configs: dict[str, Config | None], notes: dict[str, str],
-    refused: dict[str, str], *, seed: int, seconds: float,
-) -> Measurement:  # fmt: skip
+    device: Device,
+    decision: Decision,
+    configs: dict[str, Config | None],
+    notes: dict[str, str],
+    refused: dict[str, str],
+    *,
+    seed: int,
+    seconds: float,
+) -> Measurement:
     compared = [
         Timed(
-            config=configs[s.name], samples_us=tuple(decision.samples[s.name]), ratio=s.ratio,
-            low=s.low, high=s.high, slower=s.slower, note=notes.get(s.name, ""),
+            config=configs[s.name],
+            samples_us=tuple(decision.samples[s.name]),
+            ratio=s.ratio,
+            low=s.low,
+            high=s.high,
+            slower=s.slower,
+            note=notes.get(s.name, ""),
         )
         for s in decision.standings
-    ]  # fmt: skip
+    ]
     done = {s.name for s in decision.standings}
     others = [
         Timed(
-            config=configs[name], samples_us=tuple(decision.samples.get(name, ())),
-            refused=refused.get(name, "it was not compared"), note=notes.get(name, ""),
+            config=configs[name],
+            samples_us=tuple(decision.samples.get(name, ())),
+            refused=refused.get(name, "it was not compared"),
+            note=notes.get(name, ""),
         )
-        for name in configs if name not in done
-    ]  # fmt: skip
+        for name in configs
+        if name not in done
+    ]
     return Measurement(
-        method=device.method, device=str(device), timed=(*compared, *others),
-        stopped_by=decision.stopped_by, void=decision.void, drift=decision.drift,
-        set_aside=decision.set_aside, looks=decision.looks, seed=seed, seconds=seconds,
-    )  # fmt: skip
+        method=device.method,
+        device=str(device),
+        timed=(*compared, *others),
+        stopped_by=decision.stopped_by,
+        void=decision.void,
+        drift=decision.drift,
+        set_aside=decision.set_aside,
+        looks=decision.looks,
+        seed=seed,
+        seconds=seconds,
+    )
 
 
 def _with_twins(found: Measurement, candidates: Sequence[Candidate]) -> Measurement:
@@ -177,6 +213,7 @@ def _with_twins(found: Measurement, candidates: Sequence[Candidate]) -> Measurem
         measured = twin and found.of(twin.config)
         if measured and found.of(candidate.config) is None:
             note = "it compiles to the same program as another config, measured once"
-            timed.insert(timed.index(measured) + 1,
-                         replace(measured, config=candidate.config, note=note))  # fmt: skip
+            timed.insert(
+                timed.index(measured) + 1, replace(measured, config=candidate.config, note=note)
+            )
     return replace(found, timed=tuple(timed))

@@ -9,25 +9,25 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from autotune import rules
-from autotune.catalogue import KernelRef
-from autotune.chip import ChipInfo
+from autotune.candidates import rules
+from autotune.candidates.space import Candidate, Space, climb
+from autotune.candidates.survey import survey
+from autotune.candidates.vmem import limit_rungs
+from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
-from autotune.config import Config
+from autotune.cost_model.estimate import MODEL, estimate
+from autotune.domain.chip import ChipInfo
+from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated, Illegal, Outcome, OutOfVmem
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Trial
 from autotune.errors import StoreError
-from autotune.estimate import MODEL, estimate
-from autotune.kernelspec import KernelSpec
-from autotune.key import Key
-from autotune.outcome import Estimated, Illegal, Outcome, OutOfVmem
 from autotune.ports import Store
-from autotune.problem import Problem
 from autotune.search.study import CandidateStudy, coordinates
-from autotune.search.survey import survey
-from autotune.space import Candidate, Space, climb
-from autotune.toolchain import Toolchain
-from autotune.trial import Trial
-from autotune.vmem import limit_rungs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,9 +82,17 @@ class Result:
 
 
 def run_search(
-    pool: CompilerPool, store: Store, subject: Subject, space: Space, limits: Limits,
-    observer: Observer, *, study_url: str | None, seed: int = 0, method: str = "gp",
-) -> Result:  # fmt: skip
+    pool: CompilerPool,
+    store: Store,
+    subject: Subject,
+    space: Space,
+    limits: Limits,
+    observer: Observer,
+    *,
+    study_url: str | None,
+    seed: int = 0,
+    method: str = "gp",
+) -> Result:
     """Search until a limit; every finished trial is in the store before the next one starts."""
     started = time.monotonic()
     store.save_kernel(subject.spec)
@@ -92,9 +100,13 @@ def run_search(
         store.save_refusals(subject.key, survey(space, subject.chip))
     earlier = list(store.trials(subject.key))
     study = CandidateStudy(
-        space.candidates, limits=limit_rungs(subject.chip), name=_study_name(subject, space),
-        url=study_url, seed=seed, method=method,
-    )  # fmt: skip
+        space.candidates,
+        limits=limit_rungs(subject.chip),
+        name=_study_name(subject, space),
+        url=study_url,
+        seed=seed,
+        method=method,
+    )
     with closing(study):
         loop = _Loop(pool, store, subject, space, study, observer, list(earlier))
         loop.reuse()
@@ -102,9 +114,13 @@ def run_search(
         observer.space_ready(space, earlier, goal)
         stopped_by = loop.run(limits, started)
     return Result(
-        subject=subject, space=space, trials=loop.trials, reused=len(earlier),
-        stopped_by=stopped_by, seconds=time.monotonic() - started,
-    )  # fmt: skip
+        subject=subject,
+        space=space,
+        trials=loop.trials,
+        reused=len(earlier),
+        stopped_by=stopped_by,
+        seconds=time.monotonic() - started,
+    )
 
 
 @dataclass(slots=True)

@@ -3,9 +3,9 @@
 from collections.abc import Collection, Sequence
 from math import log2
 
-from autotune.config import AxisValue, Config
-from autotune.space import Candidate
-from autotune.trace.model import Trace
+from autotune.candidates.space import Candidate
+from autotune.domain.config import AxisValue, Config
+from autotune.domain.trace import Trace
 
 # In doublings of a size: how far another grid order, or another value that is no size, is away.
 _ANOTHER_KIND = 1.0

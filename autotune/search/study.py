@@ -12,9 +12,9 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
+from autotune.candidates.space import Candidate
 from autotune.search.neighbours import neighbours
 from autotune.search.surrogate import Surrogate
-from autotune.space import Candidate
 
 METHODS = ("gp", "tpe", "random")
 
@@ -42,9 +42,15 @@ class CandidateStudy:
     """
 
     def __init__(
-        self, candidates: Sequence[Candidate], *, limits: Sequence[int | None] = (), name: str,
-        url: str | None = None, seed: int = 0, method: str = "gp",
-    ) -> None:  # fmt: skip
+        self,
+        candidates: Sequence[Candidate],
+        *,
+        limits: Sequence[int | None] = (),
+        name: str,
+        url: str | None = None,
+        seed: int = 0,
+        method: str = "gp",
+    ) -> None:
         self._candidates = list(candidates)
         self._index = {coordinates(c): n for n, c in enumerate(self._candidates)}
         self._open = set(range(len(self._candidates)))
@@ -56,9 +62,11 @@ class CandidateStudy:
         self._space = _distributions(self._candidates, limits)
         self._storage = _storage(url)
         self._study = optuna.create_study(
-            study_name=name, storage=self._storage, load_if_exists=True,
+            study_name=name,
+            storage=self._storage,
+            load_if_exists=True,
             sampler=_Proposer(self, self._method(method, seed)),
-        )  # fmt: skip
+        )
         self._close_stale()
         self._stored: dict[tuple[Any, ...], FrozenTrial] | None = None
 

@@ -11,10 +11,10 @@ from math import erfc, log, log2, pi, prod, sqrt
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.dtype import bits
+from autotune.candidates.space import Candidate
+from autotune.domain.dtype import bits
+from autotune.domain.trace import Trace
 from autotune.search.neighbours import is_ragged
-from autotune.space import Candidate
-from autotune.trace.model import Trace
 
 Array = NDArray[np.float64]
 

@@ -55,9 +55,14 @@ class Program:
 
 
 def lower(
-    listing: Listing, graph: Graph, part: Slice, costs: Costs, scalars: Scalars, *,
+    listing: Listing,
+    graph: Graph,
+    part: Slice,
+    costs: Costs,
+    scalars: Scalars,
+    *,
     tell_blocks: bool = False,
-) -> Program:  # fmt: skip
+) -> Program:
     """Generate and compile the function. ``tell_blocks``: emit a BLOCK event for each as well."""
     writer = _Writer(listing, graph, part, costs, tell_blocks)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])

@@ -21,9 +21,13 @@ FEWEST_STEPS = 3  # below it there is no step between filling and draining the p
 
 
 def simulate(
-    listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None,
+    listing: str,
+    *,
+    chip: str,
+    libtpu: str | None = None,
+    scalars: Scalars | None = None,
     max_steps: int | None = None,
-) -> Simulation | Refusal:  # fmt: skip
+) -> Simulation | Refusal:
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
@@ -41,9 +45,12 @@ def simulate(
 
 
 def _simulate(
-    listing: Listing, chip: constants.Chip, libtpu: str | None, scalars: Scalars,
+    listing: Listing,
+    chip: constants.Chip,
+    libtpu: str | None,
+    scalars: Scalars,
     stages: tuple[int, ...],
-) -> Simulation:  # fmt: skip
+) -> Simulation:
     recording, line, drift = settle(listing, chip, scalars, stages)
     alone = dma.replay(recording.events, dma.independent(chip), recording.final)
     alone_cycles = extrapolation.finish(alone, recording, listing).cycles
@@ -78,9 +85,11 @@ def _simulate(
 
 
 def settle(
-    listing: Listing, chip: constants.Chip, scalars: Scalars,
+    listing: Listing,
+    chip: constants.Chip,
+    scalars: Scalars,
     stages: tuple[int, ...] = extrapolation.STAGES,
-) -> tuple[Recording, Timeline, float]:  # fmt: skip
+) -> tuple[Recording, Timeline, float]:
     """Walk until the periods have settled or the stages are used up; the drift that is left."""
     for max_steps in stages:
         recording = record(listing, chip, scalars, max_steps)
@@ -92,9 +101,12 @@ def settle(
 
 
 def record(
-    listing: Listing, chip: constants.Chip, scalars: Scalars, max_steps: int,
+    listing: Listing,
+    chip: constants.Chip,
+    scalars: Scalars,
+    max_steps: int,
     watch: Emit | None = None,
-) -> Recording:  # fmt: skip
+) -> Recording:
     """Walk the kernel; UnfitError where the walk does not end.
 
     ``watch`` is told of every STEP and BLOCK, for a picture of the run.

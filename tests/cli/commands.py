@@ -18,9 +18,14 @@ def autotune(
         **(env or {}),
     }
     return subprocess.run(
-        [str(COMMAND), *args], cwd=cwd, env=surroundings, capture_output=True, text=True,
-        timeout=timeout, check=False,
-    )  # fmt: skip
+        [str(COMMAND), *args],
+        cwd=cwd,
+        env=surroundings,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
 
 
 def assert_one_sentence(done: subprocess.CompletedProcess[str], says: str) -> None:

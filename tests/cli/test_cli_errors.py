@@ -5,7 +5,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import assert_one_sentence, autotune
+
+from tests.cli.commands import assert_one_sentence, autotune
 
 GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
 
@@ -40,7 +41,7 @@ def test_wrong_names(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
         (("--shape", "1x1x1", "--option", "activation=swish"), "is not one of none, relu, gelu"),
         (("--shape", "1x1x1", "--dtype", "int8", "--option", "activation=gelu"), "int8"),
     ],
-)  # fmt: skip
+)
 def test_wrong_problems(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
     assert_one_sentence(autotune("search", "matmul", "--chip", "v5e", *args, cwd=tmp_path), says)
     assert list(tmp_path.iterdir()) == []
@@ -77,8 +78,17 @@ def test_an_interpreter_without_jax_is_named_with_the_cure(tmp_path: Path) -> No
 
     venv.create(bare, with_pip=False, symlinks=True)
     python = bare / "bin" / "python"
-    done = autotune("search", "vector_add", "--shape", "1000", "--chip", "v5e", "--python",
-                    str(python), cwd=tmp_path)  # fmt: skip
+    done = autotune(
+        "search",
+        "vector_add",
+        "--shape",
+        "1000",
+        "--chip",
+        "v5e",
+        "--python",
+        str(python),
+        cwd=tmp_path,
+    )
     assert_one_sentence(done, "install pallas-autotune[search]")
 
 
@@ -117,7 +127,7 @@ def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:
 
 
 def test_without_an_installed_toolchain_lookup_asks_for_one(tmp_path: Path) -> None:
-    from autotune.cli.parts import parse_toolchain
+    from autotune.cli.options import parse_toolchain
     from autotune.errors import InvalidInputError
 
     with pytest.raises(InvalidInputError, match="is not of the form"):

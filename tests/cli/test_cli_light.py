@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from commands import assert_one_sentence, autotune
+
+from tests.cli.commands import assert_one_sentence, autotune
 
 HEAVY = ("jax", "jaxlib", "optuna", "fastapi", "numpy", "libtpu")
 
@@ -43,9 +44,12 @@ print("FOUND", found)
 def test_light_commands_import_no_jax_optuna_or_fastapi(args: list[str], tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(args=args, heavy=HEAVY)],
-        capture_output=True, text=True, cwd=tmp_path, check=True,
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
         env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
-    )  # fmt: skip
+    )
     assert done.stdout.strip().splitlines()[-1] == "FOUND []"
 
 
@@ -69,13 +73,6 @@ def test_the_compiler_process_ignores_decoys_too(tmp_path: Path) -> None:
     done = autotune("kernels", "matmul", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["dims"] == ["m", "k", "n"]
-
-
-def test_a_shadowed_package_is_reported_as_such(tmp_path: Path) -> None:
-    (tmp_path / "db").mkdir()
-    (tmp_path / "db" / "__init__.py").write_text("")
-    done = autotune("history", cwd=tmp_path, env={"PYTHONPATH": str(tmp_path)})
-    assert_one_sentence(done, "the package db of pallas-autotune is hidden by")
 
 
 def test_kernels_and_chips_list_everything(tmp_path: Path) -> None:

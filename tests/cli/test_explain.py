@@ -5,16 +5,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import dbsamples
 import pytest
-from commands import assert_one_sentence, autotune
-from estimatesamples import estimate, parts
 
-from autotune.key import Key
-from autotune.measurement import Measurement, Timed
-from autotune.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
-from autotune.trial import Evidence
-from db.store import open_store
+from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
+from autotune.domain.trial import Evidence
+from autotune_db.store import open_store
+from tests.cli.commands import assert_one_sentence, autotune
+from tests.samples import records as dbsamples
+from tests.samples.estimates import estimate, parts
 
 MATMUL = dbsamples.key("matmul", jax="0.0.1")
 SLOW = estimate(parts(issue=20, latency=62, fill=1), steps=512)
@@ -143,7 +143,7 @@ def test_a_wrong_result_is_explained_as_such(tmp_path: Path) -> None:
         ),
         (
             ("1", "--trace", "t.json"),
-            "kernels.matmul:KERNEL has changed since, or is another kernel",
+            "autotune_kernels.matmul:KERNEL has changed since, or is another kernel",
         ),
     ],
 )
@@ -166,10 +166,15 @@ def test_show_names_explain(tmp_path: Path) -> None:
 def measured(folder: Path, run: Measurement) -> None:
     with open_store(str(folder / "test.db"), create=False) as store:
         default, winner = (trial.config for trial in store.trials(MATMUL))
-        store.save_record(replace(
-            dbsamples.record(MATMUL), config=winner, method="measured", measurement=run,
-            default=Evidence(config=default, time_us=83.0),
-        ))  # fmt: skip
+        store.save_record(
+            replace(
+                dbsamples.record(MATMUL),
+                config=winner,
+                method="measured",
+                measurement=run,
+                default=Evidence(config=default, time_us=83.0),
+            )
+        )
 
 
 def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:

@@ -8,23 +8,26 @@ import click
 import pytest
 from rich.console import Console
 
-from autotune.chip import Chip
 from autotune.cli import measuring
-from autotune.cli.parts import measuring_options
+from autotune.cli.options import measuring_options
 from autotune.cli.search import search
 from autotune.cli.worker import worker
-from autotune.config import make_config
-from autotune.measurement import Measurement, Timed
-from autotune.search import timing
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.measurement import Measurement, Timed
+from autotune.publishing import timing
 
 FOUND = Measurement(
-    method="device time", device="TPU v5 lite, device 1 of 4", stopped_by="settled", drift=0.002,
+    method="device time",
+    device="TPU v5 lite, device 1 of 4",
+    stopped_by="settled",
+    drift=0.002,
     timed=(
         Timed(config=make_config({"b": 1}), samples_us=(4.0, 4.2), ratio=1.0, low=1.0, high=1.0),
         Timed(config=None, samples_us=(9.0,), ratio=2.25, low=2.1, high=2.4, slower=True),
         Timed(config=make_config({"b": 2}), samples_us=(), refused="it aborts"),
     ),
-)  # fmt: skip
+)
 
 SHARED = {o.name: o for o in click.command(measuring_options(lambda: None)).params}
 
@@ -32,7 +35,7 @@ SHARED = {o.name: o for o in click.command(measuring_options(lambda: None)).para
 def test_the_table_shows_measurement_and_estimate_apart() -> None:
     trial: Any = SimpleNamespace(
         config=make_config({"b": 1}), estimate=SimpleNamespace(time_us=5.5)
-    )  # fmt: skip
+    )
     console = Console(width=120)
     with console.capture() as capture:
         console.print(measuring.measured_table(FOUND, [trial]))

@@ -1,18 +1,12 @@
 """Lets the tests here start services, and lie to the client."""
 
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-for folder in ("service", "matching", "cli"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
-
-from matchingsamples import SPEC, question, record  # noqa: E402
-from serving import Running, running  # noqa: E402
-
-from db import open_store  # noqa: E402
+from autotune_db import open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, running
 
 
 @pytest.fixture(scope="module")

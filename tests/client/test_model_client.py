@@ -13,18 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lying import http, lying
-from matchingsamples import SPEC, older, question, record
-from serving import Running, until
 
-from autotune.bundle import new_bundle, read_bundle, write_bundle
 from autotune.client import MAX_QUESTIONS, Client
-from autotune.config import config_to_data, make_config
+from autotune.domain.config import config_to_data, make_config
+from autotune.domain.trial import Record, record_to_data
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
-from autotune.matching import DEFAULT, EXACT, NEAREST
+from autotune.lookup.bundle import new_bundle, read_bundle, write_bundle
+from autotune.lookup.matching import DEFAULT, EXACT, NEAREST
 from autotune.runtime import Tuned
-from autotune.trial import Record, record_to_data
+from tests.fakes.lying_service import http, lying
+from tests.samples.matching import SPEC, older, question, record
+from tests.servers.service import Running, until
 
 NOBODY = "http://127.0.0.1:9"
 QUESTIONS = [question(1024), question(2048), question(9, 9)]
@@ -120,9 +120,12 @@ def _answers(*answers: Any) -> bytes:
 
 def _answer(of: Record, **changes: Any) -> dict[str, Any]:
     return {
-        "match": "exact", "config": config_to_data(of.config), "why": "", **changes,
+        "match": "exact",
+        "config": config_to_data(of.config),
+        "why": "",
+        **changes,
         "record": record_to_data(of),
-    }  # fmt: skip
+    }
 
 
 GOOD = _answer(record(question(1024)))
@@ -153,10 +156,11 @@ LIES: dict[str, bytes | None] = {
     "another config": _lie(GOOD | {"config": config_to_data(make_config({"bm": 8}))}),
     "a new word": _lie(GOOD | {"match": "better"}),
     "no record": _lie(GOOD | {"record": None}),
-    "a new field": _lie(GOOD | {"record": GOOD["record"] | {
-        "estimate": GOOD["record"]["estimate"] | {"new": 1}}}),
+    "a new field": _lie(
+        GOOD | {"record": GOOD["record"] | {"estimate": GOOD["record"]["estimate"] | {"new": 1}}}
+    ),
     "no snapshot": http(json.dumps({"snapshot": "x", "answers": [NOTHING] * 3}).encode()),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", LIES)
@@ -240,11 +244,17 @@ class TestInModelCode:
     @pytest.fixture
     def tuned(self) -> Callable[[Client], Tuned]:
         kernel = Kernel(
-            name="mm", dims=("m", "k"), dtypes=("bfloat16",), options=SPEC.problems.options,
+            name="mm",
+            dims=("m", "k"),
+            dtypes=("bfloat16",),
+            options=SPEC.problems.options,
             axes=(Axis(name="bm", choices=lambda _: [64], dim="m"),),
-            default=lambda _: {"bm": 64}, inputs=lambda _: [], grid=("m",),
-            build=lambda *_: lambda: None, reference=lambda _: lambda: None,
-        )  # fmt: skip
+            default=lambda _: {"bm": 64},
+            inputs=lambda _: [],
+            grid=("m",),
+            build=lambda *_: lambda: None,
+            reference=lambda _: lambda: None,
+        )
         toolchain = question().toolchain
         return lambda client: Tuned(
             kernel, declared_in=__file__, source=client, chip="v5e", toolchain=toolchain
@@ -300,8 +310,9 @@ def test_by_shape(service: Running) -> None:
     client = Client(service.url)
     found = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
     assert (found.kind, found.record) == (EXACT, record(question(1024)))
-    found = client.lookup_shape("mm", "1024x128", "bf16", ["causal=true"], chip="v5e",
-                                toolchain=toolchain)  # fmt: skip
+    found = client.lookup_shape(
+        "mm", "1024x128", "bf16", ["causal=true"], chip="v5e", toolchain=toolchain
+    )
     assert found.kind == DEFAULT
     with pytest.raises(ServiceError, match="unknown kernel 'nö pe'"):
         client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)

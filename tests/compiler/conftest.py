@@ -1,7 +1,6 @@
 """Each test has a folder of its own for what compilers leave, and must leave nothing there."""
 
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,19 +10,9 @@ import pytest
 
 from autotune.compiler.process import CompilerProcess
 
-FAKE = Path(__file__).with_name("fakeworker.py")
+FAKE = Path(__file__).parents[1] / "fakes" / "worker.py"
 
 MakeProcess = Callable[..., CompilerProcess]
-
-
-@pytest.fixture
-def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where this process and its children keep temporary files."""
-    folder = tmp_path / "tmp"
-    folder.mkdir()
-    monkeypatch.setenv("TMPDIR", str(folder))
-    monkeypatch.setattr(tempfile, "tempdir", None)
-    return folder
 
 
 @pytest.fixture
@@ -39,7 +28,9 @@ def make_fake(temporary: Path) -> Iterator[MakeProcess]:
     for process in made:
         process.close()
     assert list(temporary.iterdir()) == []
-    assert [p for p in psutil.Process().children() if "fakeworker" in " ".join(p.cmdline())] == []
+    assert [
+        p for p in psutil.Process().children() if "fakes/worker.py" in " ".join(p.cmdline())
+    ] == []
 
 
 @pytest.fixture

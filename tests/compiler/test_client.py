@@ -5,18 +5,18 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue import KernelRef
-from autotune.chip import Chip
+from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.client import Compiler, Drawn
 from autotune.compiler.process import (
     ChildDiedError,
     ChildTimedOutError,
     CompilerInterruptedError,
 )
-from autotune.config import Config, make_config
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
+from autotune.domain.problem import Problem
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
-from autotune.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
-from autotune.problem import Problem
 from autotune.simulator.drawing.picture import Slice, Track
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
@@ -138,9 +138,12 @@ def test_the_compilers_own_refusal_is_classified() -> None:
 
 def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
     picture = {
-        "tracks": [["core", [["vector issue", 0.0, 1.5, {}]]]], "steps": 1, "total_us": 1.5,
-        "drawn_us": 1.5, "notes": [],
-    }  # fmt: skip
+        "tracks": [["core", [["vector issue", 0.0, 1.5, {}]]]],
+        "steps": 1,
+        "total_us": 1.5,
+        "drawn_us": 1.5,
+        "notes": [],
+    }
     compiler, process = client({"ok": {"program": "ab", "picture": picture, "refusal": ""}})
     drawn = compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3)
     assert isinstance(drawn, Drawn)

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import psutil
 import pytest
-from conftest import FAKE
 
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerInterruptedError
+from tests.compiler.conftest import FAKE
 
 
 def hang(compiler: Compiler) -> object:

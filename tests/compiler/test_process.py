@@ -21,7 +21,7 @@ from autotune.compiler.process import (
     ChildTimedOutError,
     CompilerInterruptedError,
     CompilerProcess,
-)  # fmt: skip
+)
 from autotune.errors import CompilerUnavailableError
 
 MakeProcess = Callable[..., CompilerProcess]
@@ -206,7 +206,7 @@ def test_an_interpreter_and_a_worker_in_folders_with_spaces(tmp_path: Path) -> N
     python = folder / "py thon"
     python.symlink_to(sys.executable)
     worker = folder / "my worker.py"
-    worker.write_text(Path(__file__).with_name("fakeworker.py").read_text())
+    worker.write_text((Path(__file__).parents[1] / "fakes" / "worker.py").read_text())
     process = CompilerProcess(str(python), worker=worker)
     try:
         assert process.ask(echo(1), 20) == {"ok": 1}

@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -10,11 +9,8 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # dbsamples, in every import mode of pytest
-
-from dbpostgres import Postgres, postgres_server
-
-from db.store import SqlStore, open_store
+from autotune_db.store import SqlStore, open_store
+from tests.servers.postgres import Postgres, postgres_server
 
 NewDatabase = Callable[[], str]
 NOBODY = 65534

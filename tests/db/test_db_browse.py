@@ -4,15 +4,15 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from dbsamples import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial
 
-from autotune.browsing import Only, Place
-from autotune.chip import Chip
-from autotune.job import Progress, Request
-from autotune.outcome import Estimated, Illegal
-from autotune.refusals import Refusals, Refused
-from autotune.trial import KeyResult
-from db.store import SqlStore
+from autotune.domain.browsing import Only, Place
+from autotune.domain.chip import Chip
+from autotune.domain.job import Progress, Request
+from autotune.domain.outcome import Estimated, Illegal
+from autotune.domain.refusals import Refusals, Refused
+from autotune.domain.trial import KeyResult
+from autotune_db.store import SqlStore
+from tests.samples.records import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial
 
 OLD = key(jax="0.8.0")
 OTHER = key(chip=Chip.V6E)
@@ -60,9 +60,11 @@ def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
     assert [one.id for one in browse.problems("matmul", Only(), 0, 9)] == [3, 2, 1]
     assert [one.id for one in browse.problems("matmul", Only(), 1, 1)] == [2]
     for only, ids in (
-        (Only(chip=Chip.V6E), [3]), (Only(toolchain=OLD.toolchain), [2]),
-        (Only(chip=Chip.V6E, toolchain=OLD.toolchain), []), (Only(chip=Chip.V4), []),
-    ):  # fmt: skip
+        (Only(chip=Chip.V6E), [3]),
+        (Only(toolchain=OLD.toolchain), [2]),
+        (Only(chip=Chip.V6E, toolchain=OLD.toolchain), []),
+        (Only(chip=Chip.V4), []),
+    ):
         assert [one.id for one in browse.problems("matmul", only, 0, 9)] == ids
         assert browse.count_problems("matmul", only) == len(ids)
 
@@ -182,9 +184,11 @@ def test_refusals_are_kept_once_for_each_key(store: SqlStore) -> None:
     store.save_refusals(key(), Refusals(values={"bm": (1, True, "x")}))
     cell = Refused(kind="illegal", reason=NASTY, points=3)
     found = Refusals(
-        values={"bm": (8, 16), "fuse": (True,)}, cells={("bm", "fuse"): {("8", "True"): cell}},
-        sampled=True, left_out=(("bm", "bm"),),
-    )  # fmt: skip
+        values={"bm": (8, 16), "fuse": (True,)},
+        cells={("bm", "fuse"): {("8", "True"): cell}},
+        sampled=True,
+        left_out=(("bm", "bm"),),
+    )
     store.save_refusals(key(), found)
     assert store.refusals(key()) == store.browse.refusals(1) == found
     assert store.browse.refusals(99) is None and store.refusals(OTHER) is None

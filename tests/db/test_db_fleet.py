@@ -4,13 +4,14 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from dbsamples import NOON, key, record, spec, trial
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from autotune.key import Key
-from autotune.trial import KeyResult, Record
-from db.store import SqlStore, open_store
+from autotune.domain.key import Key
+from autotune.domain.trial import KeyResult, Record
+from autotune_db import store as store_module
+from autotune_db.store import SqlStore, open_store
+from tests.samples.records import NOON, key, record, spec, trial
 
 
 def members(store: SqlStore, number: int | None = None) -> dict[Key, Record]:
@@ -55,8 +56,9 @@ class TestPush:
         )
         assert done.trials == 1
         assert store.trials(key()) == [
-            trial(0, bm=8), replace(trial(0, bm=16), number=1, pushed_by="x")
-        ]  # fmt: skip
+            trial(0, bm=8),
+            replace(trial(0, bm=16), number=1, pushed_by="x"),
+        ]
 
     @pytest.mark.parametrize("other", [later(-1, time_us=1.0), later(1, time_us=9.0)])
     def test_an_older_or_slower_record_loses(self, store: SqlStore, other: Record) -> None:
@@ -74,13 +76,12 @@ class TestPush:
         assert (done.records, done.lost) == (0, 1)  # what was measured stays
 
     def test_all_or_nothing(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        import db.store
-
-        real = db.store._add_record
+        real = store_module._add_record
         monkeypatch.setattr(
-            db.store, "_add_record",
+            store_module,
+            "_add_record",
             lambda session, one: 1 / 0 if one.key == key(m=2) else real(session, one),
-        )  # fmt: skip
+        )
         with pytest.raises(ZeroDivisionError):
             store.push([spec()], [KeyResult(record=later(1, m=m)) for m in (1, 2)], "ci")
         assert (store.latest_snapshot(), store.kernels(), store.records()) == (0, [], [])

@@ -6,11 +6,11 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
-from dbpostgres import Postgres
-from dbsamples import key, trial
 
 from autotune.errors import StoreError
-from db import current, open_store, upgrade
+from autotune_db import current, open_store, upgrade
+from tests.samples.records import key, trial
+from tests.servers.postgres import Postgres
 
 AsNobody = Callable[[], AbstractContextManager[None]]
 

@@ -8,13 +8,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from dbsamples import NOON, key
 
-from autotune.job import MOST_ATTEMPTS, Ability, Progress, Request, State
+from autotune.domain.job import MOST_ATTEMPTS, Ability, Progress, Request, State
+from autotune.domain.token import ADMIN, READER, WRITER
 from autotune.ports import Jobs, Tokens
-from autotune.tokens import ADMIN, READER, WRITER
-from db import query
-from db.store import SqlStore, open_store
+from autotune_db import query
+from autotune_db.store import SqlStore, open_store
+from tests.samples.records import NOON, key
 
 ABLE = Ability(kernels={"matmul": "f00d", "rmsnorm": "1111"}, toolchain=key().toolchain)
 LONG, SHORT = 60.0, 0.05
@@ -199,12 +199,12 @@ class TestCancel:
         assert found is not None and found.state is State.CANCELLED
 
 
+ROOT = Path(__file__).parents[2]
 CLAIMER = """
 import sys, time
-sys.path.insert(0, sys.argv[3])
-from test_db_jobs import ABLE
-from autotune.job import State
-from db import open_store
+from tests.db.test_db_jobs import ABLE
+from autotune.domain.job import State
+from autotune_db import open_store
 with open_store(sys.argv[1], create=False) as store:
     empty = 0
     while empty < 3:
@@ -222,12 +222,15 @@ def test_exactly_one_of_many_processes_gets_each(url: str) -> None:
     with open_store(url, create=True) as store:
         for m in range(1, 61):
             store.jobs.add(request(m=m))
-        here = str(Path(__file__).parent)
         workers = [
-            subprocess.Popen([sys.executable, "-c", CLAIMER, url, f"w{n}", here],
-                             stdout=subprocess.PIPE, text=True)
+            subprocess.Popen(
+                [sys.executable, "-c", CLAIMER, url, f"w{n}"],
+                cwd=ROOT,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
             for n in range(4)
-        ]  # fmt: skip
+        ]
         seen = [int(line) for worker in workers for line in worker.communicate()[0].split()]
         assert all(worker.returncode == 0 for worker in workers)
         assert sorted(seen) == list(range(1, 61))

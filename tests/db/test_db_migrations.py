@@ -9,16 +9,16 @@ from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
-from dbpostgres import Postgres
-from dbsamples import key, trial
 from sqlalchemy import create_engine, inspect
 
 from autotune.errors import StoreError
-from db import current, open_store, upgrade
-from db.engine import open_engine, writing
-from db.migration import HEAD, VERSION_TABLE, config_for
-from db.tables import Base
-from db.url import parse_database
+from autotune_db import current, open_store, upgrade
+from autotune_db.engine import open_engine, writing
+from autotune_db.migration import HEAD, VERSION_TABLE, config_for
+from autotune_db.tables import Base
+from autotune_db.url import parse_database
+from tests.samples.records import key, trial
+from tests.servers.postgres import Postgres
 
 OURS = set(Base.metadata.tables)
 
@@ -46,8 +46,11 @@ def _differences(url: str) -> list[Any]:
 
     engine = open_engine(parse_database(url), create=False)
     with engine.connect() as connection:
-        options = {"version_table": VERSION_TABLE, "include_object": only_ours,
-                   "compare_type": True}  # fmt: skip
+        options = {
+            "version_table": VERSION_TABLE,
+            "include_object": only_ours,
+            "compare_type": True,
+        }
         context = MigrationContext.configure(connection, opts=options)
         found = compare_metadata(context, Base.metadata)
     engine.dispose()

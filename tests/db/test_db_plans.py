@@ -4,12 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from dbsamples import key, record, spec, trial
 from sqlalchemy import Connection, event
 
-from autotune.browsing import Only
-from autotune.chip import Chip
-from db.store import SqlStore, open_store
+from autotune.domain.browsing import Only
+from autotune.domain.chip import Chip
+from autotune_db.store import SqlStore, open_store
+from tests.samples.records import key, record, spec, trial
 
 QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "trials": lambda store: store.trials(key()),

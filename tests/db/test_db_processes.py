@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dbpostgres import Postgres
-from dbsamples import key, record, spec, trial
 from sqlalchemy.exc import DBAPIError
 
 from autotune.errors import StoreError
-from db import engine, open_store, query, store, transaction
-from db.failure import BUSY_TIMEOUT_S
+from autotune_db import engine, open_store, query, store, transaction
+from autotune_db.failure import BUSY_TIMEOUT_S
+from tests.samples.records import key, record, spec, trial
+from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -30,15 +30,18 @@ def writers(
     url: str, signal: Path, *workers: int, count: int
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Processes that have imported everything and start to write when ``signal`` exists."""
-    command = [sys.executable, str(Path(__file__).with_name("dbwriter.py")), url]
+    command = [sys.executable, "-m", "tests.db.writer_process", url]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = [
         subprocess.Popen(
             [*command, str(worker), str(count), str(signal)],
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=env,
         )
         for worker in workers
-    ]  # fmt: skip
+    ]
     try:
         for process in started:
             assert process.stdout is not None
@@ -189,10 +192,15 @@ def _busy_error(path: Path) -> sqlite3.OperationalError:
     return caught.value
 
 
-@pytest.mark.parametrize("statement, expected", [
-    ("PRAGMA journal_mode", "wal"), ("PRAGMA foreign_keys", 1), ("PRAGMA synchronous", 2),
-    ("PRAGMA busy_timeout", BUSY_TIMEOUT_S * 1000),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "statement, expected",
+    [
+        ("PRAGMA journal_mode", "wal"),
+        ("PRAGMA foreign_keys", 1),
+        ("PRAGMA synchronous", 2),
+        ("PRAGMA busy_timeout", BUSY_TIMEOUT_S * 1000),
+    ],
+)
 def test_settings_of_each_connection(sqlite_url: str, statement: str, expected: Any) -> None:
     open_store(sqlite_url, create=True).close()
     for create in (True, False):
@@ -282,13 +290,14 @@ def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> Non
         with open_store(sqlite_url, create=False) as second:
             assert second.latest_snapshot() == 1
         code = (
-            "import sys; sys.path.insert(0, sys.argv[2]); from dbsamples import record\n"
-            "from db import open_store\n"
+            "import sys; from tests.samples.records import record\n"
+            "from autotune_db import open_store\n"
             "with open_store(sys.argv[1], create=False) as store: store.save_record(record())"
         )
         seen: list[int] = []
         for _ in range(2):
-            here = str(Path(__file__).parent)
-            subprocess.run([sys.executable, "-c", code, sqlite_url, here], check=True, timeout=60)
+            subprocess.run(
+                [sys.executable, "-c", code, sqlite_url], check=True, timeout=60, cwd=ROOT
+            )
             seen.append(first.latest_snapshot())
         assert seen == [2, 3]

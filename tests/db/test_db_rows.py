@@ -2,16 +2,23 @@
 
 from dataclasses import replace
 
-from dbsamples import key, trial
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.config import Config, config_to_data
-from autotune.outcome import CompileFailed, Crashed, Estimate, Estimated, OutOfVmem, WrongResult
-from autotune.problem import Problem
-from db.canonical import digest
-from db.rows import key_identity, key_values, trial_from_row, trial_values
-from db.tables import TrialRow
+from autotune.domain.config import Config, config_to_data
+from autotune.domain.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimate,
+    Estimated,
+    OutOfVmem,
+    WrongResult,
+)
+from autotune.domain.problem import Problem
+from autotune_db.canonical import digest
+from autotune_db.rows import key_identity, key_values, trial_from_row, trial_values
+from autotune_db.tables import TrialRow
+from tests.samples.records import key, trial
 
 text = st.text(st.characters(codec=None))
 finite = st.floats(allow_nan=False, allow_infinity=False)
@@ -25,16 +32,28 @@ configs = st.builds(
     vmem_limit_bytes=st.none() | st.integers(),
 )
 estimates = st.builds(
-    Estimate, time_us=finite, compute_us=finite, memory_us=finite, overhead_us=finite,
-    fill_us=finite, notes=st.lists(text).map(tuple),
-)  # fmt: skip
+    Estimate,
+    time_us=finite,
+    compute_us=finite,
+    memory_us=finite,
+    overhead_us=finite,
+    fill_us=finite,
+    notes=st.lists(text).map(tuple),
+)
 outcomes = st.one_of(
     st.builds(Estimated, estimate=estimates, program=text),
-    st.builds(WrongResult, estimate=st.none() | estimates, reason=text, check=text, where=text,
-              error=st.none() | st.floats(0, 1e9)),
-    st.builds(CompileFailed, reason=text, message=text), st.builds(OutOfVmem, reason=text),
+    st.builds(
+        WrongResult,
+        estimate=st.none() | estimates,
+        reason=text,
+        check=text,
+        where=text,
+        error=st.none() | st.floats(0, 1e9),
+    ),
+    st.builds(CompileFailed, reason=text, message=text),
+    st.builds(OutOfVmem, reason=text),
     st.builds(Crashed, reason=text, log_tail=text),
-)  # fmt: skip
+)
 
 
 @given(configs, outcomes)

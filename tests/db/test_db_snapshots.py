@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 from alembic import command
-from dbsamples import key, record
 
-from autotune.trial import Record
-from db import open_store, snapshots, upgrade
-from db.engine import open_engine, writing
-from db.migration import config_for
-from db.store import SqlStore
-from db.tables import SnapshotRow
-from db.url import parse_database
+from autotune.domain.trial import Record
+from autotune_db import open_store, snapshots, upgrade
+from autotune_db.engine import open_engine, writing
+from autotune_db.migration import config_for
+from autotune_db.store import SqlStore
+from autotune_db.tables import SnapshotRow
+from autotune_db.url import parse_database
+from tests.samples.records import key, record
 
 
 def changed(store: SqlStore, number: int, since: int) -> list[Record]:
@@ -69,7 +69,7 @@ class TestSnapshots:
         def fail(*_: object, **__: object) -> None:
             raise RuntimeError("stop")
 
-        monkeypatch.setattr("db.snapshots.publish", fail)
+        monkeypatch.setattr("autotune_db.snapshots.publish", fail)
         with pytest.raises(RuntimeError, match="stop"):
             store.save_record(record())
         monkeypatch.undo()
@@ -91,12 +91,15 @@ class TestSnapshots:
 
 @contextmanager
 def publishers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
-    script = Path(__file__).with_name("dbpublisher.py")
     started = [
-        subprocess.Popen([sys.executable, str(script), url, str(n)], stdout=subprocess.PIPE,
-                         text=True, cwd=script.parents[2])
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.db.publisher_process", url, str(n)],
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=Path(__file__).parents[2],
+        )
         for n in range(count)
-    ]  # fmt: skip
+    ]
     try:
         yield started
     finally:
@@ -138,7 +141,7 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
         return real(*given, **named)
 
     with open_store(url, create=True) as store, ThreadPoolExecutor(2) as threads:
-        monkeypatch.setattr("db.snapshots.publish", slowly)
+        monkeypatch.setattr("autotune_db.snapshots.publish", slowly)
         first = threads.submit(store.save_record, record())
         assert at_it.wait(30)
         monkeypatch.undo()
@@ -171,7 +174,7 @@ class TestMisses:
         assert [one.key for one in store.misses()] == [key()]
 
     def test_all_or_none(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        from db import query
+        from autotune_db import query
 
         real, calls = query.count_miss, []
 

@@ -6,15 +6,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
-from dbsamples import NASTY, NOON, OUTCOMES, TOKYO_NOON, config, estimate, key, record, spec, trial
 
-from autotune.chip import Chip
-from autotune.key import Key
-from autotune.outcome import KINDS, Estimated, Illegal, WrongResult
+from autotune.domain.chip import Chip
+from autotune.domain.key import Key
+from autotune.domain.outcome import KINDS, Estimated, Illegal, WrongResult
+from autotune.domain.problem import Problem
+from autotune.domain.trial import KeySummary
 from autotune.ports import Store
-from autotune.problem import Problem
-from autotune.trial import KeySummary
-from db.store import SqlStore, open_store
+from autotune_db.store import SqlStore, open_store
+from tests.samples.records import (
+    NASTY,
+    NOON,
+    OUTCOMES,
+    TOKYO_NOON,
+    config,
+    estimate,
+    key,
+    record,
+    spec,
+    trial,
+)
 
 
 def test_it_is_a_store(store: SqlStore) -> None:
@@ -65,14 +76,21 @@ class TestTrials:
         assert store.save_trial(key(), trial(1))
         assert store.save_trial(key(), replace(trial(2), config=turned))
 
-    @pytest.mark.parametrize("other", [
-        key("rmsnorm"), key(m=8), key(chip=Chip.V4), key(jax="0.9.1"),
-        replace(key(), fingerprint="beef"),
-        replace(key(), toolchain=replace(key().toolchain, libtpu="0.0.31")),
-        replace(key(), toolchain=replace(key().toolchain, jaxlib="0.8")),
-        replace(key(), problem=replace(key().problem, dtype="float32")),
-        replace(key(), problem=replace(key().problem, options=())),
-    ], ids=str)  # fmt: skip
+    @pytest.mark.parametrize(
+        "other",
+        [
+            key("rmsnorm"),
+            key(m=8),
+            key(chip=Chip.V4),
+            key(jax="0.9.1"),
+            replace(key(), fingerprint="beef"),
+            replace(key(), toolchain=replace(key().toolchain, libtpu="0.0.31")),
+            replace(key(), toolchain=replace(key().toolchain, jaxlib="0.8")),
+            replace(key(), problem=replace(key().problem, dtype="float32")),
+            replace(key(), problem=replace(key().problem, options=())),
+        ],
+        ids=str,
+    )
     def test_keys_do_not_mix(self, store: SqlStore, other: Key) -> None:
         assert store.save_trial(key(), trial())
         assert store.trials(other) == []
@@ -179,9 +197,13 @@ class TestHistory:
             store.save_trial(key(), trial(number, outcome))
         store.save_trial(key(), trial(3, Illegal(reason="no")))
         expected = KeySummary(
-            key=key(), outcomes=(("estimated", 3), ("illegal", 1)), best_us=5.0, default_us=9.0,
-            has_record=False, last_at=trial(3).created_at,
-        )  # fmt: skip
+            key=key(),
+            outcomes=(("estimated", 3), ("illegal", 1)),
+            best_us=5.0,
+            default_us=9.0,
+            has_record=False,
+            last_at=trial(3).created_at,
+        )
         assert store.history() == [expected]
         store.save_record(record())
         assert store.history() == [replace(expected, has_record=True)]

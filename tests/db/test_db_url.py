@@ -7,16 +7,24 @@ import pytest
 from sqlalchemy import make_url
 
 from autotune.errors import StoreError
-from db.url import FILE_VARIABLE, VARIABLE, parse_database
+from autotune_db.url import FILE_VARIABLE, VARIABLE, parse_database
 
 
-@pytest.mark.parametrize("text, path", [
-    ("/a/b.db", "/a/b.db"), ("sqlite:////a/b.db", "/a/b.db"), ("b.db", "{cwd}/b.db"),
-    ("sqlite:///b.db", "{cwd}/b.db"), ("sqlite+pysqlite:////a/b.db", "/a/b.db"),
-    ("a/b c%20.db", "{cwd}/a/b c%20.db"), ("~/b.db", "{home}/b.db"), ("C:b", "{cwd}/C:b"),
-    ("a?b=c", "{cwd}/a?b=c"),
-    ("sqlite:////a%3Fb%20.db", "/a?b .db"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, path",
+    [
+        ("/a/b.db", "/a/b.db"),
+        ("sqlite:////a/b.db", "/a/b.db"),
+        ("b.db", "{cwd}/b.db"),
+        ("sqlite:///b.db", "{cwd}/b.db"),
+        ("sqlite+pysqlite:////a/b.db", "/a/b.db"),
+        ("a/b c%20.db", "{cwd}/a/b c%20.db"),
+        ("~/b.db", "{home}/b.db"),
+        ("C:b", "{cwd}/C:b"),
+        ("a?b=c", "{cwd}/a?b=c"),
+        ("sqlite:////a%3Fb%20.db", "/a?b .db"),
+    ],
+)
 def test_files(text: str, path: str) -> None:
     expected = Path(path.format(cwd=Path.cwd(), home=Path.home()))
     found = parse_database(text, env={})
@@ -53,15 +61,21 @@ def test_the_users_own_file(env: dict[str, str], monkeypatch: pytest.MonkeyPatch
     assert parse_database(None, env).path == expected
 
 
-@pytest.mark.parametrize("text, part", [
-    ("mysql://host/name", "mysql databases are not supported: give a file path"),
-    ("postgresql+psycopg2://host/name", "are not supported"),
-    ("postgresql://user:secret@host:port/name", "is not a database URL"),
-    ("sqlite://", "in memory"), ("sqlite:///:memory:", "in memory"), (":memory:", "in memory"),
-    ("sqlite:///a.db?mode=ro", "without options"), ("sqlite://a/b.db", "four slashes"),
-    ("://x", "is not a database URL"),
-    ("a\0.db", "must not"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, part",
+    [
+        ("mysql://host/name", "mysql databases are not supported: give a file path"),
+        ("postgresql+psycopg2://host/name", "are not supported"),
+        ("postgresql://user:secret@host:port/name", "is not a database URL"),
+        ("sqlite://", "in memory"),
+        ("sqlite:///:memory:", "in memory"),
+        (":memory:", "in memory"),
+        ("sqlite:///a.db?mode=ro", "without options"),
+        ("sqlite://a/b.db", "four slashes"),
+        ("://x", "is not a database URL"),
+        ("a\0.db", "must not"),
+    ],
+)
 def test_what_is_no_database(text: str, part: str) -> None:
     with pytest.raises(StoreError) as caught:
         parse_database(text, env={})
@@ -75,9 +89,13 @@ def _in_file(file: Path, content: bytes) -> dict[str, str]:
     return {FILE_VARIABLE: str(file)}
 
 
-@pytest.mark.parametrize("text", [
-    "postgresql://user:secret@host/name", "  postgresql://user:secret@host/name\r\n\n",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "postgresql://user:secret@host/name",
+        "  postgresql://user:secret@host/name\r\n\n",
+    ],
+)
 def test_a_url_from_a_file(text: str, tmp_path: Path) -> None:
     found = parse_database(None, _in_file(tmp_path / "url", text.encode()))
     assert found.full_url == "postgresql+psycopg://user:secret@host/name"
@@ -97,15 +115,20 @@ def test_two_variables_are_one_too_many(tmp_path: Path) -> None:
     assert "secret" not in str(caught.value)
 
 
-@pytest.mark.parametrize("content, part", [
-    (b"", "is empty"), (b" \n\t\n", "is empty"),
-    (b"\xff\xfesecret", "not text in UTF-8"),
-    (b"secret", "must hold one line"), (b"user:secret@host", "must hold one line"),
-    (b"postgresql://user:secret@host/name\nmore", "must hold one line"),
-    (b"://secret", "is not a database URL"),
-    (b"postgresql://host:secret/name", "is not a database URL"),
-    (b"mysql://user:secret@host/name", "mysql databases are not supported"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "content, part",
+    [
+        (b"", "is empty"),
+        (b" \n\t\n", "is empty"),
+        (b"\xff\xfesecret", "not text in UTF-8"),
+        (b"secret", "must hold one line"),
+        (b"user:secret@host", "must hold one line"),
+        (b"postgresql://user:secret@host/name\nmore", "must hold one line"),
+        (b"://secret", "is not a database URL"),
+        (b"postgresql://host:secret/name", "is not a database URL"),
+        (b"mysql://user:secret@host/name", "mysql databases are not supported"),
+    ],
+)
 def test_a_file_without_a_url(content: bytes, part: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         parse_database(None, _in_file(tmp_path / "url", content))
@@ -114,9 +137,14 @@ def test_a_file_without_a_url(content: bytes, part: str, tmp_path: Path) -> None
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name, part", [
-    ("missing", "no such file"), (".", "is a directory"), ("a\0b", "not a path"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, part",
+    [
+        ("missing", "no such file"),
+        (".", "is a directory"),
+        ("a\0b", "not a path"),
+    ],
+)
 def test_a_file_that_cannot_be_read(name: str, part: str, tmp_path: Path) -> None:
     with pytest.raises(StoreError) as caught:
         parse_database(None, {FILE_VARIABLE: f"{tmp_path}/{name}"})

@@ -3,7 +3,6 @@
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +10,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-
-from images import UNSHARE, Image, find_python, run, wanted_python
+from tests.docker.images import UNSHARE, Image, find_python, run, wanted_python
 
 
 @pytest.fixture(scope="session")

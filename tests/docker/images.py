@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from dockerfiles import FOLDER, ROOT, Stage, health_command, stages
+
+from tests.docker.dockerfiles import FOLDER, ROOT, Stage, health_command, stages
 
 UNSHARE = shutil.which("unshare")
 READONLY = Path(__file__).with_name("readonly.sh")
@@ -68,9 +69,11 @@ class Image:
         """In an empty folder that cannot be written, with the environment of the image; with
         ``walls`` as compose runs it."""
         return run(
-            [*self._walls(walls), *self._here(command)], env=self._environment(env or {}),
-            cwd=self._empty, timeout=300,
-        )  # fmt: skip
+            [*self._walls(walls), *self._here(command)],
+            env=self._environment(env or {}),
+            cwd=self._empty,
+            timeout=300,
+        )
 
     def healthy(self) -> bool:
         """What the image's own health check says."""
@@ -81,9 +84,13 @@ class Image:
         """ENTRYPOINT and CMD, until the block ends; SIGTERM must then be enough."""
         command = self._here(self._final.one("ENTRYPOINT").words + self._final.one("CMD").words)
         process = subprocess.Popen(
-            [*self._walls(walls), *command], env=self._environment(env), cwd=self._empty,
-            text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
+            [*self._walls(walls), *command],
+            env=self._environment(env),
+            cwd=self._empty,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
         try:
             yield process
             process.send_signal(signal.SIGTERM)
@@ -103,9 +110,12 @@ class Image:
 
     def _place(self, text: str) -> str:
         here = {
-            "/opt/autotune": self.venv, "/data": self.data, "/run/secrets": self.secrets,
-            "8700": self._port, "$PATH": _DOCKER_PATH,
-        }  # fmt: skip
+            "/opt/autotune": self.venv,
+            "/data": self.data,
+            "/run/secrets": self.secrets,
+            "8700": self._port,
+            "$PATH": _DOCKER_PATH,
+        }
         return _PLACES.sub(lambda found: str(here[found[0]]), text)
 
     def _environment(self, more: Mapping[str, str]) -> dict[str, str]:

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from dockerfiles import FOLDER, ROOT, stages
-from images import COMPOSE, run
 from jsonschema.validators import Draft202012Validator
 
 from autotune.cli.main import cli
+from tests.docker.dockerfiles import FOLDER, ROOT, stages
+from tests.docker.images import COMPOSE, run
 
 SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]
@@ -29,15 +29,18 @@ def test_it_is_valid() -> None:
     assert _complaints(COMPOSE) == []
 
 
-@pytest.mark.parametrize("path, key, value", [
-    ((), "servises", {}),
-    (("services", "service"), "readonly", True),
-    (("services", "service"), "ports", 8700),
-    (("services", "worker"), "cap_drop", "ALL"),
-    (("services", "worker", "depends_on", "migrate"), "condition", "service_done"),
-    (("services", "postgres", "healthcheck"), "tests", "true"),
-    (("secrets", "database_url"), "path", "database_url"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path, key, value",
+    [
+        ((), "servises", {}),
+        (("services", "service"), "readonly", True),
+        (("services", "service"), "ports", 8700),
+        (("services", "worker"), "cap_drop", "ALL"),
+        (("services", "worker", "depends_on", "migrate"), "condition", "service_done"),
+        (("services", "postgres", "healthcheck"), "tests", "true"),
+        (("secrets", "database_url"), "path", "database_url"),
+    ],
+)
 def test_what_is_wrong_is_found(path: tuple[str, ...], key: str, value: Any) -> None:
     changed = copy.deepcopy(COMPOSE)
     place = changed

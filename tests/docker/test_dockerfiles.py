@@ -6,7 +6,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from dockerfiles import DOCKERFILES, FOLDER, ROOT, Stage, health_command, stages
+
+from tests.docker.dockerfiles import DOCKERFILES, FOLDER, ROOT, Stage, health_command, stages
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
 SERVICE = (FOLDER / "service.Dockerfile").read_text()
@@ -27,18 +28,21 @@ def test_hadolint_finds_nothing(dockerfile: Path) -> None:
     assert _hadolint(dockerfile.read_text()) == ""
 
 
-@pytest.mark.parametrize("rule, good, bad", [
-    ("DL3002", "USER 10001:10001", "USER root"),
-    ("DL3006", "python:3.13-slim-trixie", "python"),
-    ("DL3007", "python:3.13-slim-trixie", "python:latest"),
-    ("DL3008", "EXPOSE", "RUN apt-get update && apt-get install -y curl\nEXPOSE"),
-    ("DL3013", "EXPOSE", "RUN pip install jax\nEXPOSE"),
-    ("DL3020", "COPY pyproject.toml", "ADD pyproject.toml"),
-    ("DL3025", 'ENTRYPOINT ["autotune"]', "ENTRYPOINT autotune"),
-    ("DL3042", "EXPOSE", "RUN pip install jax==0.12.0\nEXPOSE"),
-    ("DL3066", "USER 10001:10001", "USER autotune"),
-    ("DL4006", "EXPOSE", "RUN date | cat\nEXPOSE"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "rule, good, bad",
+    [
+        ("DL3002", "USER 10001:10001", "USER root"),
+        ("DL3006", "python:3.13-slim-trixie", "python"),
+        ("DL3007", "python:3.13-slim-trixie", "python:latest"),
+        ("DL3008", "EXPOSE", "RUN apt-get update && apt-get install -y curl\nEXPOSE"),
+        ("DL3013", "EXPOSE", "RUN pip install jax\nEXPOSE"),
+        ("DL3020", "COPY pyproject.toml", "ADD pyproject.toml"),
+        ("DL3025", 'ENTRYPOINT ["autotune"]', "ENTRYPOINT autotune"),
+        ("DL3042", "EXPOSE", "RUN pip install jax==0.12.0\nEXPOSE"),
+        ("DL3066", "USER 10001:10001", "USER autotune"),
+        ("DL4006", "EXPOSE", "RUN date | cat\nEXPOSE"),
+    ],
+)
 def test_hadolint_finds_what_is_wrong(rule: str, good: str, bad: str) -> None:
     assert good in SERVICE
     assert rule in _hadolint(SERVICE.replace(good, bad))

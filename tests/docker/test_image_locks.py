@@ -4,9 +4,10 @@ import re
 from pathlib import Path
 
 import pytest
-from dockerfiles import FOLDER, ROOT
-from images import wanted_python
 from packaging.requirements import Requirement
+
+from tests.docker.dockerfiles import FOLDER, ROOT
+from tests.docker.images import wanted_python
 
 HEAVY = {"jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy"}
 Pins = dict[str, tuple[str, frozenset[str]]]

@@ -4,8 +4,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from dockerfiles import ROOT
-from images import COMPOSE, Image, until
+
+from tests.docker.dockerfiles import ROOT
+from tests.docker.images import COMPOSE, Image, until
 
 pytestmark = pytest.mark.slow
 
@@ -29,7 +30,7 @@ def _python(image: Image, code: str) -> str:
 
 
 def test_it_holds_the_service_and_nothing_heavy(service_image: Image) -> None:
-    _python(service_image, "import service.app, psycopg, psycopg_binary, db, kernels")
+    _python(service_image, "import autotune_service.app, psycopg, psycopg_binary, db, kernels")
     found = "from importlib.util import find_spec; print([n for n in {} if find_spec(n)])"
     assert _python(service_image, found.format(HEAVY)) == "[]\n"
 
@@ -53,8 +54,13 @@ def test_the_command_runs(service_image: Image, walls: bool) -> None:
 @pytest.mark.usefixtures("can_wall")
 def test_the_walls_hold(service_image: Image) -> None:
     write = "import os; print(os.getuid()); open('{}/file', 'w')"
-    for folder, allowed in (("/opt/autotune", False), ("/var/tmp", False), (".", False),
-                            ("/tmp", True), ("/data", True)):  # fmt: skip
+    for folder, allowed in (
+        ("/opt/autotune", False),
+        ("/var/tmp", False),
+        (".", False),
+        ("/tmp", True),
+        ("/data", True),
+    ):
         done = service_image.execute(["python", "-c", write.format(folder)], walls=True)
         assert done.stdout == "10001\n"
         assert (done.returncode == 0) == allowed, (folder, done.stderr)

@@ -4,8 +4,9 @@ import json
 import re
 
 import pytest
-from dockerfiles import FOLDER
-from images import Image
+
+from tests.docker.dockerfiles import FOLDER
+from tests.docker.images import Image
 
 pytestmark = pytest.mark.slow
 
@@ -26,8 +27,18 @@ def test_it_knows_the_kernels(worker_image: Image) -> None:
 
 
 def test_it_searches(worker_image: Image, walls: bool) -> None:
-    search = ("autotune", "search", "vector_add", "--shape", "1048576", "--chip", "v5e",
-              "--trials", "2", "--json")  # fmt: skip
+    search = (
+        "autotune",
+        "search",
+        "vector_add",
+        "--shape",
+        "1048576",
+        "--chip",
+        "v5e",
+        "--trials",
+        "2",
+        "--json",
+    )
     worker_image.empty_data()
     done = worker_image.execute(list(search), walls=walls)
     assert done.returncode == 0, done.stderr

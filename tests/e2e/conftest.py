@@ -1,12 +1,6 @@
 """The real compiler, end to end: everything here is slow."""
 
-import sys
-from pathlib import Path
-
 import pytest
-
-for folder in ("cli", "db", "engine"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -4,17 +4,17 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import dbsamples
 import pytest
-from commands import assert_one_sentence, autotune
-from estimatesamples import estimate, parts
 
-from autotune.catalogue import find_kernel, fingerprint
-from autotune.cli.parts import installed_toolchain
-from autotune.key import Key
-from autotune.outcome import Estimated
-from autotune.trial import Trial
-from db.store import open_store
+from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.cli.options import installed_toolchain
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
+from autotune.domain.trial import Trial
+from autotune_db.store import open_store
+from tests.cli.commands import assert_one_sentence, autotune
+from tests.samples import records as dbsamples
+from tests.samples.estimates import estimate, parts
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--trials", "3")
 

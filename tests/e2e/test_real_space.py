@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from autotune.catalogue import find_kernel
-from autotune.chip import Chip
+from autotune.candidates.space import Space, climb, explore
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.config import make_config
-from autotune.outcome import Estimated, OutOfVmem
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.search.loop import Subject, evaluate
-from autotune.space import Space, climb, explore
 
 
 def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from commands import autotune
+
+from tests.cli.commands import autotune
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e")
 
@@ -103,8 +104,9 @@ def test_a_timeout_stops_and_keeps(tmp_path: Path) -> None:
 def test_every_kernel_on_the_oldest_and_newest_chip(
     kernel: str, shape: str, chip: str, tmp_path: Path
 ) -> None:
-    done = autotune("search", kernel, "--shape", shape, "--chip", chip, "--trials", "4", "--json",
-                    cwd=tmp_path)  # fmt: skip
+    done = autotune(
+        "search", kernel, "--shape", shape, "--chip", chip, "--trials", "4", "--json", cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr + done.stdout
     report = json.loads(done.stdout)
     assert report["record"]["verified"]

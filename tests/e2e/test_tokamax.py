@@ -5,7 +5,8 @@ import os
 from pathlib import Path
 
 import pytest
-from commands import autotune
+
+from tests.cli.commands import autotune
 
 PYTHON = os.environ.get("TOKAMAX_PYTHON", "")
 FILE = Path(__file__).parents[2] / "benchmarks" / "tokamax_ragged_dot.py"
@@ -16,8 +17,20 @@ SHAPE = "m=512,k=256,n=256,groups=4"
 @pytest.mark.parametrize("mode", ["fwd", "dlhs", "drhs"])
 def test_it_is_searched_verified_and_published(mode: str, tmp_path: Path) -> None:
     done = autotune(
-        "search", f"{FILE}:KERNEL", "--shape", SHAPE, "--option", f"mode={mode}", "--chip", "v6e",
-        "--trials", "4", "--python", PYTHON, "--json", cwd=tmp_path,
-    )  # fmt: skip
+        "search",
+        f"{FILE}:KERNEL",
+        "--shape",
+        SHAPE,
+        "--option",
+        f"mode={mode}",
+        "--chip",
+        "v6e",
+        "--trials",
+        "4",
+        "--python",
+        PYTHON,
+        "--json",
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["record"]["verified"]

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue import find_kernel
-from autotune.chip import Chip
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.config import make_config
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
 
 KERNEL = """
 import jax

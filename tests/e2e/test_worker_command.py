@@ -4,19 +4,14 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-for folder in ("cli", "service", "matching"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
-
-from commands import COMMAND, autotune  # noqa: E402
-from serving import Running, running, until  # noqa: E402
-
-from autotune.tokens import WRITER  # noqa: E402
-from db import open_store  # noqa: E402
+from autotune.domain.token import WRITER
+from autotune_db import open_store
+from tests.cli.commands import COMMAND, autotune
+from tests.servers.service import Running, running, until
 
 QUESTION = "/v1/configs/vector_add?chip=v5e&shape=131072&{}"
 
@@ -32,8 +27,19 @@ def versions(service: Running, database: str) -> str:
 def test_from_a_miss_to_a_config_with_one_call(tmp_path: Path, shared: bool) -> None:
     """By a worker that shares the database with the service, and by one that calls it."""
     database = str(tmp_path / "fleet.db")
-    done = autotune("search", "vector_add", "--shape", "65536", "--chip", "v5e", "--trials", "2",
-                    "--db", database, cwd=tmp_path)  # fmt: skip
+    done = autotune(
+        "search",
+        "vector_add",
+        "--shape",
+        "65536",
+        "--chip",
+        "v5e",
+        "--trials",
+        "2",
+        "--db",
+        database,
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     with open_store(database, create=False) as store:
         _, token = store.tokens.create("ci", WRITER, None)

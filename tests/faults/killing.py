@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from leftovers import wait_for_none
+from tests.faults.leftovers import wait_for_none
 
 KERNEL = f"{Path(__file__).with_name('faulty_kernel.py')}:MANY"
 GONE_WITHIN_S = 5.0
@@ -46,12 +46,26 @@ class Victim:
 
     def start(self, *more: str) -> subprocess.Popen[str]:
         command = [
-            sys.executable, "-m", "autotune", "search", KERNEL, "--shape", "n=8192",
-            "--chip", "v5e", "--trials", str(self.trials), "--db", str(self.database), *more,
-        ]  # fmt: skip
+            sys.executable,
+            "-m",
+            "autotune",
+            "search",
+            KERNEL,
+            "--shape",
+            "n=8192",
+            "--chip",
+            "v5e",
+            "--trials",
+            str(self.trials),
+            "--db",
+            str(self.database),
+            *more,
+        ]
         environment = {
-            **os.environ, "TMPDIR": str(self.temporary), "FAULTY_KERNEL_LOG": str(self._log),
-        }  # fmt: skip
+            **os.environ,
+            "TMPDIR": str(self.temporary),
+            "FAULTY_KERNEL_LOG": str(self._log),
+        }
         return subprocess.Popen(
             command, env=environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE
         )
@@ -97,11 +111,14 @@ class Victim:
         processes, folders, gone_s = wait_for_none(self.temporary, GONE_WITHIN_S)
         after = self.kept()
         return Killed(
-            before=len(before), after=len(after),
+            before=len(before),
+            after=len(after),
             lost=sum(after.get(number) != trial for number, trial in before.items()),
             recompiled=len(_points(before) & set(self.compiled()[compiled:])),
-            intact=self.intact(), left=(*processes, *folders), gone_s=gone_s,
-        )  # fmt: skip
+            intact=self.intact(),
+            left=(*processes, *folders),
+            gone_s=gone_s,
+        )
 
     def finish(self) -> tuple[int, int, int]:
         """Exit code of the search that is not killed, trials lost and trials recompiled."""

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import psutil
 import pytest
-from faultsearch import EXPECTED, REFUSED, Run, search_faults, temporary_folder
-from leftovers import wait_for_none
+
+from tests.faults.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
+from tests.faults.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 

@@ -7,8 +7,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from killing import Victim
-from leftovers import wait_for_none
+
+from tests.faults.killing import Victim
+from tests.faults.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 

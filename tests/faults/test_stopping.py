@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autotune.config import make_config
+from autotune.candidates.space import Space
+from autotune.domain.config import make_config
+from autotune.domain.outcome import CompileFailed
+from autotune.domain.trial import Trial
 from autotune.errors import CompilerUnavailableError, StoreError
-from autotune.outcome import CompileFailed
 from autotune.search.loop import Limits, _Loop
-from autotune.space import Space
-from autotune.trial import Trial
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
 DONE = (CompileFailed(reason="no"), 0.1)

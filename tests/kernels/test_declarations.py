@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.config import make_config
+from autotune.domain.config import make_config
+from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
-from autotune.problem import Problem
-from kernels import (
+from autotune_kernels import (
     flash_attention,
     gathered_matmul,
     matmul,

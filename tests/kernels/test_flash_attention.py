@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernels.flash_attention import KERNEL
+from autotune_kernels.flash_attention import KERNEL
 
 Check = Callable[..., None]
 DTYPES = ("bfloat16", "float32")

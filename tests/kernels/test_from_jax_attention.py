@@ -8,11 +8,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from autotune.chip import Chip
-from autotune.config import make_config
+from autotune.child.verify import gate
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
 from autotune.kernel import Kernel
-from autotune.verification import gate
-from kernels.from_jax import attention, flash_attention, splash_attention, versions
+from autotune_kernels.from_jax import attention, flash_attention, splash_attention, versions
 
 FLASH = "batch=1,heads=2,q_len=256,kv_len=256,head_dim=128"
 SPLASH = "heads=4,kv_heads=2,seq=256,qk_dim=128,v_dim=128"

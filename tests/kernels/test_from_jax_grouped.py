@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
-from autotune.problem import Problem
-from kernels.from_jax.megablox import GMM, TGMM
+from autotune_kernels.from_jax.megablox import GMM, TGMM
 
 Check = Callable[..., None]
 BOTH = pytest.mark.parametrize("kernel", [GMM, TGMM], ids=lambda kernel: kernel.name)

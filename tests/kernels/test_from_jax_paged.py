@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.compiler.chips import abstract_mesh
-from autotune.config import make_config
+from autotune.child.chips import abstract_mesh
+from autotune.domain.config import make_config
+from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
-from autotune.problem import Problem
-from kernels.from_jax.paged_attention import PAGED
-from kernels.from_jax.ragged_paged_attention import RAGGED
+from autotune_kernels.from_jax.paged_attention import PAGED
+from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 
 Check = Callable[..., None]
 LENGTHS = ("full", "uniform", "long-tail")
@@ -101,9 +101,11 @@ def test_the_paged_kernel_gives_the_references_result(
 
 @settings(max_examples=50, deadline=None)
 @given(
-    batch=st.integers(1, 40), pages=st.integers(1, 40), page_size=st.integers(1, 40),
+    batch=st.integers(1, 40),
+    pages=st.integers(1, 40),
+    page_size=st.integers(1, 40),
     lengths=st.sampled_from(LENGTHS),
-)  # fmt: skip
+)
 def test_paged_tables_hold_every_page_once(
     batch: int, pages: int, page_size: int, lengths: str
 ) -> None:
@@ -117,9 +119,12 @@ def test_paged_tables_hold_every_page_once(
 
 @settings(max_examples=100, deadline=None)
 @given(
-    seqs=st.integers(1, 40), tokens=st.integers(1, 400), pages=st.integers(1, 10),
-    page_size=st.integers(1, 40), batch=st.sampled_from(BATCHES),
-)  # fmt: skip
+    seqs=st.integers(1, 40),
+    tokens=st.integers(1, 400),
+    pages=st.integers(1, 10),
+    page_size=st.integers(1, 40),
+    batch=st.sampled_from(BATCHES),
+)
 def test_ragged_batches_are_consistent(
     seqs: int, tokens: int, pages: int, page_size: int, batch: str
 ) -> None:
@@ -213,10 +218,12 @@ def test_impossible_problems_say_why(kernel: Kernel, shape: str, sentence: str) 
 @pytest.mark.parametrize("chip", ["v4", "v5e", "v5p", "v6e", "v7x"])
 @pytest.mark.parametrize(
     "shape",
-    ["seqs=32,tokens=1024,q_heads=16,kv_heads=4,pages=64,page_size=16,head_dim=128",
-     "seqs=8,tokens=512,q_heads=8,kv_heads=4,pages=8,page_size=64,head_dim=128",
-     "seqs=8,tokens=4000,q_heads=24,kv_heads=4,pages=40,page_size=32,head_dim=128"],
-)  # fmt: skip
+    [
+        "seqs=32,tokens=1024,q_heads=16,kv_heads=4,pages=64,page_size=16,head_dim=128",
+        "seqs=8,tokens=512,q_heads=8,kv_heads=4,pages=8,page_size=64,head_dim=128",
+        "seqs=8,tokens=4000,q_heads=24,kv_heads=4,pages=40,page_size=32,head_dim=128",
+    ],
+)
 def test_the_default_on_a_chip_is_what_jax_takes_there(
     chip: str, shape: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,9 +236,15 @@ def test_the_default_on_a_chip_is_what_jax_takes_there(
     dtype = jnp.dtype(p.dtype)
     heads = kernel.get_min_heads_per_blk(p["q_heads"], 2 * p["kv_heads"], dtype, dtype)
     pages, queries = tuned_block_sizes.get_tuned_block_sizes(
-        dtype, dtype, heads[0], heads[1] // 2, p["head_dim"], p["page_size"], p["tokens"],
+        dtype,
+        dtype,
+        heads[0],
+        heads[1] // 2,
+        p["head_dim"],
+        p["page_size"],
+        p["tokens"],
         p["pages"],
-    )  # fmt: skip
+    )
     expected = {"num_kv_pages_per_block": pages, "num_queries_per_block": queries}
     assert RAGGED.default_axes(p, chip) == expected
     assert RAGGED.default_axes(p, None) == RAGGED.default(p)

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.config import make_config
-from kernels.gathered_matmul import KERNEL
+from autotune.domain.config import make_config
+from autotune_kernels.gathered_matmul import KERNEL
 
 Check = Callable[..., None]
 DTYPES = ("bfloat16", "float32")

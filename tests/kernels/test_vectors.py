@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 import pytest
-from conftest import interpret
 
-from kernels import tiled_dot, vector_add
+from autotune_kernels import tiled_dot, vector_add
+from tests.kernels.conftest import interpret
 
 Check = Callable[..., None]
 DTYPES = ("bfloat16", "float32")

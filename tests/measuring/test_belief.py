@@ -11,8 +11,12 @@ from autotune.measuring.fit import Fit, fit
 
 def fitted(spread: float, seed: int, rounds: int = 3, **times: float) -> Fit:
     draw = random.Random(seed)
-    return fit([{n: us * math.exp(draw.gauss(0, spread)) for n, us in times.items()}
-                for _ in range(rounds)])  # fmt: skip
+    return fit(
+        [
+            {n: us * math.exp(draw.gauss(0, spread)) for n, us in times.items()}
+            for _ in range(rounds)
+        ]
+    )
 
 
 def leader_of(found: Fit) -> str:

@@ -10,8 +10,9 @@ from autotune.measuring.fit import fit
 
 def rounds(count: int, spread: float, seed: int = 1, **times: float) -> list[dict[str, float]]:
     draw = random.Random(seed)
-    return [{n: us * math.exp(draw.gauss(0, spread)) for n, us in times.items()}
-            for _ in range(count)]  # fmt: skip
+    return [
+        {n: us * math.exp(draw.gauss(0, spread)) for n, us in times.items()} for _ in range(count)
+    ]
 
 
 def test_the_ratio_and_the_noise_are_found() -> None:
@@ -22,9 +23,12 @@ def test_the_ratio_and_the_noise_are_found() -> None:
 
 
 def test_what_all_share_in_a_round_cancels() -> None:
-    given = [{n: us * factor for n, us in one.items()}
-             for factor, one in zip((1.0, 1.01, 0.99, 1.005), rounds(4, 1e-3, a=100.0, b=103.0),
-                                    strict=True)]  # fmt: skip
+    given = [
+        {n: us * factor for n, us in one.items()}
+        for factor, one in zip(
+            (1.0, 1.01, 0.99, 1.005), rounds(4, 1e-3, a=100.0, b=103.0), strict=True
+        )
+    ]
     assert math.exp(fit(given).gap("b", "a")) == pytest.approx(1.03, abs=0.004)
 
 

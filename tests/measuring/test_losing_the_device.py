@@ -6,19 +6,25 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue import KernelRef
-from autotune.chip import Chip
+from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.process import ChildDiedError
-from autotune.config import Config, make_config
-from autotune.measurement import Candidate, Measurement
-from autotune.measuring.child import Work
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.measurement import Candidate, Measurement
+from autotune.domain.problem import ProblemSpec
+from autotune.measuring.process import Work
 from autotune.measuring.refused import Refused
 from autotune.measuring.session import Limits, Session
-from autotune.problem import ProblemSpec
 
 TIMES_US = {"c0": 50.0, "c1": 80.0, "xla": 120.0}
-OPENED = {"platform": "tpu", "kind": "TPU v5 lite", "id": 1, "cores": 1, "count": 4,
-          "method": "device time"}  # fmt: skip
+OPENED = {
+    "platform": "tpu",
+    "kind": "TPU v5 lite",
+    "id": 1,
+    "cores": 1,
+    "count": 4,
+    "method": "device time",
+}
 FAST, DEFAULT = make_config({"b": 1}), make_config({"b": 2})
 Sample = Callable[[list[str]], dict[str, Any]]
 
@@ -65,8 +71,11 @@ class Pool:
 
 def measure(process: Any, **limits: Any) -> Measurement | Refused:
     pool: Any = Pool()
-    work = Work(ref=KernelRef(path="k.py", attribute="K"), chip=Chip.V5E,
-                problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"))  # fmt: skip
+    work = Work(
+        ref=KernelRef(path="k.py", attribute="K"),
+        chip=Chip.V5E,
+        problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),
+    )
     session = Session(pool, process, work, number=1, limits=Limits(**limits))
     found = session.measure([Candidate(config=FAST), Candidate(config=DEFAULT)], DEFAULT)
     assert process.closed

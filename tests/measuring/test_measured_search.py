@@ -4,21 +4,21 @@ on the CPU, in interpret mode, which no command ever does: it is wall clock and 
 from pathlib import Path
 
 import pytest
-from fakes import Quiet
 
-from autotune.catalogue import find_kernel
-from autotune.chip import Chip
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.job import Request, State
-from autotune.measuring.child import Work, measuring_process
+from autotune.domain.chip import Chip
+from autotune.domain.job import Request, State
+from autotune.jobs.worker import Worker
+from autotune.measuring.process import Work, measuring_process
 from autotune.measuring.session import Limits, Session
-from autotune.search import timing
-from autotune.search.begin import explored, subject_of
+from autotune.publishing import timing
+from autotune.publishing.publish import publish
 from autotune.search.loop import Limits as SearchLimits
 from autotune.search.loop import run_search
-from autotune.search.publish import publish
-from autotune.search.worker import Worker
-from db import open_store
+from autotune.search.subject import explored, subject_of
+from autotune_db import open_store
+from tests.fakes.compiler import Quiet
 
 pytestmark = pytest.mark.slow
 
@@ -31,12 +31,21 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
         pool, ref, Chip.V5E, lambda spec: spec.problems.parse("4096", "float32", [])
     )
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
-        result = run_search(pool, store, subject, explored(pool, subject, lambda *_: None),
-                            SearchLimits(trials=4), Quiet(), study_url=None)  # fmt: skip
+        result = run_search(
+            pool,
+            store,
+            subject,
+            explored(pool, subject, lambda *_: None),
+            SearchLimits(trials=4),
+            Quiet(),
+            study_url=None,
+        )
         session = Session(
-            pool, measuring_process("cpu"), Work(ref=ref, problem=subject.problem, chip=None),
+            pool,
+            measuring_process("cpu"),
+            Work(ref=ref, problem=subject.problem, chip=None),
             limits=Limits(seconds=30, samples=60),
-        )  # fmt: skip
+        )
         published = publish(pool, store, result, measure=session.measure)
         kept = store.record(subject.key)
     found = published.record
@@ -59,13 +68,22 @@ def test_the_finalists_of_a_job_are_timed(
     ref = find_kernel("vector_add")
     spec = pool.run(lambda c: c.describe(ref))
     asked = Request(
-        kernel="vector_add", problem=spec.problems.parse("4096", "float32", []), chip=Chip.V5E,
+        kernel="vector_add",
+        problem=spec.problems.parse("4096", "float32", []),
+        chip=Chip.V5E,
         trials=4,
-    )  # fmt: skip
+    )
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
         number = store.jobs.add(asked)[0].number
-        one = Worker(pool, store, store.jobs, {"vector_add": ref}, name="w", study_url=None,
-                     timing=timing.Timing(seconds=30))  # fmt: skip
+        one = Worker(
+            pool,
+            store,
+            store.jobs,
+            {"vector_add": ref},
+            name="w",
+            study_url=None,
+            timing=timing.Timing(seconds=30),
+        )
         assert one.run(drain=True) == 1
         done, records = store.jobs.get(number), list(store.records())
     assert done is not None and done.state is State.DONE and done.message == records[0].reason

@@ -5,23 +5,29 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from dbsamples import config, record
 from pydantic import ValidationError
 
-from autotune.measurement import Measurement, Timed, measurement_from_data
-from autotune.trial import Record, record_to_data
-from db import open_store
-from service.uploads import MeasurementIn, RecordIn
+from autotune.domain.measurement import Measurement, Timed, measurement_from_data
+from autotune.domain.trial import Record, record_to_data
+from autotune_db import open_store
+from autotune_service.api.uploads import MeasurementIn, RecordIn
+from tests.samples.records import config, record
 
 MEASURED = Measurement(
-    method="device time", device="TPU v5 lite, device 1 of 4", stopped_by="settled", drift=-0.004,
-    set_aside=1, looks=3, seed=7, seconds=2.5,
+    method="device time",
+    device="TPU v5 lite, device 1 of 4",
+    stopped_by="settled",
+    drift=-0.004,
+    set_aside=1,
+    looks=3,
+    seed=7,
+    seconds=2.5,
     timed=(
         Timed(config=config(), samples_us=(4.0, 5.0, 4.5), ratio=1.0, low=1.0, high=1.0),
         Timed(config=None, samples_us=(9.0,), ratio=2.0, low=1.9, high=2.1, slower=True),
         Timed(config=config(256), samples_us=(), refused="it aborts", note="compiled here"),
     ),
-)  # fmt: skip
+)
 
 
 def measured_record(**changes: Any) -> Record:
@@ -57,12 +63,15 @@ def test_a_service_takes_it_and_gives_back_the_same() -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        {"method": "guessed"}, {"surprise": 1}, {"drift": float("nan")}, {"device": "x" * 300},
+        {"method": "guessed"},
+        {"surprise": 1},
+        {"drift": float("nan")},
+        {"device": "x" * 300},
         {"timed": [{"config": None, "samples_us": [1.0] * 10_001}]},
         {"timed": [{"config": None, "samples_us": [-1.0]}]},
         {"timed": [{"config": None, "samples_us": [1.0]}] * 65},
     ],
-)  # fmt: skip
+)
 def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
     data = record_to_data(measured_record())["measurement"]
     MeasurementIn.model_validate(data)
@@ -73,9 +82,8 @@ def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
 def test_a_faster_measured_record_is_not_lost_to_a_slower_estimate(tmp_path: Path) -> None:
     """Times of two kinds are not compared: of the same kind the faster one stays, and what was
     measured stays beside what was only estimated."""
-    from dbsamples import spec
-
-    from autotune.trial import KeyResult
+    from autotune.domain.trial import KeyResult
+    from tests.samples.records import spec
 
     slow = replace(MEASURED, timed=(replace(MEASURED.timed[0], samples_us=(8.0,)),))
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:

@@ -9,22 +9,31 @@ from pathlib import Path
 
 import pytest
 
-from autotune.catalogue import KernelRef
+from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
-from autotune.config import Config, make_config
-from autotune.measurement import Candidate, Measurement, measurement_from_data, measurement_to_data
-from autotune.measuring.child import Child, Program, Work, measuring_process
+from autotune.domain.config import Config, make_config
+from autotune.domain.measurement import (
+    Candidate,
+    Measurement,
+    measurement_from_data,
+    measurement_to_data,
+)
+from autotune.domain.problem import ProblemSpec
+from autotune.measuring.process import Child, Program, Work, measuring_process
 from autotune.measuring.refused import Refused
 from autotune.measuring.session import Limits, Session
-from autotune.problem import ProblemSpec
 
 pytestmark = pytest.mark.slow
 
 WORK = Work(
-    ref=KernelRef(path=str(Path(__file__).with_name("plainkernels.py")), attribute="KERNEL"),
-    problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("64"), chip=None, seed=3,
-)  # fmt: skip
+    ref=KernelRef(
+        path=str(Path(__file__).parents[1] / "samples" / "plain_kernels.py"), attribute="KERNEL"
+    ),
+    problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("64"),
+    chip=None,
+    seed=3,
+)
 LIMITS = Limits(seconds=60, samples=80, candidate_s=10)
 
 
@@ -52,9 +61,7 @@ def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
         process = measuring_process(platform)
         processes.append(process)
         given = programs or ("",) * len(configs)
-        candidates = [
-            Candidate(config=c, program=p) for c, p in zip(configs, given, strict=True)
-        ]  # fmt: skip
+        candidates = [Candidate(config=c, program=p) for c, p in zip(configs, given, strict=True)]
         session = Session(pool, process, WORK, number=number, limits=LIMITS)
         return session.measure(candidates, configs[-1] if configs else None)
 

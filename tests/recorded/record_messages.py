@@ -17,8 +17,8 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from autotune.chip import Chip  # noqa: E402
 from autotune.compiler import libtpu  # noqa: E402
+from autotune.domain.chip import Chip  # noqa: E402
 
 MOST_CHARACTERS = 20_000
 MIB = 2**20
@@ -42,9 +42,14 @@ def copy_kernel(rows: int, block: int, scratch_bytes: int = 0, limit: int | None
     buffers = [pltpu.VMEM((scratch_bytes // 512, 128), jnp.float32)] if scratch_bytes else []
     params = getattr(pltpu, "CompilerParams", None) or pltpu.TPUCompilerParams
     call = pl.pallas_call(
-        body, grid=(-(-rows // block),), in_specs=[spec], out_specs=spec, out_shape=shape,
-        scratch_shapes=buffers, compiler_params=params(vmem_limit_bytes=limit),
-    )  # fmt: skip
+        body,
+        grid=(-(-rows // block),),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        scratch_shapes=buffers,
+        compiler_params=params(vmem_limit_bytes=limit),
+    )
     return call, [shape]
 
 
@@ -109,7 +114,7 @@ def refusal(chip: Chip, function: Callable[..., Any], shapes: list[Any]) -> dict
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.compiler.chips import abstract_mesh, compile_only_device
+    from autotune.child.chips import abstract_mesh, compile_only_device
 
     device = compile_only_device(chip)
     sharding = SingleDeviceSharding(device)

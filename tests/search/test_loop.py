@@ -3,25 +3,30 @@
 from dataclasses import replace
 from typing import Any
 
-import candidatesamples
 import pytest
-from fakes import InlinePool, MemoryStore, Quiet, ScriptedCompiler
-from simulationsamples import simulation
-from test_publish import CHIP, SUBJECT
 
-from autotune.compiled import Compiled
-from autotune.config import Config
-from autotune.outcome import Estimated, Illegal, OutOfVmem
+from autotune.candidates.space import Candidate, Judged, Space
+from autotune.domain.compiled import Compiled
+from autotune.domain.config import Config
+from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
+from autotune.domain.trial import Trial
 from autotune.search.loop import Limits, Result, run_search
-from autotune.space import Candidate, Judged, Space
-from autotune.trial import Trial
+from tests.fakes.compiler import InlinePool, MemoryStore, Quiet, ScriptedCompiler
+from tests.publishing.test_publish import CHIP, SUBJECT
+from tests.samples import candidates as candidatesamples
+from tests.samples.simulations import simulation
 
 
 def compiled(time_us: float) -> Compiled:
     return Compiled(
-        seconds=0.1, vmem_used_bytes=1, program=str(time_us), listing_bytes=1,
-        simulation=simulation(time_us), refusal="", simulate_s=0.0,
-    )  # fmt: skip
+        seconds=0.1,
+        vmem_used_bytes=1,
+        program=str(time_us),
+        listing_bytes=1,
+        simulation=simulation(time_us),
+        refusal="",
+        simulate_s=0.0,
+    )
 
 
 def answer(config: Config) -> Any:
@@ -36,21 +41,34 @@ def answer(config: Config) -> Any:
 def space(verdict: Any = None) -> Space:
     candidates: list[Candidate] = candidatesamples.space()
     return Space(
-        candidates=candidates, default=candidates[0].config, default_verdict=verdict,
-    )  # fmt: skip
+        candidates=candidates,
+        default=candidates[0].config,
+        default_verdict=verdict,
+    )
 
 
 def search(
-    store: MemoryStore, trials: int, *, where: Space | None = None, watcher: Quiet | None = None,
-    timeout_s: float | None = None, seed: int = 0,
-) -> tuple[Result, ScriptedCompiler]:  # fmt: skip
+    store: MemoryStore,
+    trials: int,
+    *,
+    where: Space | None = None,
+    watcher: Quiet | None = None,
+    timeout_s: float | None = None,
+    seed: int = 0,
+) -> tuple[Result, ScriptedCompiler]:
     compiler = ScriptedCompiler(compiled=answer)
     pool: Any = InlinePool(compiler)
     kept: Any = store
     result = run_search(
-        pool, kept, SUBJECT, where or space(), Limits(trials=trials, timeout_s=timeout_s),
-        watcher or Quiet(), study_url=None, seed=seed,
-    )  # fmt: skip
+        pool,
+        kept,
+        SUBJECT,
+        where or space(),
+        Limits(trials=trials, timeout_s=timeout_s),
+        watcher or Quiet(),
+        study_url=None,
+        seed=seed,
+    )
     return result, compiler
 
 
@@ -113,8 +131,11 @@ def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume() -> N
     assert limits == {None, 32 << 20, 64 << 20, 128 << 20}
     raised = [t for t in store.kept if t.config.vmem_limit_bytes == 32 << 20]
     assert any(t.outcome.kind == "estimated" for t in raised)
-    lower = {t.config.replace(vmem_limit_bytes=32 << 20) for t in store.kept
-             if t.outcome.kind == "out of VMEM" and t.config.vmem_limit_bytes is None}  # fmt: skip
+    lower = {
+        t.config.replace(vmem_limit_bytes=32 << 20)
+        for t in store.kept
+        if t.outcome.kind == "out of VMEM" and t.config.vmem_limit_bytes is None
+    }
     assert {t.config for t in raised} == lower
     _, again = search(store, 1000)
     assert again.compiled_configs == []
@@ -141,8 +162,9 @@ def test_a_third_of_the_space_finds_the_best(seed: int) -> None:
     store = MemoryStore()
     search(store, 24, seed=seed)
     times = [t.estimate.time_us for t in store.kept if t.estimate]
-    everything = [candidatesamples.time_us(c) for c in candidatesamples.space()
-                  if candidatesamples.fits(c)]  # fmt: skip
+    everything = [
+        candidatesamples.time_us(c) for c in candidatesamples.space() if candidatesamples.fits(c)
+    ]
     assert min(times) <= 1.03 * min(everything)
     assert CHIP.chip == SUBJECT.chip.chip
 

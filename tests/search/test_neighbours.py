@@ -2,20 +2,20 @@
 
 from dataclasses import replace
 
-import candidatesamples
-from tracesamples import operand
-
+from autotune.candidates.space import Candidate
 from autotune.search.neighbours import is_ragged, neighbours
-from autotune.space import Candidate
+from tests.samples import candidates as candidatesamples
+from tests.samples.traces import operand
 
 ALL = candidatesamples.space()
 
 
 def index(m: int, n: int, order: tuple[str, ...] = ("m", "n")) -> int:
     return next(
-        i for i, c in enumerate(ALL)
+        i
+        for i, c in enumerate(ALL)
         if (c.config["block_m"], c.config["block_n"], c.config.grid_order) == (m, n, order)
-    )  # fmt: skip
+    )
 
 
 def near(untried: list[int], best: int = index(1024, 512)) -> list[int]:
@@ -25,9 +25,12 @@ def near(untried: list[int], best: int = index(1024, 512)) -> list[int]:
 def test_one_doubling_along_each_axis_and_the_other_order() -> None:
     everything = [i for i in range(len(ALL)) if i != index(1024, 512)]
     expected = [
-        index(512, 512), index(2048, 512), index(1024, 256), index(1024, 1024),
+        index(512, 512),
+        index(2048, 512),
+        index(1024, 256),
+        index(1024, 1024),
         index(1024, 512, ("n", "m")),
-    ]  # fmt: skip
+    ]
     assert near(everything) == sorted(expected)
 
 

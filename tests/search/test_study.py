@@ -6,13 +6,13 @@ from pathlib import Path
 
 import optuna
 import pytest
-from candidatesamples import candidate, fits, space, time_us
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
+from autotune.candidates.space import Candidate
 from autotune.search.study import METHODS, CandidateStudy, coordinates
-from autotune.space import Candidate
+from tests.samples.candidates import candidate, fits, space, time_us
 
 SPACE = space()
 LIMITS = (None, 2**25)

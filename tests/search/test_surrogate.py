@@ -4,11 +4,11 @@ from math import log
 
 import numpy as np
 import pytest
-from candidatesamples import SIZES, candidate, fits, space, time_us
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.search.surrogate import Posterior, Risk, Surrogate, features, log_improvement
+from tests.samples.candidates import SIZES, candidate, fits, space, time_us
 
 SPACE = space()
 TIMES = [time_us(one) for one in SPACE]

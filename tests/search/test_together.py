@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[2]
 SCRIPT = """
-import sys
-sys.path.insert(0, {folder!r})
-from candidatesamples import space
+from tests.samples.candidates import space
 from autotune.search.study import CandidateStudy
 study = CandidateStudy(space(), name="together", url={url!r})
 assert study.ask() is not None
@@ -18,9 +17,11 @@ assert study.ask() is not None
 
 @pytest.mark.slow
 def test_processes_that_create_the_tables_together_all_get_them(tmp_path: Path) -> None:
-    script = SCRIPT.format(folder=str(Path(__file__).parent), url=f"sqlite:///{tmp_path}/new.db")
+    script = SCRIPT.format(url=f"sqlite:///{tmp_path}/new.db")
     started = [
-        subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+        subprocess.Popen(
+            [sys.executable, "-c", script], stderr=subprocess.PIPE, text=True, cwd=ROOT
+        )
         for _ in range(4)
     ]
     errors = [process.communicate(timeout=120)[1] for process in started]

@@ -1,19 +1,14 @@
 """Services over HTTP: in a thread for most tests, so that the store can be a fake."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-for folder in ("service", "matching", "cli"):
-    sys.path.insert(0, str(Path(__file__).parents[1] / folder))
-
-from matchingsamples import SPEC, question, record  # noqa: E402
-from serving import Running, running  # noqa: E402
-
-from autotune.tokens import ADMIN, WRITER  # noqa: E402
-from db import SqlStore, open_store  # noqa: E402
+from autotune.domain.token import ADMIN, WRITER
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, running
 
 
 @pytest.fixture

@@ -8,13 +8,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from matchingsamples import question
-from serving import Running, asked, running, until
 
-from autotune.tokens import ADMIN, READER
-from db import SqlStore
-from service.front import MAX_UPLOAD_BYTES
-from service.throttle import Throttle
+from autotune.domain.token import ADMIN, READER
+from autotune_db import SqlStore
+from autotune_service.middleware.front import MAX_UPLOAD_BYTES
+from autotune_service.middleware.throttle import Throttle
+from tests.samples.matching import question
+from tests.servers.service import Running, asked, running, until
 
 SAFE_TO_ALL = {("POST", "/v1/lookup")}
 READS = {"GET", "HEAD"}
@@ -42,8 +42,15 @@ class TestWriting:
         store.tokens.revoke(gone.number)
         routes = writing_routes(service)
         assert len(routes) >= 6
-        tokens = {None: 401, "": 401, "autotune_x": 401, "é": 401, old: 401, revoked: 401,
-                  reader: 403}  # fmt: skip
+        tokens = {
+            None: 401,
+            "": 401,
+            "autotune_x": 401,
+            "é": 401,
+            old: 401,
+            revoked: 401,
+            reader: 403,
+        }
         for method, path in routes:
             for token, expected in tokens.items():
                 bearer = {} if token is None else {"Authorization": f"Bearer {token}"}
@@ -53,9 +60,9 @@ class TestWriting:
                 assert set(json.loads(body)["error"]) == {"code", "message", "field"}
         assert store.latest_snapshot() == 2 and store.jobs.list() == []
 
-    @pytest.mark.parametrize("path", [
-        "/v1/snapshots/1/rollback", "/v1/records/1/pin", "/v1/records/1/unpin"
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "path", ["/v1/snapshots/1/rollback", "/v1/records/1/pin", "/v1/records/1/unpin"]
+    )
     def test_some_need_an_admin(self, service: Running, writer: str, admin: str, path: str) -> None:
         status, found = service.post(path, token=writer)
         assert (status, found["error"]["code"]) == (403, "role_too_low")
@@ -74,8 +81,15 @@ class TestWriting:
 
 
 class TestReading:
-    ROUTES = ("/v1/snapshots", "/v1/snapshots/1", "/v1/misses", "/v1/records", "/v1/jobs",
-              "/openapi.json", "/v1/configs/mm?chip=v5e")  # fmt: skip
+    ROUTES = (
+        "/v1/snapshots",
+        "/v1/snapshots/1",
+        "/v1/misses",
+        "/v1/records",
+        "/v1/jobs",
+        "/openapi.json",
+        "/v1/configs/mm?chip=v5e",
+    )
 
     def test_it_can_be_closed(self, store: SqlStore, database: str) -> None:
         made, reader = store.tokens.create("r", READER, None)
@@ -116,8 +130,10 @@ class TestLimits:
 
     def test_a_large_body_is_refused_before_it_is_read(self, service: Running, writer: str) -> None:
         with socket.create_connection(("127.0.0.1", service.port), 10) as connection:
-            head = (f"POST /v1/results HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {writer}\r\n"
-                    f"Content-Length: {MAX_UPLOAD_BYTES + 1}\r\n\r\n")  # fmt: skip
+            head = (
+                f"POST /v1/results HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {writer}\r\n"
+                f"Content-Length: {MAX_UPLOAD_BYTES + 1}\r\n\r\n"
+            )
             connection.sendall(head.encode())
             assert connection.recv(100).startswith(b"HTTP/1.1 413")
 
@@ -171,8 +187,9 @@ class TestEveryAnswer:
             service.post("/v1/jobs/1/cancel", token=writer)
         calls: list[Any] = [one for one in caplog.records if one.message == "call"]
         assert [(one.path, one.status, one.by) for one in calls] == [
-            ("/v1/snapshots/99", 404, None), ("/v1/jobs/1/cancel", 404, "ci")
-        ]  # fmt: skip
+            ("/v1/snapshots/99", 404, None),
+            ("/v1/jobs/1/cancel", 404, "ci"),
+        ]
         assert writer not in caplog.text
 
     def test_metrics(self, service: Running) -> None:

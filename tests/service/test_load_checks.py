@@ -5,17 +5,17 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from loadcheck import check_database, check_lookups, check_snapshots
-from loadreader import digest, questions
-from loadsamples import SPEC, lookup_body
-from loadservice import prepare
-from loadwriter import results
-from serving import running
 from sqlalchemy import delete, func, insert, select, update
 from sqlalchemy.orm import Session
 
-from db import SqlStore, open_store
-from db.tables import RecordRow, TrialRow
+from autotune_db import SqlStore, open_store
+from autotune_db.tables import RecordRow, TrialRow
+from tests.load.check import check_database, check_lookups, check_snapshots
+from tests.load.reader import digest, questions
+from tests.load.samples import SPEC, lookup_body
+from tests.load.service import prepare
+from tests.load.writer import results
+from tests.servers.service import running
 
 
 def pushed(store: SqlStore, number: int) -> dict[str, Any]:
@@ -50,15 +50,21 @@ def lose_trial(session: Session) -> None:
 def invent(session: Session) -> None:
     first = RecordRow.id == 1
     session.execute(
-        update(RecordRow).where(first).values(
-            evidence=func.replace(RecordRow.evidence, "base 0", "nobody's")
-        )
-    )  # fmt: skip
+        update(RecordRow)
+        .where(first)
+        .values(evidence=func.replace(RecordRow.evidence, "base 0", "nobody's"))
+    )
 
 
-@pytest.mark.parametrize("harm, words", [
-    (lose, "is lost"), (double, "2 times"), (lose_trial, "trials"), (invent, "nobody sent it"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "harm, words",
+    [
+        (lose, "is lost"),
+        (double, "2 times"),
+        (lose_trial, "trials"),
+        (invent, "nobody sent it"),
+    ],
+)
 def test_a_database_with_harm_is_noticed(
     harm: Callable[[Session], None], words: str, database: str, writers: list[dict[str, Any]]
 ) -> None:

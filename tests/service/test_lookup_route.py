@@ -6,14 +6,14 @@ import json
 from typing import Any
 
 import pytest
-from matchingsamples import older, question, record
-from serving import Running, asked, until
 
-from autotune.chip import Chip
-from autotune.config import config_to_data
-from autotune.trial import record_from_data
-from db import SqlStore
-from service.lookup import MAX_BODY_BYTES, MAX_QUESTIONS
+from autotune.domain.chip import Chip
+from autotune.domain.config import config_to_data
+from autotune.domain.trial import record_from_data
+from autotune_db import SqlStore
+from autotune_service.api.lookup import MAX_BODY_BYTES, MAX_QUESTIONS
+from tests.samples.matching import older, question, record
+from tests.servers.service import Running, asked, until
 
 QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
 
@@ -67,28 +67,58 @@ BAD: dict[str, tuple[Any, str, str]] = {
     "control": (asked(question(), kernel="a\nb"), "invalid_field", "questions[1].kernel"),
     "chip": (asked(question(), chip="h100"), "unknown_chip", "questions[1].chip"),
     "no chip": (asked(question(), chip=None), "missing_field", "questions[1].chip"),
-    "toolchain": (asked(question(), toolchain={"jax": "1"}), "missing_field",
-                  "questions[1].toolchain.jaxlib"),
+    "toolchain": (
+        asked(question(), toolchain={"jax": "1"}),
+        "missing_field",
+        "questions[1].toolchain.jaxlib",
+    ),
     "no problem": (asked(question(), problem=None), "invalid_field", "questions[1].problem"),
-    "dimension": (asked(question(), problem=PROBLEM | {"dims": {"m": 1, "z": 1}}),
-                  "invalid_problem", "questions[1].problem"),
-    "missing": (asked(question(), problem=PROBLEM | {"dims": {"m": 1}}), "invalid_problem",
-                "questions[1].problem"),
-    "fraction": (asked(question(), problem=PROBLEM | {"dims": {"m": 1024.0, "k": 128}}),
-                 "invalid_dimension", "questions[1].problem.dims.m"),
-    "true": (asked(question(), problem=PROBLEM | {"dims": {"m": True, "k": 128}}),
-             "invalid_dimension", "questions[1].problem.dims.m"),
-    "zero": (asked(question(), problem=PROBLEM | {"dims": {"m": 0, "k": 128}}),
-             "invalid_dimension", "questions[1].problem.dims.m"),
-    "huge": (asked(question(), problem=PROBLEM | {"dims": {"m": 10**400, "k": 128}}),
-             "invalid_dimension", "questions[1].problem.dims.m"),
-    "dtype": (asked(question(), problem=PROBLEM | {"dtype": "int8"}), "invalid_problem",
-              "questions[1].problem"),
-    "option": (asked(question(), problem=PROBLEM | {"options": {"causal": "perhaps"}}),
-               "invalid_problem", "questions[1].problem"),
-    "option type": (asked(question(), problem=PROBLEM | {"options": {"causal": [1]}}),
-                    "invalid_option", "questions[1].problem.options.causal"),
-}  # fmt: skip
+    "dimension": (
+        asked(question(), problem=PROBLEM | {"dims": {"m": 1, "z": 1}}),
+        "invalid_problem",
+        "questions[1].problem",
+    ),
+    "missing": (
+        asked(question(), problem=PROBLEM | {"dims": {"m": 1}}),
+        "invalid_problem",
+        "questions[1].problem",
+    ),
+    "fraction": (
+        asked(question(), problem=PROBLEM | {"dims": {"m": 1024.0, "k": 128}}),
+        "invalid_dimension",
+        "questions[1].problem.dims.m",
+    ),
+    "true": (
+        asked(question(), problem=PROBLEM | {"dims": {"m": True, "k": 128}}),
+        "invalid_dimension",
+        "questions[1].problem.dims.m",
+    ),
+    "zero": (
+        asked(question(), problem=PROBLEM | {"dims": {"m": 0, "k": 128}}),
+        "invalid_dimension",
+        "questions[1].problem.dims.m",
+    ),
+    "huge": (
+        asked(question(), problem=PROBLEM | {"dims": {"m": 10**400, "k": 128}}),
+        "invalid_dimension",
+        "questions[1].problem.dims.m",
+    ),
+    "dtype": (
+        asked(question(), problem=PROBLEM | {"dtype": "int8"}),
+        "invalid_problem",
+        "questions[1].problem",
+    ),
+    "option": (
+        asked(question(), problem=PROBLEM | {"options": {"causal": "perhaps"}}),
+        "invalid_problem",
+        "questions[1].problem",
+    ),
+    "option type": (
+        asked(question(), problem=PROBLEM | {"options": {"causal": [1]}}),
+        "invalid_option",
+        "questions[1].problem.options.causal",
+    ),
+}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -103,16 +133,24 @@ def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
     assert len(error["message"].splitlines()) == 1
 
 
-@pytest.mark.parametrize("body, status, code", [
-    (b"", 400, "invalid_json"), (b"{", 400, "invalid_json"), (b"\xff", 400, "invalid_json"),
-    (b"[" * 100_000, 400, "invalid_json"), (b"[]", 422, "invalid_body"),
-    (b"{}", 422, "invalid_field"), (b'{"questions": {}}', 422, "invalid_field"),
-    (b'{"questions": [], "snapshot": -1}', 422, "invalid_snapshot"),
-    (b'{"questions": [], "snapshot": 1.5}', 422, "invalid_snapshot"),
-    (b'{"questions": [], "snapshot": 99}', 404, "unknown_snapshot"),
-    (json.dumps({"questions": [1] * (MAX_QUESTIONS + 1)}).encode(), 413, "too_many_questions"),
-    (b" " * (MAX_BODY_BYTES + 1), 413, "body_too_large"),
-], ids=lambda value: str(value)[:30])  # fmt: skip
+@pytest.mark.parametrize(
+    "body, status, code",
+    [
+        (b"", 400, "invalid_json"),
+        (b"{", 400, "invalid_json"),
+        (b"\xff", 400, "invalid_json"),
+        (b"[" * 100_000, 400, "invalid_json"),
+        (b"[]", 422, "invalid_body"),
+        (b"{}", 422, "invalid_field"),
+        (b'{"questions": {}}', 422, "invalid_field"),
+        (b'{"questions": [], "snapshot": -1}', 422, "invalid_snapshot"),
+        (b'{"questions": [], "snapshot": 1.5}', 422, "invalid_snapshot"),
+        (b'{"questions": [], "snapshot": 99}', 404, "unknown_snapshot"),
+        (json.dumps({"questions": [1] * (MAX_QUESTIONS + 1)}).encode(), 413, "too_many_questions"),
+        (b" " * (MAX_BODY_BYTES + 1), 413, "body_too_large"),
+    ],
+    ids=lambda value: str(value)[:30],
+)
 def test_a_bad_call_is_one_sentence(service: Running, body: bytes, status: int, code: str) -> None:
     found, headers, content = service.raw("POST", "/v1/lookup", body)
     error = json.loads(content)["error"]
@@ -135,17 +173,21 @@ def test_one_config(service: Running, shape: str) -> None:
     )
 
 
-@pytest.mark.parametrize("path, status, field", [
-    (f"/v1/configs/nope?{QUERY}&shape=1x1", 404, "kernel"),
-    (f"/v1/configs/mm?{QUERY}", 422, "shape"),
-    (f"/v1/configs/mm?{QUERY}&shape=1x1x1", 422, "shape"),
-    (f"/v1/configs/mm?{QUERY}&shape=1x1&option=x=1", 422, "shape"),
-    (f"/v1/configs/mm?{QUERY}&shape=1x1&fingerprint=beef", 404, "fingerprint"),
-    (f"/v1/configs/mm?{QUERY}&shape=1x1&snapshot=x", 422, "snapshot"),
-    ("/v1/configs/mm?shape=1x1", 422, "chip"),
-    ("/v1/configs/mm?chip=v5e&shape=1x1", 422, "toolchain.jax"),
-    ("/v1/misses?limit=0", 422, "limit"), ("/v1/nothing", 404, None),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "path, status, field",
+    [
+        (f"/v1/configs/nope?{QUERY}&shape=1x1", 404, "kernel"),
+        (f"/v1/configs/mm?{QUERY}", 422, "shape"),
+        (f"/v1/configs/mm?{QUERY}&shape=1x1x1", 422, "shape"),
+        (f"/v1/configs/mm?{QUERY}&shape=1x1&option=x=1", 422, "shape"),
+        (f"/v1/configs/mm?{QUERY}&shape=1x1&fingerprint=beef", 404, "fingerprint"),
+        (f"/v1/configs/mm?{QUERY}&shape=1x1&snapshot=x", 422, "snapshot"),
+        ("/v1/configs/mm?shape=1x1", 422, "chip"),
+        ("/v1/configs/mm?chip=v5e&shape=1x1", 422, "toolchain.jax"),
+        ("/v1/misses?limit=0", 422, "limit"),
+        ("/v1/nothing", 404, None),
+    ],
+)
 def test_a_bad_address_is_one_sentence(
     service: Running, path: str, status: int, field: str | None
 ) -> None:
@@ -156,12 +198,27 @@ def test_a_bad_address_is_one_sentence(
 def test_the_schema_describes_every_route(service: Running) -> None:
     paths = service.get("/openapi.json")[1]["paths"]
     assert set(paths) == {
-        "/v1/lookup", "/v1/configs/{kernel}", "/v1/snapshots", "/v1/snapshots/{number}",
-        "/v1/snapshots/{number}/rollback", "/v1/records", "/v1/records/{number}/pin",
-        "/v1/records/{number}/unpin", "/v1/misses", "/v1/results", "/v1/jobs", "/v1/jobs/{number}",
-        "/v1/jobs/{number}/cancel", "/v1/jobs/{number}/heartbeat", "/v1/jobs/{number}/finish",
-        "/v1/jobs/{number}/give-back", "/v1/claims", "/healthz", "/readyz", "/metrics",
-    }  # fmt: skip
+        "/v1/lookup",
+        "/v1/configs/{kernel}",
+        "/v1/snapshots",
+        "/v1/snapshots/{number}",
+        "/v1/snapshots/{number}/rollback",
+        "/v1/records",
+        "/v1/records/{number}/pin",
+        "/v1/records/{number}/unpin",
+        "/v1/misses",
+        "/v1/results",
+        "/v1/jobs",
+        "/v1/jobs/{number}",
+        "/v1/jobs/{number}/cancel",
+        "/v1/jobs/{number}/heartbeat",
+        "/v1/jobs/{number}/finish",
+        "/v1/jobs/{number}/give-back",
+        "/v1/claims",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+    }
     assert "requestBody" in paths["/v1/lookup"]["post"]
 
 
@@ -169,7 +226,7 @@ def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch)
     async def fail(*_: object) -> bytes:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("service.lookup.Lookup._answer_all", fail)
+    monkeypatch.setattr("autotune_service.api.lookup.Lookup._answer_all", fail)
     status, found = service.post("/v1/lookup", {"questions": []})
     assert (status, found["error"]["code"]) == (500, "bug")
     assert "secret" not in str(found)
@@ -179,8 +236,13 @@ def test_a_body_in_pieces(service: Running) -> None:
     """Chunks without a length, and more of them than are allowed."""
     connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
     body = json.dumps({"questions": [asked(question(1024))]}).encode()
-    connection.request("POST", "/v1/lookup", iter([body[:9], body[9:]]), encode_chunked=True,
-                       headers={"Transfer-Encoding": "chunked"})  # fmt: skip
+    connection.request(
+        "POST",
+        "/v1/lookup",
+        iter([body[:9], body[9:]]),
+        encode_chunked=True,
+        headers={"Transfer-Encoding": "chunked"},
+    )
     answer = connection.getresponse()
     assert json.loads(answer.read())["answers"][0]["match"] == "exact"
     connection.close()
@@ -189,7 +251,7 @@ def test_a_body_in_pieces(service: Running) -> None:
 def test_a_search_that_takes_long_has_the_same_answer(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("service.held._MOST_EFFORT", 0)
+    monkeypatch.setattr("autotune_service.snapshot_cache._MOST_EFFORT", 0)
     searched: list[object] = []
     real = asyncio.to_thread
 
@@ -197,7 +259,7 @@ def test_a_search_that_takes_long_has_the_same_answer(
         searched.append(work)
         return await real(work, *arguments)
 
-    monkeypatch.setattr("service.held.asyncio.to_thread", seen)
+    monkeypatch.setattr("autotune_service.snapshot_cache.asyncio.to_thread", seen)
     _, answers = service.lookup(question(512), question(1024), question(2048))
     assert [one["match"] for one in answers] == ["nearest", "exact", "nearest"]
     assert len([work for work in searched if getattr(work, "__name__", "") == "match"]) == 2

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from matchingsamples import question
-
-from service.missed import Missed
+from autotune_service.misses import Missed
+from tests.samples.matching import question
 
 
 class Slow:

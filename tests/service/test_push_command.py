@@ -5,15 +5,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import assert_one_sentence, autotune
-from matchingsamples import SPEC, question, record
-from serving import Running, running
 
+from autotune.domain.trial import KeyResult
 from autotune.errors import ServiceError
-from autotune.push import send
-from autotune.remote import Remote
-from autotune.trial import KeyResult
-from db import SqlStore, open_store
+from autotune.remote.http import Remote
+from autotune.remote.push import send
+from autotune_db import SqlStore, open_store
+from tests.cli.commands import assert_one_sentence, autotune
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, running
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ class TestPush:
     def test_many_go_in_parts(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("autotune.push._MOST_RESULTS", 3)
+        monkeypatch.setattr("autotune.remote.push._MOST_RESULTS", 3)
         results = [KeyResult(record=record(question(m))) for m in range(1, 9)]
         parts = list(send(Remote(service.url, 20.0, writer), [SPEC], results))
         assert [count for count, _ in parts] == [3, 3, 2]
@@ -77,7 +77,7 @@ class TestPush:
     def test_a_service_that_comes_back_is_tried_again(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("autotune.push._PAUSES_S", (0.0, 0.0))
+        monkeypatch.setattr("autotune.remote.push._PAUSES_S", (0.0, 0.0))
         remote = Remote(service.url, 20.0, writer)
         real = remote._call
         failures: list[Exception] = [OSError("reset"), ServiceError("busy", 503)]
@@ -100,8 +100,9 @@ def test_tokens(tmp_path: Path) -> None:
     assert json.loads(done.stdout)["role"] == "admin"
     done = autotune("token", "list", cwd=tmp_path)
     assert [line.split()[:3] for line in done.stdout.splitlines()] == [
-        ["1", "writer", "ci"], ["2", "admin", "b"]
-    ]  # fmt: skip
+        ["1", "writer", "ci"],
+        ["2", "admin", "b"],
+    ]
     assert secret not in done.stdout
     assert "is revoked" in autotune("token", "revoke", "1", cwd=tmp_path).stdout
     assert "revoked 2" in autotune("token", "list", cwd=tmp_path).stdout
@@ -129,11 +130,20 @@ def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
 
 
 def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: Path) -> None:
-    from autotune.tokens import READER
+    from autotune.domain.token import READER
 
     _, secret = store.tokens.create("r", READER, None)
-    ask = ("lookup", "mm", "--shape", "1024x128", "--chip", "v5e", "--toolchain",
-           "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42", "--url")  # fmt: skip
+    ask = (
+        "lookup",
+        "mm",
+        "--shape",
+        "1024x128",
+        "--chip",
+        "v5e",
+        "--toolchain",
+        "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42",
+        "--url",
+    )
     with running(database, closed=True) as service:
         done = autotune(*ask, service.url, cwd=tmp_path)
         assert_one_sentence(done, "give a token")

@@ -7,15 +7,15 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from matchingsamples import SPEC, question, record
-from serving import Running
 
+from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.token import READER, WRITER
 from autotune.errors import ServiceError, StoreError
-from autotune.job import Ability, Job, Progress, Request, State
-from autotune.remote import Remote
-from autotune.remotejobs import RemoteJobs
-from autotune.tokens import READER, WRITER
-from db import SqlStore, open_store
+from autotune.remote.http import Remote
+from autotune.remote.queue import RemoteJobs
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running
 
 ABLE = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
 LEASE_S = 30.0

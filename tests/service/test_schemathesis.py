@@ -5,20 +5,29 @@ import sys
 from pathlib import Path
 
 import pytest
-from matchingsamples import question
-from serving import Running
 
-from autotune.job import Request
-from db import SqlStore
+from autotune.domain.job import Request
+from autotune_db import SqlStore
+from tests.samples.matching import question
+from tests.servers.service import Running
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
 def schemathesis(service: Running, cwd: Path, *more: str) -> None:
     command = [
-        Path(sys.executable).with_name("schemathesis"), "--config-file", CONFIG, "run",
-        f"{service.url}/openapi.json", "--checks", "all", "--seed", "1", "--no-color", *more,
-    ]  # fmt: skip
+        Path(sys.executable).with_name("schemathesis"),
+        "--config-file",
+        CONFIG,
+        "run",
+        f"{service.url}/openapi.json",
+        "--checks",
+        "all",
+        "--seed",
+        "1",
+        "--no-color",
+        *more,
+    ]
     done = subprocess.run(
         list(map(str, command)), capture_output=True, text=True, cwd=cwd, timeout=500
     )

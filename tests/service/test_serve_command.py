@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from commands import COMMAND, assert_one_sentence, autotune
-from matchingsamples import SPEC, question, record
-from serving import Running, until
 
-from autotune.bundle import read_bundle
 from autotune.client import Client
-from db import SqlStore, open_store
+from autotune.lookup.bundle import read_bundle
+from autotune_db import SqlStore, open_store
+from tests.cli.commands import COMMAND, assert_one_sentence, autotune
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, until
 
 TOOLCHAIN = "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42"
 ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
@@ -28,8 +28,10 @@ ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
 def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
         [str(COMMAND), "serve", "--port", str(port), "--db", database, *args],
-        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-    )  # fmt: skip
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
     try:
         until(lambda: _answers(port) or process.poll() is not None, timeout_s=40)
         yield process
@@ -135,8 +137,9 @@ def test_misses(database: str, tmp_path: Path) -> None:
     done = autotune("misses", "--db", database, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[:2] for line in done.stdout.splitlines() if "bfloat16" in line] == [
-        ["5", "[/red]odd"], ["3", "mm"]
-    ]  # fmt: skip
+        ["5", "[/red]odd"],
+        ["3", "mm"],
+    ]
     done = autotune("misses", "--db", database, "--json", "--limit", "1", cwd=tmp_path)
     (only,) = json.loads(done.stdout)
     assert (only["count"], only["key"]["kernel"]) == (5, "[/red]odd")

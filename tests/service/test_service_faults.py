@@ -17,10 +17,11 @@ from typing import Any, cast
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "db"))
-
-from dbpostgres import postgres_server
-from loadfaults import (
+from autotune.domain.token import ADMIN
+from autotune.errors import StoreError
+from autotune_db import SqlStore, open_store
+from autotune_service.misses import Missed
+from tests.load.faults import (
     Fault,
     fill_disk,
     kill_all,
@@ -31,14 +32,10 @@ from loadfaults import (
     run_fault,
     small_disk,
 )
-from loadjobs import kill_worker
-from loadsamples import SPEC, key, lookup_body, push_body, result
-from serving import Running, running, until
-
-from autotune.errors import StoreError
-from autotune.tokens import ADMIN
-from db import SqlStore, open_store
-from service.missed import Missed
+from tests.load.jobs import kill_worker
+from tests.load.samples import SPEC, key, lookup_body, push_body, result
+from tests.servers.postgres import postgres_server
+from tests.servers.service import Running, running, until
 
 WAIT_S = 1.0
 
@@ -129,7 +126,7 @@ def test_many_misses_leave_time_for_others() -> None:
 
 def test_a_process_that_has_died_says_nothing_of_the_database(tmp_path: Path) -> None:
     says = (
-        "from service.metrics import Meter; import sys; meter = Meter(); "
+        "from autotune_service.middleware.metrics import Meter; import sys; meter = Meter(); "
         "meter.database(up=sys.argv[1] == 'up'); print(meter.text().decode())"
     )
     environment = {**os.environ, "PROMETHEUS_MULTIPROC_DIR": str(tmp_path)}
@@ -208,9 +205,11 @@ def test_a_killed_service_under_load(fault: Fault, tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_a_locked_file_under_load(tmp_path: Path) -> None:
     _report(
-        partial(lock_file, seconds=3.0), tmp_path, str(tmp_path / "faults.db"),
+        partial(lock_file, seconds=3.0),
+        tmp_path,
+        str(tmp_path / "faults.db"),
         environment={"AUTOTUNE_SERVICE_WAIT_S": "1"},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from autotune.errors import InvalidInputError
-from service.settings import Settings, from_environment, names, to_environment
+from autotune_service.settings import Settings, from_environment, names, to_environment
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "service.md"
 
@@ -24,12 +24,19 @@ def test_there_and_back() -> None:
     assert from_environment({}) == Settings()
 
 
-@pytest.mark.parametrize("variable, text, says", [
-    ("PORT", "http", "is not a whole number"), ("PORT", "70000", "from 0 to 65535"),
-    ("WORKERS", "0", "from 1 to 64"), ("REFRESH_S", "soon", "is not a number"),
-    ("REFRESH_S", "0", "from 0.01"), ("REFRESH_S", "nan", "from 0.01"),
-    ("CLOSED", "perhaps", "is not true or false"), ("LOG", "some", "none, writes or all"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "variable, text, says",
+    [
+        ("PORT", "http", "is not a whole number"),
+        ("PORT", "70000", "from 0 to 65535"),
+        ("WORKERS", "0", "from 1 to 64"),
+        ("REFRESH_S", "soon", "is not a number"),
+        ("REFRESH_S", "0", "from 0.01"),
+        ("REFRESH_S", "nan", "from 0.01"),
+        ("CLOSED", "perhaps", "is not true or false"),
+        ("LOG", "some", "none, writes or all"),
+    ],
+)
 def test_bad_ones_are_a_sentence(variable: str, text: str, says: str) -> None:
     with pytest.raises(InvalidInputError, match=re.escape(says)):
         from_environment({f"AUTOTUNE_SERVICE_{variable}": text})
@@ -37,8 +44,11 @@ def test_bad_ones_are_a_sentence(variable: str, text: str, says: str) -> None:
 
 def test_each_is_documented_with_its_default() -> None:
     """The table in docs/service.md: flag, variable, default."""
-    rows: Any = re.findall(r"^\| `(--[a-z-]+)` \| `([A-Z_]+)` \| (.*?) \| (.*?) \|$",
-                           DOCUMENT.read_text(), re.MULTILINE)  # fmt: skip
+    rows: Any = re.findall(
+        r"^\| `(--[a-z-]+)` \| `([A-Z_]+)` \| (.*?) \| (.*?) \|$",
+        DOCUMENT.read_text(),
+        re.MULTILINE,
+    )
     expected = [(one.flag, one.variable, _shown(one.default), one.about) for one in names()]
     assert rows == expected
 

@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from matchingsamples import SPEC, question, record
-from serving import Failing, Running, running, until
 
-from autotune.bundle import bundle_from_bytes
-from db import SqlStore, open_store
+from autotune.lookup.bundle import bundle_from_bytes
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Failing, Running, running, until
 
 
 def test_a_new_snapshot_is_taken_over_and_the_old_one_stays(
@@ -84,8 +84,9 @@ def test_misses_are_counted(service: Running, store: SqlStore) -> None:
     until(lambda: sum(one.count for one in store.misses()) == 7)
     listed = service.get("/v1/misses")[1]["misses"]
     assert [(one["key"]["problem"]["dims"]["m"], one["count"]) for one in listed] == [
-        (9, 4), (2048, 3)
-    ]  # fmt: skip
+        (9, 4),
+        (2048, 3),
+    ]
 
 
 def test_misses_are_written_when_it_stops(store: SqlStore, database: str) -> None:
@@ -126,9 +127,12 @@ class TestDatabaseGone:
         store.save_record(record(question(512)))
         time.sleep(0.3)  # several times as long as it waits until it writes
         failing.gone = False
-        until(lambda: service.get("/healthz")[1] == {
-            "status": "ok", "snapshot": 3, "records": 3, "database": "ok"
-        })  # fmt: skip
+        until(
+            lambda: (
+                service.get("/healthz")[1]
+                == {"status": "ok", "snapshot": 3, "records": 3, "database": "ok"}
+            )
+        )
         until(lambda: [one.count for one in store.misses()] == [1])
 
 

@@ -5,17 +5,17 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
-from matchingsamples import SPEC, question, record
-from serving import Running, asked, until
 
-from autotune.job import Ability, Progress, State
-from autotune.kernelspec import spec_to_data
-from autotune.outcome import Illegal
-from autotune.problem import problem_to_data
-from autotune.push import result_to_data
-from autotune.refusals import Refusals, Refused
-from autotune.trial import KeyResult, Record, Trial
-from db import SqlStore
+from autotune.domain.job import Ability, Progress, State
+from autotune.domain.kernel_spec import spec_to_data
+from autotune.domain.outcome import Illegal
+from autotune.domain.problem import problem_to_data
+from autotune.domain.refusals import Refusals, Refused
+from autotune.domain.trial import KeyResult, Record, Trial
+from autotune.remote.push import result_to_data
+from autotune_db import SqlStore
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, asked, until
 
 ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
 
@@ -57,10 +57,8 @@ class TestResults:
 
     REFUSALS = Refusals(
         values={"bm": (8, 16), "unroll": (True, False)},
-        cells={
-            ("bm", "unroll"): {("8", "True"): Refused(kind="illegal", reason="no", points=2)}
-        },
-    )  # fmt: skip
+        cells={("bm", "unroll"): {("8", "True"): Refused(kind="illegal", reason="no", points=2)}},
+    )
 
     def test_what_the_rules_refuse_comes_with_them(
         self, service: Running, store: SqlStore, writer: str
@@ -70,10 +68,18 @@ class TestResults:
         assert service.post("/v1/results", pushed, writer)[0] == 200
         assert store.refusals(question(512)) == self.REFUSALS
 
-    @pytest.mark.parametrize("cells", [
-        [[0, 9, []]], [[0, 1, [[0, 0, 7, 1]]]], [[0, 1, [[0, -1, 0, 1]]]], [[0, 1, [[0, 0, 0]]]],
-        [["bm", 1, []]], [[0, 1, [[n % 2, n // 2, 0, 1] for n in range(5)]]],
-    ], ids=str)  # fmt: skip
+    @pytest.mark.parametrize(
+        "cells",
+        [
+            [[0, 9, []]],
+            [[0, 1, [[0, 0, 7, 1]]]],
+            [[0, 1, [[0, -1, 0, 1]]]],
+            [[0, 1, [[0, 0, 0]]]],
+            [["bm", 1, []]],
+            [[0, 1, [[n % 2, n // 2, 0, 1] for n in range(5)]]],
+        ],
+        ids=str,
+    )
     def test_refusals_of_nothing_are_refused(
         self, service: Running, store: SqlStore, writer: str, cells: Any
     ) -> None:
@@ -87,27 +93,30 @@ class TestResults:
     BAD: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
         "not verified": ({"verified": False, "verification": "no TPU"}, "not verified: no TPU"),
         "slower than the default": (
-            {"default": replace(record().default, time_us=5.0)}, "slower than the default"),
+            {"default": replace(record().default, time_us=5.0)},
+            "slower than the default",
+        ),
         "not the default": ({"is_default": True}, "called the default"),
-        "in the future": (
-            {"created_at": datetime.now(UTC) + timedelta(days=2)}, "yet to come"),
+        "in the future": ({"created_at": datetime.now(UTC) + timedelta(days=2)}, "yet to come"),
         "other axes": ({"config": replace(record().config, axes=(("x", 1),))}, "bm, unroll"),
         "other grid": ({"config": replace(record().config, grid_order=("q",))}, "grid order"),
         "too many semantics": (
             {"config": replace(record().config, dimension_semantics=("parallel",) * 2)},
-            "as many dimension semantics"),
-        "over VMEM": (
-            {"estimate": replace(record().estimate, vmem_used_bytes=251)}, "more VMEM"),
+            "as many dimension semantics",
+        ),
+        "over VMEM": ({"estimate": replace(record().estimate, vmem_used_bytes=251)}, "more VMEM"),
         "another kernel": ({"key": question(kernel="other")}, "no description of other"),
         "another dtype": ({"key": question(dtype="int8")}, "dtype must be one of"),
         "another option": (
             {"key": replace(question(), problem=replace(question().problem, options=()))},
-            "options causal"),
+            "options causal",
+        ),
         "another value": ({"key": question(causal=7)}, "option causal"),  # type: ignore[arg-type]
         "another dimension": (
             {"key": replace(question(), problem=replace(question().problem, dims=(("z", 1),)))},
-            "dimensions m, k"),
-    }  # fmt: skip
+            "dimensions m, k",
+        ),
+    }
 
     @pytest.mark.parametrize("name", BAD)
     def test_what_cannot_be_true_is_refused_as_a_whole(
@@ -121,16 +130,29 @@ class TestResults:
         assert found["error"]["field"] == "results[1]"
         assert store.latest_snapshot() == 2
 
-    @pytest.mark.parametrize("path, value", [
-        (("key", "chip"), "h100"), (("key", "kernel"), "../../etc/passwd"),
-        (("key", "kernel"), "a' OR 1=1"), (("key", "problem", "dims", "m"), 0),
-        (("key", "problem", "dims", "m"), 2**31), (("key", "problem", "dims", "m"), True),
-        (("key", "problem", "dims", "m"), "8"), (("estimate", "time_us"), -1),
-        (("estimate", "time_us"), "fast"), (("config", "vmem_limit_bytes"), -1),
-        (("config", "axes", "bm"), [1]), (("config", "axes", "bm"), {"__class__": "x"}),
-        (("created_at",), 5), (("created_at",), "yesterday"), (("method",), "guessed"),
-        (("reason",), "x" * 100_001), (("extra",), 1),
-    ], ids=str)  # fmt: skip
+    @pytest.mark.parametrize(
+        "path, value",
+        [
+            (("key", "chip"), "h100"),
+            (("key", "kernel"), "../../etc/passwd"),
+            (("key", "kernel"), "a' OR 1=1"),
+            (("key", "problem", "dims", "m"), 0),
+            (("key", "problem", "dims", "m"), 2**31),
+            (("key", "problem", "dims", "m"), True),
+            (("key", "problem", "dims", "m"), "8"),
+            (("estimate", "time_us"), -1),
+            (("estimate", "time_us"), "fast"),
+            (("config", "vmem_limit_bytes"), -1),
+            (("config", "axes", "bm"), [1]),
+            (("config", "axes", "bm"), {"__class__": "x"}),
+            (("created_at",), 5),
+            (("created_at",), "yesterday"),
+            (("method",), "guessed"),
+            (("reason",), "x" * 100_001),
+            (("extra",), 1),
+        ],
+        ids=str,
+    )
     def test_every_field_is_checked(
         self, service: Running, store: SqlStore, writer: str, path: tuple[str, ...], value: Any
     ) -> None:
@@ -187,31 +209,47 @@ class TestJobs:
         assert mine is not None
         key, wanted = question(2048), mine.request
         assert (wanted.problem, wanted.chip, wanted.toolchain, wanted.fingerprint) == (
-            key.problem, key.chip, key.toolchain, key.fingerprint
-        )  # fmt: skip
+            key.problem,
+            key.chip,
+            key.toolchain,
+            key.fingerprint,
+        )
 
     def test_cancel(self, service: Running, writer: str) -> None:
         number = service.post("/v1/jobs", self.ask(), writer)[1]["number"]
         status, found = service.post(f"/v1/jobs/{number}/cancel", token=writer)
         assert (status, found["state"]) == (200, "cancelled")
 
-    @pytest.mark.parametrize("changes, status, code, field", [
-        ({"kernel": "nope"}, 404, "unknown_kernel", "kernel"),
-        ({"kernel": None}, 422, "missing_field", "kernel"),
-        ({"kernel": "/tmp/x.py:K"}, 422, "invalid_field", "kernel"),
-        ({"fingerprint": "beef"}, 404, "unknown_kernel", "kernel"),
-        ({"chip": "h100"}, 422, "invalid_field", "chip"),
-        ({"problem": None}, 422, "missing_field", "problem"),
-        ({"problem": {"dims": {"m": 1}, "dtype": "bfloat16"}}, 422, "invalid_problem", "problem"),
-        ({"trials": 0}, 422, "invalid_field", "trials"),
-        ({"trials": 10**9}, 422, "invalid_field", "trials"),
-        ({"miss": 99}, 422, "invalid_field", "miss"),
-        ({"command": "rm"}, 422, "invalid_field", "command"),
-    ])  # fmt: skip
+    @pytest.mark.parametrize(
+        "changes, status, code, field",
+        [
+            ({"kernel": "nope"}, 404, "unknown_kernel", "kernel"),
+            ({"kernel": None}, 422, "missing_field", "kernel"),
+            ({"kernel": "/tmp/x.py:K"}, 422, "invalid_field", "kernel"),
+            ({"fingerprint": "beef"}, 404, "unknown_kernel", "kernel"),
+            ({"chip": "h100"}, 422, "invalid_field", "chip"),
+            ({"problem": None}, 422, "missing_field", "problem"),
+            (
+                {"problem": {"dims": {"m": 1}, "dtype": "bfloat16"}},
+                422,
+                "invalid_problem",
+                "problem",
+            ),
+            ({"trials": 0}, 422, "invalid_field", "trials"),
+            ({"trials": 10**9}, 422, "invalid_field", "trials"),
+            ({"miss": 99}, 422, "invalid_field", "miss"),
+            ({"command": "rm"}, 422, "invalid_field", "command"),
+        ],
+    )
     def test_what_cannot_be_asked_for(
-        self, service: Running, writer: str, changes: dict[str, Any], status: int, code: str,
+        self,
+        service: Running,
+        writer: str,
+        changes: dict[str, Any],
+        status: int,
+        code: str,
         field: str,
-    ) -> None:  # fmt: skip
+    ) -> None:
         found, data = service.post("/v1/jobs", self.ask(**changes), writer)
         assert (found, data["error"]["code"], data["error"]["field"]) == (status, code, field)
 
@@ -247,13 +285,16 @@ class TestFleet:
     def test_every_process_gets_it(
         self, service: Running, store: SqlStore, database: str, admin: str
     ) -> None:
-        from serving import running
+        from tests.servers.service import running
 
         with running(database) as other:
             service.post("/v1/snapshots/1/rollback", token=admin)
-            until(lambda: other.get("/healthz")[1] == {
-                "status": "ok", "snapshot": 3, "records": 1, "database": "ok"
-            })  # fmt: skip
+            until(
+                lambda: (
+                    other.get("/healthz")[1]
+                    == {"status": "ok", "snapshot": 3, "records": 1, "database": "ok"}
+                )
+            )
             assert (
                 other.raw("GET", "/v1/snapshots/3")[2] == service.raw("GET", "/v1/snapshots/3")[2]
             )

@@ -1,7 +1,8 @@
 """Cycles, against libtpu's own static estimate and against bounds by hand."""
 
 import pytest
-import recordings
+
+from tests.samples import recordings
 
 # `estimated_cycles` of the custom call, compiled with --xla_jf_dump_static_llo_profile_to: jax
 # 0.10.2, v7x 0.12.0.1. Agreement with another model, not with hardware.

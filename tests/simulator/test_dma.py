@@ -1,9 +1,9 @@
 """The DMA engine, on listings written by hand."""
 
 import pytest
-from handwritten import read, run, wait
 
 from autotune.simulator.constants import load
+from tests.samples.handwritten import read, run, wait
 
 LARGE = "2048"  # granules: 64 KiB
 

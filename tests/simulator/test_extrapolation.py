@@ -1,11 +1,11 @@
 """When a long run may stop early, and what its rest adds."""
 
 import pytest
-import recordings
 
 from autotune.simulator.bundles import Listing
 from autotune.simulator.dma import Fill, Point, Timeline
 from autotune.simulator.extrapolation import SETTLED, Recording, drift, finish, notes
+from tests.samples import recordings
 
 CAUSAL = "v6e-0.10.2-causal_1_4_8192_128_128_128"  # 4 heads of 64 x 64 blocks, half of them skipped
 ZERO = Point(*[0.0] * len(Point._fields))

@@ -5,7 +5,8 @@ import json
 import time
 
 import pytest
-import recordings
+
+from tests.samples import recordings
 
 MEGACORE = ("v4", "v5p")  # the listing is one core's half of the first parallel axis
 DTYPE_BYTES = {"": 2, "float32": 4, "int8": 1}

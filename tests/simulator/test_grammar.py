@@ -1,13 +1,13 @@
 """The grammar of a listing and what each operation means, on listings written by hand."""
 
 import pytest
-import recordings
-from handwritten import listing, read, run, wait
 
 from autotune.simulator.bundles import parse, strip_comments
 from autotune.simulator.constants import CHIPS, load
 from autotune.simulator.graph import connect
 from autotune.simulator.outcome import UnfitError
+from tests.samples import recordings
+from tests.samples.handwritten import listing, read, run, wait
 
 NOTHING = ("", "", "", "")
 DONE = (read(1), wait(2))

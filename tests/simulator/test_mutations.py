@@ -4,9 +4,10 @@ import random
 import time
 
 import pytest
-import recordings
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+from tests.samples import recordings
 
 NAMES = [
     "v4-0.10.2-loop_1024_512_128",

@@ -4,10 +4,10 @@ import itertools
 
 import numpy as np
 import pytest
-import recordings
 
 from autotune.simulator.memory import packed
 from autotune.simulator.outcome import UnfitError
+from tests.samples import recordings
 
 GATHERS = ["v4-0.10.2", "v5e-0.6.2", "v5e-0.10.2", "v7x-0.12.0.1"]
 IN_HBM = GATHERS[:3]
@@ -87,9 +87,11 @@ def test_grouped_matmul_with_its_metadata(name):
     for missing in metadata:
         rest = {k: v for k, v in metadata.items() if k != missing}
         outcome = recordings.simulate(
-            recordings.text(name), chip=recordings.chip(name), libtpu=recordings.libtpu(name),
+            recordings.text(name),
+            chip=recordings.chip(name),
+            libtpu=recordings.libtpu(name),
             scalars=rest,
-        )  # fmt: skip
+        )
         if isinstance(outcome, recordings.Simulation):
             assert outcome == result  # this operand does not decide the time
 

@@ -1,10 +1,10 @@
 """Stalls of the units, on listings written by hand. Constants are the chip's, the rest is here."""
 
 import pytest
-from handwritten import read, run, wait
 
 from autotune.simulator import Refusal
 from autotune.simulator.constants import load
+from tests.samples.handwritten import read, run, wait
 
 V5E = load("v5e").stalls
 

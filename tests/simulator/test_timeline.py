@@ -6,21 +6,20 @@ from collections import defaultdict
 from itertools import pairwise
 
 import pytest
-import recordings
 
-from autotune.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator import Refusal
 from autotune.simulator.constants import load
 from autotune.simulator.drawing.perfetto import trace_json
 from autotune.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, picture_from_data
 from autotune.simulator.drawing.timeline import timeline
+from tests.samples import recordings
 
 PARTS = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY)
 NEED_SCALARS = ("dyn", "gather", "gmm", "paged", "ploop")  # but v7x gathers without them
 DRAWN = [
-    name for name in recordings.names()
-    if not any(f"-{what}" in name for what in NEED_SCALARS)
-]  # fmt: skip
+    name for name in recordings.names() if not any(f"-{what}" in name for what in NEED_SCALARS)
+]
 LONG = "v5e-0.10.2-mm_8192_8192_8192_128_128_128"
 SMALL = "v5e-0.10.2-mm_1024_1024_1024_128_128_128"
 
@@ -61,9 +60,10 @@ def test_the_core_does_in_a_step_what_the_simulation_counts(name):
     picture = draw(name)
     for step in shown(picture):
         inside = [
-            s for s in track(picture, CORE)
+            s
+            for s in track(picture, CORE)
             if step.begin_us - 1e-9 <= s.begin_us and s.end_us <= step.end_us + 1e-9
-        ]  # fmt: skip
+        ]
         assert inside[0].begin_us == pytest.approx(step.begin_us)
         assert inside[-1].end_us == pytest.approx(step.end_us)
         assert all(one.end_us == two.begin_us for one, two in pairwise(inside))
@@ -116,9 +116,15 @@ def test_the_whole_lasts_as_long_as_the_simulation_says(name):
 def test_a_small_matmul_shows_its_first_and_last_steps():
     picture = draw(SMALL, steps=2)
     assert [s.name for s in track(picture, STEPS)] == [
-        "before the loop", "first reads", "step 0", "step 1", "step 2 to step 509, not shown",
-        "step 510", "step 511", "last writes",
-    ]  # fmt: skip
+        "before the loop",
+        "first reads",
+        "step 0",
+        "step 1",
+        "step 2 to step 509, not shown",
+        "step 510",
+        "step 511",
+        "last writes",
+    ]
     assert track(picture, STEPS)[3].details["grid index"] == "(0, 0, 1)"
     assert track(picture, STEPS)[-2].details["grid index"] == "(7, 7, 7)"
     first = track(picture, "HBM reads 1")

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from autotune.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator.bundles import Listing
 from autotune.simulator.constants import Chip
 from autotune.simulator.lowering import STEP, Event

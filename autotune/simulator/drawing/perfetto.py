@@ -48,9 +48,14 @@ def _about(pid: int, tid: int, what: str, **args: Any) -> dict[str, Any]:
 def _complete(pid: int, tid: int, piece: Slice) -> dict[str, Any]:
     begin_ns, end_ns = round(piece.begin_us * 1000), round(piece.end_us * 1000)
     return {
-        "ph": "X", "pid": pid, "tid": tid, "name": piece.name, "ts": _microseconds(begin_ns),
-        "dur": _microseconds(end_ns - begin_ns), "args": piece.details,
-    }  # fmt: skip
+        "ph": "X",
+        "pid": pid,
+        "tid": tid,
+        "name": piece.name,
+        "ts": _microseconds(begin_ns),
+        "dur": _microseconds(end_ns - begin_ns),
+        "args": piece.details,
+    }
 
 
 def _microseconds(nanoseconds: int) -> float:

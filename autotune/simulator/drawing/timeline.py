@@ -8,7 +8,7 @@ from itertools import chain, islice
 from math import prod
 from typing import Any
 
-from autotune.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator import constants, dma
 from autotune.simulator.bundles import Listing, parse
 from autotune.simulator.dma import Point
@@ -27,9 +27,14 @@ _UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}
 
 
 def timeline(
-    listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None,
-    steps: int = 4, max_steps: int | None = None,
-) -> Picture | Refusal:  # fmt: skip
+    listing: str,
+    *,
+    chip: str,
+    libtpu: str | None = None,
+    scalars: Scalars | None = None,
+    steps: int = 4,
+    max_steps: int | None = None,
+) -> Picture | Refusal:
     """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
     try:
         if chip not in constants.CHIPS:

@@ -1,0 +1,65 @@
+"""The least time that a candidate can take, from its trace and the chip alone."""
+
+from dataclasses import dataclass
+
+from autotune.candidates.rules import split_axis
+from autotune.domain.chip import ChipInfo
+from autotune.domain.trace import Trace
+
+# What one grid step costs at least, apart from its work. The Pallas documentation speaks of about
+# 0.35 us on v5e; the published v5e rows give 525 cycles of 1.5 GHz. Only orders candidates.
+STEP_OVERHEAD_US = 0.35
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """Parts in microseconds; ``cores`` is how many TensorCores share the work.
+
+    ``fill_us``: the first blocks in and the last one out, which overlap with nothing.
+    """
+
+    compute_us: float
+    memory_us: float
+    overhead_us: float
+    fill_us: float
+    cores: int
+
+    @property
+    def bound_us(self) -> float:
+        """No schedule can be faster than this."""
+        return max(self.compute_us, self.memory_us)
+
+    @property
+    def guess_us(self) -> float:
+        """For ordering candidates before anything is compiled."""
+        return self.bound_us + self.overhead_us + self.fill_us
+
+
+def roofline(trace: Trace, chip: ChipInfo) -> Roofline:
+    """Matrix work at the chip's peak, HBM traffic at its bandwidth, a fixed cost per step.
+
+    A megacore halves all three when an axis is divided between its cores; capacities in
+    ``ChipInfo`` are per core.
+    """
+    divided = chip.num_cores > 1 and split_axis(trace.grid, trace.dimension_semantics) is not None
+    cores = chip.num_cores if divided else 1
+    return Roofline(
+        compute_us=trace.mxu_flops / (peak_ops_per_s(trace.mxu_dtype, chip) * cores) * 1e6,
+        memory_us=trace.hbm_bytes / (chip.hbm_bytes_per_s * cores) * 1e6,
+        overhead_us=trace.steps * STEP_OVERHEAD_US / cores,
+        fill_us=_blocks_bytes(trace) / chip.hbm_bytes_per_s * 1e6,
+        cores=cores,
+    )
+
+
+def _blocks_bytes(trace: Trace) -> float:
+    """One block of each operand."""
+    moved = (op.hbm_bytes / max(1, op.fetches) for op in trace.operands if op.is_pipelined)
+    return sum(moved)
+
+
+def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:
+    """Peak of the matrix unit. A float32 product at default precision is one bf16 pass."""
+    if dtype in ("int8", "uint8", "int4") and chip.int8_ops_per_s:
+        return chip.int8_ops_per_s
+    return chip.bf16_ops_per_s

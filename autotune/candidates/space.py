@@ -1,0 +1,335 @@
+"""All candidates of a problem that could work, each of them once.
+
+The raw space is the product of the declared axes; grid orders, ``dimension_semantics`` and the
+VMEM limit come from the rules. Two points that compile to the same program are one candidate.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
+from random import Random
+from typing import Any
+
+from autotune.candidates import rules
+from autotune.candidates.roofline import Roofline, roofline
+from autotune.candidates.vmem import VmemUse, first_rung, limit_bytes, next_rung, vmem_use
+from autotune.catalogue.discovery import KernelRef
+from autotune.compiler.client import Choices, Compiler, Failure
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import ChipInfo
+from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
+from autotune.domain.outcome import Illegal, Outcome, OutOfVmem
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
+from autotune.errors import InvalidInputError, NoLegalConfigError
+
+MAX_TRACED = 20_000
+_BATCH = 12
+_FIGURES = re.compile(r"\d+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A config that may be compiled, with what is known of it before."""
+
+    config: Config
+    trace: Trace
+    roofline: Roofline
+    takes_limit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOn:
+    """What of a config the kernel passes on to the compiler. A kernel that fixes its own
+    ``dimension_semantics`` or VMEM limit, as most of JAX's do, is tuned without."""
+
+    semantics: bool = True
+    limit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A raw point, its grid order included. ``refused``: why it is not compiled under any semantics
+    and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, it is compiled under
+    ``limit`` first and under each of the ``semantics``, the most parallel ones first;
+    ``sequential``: why the first axis that is not parallel in those must not be."""
+
+    config: Config
+    refused: Failure | None
+    least_bytes: int = 0
+    limit: int | None = None
+    semantics: tuple[tuple[str, ...], ...] = ((),)
+    sequential: str = ""
+
+
+@dataclass(slots=True, kw_only=True)
+class Space:
+    """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
+    the first of those that differ in their figures only (``alike``: by reason without figures);
+    ``default`` is the default config, judged even when the rules refuse it. ``judged``: every raw
+    point that was traced; ``sampled``: not all were."""
+
+    candidates: list[Candidate]
+    default: Config
+    default_verdict: Outcome | None
+    refused: Counter[str] = field(default_factory=Counter)
+    merged: int = 0
+    raw_points: int = 0
+    sampled: bool = False
+    passed_on: PassedOn = field(default_factory=PassedOn)
+    alike: dict[str, str] = field(default_factory=dict)
+    judged: list[Judged] = field(default_factory=list)
+
+
+Progress = Callable[[int, int], None]
+
+
+def explore(
+    pool: CompilerPool,
+    ref: KernelRef,
+    problem: Problem,
+    choices: Choices,
+    chip: ChipInfo,
+    progress: Progress = lambda _, __: None,
+) -> Space:
+    """Trace every raw point and keep the legal, feasible, different ones.
+
+    Raises ``NoLegalConfigError`` when none is left, ``InvalidInputError`` for a problem whose
+    arrays exceed the chip's HBM.
+    """
+    default = _default_config(choices)
+    points = _points(choices)
+    sampled = len(points) > MAX_TRACED
+    if sampled:
+        points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
+    passed_on = _passed_on(pool, ref, problem, default, chip)
+    space = Space(
+        candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
+    )
+    own = None
+    for config, found in _traced(pool, ref, problem, [default, *points], chip, progress):
+        if config is default:
+            own = _judge_default(space, found, chip)
+        else:
+            _add_point(space, config, found, chip)
+    if own is not None and all(c.config != space.default for c in space.candidates):
+        space.candidates.append(own)
+    if not space.candidates:
+        raise NoLegalConfigError(_why_none(space))
+    space.candidates.sort(key=lambda c: c.roofline.guess_us)
+    return space
+
+
+def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
+    """The same candidate with the next higher VMEM limit, or None at the top."""
+    if not candidate.takes_limit:
+        return None
+    limit = next_rung(candidate.config.vmem_limit_bytes, chip)
+    return None if limit is None else _with_limit(candidate, limit)
+
+
+def _points(choices: Choices) -> list[Config]:
+    names = list(choices.axes)
+    return [
+        make_config(dict(zip(names, values, strict=True)), grid_order=choices.grid)
+        for values in product(*choices.axes.values())
+    ]
+
+
+def _default_config(choices: Choices) -> Config:
+    axes: dict[str, AxisValue] = {name: choices.default[name] for name in choices.axes}
+    return make_config(axes, grid_order=choices.grid)
+
+
+def _passed_on(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
+) -> PassedOn:
+    """Found out by tracing the default with other settings: does the ``pallas_call`` have them?"""
+
+    def traced(**changes: Any) -> Trace | None:
+        config = default.replace(**changes)
+        found = pool.run(lambda c: c.traces(ref, problem, [config], orders=False, chip=chip.chip))
+        return found[0][0] if isinstance(found[0], list) else None
+
+    plain = traced()
+    if plain is None:
+        return PassedOn()
+    kinds = [(kind,) * len(plain.grid) for kind in (ARBITRARY, PARALLEL)]
+    limit = chip.vmem_capacity_bytes - 1024  # nobody's own choice
+    found = [traced(dimension_semantics=kind, vmem_limit_bytes=limit) for kind in kinds]
+    return PassedOn(
+        semantics=all(t and t.dimension_semantics == k for t, k in zip(found, kinds, strict=True)),
+        limit=all(t and t.vmem_limit_bytes == limit for t in found),
+    )
+
+
+def _traced(
+    pool: CompilerPool,
+    ref: KernelRef,
+    problem: Problem,
+    configs: Sequence[Config],
+    chip: ChipInfo,
+    progress: Progress,
+) -> Iterator[tuple[Config, list[Trace] | Failure]]:
+    """Each config with its traces in all grid orders, in the order given."""
+    groups = [configs[start : start + _BATCH] for start in range(0, len(configs), _BATCH)]
+
+    def job(group: Sequence[Config]) -> Callable[[Compiler], list[list[Trace] | Failure]]:
+        return lambda compiler: compiler.traces(ref, problem, group, orders=True, chip=chip.chip)
+
+    pending = [pool.submit(job(group)) for group in groups]
+    done = 0
+    for group, future in zip(groups, pending, strict=True):
+        yield from zip(group, future.result(), strict=True)
+        done += len(group)
+        progress(done, len(configs))
+
+
+def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -> Candidate | None:
+    """The default as a candidate, or its verdict in the space when the rules refuse it.
+
+    It has the most parallel semantics that are legal and the compiler's own limit.
+    """
+    if not isinstance(found, list):
+        space.default_verdict = found
+        return None
+    trace = found[0]
+    if trace.io_bytes > chip.hbm_capacity_bytes:
+        raise InvalidInputError(
+            f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
+            f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
+        )
+    why = rules.illegal(trace, chip)
+    if space.passed_on.semantics:
+        semantics = rules.semantics_variants(trace, chip.chip)[0]
+        space.default = space.default.replace(dimension_semantics=semantics)
+    certain = vmem_use(trace, chip).certain_bytes
+    if why:
+        space.default_verdict = Illegal(reason=why)
+    elif certain > limit_bytes(trace.vmem_limit_bytes, chip):
+        space.default_verdict = out_of_vmem(certain, trace.vmem_limit_bytes, chip)
+    else:
+        return _candidate(space, space.default, trace, chip)
+    return None
+
+
+def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
+    if not isinstance(found, list):
+        space.raw_points += 1
+        alike = space.alike.setdefault(_FIGURES.sub("N", found.reason), found.reason)
+        space.refused[alike] += 1
+        for order in permutations(config.grid_order):
+            judged = Judged(config=config.replace(grid_order=order), refused=found)
+            space.judged.append(judged)
+        return
+    orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
+    seen: dict[tuple[str, ...], Judged] = {}
+    for order, trace in zip(orders, found, strict=True):
+        space.raw_points += 1
+        moving = _moving_axes(order, trace)
+        ordered = config.replace(grid_order=order)
+        if moving in seen:
+            space.merged += 1  # axes of one block may stand anywhere: the program is the same
+            space.judged.append(replace(seen[moving], config=ordered))
+            continue
+        seen[moving] = _add_order(space, ordered, trace, chip)
+        space.judged.append(seen[moving])
+
+
+def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
+    own = None if space.passed_on.semantics else rules.illegal_semantics(trace)
+    why = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
+    if why:
+        space.refused["illegal: " + _kind_of(why)] += 1
+        return Judged(config=config, refused=Illegal(reason=why))
+    use = vmem_use(trace, chip)
+    rung = _first_rung(space, use, trace, chip)
+    if rung is None:
+        space.refused["over the VMEM of the chip"] += 1
+        limit = chip.vmem_capacity_bytes if space.passed_on.limit else trace.vmem_limit_bytes
+        return Judged(config=config, refused=out_of_vmem(use.certain_bytes, limit, chip))
+    variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
+    for semantics in variants:
+        chosen = config.replace(dimension_semantics=semantics)
+        candidate = _candidate(space, chosen, trace, chip)
+        space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
+    return Judged(
+        config=config,
+        refused=None,
+        least_bytes=use.certain_bytes,
+        limit=rung[0],
+        semantics=tuple(variants),
+        sequential=_sequential(trace, variants[0]),
+    )
+
+
+def _sequential(trace: Trace, semantics: tuple[str, ...]) -> str:
+    if ARBITRARY not in semantics:
+        return ""
+    axis = semantics.index(ARBITRARY)
+    return f"grid axis {axis} must not be parallel: {rules.sequential_axis(trace, axis)}"
+
+
+def _first_rung(
+    space: Space, use: VmemUse, trace: Trace, chip: ChipInfo
+) -> tuple[int | None] | None:
+    """As ``vmem.first_rung``; the kernel's own limit is left alone where it passes none on."""
+    if space.passed_on.limit:
+        return first_rung(use, chip)
+    return (None,) if use.certain_bytes <= limit_bytes(trace.vmem_limit_bytes, chip) else None
+
+
+def _candidate(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Candidate:
+    if space.passed_on.semantics:
+        trace = replace(trace, dimension_semantics=config.dimension_semantics)
+    return Candidate(
+        config=config,
+        trace=trace,
+        roofline=roofline(trace, chip),
+        takes_limit=space.passed_on.limit,
+    )
+
+
+def _with_limit(candidate: Candidate, limit: int) -> Candidate:
+    return replace(
+        candidate,
+        config=candidate.config.replace(vmem_limit_bytes=limit),
+        trace=replace(candidate.trace, vmem_limit_bytes=limit),
+    )
+
+
+def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
+    """The grid axes with more than one block, in order: the others change nothing."""
+    if not order:
+        return tuple(str(extent) for extent in trace.grid)
+    return tuple(name for name, extent in zip(order, trace.grid, strict=True) if extent > 1)
+
+
+def out_of_vmem(certain: int, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+    """The verdict of the rules, before compiling."""
+    allowed = limit_bytes(limit, chip)
+    return OutOfVmem(
+        reason=f"needs at least {certain / 2**20:.2f} MiB of VMEM, {allowed / 2**20:.2f} "
+        "are allowed",
+        used_bytes=certain,
+        allowed_bytes=allowed,
+        by_rule=True,
+    )
+
+
+def _kind_of(why: str) -> str:
+    """Refusals are counted by kind: their figures differ from point to point."""
+    if "aligned" in why:
+        return "block not aligned"
+    if "visited again" in why:
+        return "output block visited again after others"
+    if "ever written" in why:
+        return "output not fully written"
+    return why
+
+
+def _why_none(space: Space) -> str:
+    reasons = "; ".join(f"{reason} ({n})" for reason, n in space.refused.most_common(3))
+    return f"no legal configuration among {space.raw_points} points: {reasons}"

@@ -1,0 +1,199 @@
+"""VMEM bytes of a kernel, from its trace: the *feasible* question before the compiler is asked."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import permutations, product
+from math import prod
+
+from autotune.domain.chip import ChipInfo
+from autotune.domain.dtype import bits
+from autotune.domain.trace import Operand, Scratch, Trace
+
+# Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
+_RUNG = 2
+
+# A kept matrix product (``Trace.kept_bytes``) ends up in VMEM as spilled registers: at 0.95 to 1.44
+# times its bytes over 30 flash attention points on v4 to v7x with more than 512 columns (jax
+# 0.10.2; 0.76 where the spills share space with others). Registers are 64 of 4 KiB.
+_REGISTERS_BYTES = 64 * 4096
+_CERTAIN_SHARE = 0.6
+
+_MOST_MOVABLE = 10  # operands beyond are left out of the certain bytes: 2^n ways are looked at
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmemUse:
+    """``expected_bytes``: blocks with their buffers, scratch, and large values that are kept; the
+    compiler adds its own.
+
+    ``certain_bytes``: what no compiler decision can avoid, for refusing without compiling.
+    """
+
+    expected_bytes: int
+    certain_bytes: int
+
+
+def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
+    """VMEM bytes of one core, with tile padding and double buffering."""
+    blocks = [op for op in trace.operands if op.is_pipelined]
+    scratch = [s for s in trace.scratch if s.space == "vmem"]
+    expected = sum(operand_bytes(op, chip) for op in blocks)
+    expected += sum(scratch_bytes(s, chip) for s in scratch)
+    kept = max(0, trace.kept_bytes - _REGISTERS_BYTES)
+    fixed = sum(scratch_bytes(s, chip) for s in scratch if s.carried)
+    fixed += round(kept * _CERTAIN_SHARE)
+    return VmemUse(
+        expected_bytes=expected + kept, certain_bytes=_certain_bytes(blocks, fixed, chip)
+    )
+
+
+def vmem_by_name(trace: Trace, chip: ChipInfo) -> tuple[tuple[str, int], ...]:
+    """Expected VMEM bytes of each operand and scratch buffer, and of large values kept."""
+    found = [(op.name, operand_bytes(op, chip)) for op in trace.operands if op.is_pipelined]
+    scratch = [s for s in trace.scratch if s.space == "vmem"]
+    found += [(f"scratch {n}", scratch_bytes(s, chip)) for n, s in enumerate(scratch)]
+    kept = max(0, trace.kept_bytes - _REGISTERS_BYTES)
+    return (*found, ("values kept", kept)) if kept else tuple(found)
+
+
+def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
+    """VMEM bytes that the blocks of an operand take, buffers included."""
+    return _buffers(operand) * _block_bytes(operand, chip)
+
+
+def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
+    """Bytes of a buffer in VMEM: lanes to 128, sublanes to the tile that Mosaic infers.
+
+    Source: ``infer_tiling`` in jax/_src/pallas/mosaic/tpu_info.py (``infer-memref-layout``).
+    """
+    width = bits(dtype)
+    packing = max(1, 32 // width)
+    generation_factor = 2 if chip.chip in ("v2", "v3") else 1
+    if len(shape) < 2:
+        tile = generation_factor * packing * chip.num_lanes
+        return _ceil_to(prod(shape), tile) * width // 8
+    tile = generation_factor * packing
+    while tile < min(shape[-2], chip.num_sublanes):
+        tile *= 2
+    rows, lanes = _ceil_to(shape[-2], tile), _ceil_to(shape[-1], chip.num_lanes)
+    return prod(shape[:-2]) * rows * lanes * width // 8
+
+
+def limit_bytes(vmem_limit_bytes: int | None, chip: ChipInfo) -> int:
+    """The limit in force: what the kernel asks for up to the capacity, else the compiler's own."""
+    return min(vmem_limit_bytes or chip.scoped_vmem_bytes, chip.vmem_capacity_bytes)
+
+
+def limit_rungs(chip: ChipInfo) -> tuple[int | None, ...]:
+    """Limits worth asking for: the compiler's own (None), then doubled up to the capacity.
+
+    Asking for more than a program needs does not change the program (on v7x it takes VMEM from
+    operands that XLA would place there), so a candidate starts low and climbs only when the
+    compiler says out of VMEM.
+    """
+    rungs: list[int | None] = [None]
+    rung = chip.scoped_vmem_bytes * _RUNG
+    while rung < chip.vmem_capacity_bytes:
+        rungs.append(rung)
+        rung *= _RUNG
+    if chip.scoped_vmem_bytes < chip.vmem_capacity_bytes:
+        rungs.append(chip.vmem_capacity_bytes)
+    return tuple(rungs)
+
+
+def lowest_rung(needed_bytes: int, chip: ChipInfo) -> tuple[int | None] | None:
+    """The lowest limit that can hold ``needed_bytes``, in a 1-tuple; None when none can."""
+    for rung in limit_rungs(chip):
+        if needed_bytes <= limit_bytes(rung, chip):
+            return (rung,)
+    return None
+
+
+def first_rung(use: VmemUse, chip: ChipInfo) -> tuple[int | None] | None:
+    """The limit that a candidate is compiled under first, in a 1-tuple; None when none can do.
+
+    The lowest that holds the expected bytes: a lower one might do where the compiler does better
+    than expected, and would mostly cost a compilation for nothing. Where even the capacity is
+    below what is expected, but not below what is certain, the compiler is asked at the capacity.
+    """
+    if lowest_rung(use.certain_bytes, chip) is None:
+        return None
+    return lowest_rung(use.expected_bytes, chip) or (limit_rungs(chip)[-1],)
+
+
+def next_rung(current: int | None, chip: ChipInfo) -> int | None:
+    """The next higher limit than the one that was too small; None when it was the capacity."""
+    return next(
+        (r for r in limit_rungs(chip) if r is not None and r > limit_bytes(current, chip)), None
+    )
+
+
+def _buffers(operand: Operand) -> int:
+    """Two where the block changes over the grid, one where it stays (seen from jax 0.9 on)."""
+    if operand.buffers:
+        return operand.buffers
+    return 2 if operand.fetches > 1 else 1
+
+
+def _certain_bytes(blocks: Sequence[Operand], fixed_bytes: int, chip: ChipInfo) -> int:
+    """The least over all ways in which XLA could keep whole operands in VMEM ahead of the call.
+
+    An operand that lies there needs no blocks, but its array and the rest share the capacity. When
+    no way fits, the least total, which is then above the capacity.
+    """
+    staying = [op for op in blocks if _stays_in_hbm(op, chip)]
+    movable = [op for op in blocks if not _stays_in_hbm(op, chip)][:_MOST_MOVABLE]
+    fixed = fixed_bytes + sum(_least_bytes(op, chip) for op in staying)
+    fitting, total = [], []
+    for choice in product((False, True), repeat=len(movable)):
+        chosen = list(zip(movable, choice, strict=True))
+        rest = fixed + sum(_least_bytes(op, chip) for op, placed in chosen if not placed)
+        placed = sum(_array_bytes(op) for op, placed in chosen if placed)
+        total.append(placed + rest)
+        if placed + rest <= chip.vmem_capacity_bytes:
+            fitting.append(rest)
+    return min(fitting, default=min(total))
+
+
+def _stays_in_hbm(operand: Operand, chip: ChipInfo) -> bool:
+    """Whether XLA has no reason to touch the array: it enters or leaves the function as it is, in
+    the layout that the kernel needs.
+
+    At its boundary XLA lays an array out in the order of dimensions that pads least (checked on
+    900 shapes on v4, v5e and v7x, jax 0.10); a kernel needs the last dimension minor. Where the
+    two differ there is a copy, and its other end may be in VMEM.
+    """
+    if not operand.at_boundary or (chip.places_operands_in_vmem and not operand.is_output):
+        return False
+    natural = padded_bytes(operand.shape, operand.dtype, chip)
+    orders = permutations(operand.shape)
+    return natural == min(padded_bytes(order, operand.dtype, chip) for order in orders)
+
+
+def _array_bytes(operand: Operand) -> int:
+    return prod(operand.shape) * bits(operand.dtype) // 8
+
+
+def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
+    """Bytes of the blocks even if the compiler drops double buffering."""
+    one = _block_bytes(operand, chip)
+    return one if chip.single_buffer_fallback else one * _certain_buffers(operand, chip)
+
+
+def _certain_buffers(operand: Operand, chip: ChipInfo) -> int:
+    """On a megacore a block that only the split axis changes stays for each core."""
+    moves = operand.fetches > (2 if chip.num_cores == 2 else 1)
+    return _buffers(operand) if moves else 1
+
+
+def _block_bytes(operand: Operand, chip: ChipInfo) -> int:
+    return padded_bytes(operand.block, operand.dtype, chip)
+
+
+def scratch_bytes(scratch: Scratch, chip: ChipInfo) -> int:
+    """VMEM bytes of a scratch buffer."""
+    return padded_bytes(scratch.shape, scratch.dtype, chip)
+
+
+def _ceil_to(value: int, multiple: int) -> int:
+    return -(-value // multiple) * multiple

@@ -1,0 +1,1 @@
+"""Finding kernels: where they are declared, their sources and their fingerprints."""

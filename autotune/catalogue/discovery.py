@@ -1,0 +1,90 @@
+"""Finding kernels: the ``autotune.kernels`` entry-point group, or ``path/to/file.py:NAME``.
+
+Nothing is imported here: a kernel's module may need JAX, so it is loaded where compiling happens.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from autotune.catalogue.sources import source_files
+from autotune.errors import KernelImportError, UnknownNameError
+
+GROUP = "autotune.kernels"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelRef:
+    """Where a declaration is: a file and the name in it. ``module`` is set for packages, with
+    ``root`` the folder that holds the top-level package."""
+
+    path: str
+    attribute: str
+    module: str = ""
+    root: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.module or self.path}:{self.attribute}"
+
+
+def catalogue() -> Mapping[str, KernelRef | str]:
+    """Installed kernels by name; a sentence instead of a reference for one that is broken."""
+    found: dict[str, KernelRef | str] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+        found[point.name] = _installed(point)
+    return found
+
+
+def find_kernel(name: str) -> KernelRef:
+    """The kernel called ``name``, or the one in ``path/to/file.py:NAME``.
+
+    Raises ``UnknownNameError`` or ``KernelImportError`` with one sentence.
+    """
+    if ".py" in name:
+        return _from_file(name)
+    known = catalogue()
+    if name not in known:
+        raise UnknownNameError(
+            f"unknown kernel {name!r}: choose one of {', '.join(known) or 'none installed'}, or "
+            "give path/to/file.py:NAME"
+        )
+    found = known[name]
+    if isinstance(found, str):
+        raise KernelImportError(found)
+    return found
+
+
+def fingerprint(ref: KernelRef) -> str:
+    """Twelve hex digits of the source of the declaring file and of what it imports from its own
+    package or folder; blank lines and comment lines left out."""
+    code = [line for file in source_files(Path(ref.path)) for line in _code(file)]
+    return hashlib.sha256("\n".join([*code, ref.attribute]).encode()).hexdigest()[:12]
+
+
+def _code(file: Path) -> list[str]:
+    lines = [line.rstrip() for line in file.read_text(encoding="utf-8").splitlines()]
+    return [line for line in lines if line and not line.lstrip().startswith("#")]
+
+
+def _from_file(text: str) -> KernelRef:
+    path, _, attribute = text.rpartition(":")
+    if not path or path.endswith(("/", "\\")):
+        path, attribute = text, "KERNEL"
+    if not Path(path).is_file():
+        raise KernelImportError(f"there is no kernel file {path}")
+    return KernelRef(path=str(Path(path).resolve()), attribute=attribute)
+
+
+def _installed(point: EntryPoint) -> KernelRef | str:
+    package = point.module.partition(".")[0]
+    spec = find_spec(package)  # of a top-level package: nothing is imported
+    if spec is None or not spec.submodule_search_locations:
+        return f"kernel {point.name}: the package {package} cannot be found"
+    root = Path(next(iter(spec.submodule_search_locations))).parent
+    path = root / Path(*point.module.split(".")).with_suffix(".py")
+    if not path.is_file():
+        return f"kernel {point.name}: there is no module {point.module} at {path}"
+    return KernelRef(path=str(path), attribute=point.attr, module=point.module, root=str(root))

@@ -1,0 +1,196 @@
+"""What this toolchain knows of a chip, in the child: from JAX, and from the compiler's refusals."""
+
+import inspect
+import re
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from autotune.compiler import libtpu
+from autotune.domain.chip import Chip, ChipInfo
+
+_LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")
+
+
+def chip_info(chip: Chip, dump: Path) -> ChipInfo:
+    """Capacities from JAX; the scoped limit and two habits of the compiler from tiny kernels.
+
+    Raises ``ValueError`` with a sentence when this toolchain does not know the chip.
+    """
+    try:
+        device = compile_only_device(chip)
+    except Exception as error:
+        raise ValueError(
+            f"this libtpu cannot compile for {chip}: {str(error).splitlines()[0][:200]}"
+        ) from error
+    info = _tpu_info(chip)
+    capacity = info["vmem_capacity_bytes"]
+    limit = _scoped_limit(chip, device, capacity)
+    return ChipInfo(
+        chip=chip,
+        device_kind=device.device_kind,
+        num_cores=getattr(device, "num_cores", 1),
+        scoped_vmem_bytes=limit,
+        single_buffer_fallback=_drops_double_buffering(device, limit),
+        places_operands_in_vmem=_places_operands(device, dump),
+        **info,
+    )
+
+
+@cache
+def compile_only_device(chip: Chip) -> Any:
+    """A device that nothing can run on, for compiling. Raises what JAX raises. Kept: each costs a
+    millisecond, and every candidate asks."""
+    from jax.experimental import topologies
+
+    return topologies.get_topology_desc(**libtpu.topology(chip)).devices[0]
+
+
+def told_of(chip: Chip | None) -> AbstractContextManager[Any]:
+    """Tells code under trace which TPU it is for, where that is known."""
+    return nullcontext() if chip is None else abstract_mesh(compile_only_device(chip))
+
+
+def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
+    """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
+    and by kernels that ask ``get_tpu_info``); nothing on a JAX that has no such thing."""
+    import jax.sharding as sharding
+
+    if not hasattr(sharding, "use_abstract_mesh") or not hasattr(sharding, "AbstractDevice"):
+        return nullcontext()
+    wanted = {
+        "device_kind": device.device_kind,
+        "num_cores": getattr(device, "num_cores", 1),
+        "platform": "tpu",
+    }
+    known = inspect.signature(sharding.AbstractDevice).parameters
+    described = sharding.AbstractDevice(**{n: v for n, v in wanted.items() if n in known})
+    auto = getattr(sharding, "AxisType", None)  # explicit by default from jax 0.11 on
+    kinds = {} if auto is None else {"axis_types": (auto.Auto,)}
+    mesh = sharding.AbstractMesh((1,), ("device",), abstract_device=described, **kinds)
+    context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
+    return context
+
+
+def _tpu_info(chip: Chip) -> dict[str, Any]:
+    """Fields of ``ChipInfo`` from JAX. A JAX without ``get_tpu_info_for_chip`` knows the figures
+    by device kind only; those of v7x are not in it, but it cannot compile for v7x either."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    if hasattr(pltpu, "get_tpu_info_for_chip"):
+        version = next(v for v in pltpu.ChipVersion if str(v) == _version_name(chip))
+        info = pltpu.get_tpu_info_for_chip(version, chip.cores_per_device)
+    else:
+        info = _published(chip)
+    return {
+        "vmem_capacity_bytes": info.vmem_capacity_bytes,
+        "hbm_capacity_bytes": info.hbm_capacity_bytes,
+        "hbm_bytes_per_s": float(info.mem_bw_bytes_per_second),
+        "bf16_ops_per_s": float(info.bf16_ops_per_second),
+        "int8_ops_per_s": float(info.int8_ops_per_second),
+    }
+
+
+def _version_name(chip: Chip) -> str:
+    return "7x" if chip is Chip.V7X else chip.value
+
+
+def _published(chip: Chip) -> Any:
+    """``get_tpu_info_for_chip`` of jax 0.10.2, for a JAX that has none (0.6 and 0.7)."""
+    from types import SimpleNamespace
+
+    mib = 1 << 20
+    vmem, hbm, bandwidth, bf16, int8 = {
+        Chip.V2: (16 * mib, 8.0e9, 358e9, 23e12, 0.0),
+        Chip.V3: (16 * mib, 17.2e9, 412.5e9, 70e12, 0.0),
+        Chip.V4: (16 * mib, 17.2e9, 615e9, 137.5e12, 0.0),
+        Chip.V5E: (128 * mib, 17.2e9, 820e9, 197e12, 394e12),
+        Chip.V5P: (64 * mib, 51.5e9, 1230e9, 229.5e12, 459e12),
+        Chip.V6E: (128 * mib, 34.4e9, 1640e9, 920e12, 1840e12),
+        Chip.V7X: (64 * mib, 103e9, 3700e9, 1155e12, 0.0),
+    }[chip]
+    return SimpleNamespace(
+        vmem_capacity_bytes=vmem,
+        hbm_capacity_bytes=round(hbm),
+        mem_bw_bytes_per_second=bandwidth,
+        bf16_ops_per_second=bf16,
+        int8_ops_per_second=int8,
+    )
+
+
+def _scoped_limit(chip: Chip, device: Any, capacity: int) -> int:
+    """The limit that the compiler names when it refuses a kernel that asks for no limit.
+
+    The scratch of the probe is above every scoped limit and below the capacity: above the
+    capacity the compiler refuses earlier and names the capacity. When it compiles there is no
+    lower limit (v2, v3, v4).
+    """
+    refusal = _try(device, _copy_kernel(8, 8, scratch_bytes=capacity // 4 * 3))
+    if refusal is None:
+        return capacity
+    found = _LIMIT.search(refusal)
+    if not found:
+        raise ValueError(f"the compiler does not tell its VMEM limit for {chip}: {refusal!r:.200}")
+    return min(round(float(found.group(1) or found.group(2)) * 2**20), capacity)
+
+
+def _drops_double_buffering(device: Any, limit: int) -> bool:
+    """A copy whose blocks fit once but not twice: does the compiler accept it?"""
+    rows = limit // 3 // (128 * 4) // 8 * 8
+    return _try(device, _copy_kernel(rows * 4, rows)) is None
+
+
+def _places_operands(device: Any, dump: Path) -> bool:
+    """A small copy: does its listing take an operand from VMEM instead of HBM?"""
+    libtpu.clear(dump)
+    _try(device, _copy_kernel(1024, 256))
+    texts = libtpu.listings(dump)
+    libtpu.clear(dump)
+    return any("inlined_call_operand.vmem" in text for text in texts)
+
+
+def _copy_kernel(rows: int, block: int, scratch_bytes: int = 0) -> tuple[Callable[..., Any], Any]:
+    """A kernel that moves blocks and computes next to nothing: it compiles in a moment.
+
+    With ``scratch_bytes`` it has a scratch buffer of that size that outlives a step.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    def body(x: Any, out: Any, *scratch: Any) -> None:
+        out[0:8, :] = x[0:8, :]
+        for buffer in scratch:
+            buffer[0:8, :] = x[0:8, :] + buffer[8:16, :]
+            out[0:8, :] = buffer[0:8, :]
+
+    spec = pl.BlockSpec((block, 128), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((rows, 128), jnp.float32)
+    buffers = [pltpu.VMEM((scratch_bytes // 512, 128), jnp.float32)] if scratch_bytes else []
+    function = pl.pallas_call(
+        body,
+        grid=(rows // block,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        scratch_shapes=buffers,
+    )
+    return function, shape
+
+
+def _try(device: Any, kernel: tuple[Callable[..., Any], Any]) -> str | None:
+    """None when it compiles for the device, else the compiler's message."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    function, shape = kernel
+    spec = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=SingleDeviceSharding(device))
+    try:
+        with abstract_mesh(device):
+            jax.jit(function).trace(spec).lower().compile()
+    except Exception as error:  # every refusal is an answer here
+        return str(error)
+    return None

@@ -1,0 +1,1 @@
+"""Tracing and compiling one candidate with the real TPU compiler."""

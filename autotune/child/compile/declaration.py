@@ -1,0 +1,52 @@
+"""What is wrong with a declaration that imports, in the child: found with its default config."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from autotune.child.chips import told_of
+from autotune.child.trace.reader import abstract
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.problem import Problem
+from autotune.kernel import Kernel
+
+
+def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
+    """A sentence, or None. A default that cannot be built is no mistake: it can be a legal answer
+    that this problem has no default."""
+    return _other_axes(kernel, problem, chip) or _other_outputs(kernel, problem, chip)
+
+
+def _other_axes(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
+    axes, default = [a.name for a in kernel.axes], list(kernel.default_axes(problem, chip.value))
+    if sorted(axes) == sorted(default):
+        return None
+    return f"its default gives {', '.join(default) or 'nothing'}, its axes are {', '.join(axes)}"
+
+
+def _other_outputs(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
+    """A reference or baseline whose results have other shapes or dtypes than the kernel's."""
+    inputs = abstract(kernel.inputs(problem))
+    config = make_config(kernel.default_axes(problem, chip.value), grid_order=kernel.grid)
+    with told_of(chip):
+        try:
+            own = _outputs(kernel.build(problem, config), inputs)
+        except Exception:
+            return None
+        for name, make in (("reference", kernel.reference), ("baseline", kernel.baseline)):
+            if make is None:
+                continue
+            try:
+                found = _outputs(make(problem), inputs)
+            except Exception as error:
+                return f"its {name} raises {type(error).__name__}: {error}".splitlines()[0]
+            if found != own:
+                return f"its {name} gives {', '.join(found)}, the kernel gives {', '.join(own)}"
+    return None
+
+
+def _outputs(function: Callable[..., Any], inputs: Sequence[Any]) -> list[str]:
+    import jax
+
+    leaves = jax.tree_util.tree_leaves(jax.eval_shape(function, *inputs))
+    return [f"{leaf.dtype}[{','.join(str(size) for size in leaf.shape)}]" for leaf in leaves]

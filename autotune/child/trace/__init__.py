@@ -1,0 +1,1 @@
+"""What a kernel is, read from its traced ``pallas_call``."""

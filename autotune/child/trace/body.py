@@ -1,0 +1,279 @@
+"""What a kernel body does, from its jaxpr: arithmetic, and which scratch outlives a grid step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.child.trace.kept import kept_bytes
+from autotune.child.trace.scalars import (
+    Environment,
+    axis_index,
+    called_jaxpr,
+    constant,
+    open_jaxpr,
+)
+
+_TRANSCENDENTAL = {
+    "exp",
+    "exp2",
+    "log",
+    "log1p",
+    "expm1",
+    "tanh",
+    "logistic",
+    "erf",
+    "erf_inv",
+    "rsqrt",
+    "sqrt",
+    "pow",
+    "sin",
+    "cos",
+    "cbrt",
+    "tan",
+    "atan2",
+}
+
+_ARITHMETIC = {
+    "add",
+    "sub",
+    "mul",
+    "div",
+    "max",
+    "min",
+    "neg",
+    "abs",
+    "select_n",
+    "integer_pow",
+    "reduce_sum",
+    "reduce_max",
+    "reduce_min",
+    "eq",
+    "lt",
+    "le",
+    "gt",
+    "ge",
+    "ne",
+    "and",
+    "or",
+    "cumsum",
+}
+
+_WRITTEN: tuple[int, ...] = ()  # a reference written at every step; otherwise: reset axes
+
+
+@dataclass(slots=True)
+class Body:
+    """Totals over the whole grid. ``carried``: scratch number → reset axes (None: no reset)."""
+
+    mxu_flops: float = 0.0
+    vector_ops: float = 0.0
+    mxu_dtype: str | None = None
+    kept_bytes: int = 0
+    carried: dict[int, tuple[int, ...] | None] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+
+
+def analyse(
+    jaxpr: Any,
+    grid: Sequence[int],
+    scalars: Sequence[Any],
+    scratch: Sequence[int],
+    named: Sequence[int] | None = None,
+) -> Body:
+    """Walk a kernel body. ``scalars``: contents of the leading scalar-prefetch references (None
+    when unknown); ``scratch``: positions of the scratch references among the body's arguments;
+    ``named``: the grid axes that the body counts (``vmap`` adds others), all by default.
+
+    A reference counts as written by a step when all of it is stored, or a part whose place does
+    not depend on the grid; what is left unwritten then is found by verification, not here.
+    """
+    body = Body()
+    env = Environment(jaxpr, [], dict(enumerate(scalars)), len(grid))
+    names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
+    walker = _Walker(body, grid, named)
+    walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
+    body.mxu_flops *= prod(grid)
+    body.vector_ops *= prod(grid)
+    return body
+
+
+_State = dict[int, tuple[int, ...]]
+
+
+class _Walker:
+    def __init__(self, body: Body, grid: Sequence[int], named: Sequence[int] | None) -> None:
+        self.body, self.grid = body, grid
+        self.named = range(len(grid)) if named is None else named
+
+    def walk(
+        self,
+        jaxpr: Any,
+        env: Environment,
+        names: dict[Any, int],
+        state: _State,
+        weight: float,
+        *,
+        in_loop: bool,
+    ) -> None:
+        """``state``: how a scratch was last written; ``weight``: share of steps that come here."""
+        self.body.kept_bytes = max(self.body.kept_bytes, kept_bytes(jaxpr))
+        for eqn in jaxpr.eqns:
+            name = eqn.primitive.name
+            if name == "program_id":
+                env.values[eqn.outvars[0]] = axis_index(self.grid, self.named[eqn.params["axis"]])
+            elif name == "num_programs":
+                extent = self.grid[self.named[eqn.params["axis"]]]
+                env.values[eqn.outvars[0]] = constant(extent, len(self.grid))
+            elif name == "cond":
+                self._branch(eqn, env, names, state, weight, in_loop)
+            elif name in ("scan", "while"):
+                self._loop(eqn, env, names, state, weight)
+            elif (inner := called_jaxpr(eqn)) is not None or name == "run_scoped":
+                self._enter(inner or eqn.params["jaxpr"], eqn, env, names, state, weight, in_loop)
+            else:
+                self._access(eqn, env, names, state, in_loop)
+                self._count(eqn, weight)
+                env.run(eqn)
+
+    def _inner(
+        self, jaxpr: Any, invars: Sequence[Any], env: Environment, names: dict[Any, int]
+    ) -> tuple[Environment, dict[Any, int]]:
+        """Environment and scratch names inside a jaxpr that is called with ``invars``."""
+        contents = {n: env.contents[v] for n, v in enumerate(invars) if _hashable(v, env.contents)}
+        values = [env.read(v) for v in invars]
+        inner_names = {
+            var: names[outer]
+            for var, outer in zip(open_jaxpr(jaxpr).invars, invars, strict=False)
+            if _hashable(outer, names)
+        }
+        return Environment(jaxpr, values, contents, env.rank), inner_names
+
+    def _enter(
+        self,
+        inner: Any,
+        eqn: Any,
+        env: Environment,
+        names: dict[Any, int],
+        state: _State,
+        weight: float,
+        in_loop: bool,
+    ) -> None:
+        inside, inner_names = self._inner(inner, eqn.invars, env, names)
+        plain = open_jaxpr(inner)
+        self.walk(plain, inside, inner_names, state, weight, in_loop=in_loop)
+        for var, out in zip(eqn.outvars, plain.outvars, strict=False):
+            env.values[var] = inside.read(out)
+
+    def _loop(
+        self, eqn: Any, env: Environment, names: dict[Any, int], state: _State, weight: float
+    ) -> None:
+        """A loop body counts once per iteration; a ``while`` of unknown length counts once."""
+        if eqn.primitive.name == "scan":
+            jaxpr, invars, turns = eqn.params["jaxpr"], list(eqn.invars), eqn.params["length"]
+        else:
+            jaxpr, turns = eqn.params["body_jaxpr"], 1
+            invars = list(eqn.invars[eqn.params["cond_nconsts"] :])
+            self.body.notes.append("a loop of unknown length is counted once")
+        inside, inner_names = self._inner(jaxpr, invars, env, names)
+        inside.values.clear()  # what is carried changes from turn to turn
+        plain = open_jaxpr(jaxpr)
+        self.walk(plain, inside, inner_names, state, weight * turns, in_loop=True)
+
+    def _branch(
+        self,
+        eqn: Any,
+        env: Environment,
+        names: dict[Any, int],
+        state: _State,
+        weight: float,
+        in_loop: bool,
+    ) -> None:
+        which = env.read(eqn.invars[0])
+        ends: list[tuple[float, _State]] = []
+        branches = eqn.params["branches"]
+        for number, branch in enumerate(branches):
+            taken = None if which is None else which == number
+            share = 1.0 / len(branches) if taken is None else float(np.mean(taken))
+            if share == 0.0:
+                continue
+            inside, inner_names = self._inner(branch, eqn.invars[1:], env, names)
+            after = dict(state)
+            plain = open_jaxpr(branch)
+            self.walk(plain, inside, inner_names, after, weight * share, in_loop=in_loop)
+            reset = None if taken is None else _reset_axes(taken, self.grid)
+            if share < 1.0 and reset is not None:
+                state.update({s: reset for s in after if s not in state})
+            ends.append((share, after))
+        self._merge(ends, state)
+
+    def _merge(self, ends: list[tuple[float, _State]], state: _State) -> None:
+        """What every branch that can be taken has written is written."""
+        if ends:
+            for scratch in set.intersection(*(set(after) for _, after in ends)):
+                if all(after[scratch] == _WRITTEN for _, after in ends):
+                    state[scratch] = _WRITTEN
+
+    def _access(
+        self, eqn: Any, env: Environment, names: dict[Any, int], state: _State, in_loop: bool
+    ) -> None:
+        touched = [(n, v) for n, v in enumerate(eqn.invars) if _hashable(v, names)]
+        for position, var in touched:
+            scratch = names[var]
+            if eqn.primitive.name == "swap" and position == 0:
+                self._write(eqn, env, scratch, state, in_loop)
+            else:
+                self._read(scratch, state)
+
+    def _write(
+        self, eqn: Any, env: Environment, scratch: int, state: _State, in_loop: bool
+    ) -> None:
+        """The old value that ``swap`` returns is not read unless somebody uses it."""
+        indices = [env.read(v) for v in eqn.invars[2:]]
+        known = all(i is not None and i.size == 1 for i in indices)
+        unknown_in_loop = in_loop and all(i is None or i.size == 1 for i in indices)
+        if known or unknown_in_loop:
+            state[scratch] = _WRITTEN
+        else:
+            self._read(scratch, state)
+
+    def _read(self, scratch: int, state: _State) -> None:
+        written = state.get(scratch)
+        if written == _WRITTEN:
+            return
+        known = self.body.carried.get(scratch, ())
+        if written is None or known is None:
+            self.body.carried[scratch] = None
+        else:
+            self.body.carried[scratch] = tuple(sorted({*known, *written}))
+
+    def _count(self, eqn: Any, weight: float) -> None:
+        name = eqn.primitive.name
+        if name == "dot_general":
+            lhs, rhs = (v.aval for v in eqn.invars[:2])
+            (lhs_contract, _), _ = eqn.params["dimension_numbers"]
+            depth = prod(lhs.shape[d] for d in lhs_contract)
+            self.body.mxu_flops += 2.0 * weight * depth * prod(eqn.outvars[0].aval.shape)
+            self.body.mxu_dtype = _wider(self.body.mxu_dtype, str(rhs.dtype), str(lhs.dtype))
+        elif name in _ARITHMETIC or name in _TRANSCENDENTAL:
+            shapes = [getattr(v.aval, "shape", ()) for v in (*eqn.invars, *eqn.outvars)]
+            self.body.vector_ops += weight * max((prod(s) for s in shapes if s), default=0)
+
+
+def _reset_axes(taken: Any, grid: Sequence[int]) -> tuple[int, ...] | None:
+    """The axes that must all be at 0 for the branch, or None when the condition is another one."""
+    axes = tuple(axis for axis in range(len(grid)) if taken.shape[axis] > 1)
+    return axes if axes and int(taken.sum()) == 1 and bool(taken.reshape(-1)[0]) else None
+
+
+def _wider(*dtypes: str | None) -> str | None:
+    """The dtype that the matrix unit is slowest with, of those used."""
+    order = ("int4", "int8", "uint8", "bfloat16", "float16", "float32")
+    named = [d for d in dtypes if d is not None]
+    return max(named, key=lambda d: order.index(d) if d in order else 3, default=None)
+
+
+def _hashable(var: Any, table: Any) -> bool:
+    return not hasattr(var, "val") and var in table

@@ -1,0 +1,103 @@
+"""Finding the ``pallas_call`` in a function's jaxpr, and what is known of its operands."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.child.trace.scalars import called_jaxpr, open_jaxpr
+
+_SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Variables of one jaxpr that are arguments or results of the outermost function, and those
+    that something in this jaxpr uses."""
+
+    arguments: frozenset[Any]
+    results: frozenset[Any]
+    used: frozenset[Any]
+
+    @classmethod
+    def of(cls, jaxpr: Any) -> "Boundary":
+        plain = open_jaxpr(jaxpr)
+        return cls(_variables(plain.invars), _variables(plain.outvars), _used(plain))
+
+    def inside(self, eqn: Any, inner: Any) -> "Boundary":
+        """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
+        plain = open_jaxpr(inner)
+        if len(plain.invars) != len(eqn.invars) or called_jaxpr(eqn) is None:
+            return Boundary(frozenset(), frozenset(), _used(plain))
+        given = zip(plain.invars, eqn.invars, strict=True)
+        made = zip(plain.outvars, eqn.outvars, strict=True)
+        return Boundary(
+            _variables(i for i, v in given if not hasattr(v, "val") and v in self.arguments),
+            _variables(i for i, v in made if v in self.results),
+            _used(plain),
+        )
+
+
+def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[tuple[Any, list[Any], Boundary]]:
+    """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs."""
+    return _calls(jaxpr, known, Boundary.of(jaxpr))
+
+
+def _used(plain: Any) -> frozenset[Any]:
+    read = [v for eqn in plain.eqns for v in eqn.invars]
+    return _variables([*read, *plain.outvars])
+
+
+def _variables(found: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(v for v in found if not hasattr(v, "val"))
+
+
+def _calls(
+    jaxpr: Any, known: Sequence[Any], boundary: Boundary
+) -> Iterator[tuple[Any, list[Any], Boundary]]:
+    plain = open_jaxpr(jaxpr)
+    values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
+    values.update(zip(plain.constvars, getattr(jaxpr, "consts", ()), strict=False))
+
+    def value(var: Any) -> Any:
+        return np.asarray(var.val) if hasattr(var, "val") else values.get(var)
+
+    for eqn in plain.eqns:
+        inputs = [value(v) for v in eqn.invars]
+        if eqn.primitive.name == "pallas_call":
+            yield eqn, inputs, boundary
+            continue
+        if all(v is not None for v in inputs) and _is_small(eqn):
+            values.update(zip(eqn.outvars, _compute(eqn, inputs), strict=True))
+            continue
+        for param in eqn.params.values():
+            for inner in param if isinstance(param, (tuple, list)) else (param,):
+                if hasattr(open_jaxpr(inner), "eqns"):
+                    yield from _calls(inner, _passed(eqn, inputs), boundary.inside(eqn, inner))
+
+
+def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """The known inputs of a jaxpr inside ``eqn``: none where the operands are not its inputs one
+    to one. What a loop carries changes from turn to turn."""
+    if eqn.primitive.name == "cond":
+        return inputs[1:]  # the first chooses the branch
+    return inputs if called_jaxpr(eqn) is not None else []
+
+
+def _is_small(eqn: Any) -> bool:
+    return all(prod(getattr(v.aval, "shape", ())) <= _SMALL_ELEMENTS for v in eqn.outvars)
+
+
+def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """One equation on the CPU: scalars that are prepared outside the kernel."""
+    import jax.sharding as sharding
+
+    params = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = params if isinstance(params, tuple) else ((), params)  # a pair up to 0.8
+    if "ctx_mesh" in params and hasattr(sharding, "get_abstract_mesh"):
+        # What was traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices.
+        params = {**params, "ctx_mesh": sharding.get_abstract_mesh()}
+    out = eqn.primitive.bind(*functions, *inputs, **params)
+    return [np.asarray(o) for o in (out if eqn.primitive.multiple_results else [out])]

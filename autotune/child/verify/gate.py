@@ -1,0 +1,144 @@
+"""Running a candidate against its reference on small problems, in the child."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import count, cycle, islice
+from typing import Any
+
+import numpy as np
+
+from autotune.child.chips import told_of
+from autotune.child.trace import reader
+from autotune.child.verify import interpreter
+from autotune.child.verify.compare import Difference, compare, mean_error
+from autotune.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
+from autotune.child.verify.numbers import values
+from autotune.child.verify.reduced import reduced_problems
+from autotune.child.verify.tolerance import allowed_errors, reduction_length
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.problem import Problem
+from autotune.domain.verdict import Verdict
+from autotune.kernel import Kernel
+
+_RUNS = 3
+
+
+def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
+    """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems: each
+    in another order of the parallel axes, with other numbers, with DMAs early and late in turn.
+
+    ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
+    the TPU while it is traced is told of ``chip``.
+    """
+    started = time.perf_counter()
+    verdict = _check(kernel, problem, config, chip)
+    return replace(verdict, seconds=time.perf_counter() - started)
+
+
+def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:
+    reason = interpreter.unsupported()
+    if reason:
+        return Verdict(ok=None, reason=reason)
+    problems = reduced_problems(
+        kernel, problem, config, lambda small: _can_build(kernel, small, config, chip)
+    )
+    subjects = [_Subject(kernel, small, config, chip) for small in problems]
+    worst, runs = 0.0, 0
+    for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), _RUNS):
+        run = Run(seed=seed, dmas=dmas, unread=subject.unread)
+        what = f"{run}, {subject.problem}"
+        try:
+            difference = subject.compared(run)
+        except NotRunError as error:
+            return Verdict(ok=None, reason=f"interpret mode cannot run it: {error}", runs=runs)
+        except WrongRunError as error:
+            return Verdict(ok=False, reason=f"{error} ({what})", check=error.check, runs=runs)
+        worst = max(worst, difference.error)
+        if difference.check:
+            return Verdict(
+                ok=False,
+                reason=f"{difference.reason} ({what})",
+                check=difference.check,
+                error=difference.error,
+                where=difference.where,
+                runs=runs,
+            )
+        runs += 1
+    tested = " and ".join(str(small) for small in problems)
+    return Verdict(ok=True, reason=f"{runs} runs of {tested}", error=worst, runs=runs)
+
+
+def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
+    """Whether the kernel traces for the problem; what it says of another one is not asked here."""
+    import jax
+
+    with told_of(chip):
+        try:
+            jax.eval_shape(kernel.build(problem, config), *reader.abstract(kernel.inputs(problem)))
+        except Exception:
+            return False
+    return True
+
+
+def _dmas(problems: Sequence[Problem]) -> Any:
+    """The first problem has its DMAs late and early, the second early."""
+    return cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
+
+
+class _Subject:
+    """A config on one small problem; what does not depend on the numbers is made once."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> None:
+        import jax
+
+        self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
+        self.arrays = kernel.inputs(problem)
+        self.reference = jax.jit(kernel.reference(problem))
+        self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
+
+    @cached_property
+    def unread(self) -> tuple[int, ...]:
+        """Outputs that nobody reads; none where the kernel cannot be looked into."""
+        try:
+            return reader.find(self._build(), self.arrays, told_of(self.chip)).unread_buffers()
+        except Exception:  # what cannot be traced is reported by the run
+            return ()
+
+    def compared(self, run: Run) -> Difference:
+        """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""
+        given = [
+            values(array, np.random.default_rng([run.seed, n]))
+            for n, array in enumerate(self.arrays)
+        ]
+        expected = _outputs(self.reference, given)
+        found = interpreter.outputs(self._build, given, run, self.chip)
+        inputs = [array.dtype for array in given]
+        allowed = [
+            allowed_errors([*inputs, want.dtype], self._length, natural)
+            for want, natural in zip(expected, self._natural_errors(given, expected), strict=True)
+        ]
+        return compare(found, expected, allowed)
+
+    def _build(self) -> Callable[..., Any]:
+        return self.kernel.build(self.problem, self.config)
+
+    @cached_property
+    def _length(self) -> int:
+        return reduction_length(self.kernel.reference(self.problem), reader.abstract(self.arrays))
+
+    def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[float | None]:
+        """By how much plain XLA in the problem's own dtypes is off in the mean, by output; None
+        where the declaration has no baseline."""
+        if self.baseline is None:
+            return [None] * len(expected)
+        found = _outputs(self.baseline, given)
+        return [mean_error(got, want) for got, want in zip(found, expected, strict=True)]
+
+
+def _outputs(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+    import jax
+
+    return [np.asarray(array) for array in jax.tree_util.tree_leaves(function(*given))]

@@ -1,0 +1,183 @@
+"""Pallas TPU interpret mode: two cores, random orders of the parallel axes, race detection,
+uninitialised memory is NaN, out-of-bounds reads raise, DMAs early or late."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import wraps
+from typing import Any
+
+from autotune.child.chips import told_of
+from autotune.child.verify.repairs import repaired
+from autotune.domain.chip import Chip
+from autotune.domain.verdict import BOUNDS, RACE, REVISITED, RUN
+
+EAGER, LATE = "eager", "on_wait"
+"""When a DMA moves its bytes: as it starts, or not before somebody waits for it."""
+
+_ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
+# The kernel's own Python has run by then: these are about what the interpreter cannot do.
+_INTERPRETER_LACKS = re.compile(r"[\w.]*(NotImplementedError|AttributeError|TypeError): ")
+_NAMED = {
+    BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
+    REVISITED: re.compile(r"Revisited block"),
+}
+
+
+class NotRunError(Exception):
+    """Interpret mode cannot trace or run the kernel: it is not known to be wrong."""
+
+
+class WrongRunError(Exception):
+    """The run itself shows that the kernel is wrong; ``check`` as in ``Verdict``."""
+
+    def __init__(self, check: str, reason: str) -> None:
+        super().__init__(reason)
+        self.check = check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """``seed`` chooses the order of the parallel axes. ``unread``: buffers in HBM that nobody
+    reads after the call, by their number among the kernel's arrays; they may be written twice."""
+
+    seed: int
+    dmas: str
+    unread: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"two cores, seed {self.seed}, DMAs {'early' if self.dmas == EAGER else 'late'}"
+
+
+def unsupported() -> str | None:
+    """Why this JAX cannot run a kernel so, or None."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    if not hasattr(pltpu, "force_tpu_interpret_mode"):
+        return "this JAX has no way to run a kernel as it is in TPU interpret mode"
+    return None
+
+
+def outputs(
+    build: Callable[[], Callable[..., Any]], given: Sequence[Any], run: Run, chip: Chip | None
+) -> list[Any]:
+    """NumPy arrays of the function that ``build`` gives: a ``pallas_call`` takes up interpret mode
+    as it is made. Raises ``NotRunError`` and ``WrongRunError``."""
+    import jax
+    import numpy as np
+    from jax.experimental.pallas import tpu as pltpu
+
+    try:
+        params = _params(pltpu, run)
+        with pltpu.force_tpu_interpret_mode(params), repaired(), _unwatched(run.unread):
+            compiled = _compiled(_built(build), given, chip)
+            found = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
+    except NotRunError:
+        pltpu.reset_tpu_interpret_mode_state()
+        raise
+    except Exception as error:
+        pltpu.reset_tpu_interpret_mode_state()
+        reason = _root_cause(error)
+        if _INTERPRETER_LACKS.match(reason):
+            raise NotRunError(reason) from error
+        check = next((name for name, words in _NAMED.items() if words.search(reason)), RUN)
+        raise WrongRunError(check, reason) from error
+    if _races_found():
+        raise WrongRunError(RACE, "a data race between grid steps, cores or DMAs")
+    return found
+
+
+def _built(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    try:
+        return build()
+    except Exception as error:
+        raise NotRunError(_root_cause(error)) from error
+
+
+def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | None) -> Any:
+    """The function for the CPU. One that does not trace as it is may be asking for the TPU: it is
+    traced again where there seems to be one."""
+    import jax
+
+    try:
+        return jax.jit(function).trace(*given).lower().compile()
+    except Exception as error:
+        if chip is None:
+            raise NotRunError(_root_cause(error)) from error
+    try:
+        with told_of(chip):
+            traced = jax.jit(function).trace(*given)
+        lowered = traced.lower(lowering_platforms=("cpu",))
+        known = inspect.signature(lowered.compile).parameters
+        here = {"device_assignment": tuple(jax.devices("cpu")[:1])}
+        return lowered.compile(**{name: value for name, value in here.items() if name in known})
+    except Exception as error:
+        raise NotRunError(_root_cause(error)) from error
+
+
+def _root_cause(error: Exception) -> str:
+    """The interpreter raises inside callbacks: what went wrong is the last error that is named."""
+    text = f"{type(error).__name__}: {error}"
+    named = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+    return (named or text.splitlines())[-1][:240]
+
+
+def _params(pltpu: Any, run: Run) -> Any:
+    """Over JAX versions: 0.11 renamed the cores, 0.12 raises on a race unless told to warn."""
+    known = {f.name for f in dataclasses.fields(pltpu.InterpretParams)}
+    cores = "num_cores_or_threads" if "num_cores_or_threads" in known else "num_cores_per_device"
+    return pltpu.InterpretParams(
+        detect_races=True,
+        out_of_bounds_reads="raise",
+        uninitialized_memory="nan",
+        dma_execution_mode=run.dmas,
+        random_seed=run.seed,
+        **{cores: 2},
+        **({"on_race": "warn"} if "on_race" in known else {}),
+    )
+
+
+def _races_found() -> bool:
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+
+    races = interpret_pallas_call.races
+    return bool(races is not None and races.races_found)
+
+
+@contextmanager
+def _unwatched(buffers: Sequence[int]) -> Iterator[None]:
+    """Without race detection for some arrays in HBM, which are numbered as they are allocated:
+    the inputs, then the outputs that share no memory with an input."""
+    if not buffers:
+        yield
+        return
+    from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
+    from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
+
+    fields = {field.name: field for field in dataclasses.fields(SharedMemory)}
+    counters: Any = fields["next_buffer_id"].default_factory
+    first = counters()[None]
+    ids = frozenset(first + number for number in buffers)
+    checks = {name: getattr(RaceDetectionState, name) for name in ("check_read", "check_write")}
+    for name, check in checks.items():
+        setattr(RaceDetectionState, name, _except_for(check, ids))
+    try:
+        yield
+    finally:
+        for name, check in checks.items():
+            setattr(RaceDetectionState, name, check)
+
+
+def _except_for(check: Callable[..., None], ids: frozenset[int]) -> Callable[..., None]:
+    place = list(inspect.signature(check).parameters).index("buffer_key")
+
+    @wraps(check)
+    def checked(*args: Any, **more: Any) -> None:
+        key = more["buffer_key"] if "buffer_key" in more else args[place]
+        if not (str(key[0]).lower() in ("hbm", "any") and int(key[1]) in ids):
+            check(*args, **more)
+
+    return checked

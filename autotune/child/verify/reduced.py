@@ -1,0 +1,81 @@
+"""The small problems that a config is run on: they keep what can go wrong."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from math import lcm
+
+from autotune.domain.config import Config
+from autotune.domain.problem import Problem
+from autotune.kernel import Kernel
+
+BLOCK_COUNTS = (2, 3)
+"""Blocks on every axis that has as many. Two show what crosses a block, three what is right for
+one count only and what is lost between the first and the last."""
+
+
+Accepts = Callable[[Problem], bool]
+
+
+def reduced_problems(
+    kernel: Kernel, problem: Problem, config: Config, can_build: Accepts = lambda _: True
+) -> list[Problem]:
+    """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles.
+
+    A small problem that the kernel's ``check`` refuses, or that ``can_build`` says cannot be built
+    with this config, is made longer.
+    """
+    small = kernel.reduced(problem) if kernel.reduced else problem
+    blocks = _blocks_by_dim(kernel, config)
+
+    def accepts(found: Problem) -> bool:
+        return (kernel.check is None or kernel.check(found) is None) and can_build(found)
+
+    found = [_with_blocks(blocks, small, problem, accepts, count) for count in BLOCK_COUNTS]
+    return list(dict.fromkeys(found))
+
+
+def _with_blocks(
+    blocks: Mapping[str, Sequence[int]],
+    small: Problem,
+    problem: Problem,
+    accepts: Accepts,
+    count: int,
+) -> Problem:
+    """``count`` blocks on each axis that has as many, the last one ragged where the real one is.
+
+    Where the kernel refuses that (causal attention needs as many keys as queries), one dimension
+    gets as long as the longest; failing that, dimensions keep their full size.
+    """
+    found = small.with_dims(**{d: _extent(problem[d], blocks[d], count) for d in blocks})
+    if accepts(found):
+        return found
+    longest = max((found[dim] for dim in blocks), default=0)
+    for dim in blocks:
+        enough = -(-longest // max(blocks[dim]))
+        longer = found.with_dims(**{dim: _extent(problem[dim], blocks[dim], enough)})
+        if accepts(longer):
+            return longer
+    for dim in blocks:
+        found = found.with_dims(**{dim: problem[dim]})
+        if accepts(found):
+            break
+    return found
+
+
+def _blocks_by_dim(kernel: Kernel, config: Config) -> dict[str, list[int]]:
+    """The block sizes that cut each dimension."""
+    found: dict[str, list[int]] = {}
+    values = dict(config.axes)
+    for axis in kernel.axes:
+        size = values[axis.name]
+        if axis.dim is not None and isinstance(size, int):
+            found.setdefault(axis.dim, []).append(size)
+    return found
+
+
+def _extent(extent: int, blocks: Iterable[int], count: int) -> int:
+    """Whole blocks of every size where all divide the extent; else the largest block decides."""
+    sizes = list(blocks)
+    if all(extent % size == 0 for size in sizes):
+        step, most = lcm(*sizes), max(sizes)
+        return min(extent, -(-count * most // step) * step)
+    return min(extent, max(size * (count - 1) + (extent % size or size) for size in sizes))

@@ -1,0 +1,164 @@
+"""What several commands share: their options, the store, and the problem on the command line."""
+
+import json
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.errors import InvalidInputError
+from autotune.measuring.attached import attached_chip
+
+if TYPE_CHECKING:
+    from autotune.compiler.pool import CompilerPool
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+database_option = click.option(
+    "--db",
+    "database",
+    metavar="URL|FILE",
+    default=None,
+    help="Database; default $AUTOTUNE_DATABASE_URL, or the URL in the file "
+    "$AUTOTUNE_DATABASE_URL_FILE, else a file in your data directory.",
+)
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def problem_options(command: F) -> F:
+    """``--shape``, ``--dtype`` and ``--option``."""
+    for option in (
+        click.option(
+            "--option",
+            "options",
+            multiple=True,
+            metavar="NAME=VALUE",
+            help="A static option of the kernel; may be given several times.",
+        ),
+        click.option("--dtype", default=None, help="Element type (bf16, float32, int8 …)."),
+        click.option(
+            "--shape",
+            required=True,
+            metavar="m=…,k=…|AxBxC",
+            help="Dimensions by name, or in the kernel's own order.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def compiler_options(command: F) -> F:
+    """What ``new_pool`` takes."""
+    for option in (
+        click.option(
+            "--python",
+            default=sys.executable,
+            metavar="INTERPRETER",
+            help="Compile with the JAX of this interpreter (3.11+).",
+        ),
+        click.option(
+            "--candidate-memory",
+            default=8.0,
+            show_default=True,
+            metavar="GIB",
+            type=click.FloatRange(min=1),
+            help="Kill a compiler that holds more than this.",
+        ),
+        click.option(
+            "--candidate-timeout",
+            default=120.0,
+            show_default=True,
+            metavar="SECONDS",
+            type=click.FloatRange(min=1),
+            help="Kill a compiler that takes longer for one.",
+        ),
+        click.option(
+            "--compilers",
+            default=2,
+            show_default=True,
+            type=click.IntRange(1, 64),
+            help="Compiler processes side by side.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def measuring_options(command: F) -> F:
+    """``measure`` (whether), ``device`` and ``measure_seconds``."""
+    for option in (
+        click.option(
+            "--measure-seconds",
+            default=120.0,
+            show_default=True,
+            metavar="SECONDS",
+            type=click.FloatRange(min=1),
+            help="Stop timing after this time.",
+        ),
+        click.option(
+            "--device",
+            default=0,
+            show_default=True,
+            type=click.IntRange(min=0),
+            help="Which of the attached devices is measured on.",
+        ),
+        click.option(
+            "--measure",
+            default="auto",
+            show_default=True,
+            type=click.Choice(["auto", "never"]),
+            callback=lambda _context, _option, value: value == "auto",
+            help="Time the finalists where a TPU of this generation is attached.",
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+def new_pool(
+    compilers: int, candidate_timeout: float, candidate_memory: float, python: str
+) -> "CompilerPool":
+    """Compiler processes, none of which has started yet."""
+    from autotune.compiler.pool import CompilerPool
+
+    memory_bytes = round(candidate_memory * 2**30)
+    return CompilerPool(
+        compilers, python=python, limit_s=candidate_timeout, memory_bytes=memory_bytes
+    )
+
+
+def chip_or_attached(name: str | None) -> Chip:
+    """The chip that was named, else the attached one."""
+    return attached_chip() if name is None else parse_chip(name)
+
+
+def open_database(url: str | None, *, create: bool) -> Any:
+    """The store at a URL."""
+    from autotune_db import open_store
+
+    return open_store(url, create=create)
+
+
+def parse_toolchain(text: str | None) -> Toolchain:
+    """``jax=…,jaxlib=…,libtpu=…``, or the installed one."""
+    if text is None:
+        found = installed_toolchain()
+        if found is None:
+            raise InvalidInputError(
+                "no JAX with libtpu is installed here: give --toolchain "
+                "jax=VERSION,jaxlib=VERSION,libtpu=VERSION"
+            )
+        return found
+    parts = dict(part.partition("=")[::2] for part in text.split(","))
+    if set(parts) != {"jax", "jaxlib", "libtpu"} or not all(parts.values()):
+        raise InvalidInputError(
+            f"toolchain {text!r} is not of the form jax=VERSION,jaxlib=VERSION,libtpu=VERSION"
+        )
+    return Toolchain(**parts)
+
+
+def print_json(data: Any) -> None:
+    click.echo(json.dumps(data, indent=2, default=str))

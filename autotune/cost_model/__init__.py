@@ -1,0 +1,1 @@
+"""From a simulated schedule to microseconds, and what measurements say of them."""

@@ -1,0 +1,147 @@
+"""What measurements say of the estimates of the same configs. Pure: it proposes, and no more.
+
+Compared is device time on the record's own chip; wall clock says nothing of a kernel, and void runs
+say nothing at all.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, log
+from statistics import median
+
+from autotune.domain import explanation as parts
+from autotune.domain.measurement import DEVICE_TIME
+from autotune.domain.outcome import Estimate
+from autotune.domain.trial import Record, Trial
+
+_LEAST_POINTS = 8  # of one chip, for a proposal
+_BOUNDS = (0.25, 4.0)  # a factor beyond is no correction of a constant
+_SWEEPS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Point:
+    """A config that was estimated and measured."""
+
+    kernel: str
+    chip: str
+    estimate: Estimate
+    measured_us: float
+
+    @property
+    def ratio(self) -> float:
+        """Estimate over measurement."""
+        return self.estimate.time_us / self.measured_us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Error:
+    """Of the estimates of a group: ``bias`` is the median of estimate over measurement less one,
+    ``typical`` and ``worst`` are absolute errors as shares."""
+
+    group: str
+    points: int
+    bias: float
+    typical: float
+    worst: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """Factors on the parts of a chip's estimates that fit its measurements best, and the typical
+    error with and without them. A factor of ``hbm`` above one means a lower HBM efficiency."""
+
+    chip: str
+    points: int
+    factors: Mapping[str, float]
+    before: float
+    after: float
+
+
+GROUPS = {
+    "hbm": (parts.HBM, parts.COPIES),
+    "dma_latency": (parts.LATENCY, parts.FILL),
+    "step_overhead": (parts.SCALAR,),
+}
+"""The parts of an explanation that a constant scales. The core's own work is not corrected."""
+
+
+def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[Point]:
+    """All configs of records, each with the trials of its key, that have both times."""
+    found = []
+    for record, trials in records:
+        run = record.measurement
+        if run is None or run.void or run.method != DEVICE_TIME:
+            continue
+        estimates = {trial.config: trial.estimate for trial in trials}
+        for timed in run.timed:
+            estimate = estimates.get(timed.config) if timed.config is not None else None
+            if estimate is not None and timed.median_us and not timed.refused:
+                found.append(
+                    Point(
+                        kernel=record.key.kernel,
+                        chip=record.key.chip.value,
+                        estimate=estimate,
+                        measured_us=timed.median_us,
+                    )
+                )
+    return found
+
+
+def errors(found: Sequence[Point]) -> list[Error]:
+    """By kernel and chip, then by what limits the kernel."""
+    groups: dict[str, list[float]] = {}
+    for point in found:
+        groups.setdefault(f"{point.kernel} on {point.chip}", []).append(point.ratio)
+    for point in found:
+        groups.setdefault(f"limited by {point.estimate.limited_by}", []).append(point.ratio)
+    return [
+        Error(
+            group=group,
+            points=len(ratios),
+            bias=exp(median(map(log, ratios))) - 1,
+            typical=median(abs(r - 1) for r in ratios),
+            worst=max(abs(r - 1) for r in ratios),
+        )
+        for group, ratios in groups.items()
+    ]
+
+
+def proposals(found: Sequence[Point]) -> list[Proposal]:
+    """For each chip with enough points: least squares of relative errors over the factors."""
+    chips = dict.fromkeys(point.chip for point in found)
+    by_chip = {c: [p for p in found if p.chip == c and p.estimate.explanation] for c in chips}
+    return [_proposal(c, own) for c, own in by_chip.items() if len(own) >= _LEAST_POINTS]
+
+
+def _proposal(chip: str, own: Sequence[Point]) -> Proposal:
+    """One factor after the other, each at its best within the bounds, until they rest."""
+    factors = dict.fromkeys(GROUPS, 1.0)
+    rows = [_row(point) for point in own]
+    for _ in range(_SWEEPS):
+        for name in GROUPS:
+            weights = [row[name] for row in rows]
+            square = sum(w * w for w in weights)
+            rests = [
+                1 - row["rest"] - sum(factors[n] * row[n] for n in GROUPS if n != name)
+                for row in rows
+            ]
+            if square > 0:
+                best = sum(w * r for w, r in zip(weights, rests, strict=True)) / square
+                factors[name] = min(_BOUNDS[1], max(_BOUNDS[0], best))
+    before = [abs(point.ratio - 1) for point in own]
+    after = [abs(row["rest"] + sum(factors[n] * row[n] for n in GROUPS) - 1) for row in rows]
+    return Proposal(
+        chip=chip, points=len(own), factors=factors, before=median(before), after=median(after)
+    )
+
+
+def _row(point: Point) -> dict[str, float]:
+    """Shares of the measured time, by group, and what no factor touches."""
+    why = point.estimate.explanation
+    assert why is not None
+    shares = {
+        name: sum(why.part_us(part) for part in group) / point.measured_us
+        for name, group in GROUPS.items()
+    }
+    return {**shares, "rest": point.ratio - sum(shares.values())}

@@ -1,0 +1,95 @@
+"""One point of a kernel's space."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from autotune.wording.units import mebibytes
+
+AxisValue = int | str | bool
+
+PARALLEL = "parallel"
+ARBITRARY = "arbitrary"
+GRID_ORDER, SEMANTICS, VMEM_LIMIT = "grid order", "semantics", "VMEM limit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Config:
+    """Block sizes and other declared axes, and what every Pallas kernel has.
+
+    ``grid_order`` names the grid axes from the outermost to the innermost (empty: the kernel's
+    grid has no names and its order is fixed). ``dimension_semantics`` is in grid order. A
+    ``vmem_limit_bytes`` of None leaves the compiler's own limit in force.
+    """
+
+    axes: tuple[tuple[str, AxisValue], ...]
+    grid_order: tuple[str, ...] = ()
+    dimension_semantics: tuple[str, ...] = ()
+    vmem_limit_bytes: int | None = None
+
+    def __getitem__(self, axis: str) -> Any:
+        """The value of a declared axis. ``KeyError`` for one that is not declared."""
+        return dict(self.axes)[axis]
+
+    def replace(self, **changes: Any) -> "Config":
+        return replace(self, **changes)
+
+    def __str__(self) -> str:
+        parts = [f"{name}={value}" for name, value in self.axes]
+        if self.grid_order:
+            parts.append("order=" + ">".join(self.grid_order))
+        if self.dimension_semantics:
+            parts.append("semantics=" + "".join(s[0].upper() for s in self.dimension_semantics))
+        if self.vmem_limit_bytes is not None:
+            parts.append(f"vmem={self.vmem_limit_bytes / 2**20:g}MiB")
+        return " ".join(parts)
+
+
+def make_config(axes: Mapping[str, AxisValue], **fields: Any) -> Config:
+    """A config from a mapping of axis values, in the mapping's order."""
+    return Config(axes=tuple(axes.items()), **fields)
+
+
+def parts_of(config: Config) -> dict[str, AxisValue]:
+    """Its axes, and what every Pallas kernel has, by the names under which people see them."""
+    parts: dict[str, AxisValue] = dict(config.axes)
+    if config.grid_order:
+        parts[GRID_ORDER] = order_text(config.grid_order)
+    if config.dimension_semantics:
+        parts[SEMANTICS] = semantics_text(config.dimension_semantics)
+    parts[VMEM_LIMIT] = limit_text(config.vmem_limit_bytes)
+    return parts
+
+
+def order_text(order: Sequence[str]) -> str:
+    """From the outermost axis to the innermost."""
+    return ">".join(order)
+
+
+def semantics_text(semantics: Sequence[str]) -> str:
+    """A letter for each grid axis."""
+    return "".join(kind[:1].upper() for kind in semantics)
+
+
+def limit_text(limit_bytes: int | None) -> str:
+    """*own* is the compiler's own."""
+    return "own" if limit_bytes is None else mebibytes(limit_bytes)
+
+
+def config_to_data(config: Config) -> dict[str, Any]:
+    """Plain JSON data; ``config_from_data`` is the inverse."""
+    return {
+        "axes": dict(config.axes),
+        "grid_order": list(config.grid_order),
+        "dimension_semantics": list(config.dimension_semantics),
+        "vmem_limit_bytes": config.vmem_limit_bytes,
+    }
+
+
+def config_from_data(data: Mapping[str, Any]) -> Config:
+    return Config(
+        axes=tuple(data["axes"].items()),
+        grid_order=tuple(data["grid_order"]),
+        dimension_semantics=tuple(data["dimension_semantics"]),
+        vmem_limit_bytes=data["vmem_limit_bytes"],
+    )

@@ -1,0 +1,59 @@
+"""Element types by name: the few facts that need no JAX."""
+
+from autotune.errors import UnknownNameError
+
+_BITS = {
+    "float32": 32,
+    "bfloat16": 16,
+    "float16": 16,
+    "int32": 32,
+    "uint32": 32,
+    "int16": 16,
+    "uint16": 16,
+    "int8": 8,
+    "uint8": 8,
+    "int4": 4,
+    "uint4": 4,
+    "bool": 8,
+    "float8_e4m3fn": 8,
+    "float8_e5m2": 8,
+    "float8_e4m3b11fnuz": 8,
+    "float64": 64,
+    "int64": 64,
+    "float4_e2m1fn": 4,
+    "int2": 2,
+    "uint2": 2,
+}
+
+_SHORT = {
+    "f32": "float32",
+    "bf16": "bfloat16",
+    "f16": "float16",
+    "i32": "int32",
+    "s32": "int32",
+    "i8": "int8",
+    "s8": "int8",
+    "u8": "uint8",
+    "i4": "int4",
+    "s4": "int4",
+    "fp8": "float8_e4m3fn",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}
+
+
+def parse_dtype(text: str) -> str:
+    """The full name of an element type (``bf16`` → ``bfloat16``).
+
+    Raises ``UnknownNameError`` with the list of names.
+    """
+    name = text.strip().lower()
+    name = _SHORT.get(name, name)
+    if name not in _BITS:
+        raise UnknownNameError(f"unknown dtype {text!r}: choose one of {', '.join(_BITS)}")
+    return name
+
+
+def bits(dtype: str) -> int:
+    """Width of one element in bits."""
+    return _BITS[dtype]

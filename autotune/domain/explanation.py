@@ -1,0 +1,50 @@
+"""Why a candidate takes its time: data for people, kept with the estimate."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+# Names of the parts, in the order in which they are shown.
+ISSUE, SCALAR = "vector and matrix issue", "scalar issue"
+MATRIX, LANES = "matrix unit stalls", "cross-lane stalls"
+HBM, LATENCY = "HBM waits", "DMA latency waits"
+FILL, COPIES = "pipeline fill", "operand copies by XLA"
+PARTS = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, COPIES)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """``parts_us`` are microseconds by name of :data:`PARTS`; together they are the whole time:
+    the core either issues, or stalls for a unit, or waits for a DMA.
+
+    ``roofline_us``: no schedule is faster. ``mxu_us``: what the matrix units are busy, their mean.
+    ``least_hbm_bytes``: arguments and results once. ``vmem``: bytes by operand and scratch, as
+    expected from the trace, buffers included. ``burst_bytes``: the mean contiguous piece of HBM
+    that a DMA touches. ``spill_bundles``: bundles of the program that store or load a spilled
+    vector register.
+    """
+
+    parts_us: tuple[tuple[str, float], ...]
+    roofline_us: float
+    mxu_us: float
+    steps: int
+    dma_count: int
+    burst_bytes: int
+    least_hbm_bytes: int
+    vmem: tuple[tuple[str, int], ...]
+    spill_bundles: int
+
+    def part_us(self, name: str) -> float:
+        """Microseconds of one part; 0.0 where it is not told."""
+        return dict(self.parts_us).get(name, 0.0)
+
+
+def explanation_from_data(data: Mapping[str, Any]) -> Explanation:
+    """The inverse of ``dataclasses.asdict``."""
+    return Explanation(
+        **{
+            **data,
+            "parts_us": tuple((name, us) for name, us in data["parts_us"]),
+            "vmem": tuple((name, size) for name, size in data["vmem"]),
+        }
+    )

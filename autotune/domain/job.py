@@ -1,0 +1,130 @@
+"""Tuning requests: what is to be searched, who searches it, how far it is."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any
+
+from autotune.domain.chip import Chip
+from autotune.domain.problem import Problem, problem_from_data, problem_to_data
+from autotune.domain.toolchain import Toolchain
+
+
+class State(StrEnum):
+    """The last three are final."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+LEASE_S = 60.0
+"""A worker that has not been heard of for so long has died: its job is given to another."""
+
+MOST_ATTEMPTS = 3
+"""How many workers may die of one job before it has failed."""
+
+_TIMES = ("created_at", "started_at", "heard_at", "finished_at")
+
+DEFAULT_TRIALS = 100
+MOST_TRIALS = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """What is to be searched. ``fingerprint`` and ``toolchain``: None for whatever the worker has;
+    else only a worker that has exactly these takes it. ``trials``: as ``autotune search`` has it.
+    """
+
+    kernel: str
+    problem: Problem
+    chip: Chip
+    fingerprint: str | None = None
+    toolchain: Toolchain | None = None
+    trials: int = DEFAULT_TRIALS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """Of a running search. ``note`` says in words what it does; times in microseconds."""
+
+    done: int = 0
+    goal: int = 0
+    best_us: float | None = None
+    default_us: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """``attempt`` counts the workers that have claimed it; ``heard_at``: the last sign of life of
+    the one that has it. ``message``: what came of it, or why it failed."""
+
+    number: int
+    request: Request
+    state: State
+    created_at: datetime
+    created_by: str
+    attempt: int = 0
+    worker: str = ""
+    cancel_wanted: bool = False
+    started_at: datetime | None = None
+    heard_at: datetime | None = None
+    finished_at: datetime | None = None
+    progress: Progress = field(default_factory=Progress)
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ability:
+    """What a worker can run: the fingerprint of each kernel that it has, and its toolchain."""
+
+    kernels: Mapping[str, str]
+    toolchain: Toolchain
+
+
+def request_to_data(request: Request) -> dict[str, Any]:
+    """Plain JSON data; ``request_from_data`` is the inverse."""
+    return {
+        "kernel": request.kernel,
+        "fingerprint": request.fingerprint,
+        "problem": problem_to_data(request.problem),
+        "chip": request.chip.value,
+        "toolchain": request.toolchain and asdict(request.toolchain),
+        "trials": request.trials,
+    }
+
+
+def request_from_data(data: Mapping[str, Any]) -> Request:
+    return Request(
+        kernel=data["kernel"],
+        fingerprint=data["fingerprint"],
+        problem=problem_from_data(data["problem"]),
+        chip=Chip(data["chip"]),
+        toolchain=data["toolchain"] and Toolchain(**data["toolchain"]),
+        trials=data["trials"],
+    )
+
+
+def job_to_data(job: Job) -> dict[str, Any]:
+    """Plain JSON data; ``job_from_data`` is the inverse."""
+    data = {name: _plain(value) for name, value in asdict(job).items()}
+    return {**data, "request": request_to_data(job.request)}
+
+
+def job_from_data(data: Mapping[str, Any]) -> Job:
+    known = dict(data)
+    known["request"] = request_from_data(known["request"])
+    known["progress"] = Progress(**known["progress"])
+    known["state"] = State(known["state"])
+    for name in _TIMES:
+        if known[name] is not None:
+            known[name] = datetime.fromisoformat(known[name])
+    return Job(**known)
+
+
+def _plain(value: Any) -> Any:
+    return value.isoformat() if isinstance(value, datetime) else value

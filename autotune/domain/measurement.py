@@ -1,0 +1,117 @@
+"""What was measured on an accelerator: every sample, intervals, and what may be concluded."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from autotune.domain.config import Config, config_from_data, config_to_data
+
+DEVICE_TIME, WALL_CLOCK = "device time", "wall clock"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """``program``: a hash; what has the same one is measured once. Empty where it is not known."""
+
+    config: Config
+    program: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timed:
+    """One candidate; ``config`` is None for plain XLA.
+
+    ``samples_us``: all of them, in the order in which they were taken. ``ratio``: its time over the
+    winner's with the interval ``low`` to ``high``, which holds over all looks and candidates with
+    95 %; None where it was not compared. ``slower``: it is distinguishable from the winner.
+    ``refused``: why it was measured no further, else empty; ``note``: what is to be said of it.
+    """
+
+    config: Config | None
+    samples_us: tuple[float, ...]
+    ratio: float | None = None
+    low: float | None = None
+    high: float | None = None
+    slower: bool = False
+    refused: str = ""
+    note: str = ""
+
+    @property
+    def median_us(self) -> float | None:
+        from statistics import median  # a client starts without it
+
+        return median(self.samples_us) if self.samples_us else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measurement:
+    """One run on one device. Never to be mixed with an estimate, nor device time with wall clock.
+
+    ``method``: *device time* (the profiler's) or *wall clock*. ``timed``: the fastest that may win
+    first, then by time, then what was refused. ``void``: why nothing is concluded, else empty.
+    ``drift``: by which share the default took longer at the end. ``set_aside``: rounds in a slower
+    state of the device.
+    """
+
+    method: str
+    device: str
+    timed: tuple[Timed, ...]
+    stopped_by: str
+    void: str = ""
+    drift: float = 0.0
+    set_aside: int = 0
+    looks: int = 0
+    seed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def winner(self) -> Timed | None:
+        """The fastest config; None where nothing is concluded."""
+        first = next((t for t in self.timed if t.config is not None and not t.refused), None)
+        return None if self.void else first
+
+    @property
+    def runner_up(self) -> Timed | None:
+        found = [t for t in self.timed if t.config is not None and not t.refused]
+        return found[1] if len(found) > 1 and not self.void else None
+
+    @property
+    def baseline(self) -> Timed | None:
+        """Plain XLA."""
+        return next((t for t in self.timed if t.config is None and not t.refused), None)
+
+    @property
+    def count(self) -> int:
+        """All samples."""
+        return sum(len(t.samples_us) for t in self.timed)
+
+    def of(self, config: Config) -> Timed | None:
+        """What was measured of a config."""
+        return next((t for t in self.timed if t.config == config), None)
+
+
+def measurement_to_data(measurement: Measurement) -> dict[str, Any]:
+    """Plain JSON data; ``measurement_from_data`` is the inverse."""
+    timed = [
+        {**_fields(t), "config": t.config and config_to_data(t.config)} for t in measurement.timed
+    ]
+    return {**_fields(measurement), "timed": timed}
+
+
+def measurement_from_data(data: Mapping[str, Any]) -> Measurement:
+    timed = tuple(
+        Timed(
+            **{
+                **t,
+                "config": t["config"] and config_from_data(t["config"]),
+                "samples_us": tuple(t["samples_us"]),
+            }
+        )
+        for t in data["timed"]
+    )
+    return Measurement(**{**data, "timed": timed})
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    found = asdict(value)
+    return {**found, "samples_us": list(found["samples_us"])} if "samples_us" in found else found

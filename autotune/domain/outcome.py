@@ -1,0 +1,174 @@
+"""What became of one candidate: a closed union. Failure is data here, never a large number."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar
+
+from autotune.domain.explanation import Explanation, explanation_from_data
+
+_UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than most that are
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
+
+    ``error`` is the error bar: the time lies within that share of ``time_us`` for nine of ten
+    kernels of its kind; None where that is not known. ``resolution`` is the share by which another
+    config of the same problem must differ to be told apart. The times by resource overlap in
+    hardware, so they need not add up to ``time_us``; the parts of the ``explanation`` do.
+    ``limited_by`` is one of compute, HBM, step overhead, pipeline fill.
+    """
+
+    time_us: float
+    compute_us: float
+    memory_us: float
+    overhead_us: float
+    fill_us: float
+    limited_by: str
+    model: str
+    vmem_used_bytes: int
+    vmem_allowed_bytes: int
+    hbm_bytes: int
+    flops: int
+    notes: tuple[str, ...] = ()
+    error: float | None = None
+    resolution: float = 0.0
+    explanation: Explanation | None = None
+
+    @property
+    def doubt(self) -> float:
+        """The error bar to decide by: a wide one where none is known."""
+        return _UNKNOWN_ERROR if self.error is None else self.error
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimated:
+    kind: ClassVar[str] = "estimated"
+    estimate: Estimate
+    program: str
+    """Hash of the final instruction listing: equal programs have equal hashes."""
+
+    @property
+    def reason(self) -> str:
+        return f"limited by {self.estimate.limited_by}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotEstimated:
+    """It compiles, but no time can be given."""
+
+    kind: ClassVar[str] = "compiled, not estimated"
+    reason: str
+    vmem_used_bytes: int
+    program: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Illegal:
+    """Against a rule of Pallas on TPU: alignment, output visits, parallel axes."""
+
+    kind: ClassVar[str] = "illegal"
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutOfVmem:
+    """``by_rule``: known before compiling, ``used_bytes`` is then the least that is needed."""
+
+    kind: ClassVar[str] = "out of VMEM"
+    reason: str
+    used_bytes: int
+    allowed_bytes: int
+    by_rule: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompileFailed:
+    """``unsupported``: the compiler says that the chip or Mosaic cannot do it."""
+
+    kind: ClassVar[str] = "compile failed"
+    reason: str
+    unsupported: bool = False
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimedOut:
+    kind: ClassVar[str] = "timed out"
+    reason: str
+    limit_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Crashed:
+    """The compiler process died: abort, kill, out of memory. ``log_tail``: its last lines."""
+
+    kind: ClassVar[str] = "crashed"
+    reason: str
+    log_tail: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WrongResult:
+    """``check``: which check of the gate failed; ``error``: the largest error in units of what is
+    allowed, ``where``: the element that has it (see ``autotune.domain.verdict``)."""
+
+    kind: ClassVar[str] = "wrong result"
+    reason: str
+    estimate: Estimate | None = None
+    check: str = ""
+    error: float | None = None
+    where: str = ""
+
+
+Outcome = (
+    Estimated
+    | NotEstimated
+    | Illegal
+    | OutOfVmem
+    | CompileFailed
+    | TimedOut
+    | Crashed
+    | WrongResult
+)
+
+_KINDS: dict[str, type[Any]] = {
+    cls.kind: cls
+    for cls in (
+        Estimated,
+        NotEstimated,
+        Illegal,
+        OutOfVmem,
+        CompileFailed,
+        TimedOut,
+        Crashed,
+        WrongResult,
+    )
+}
+
+KINDS = tuple(_KINDS)
+
+
+def outcome_to_data(outcome: Outcome) -> dict[str, Any]:
+    """Plain JSON data with a ``kind``; ``outcome_from_data`` is the inverse."""
+    return {"kind": outcome.kind, **asdict(outcome)}
+
+
+def outcome_from_data(data: Mapping[str, Any]) -> Outcome:
+    fields = {name: value for name, value in data.items() if name != "kind"}
+    if fields.get("estimate") is not None:
+        fields["estimate"] = estimate_from_data(fields["estimate"])
+    outcome: Outcome = _KINDS[data["kind"]](**fields)
+    return outcome
+
+
+def estimate_from_data(data: Mapping[str, Any]) -> Estimate:
+    explanation = data.get("explanation")
+    return Estimate(
+        **{
+            **data,
+            "notes": tuple(data["notes"]),
+            "explanation": explanation and explanation_from_data(explanation),
+        }
+    )

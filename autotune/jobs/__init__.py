@@ -1,0 +1,1 @@
+"""Tuning jobs: the worker that takes them."""

@@ -1,0 +1,284 @@
+"""Runs tuning jobs, one after another, until it is told to stop."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from types import TracebackType
+
+from autotune.candidates.space import Space
+from autotune.catalogue.discovery import KernelRef
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.job import LEASE_S, Ability, Job, Progress, State
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.measurement import Candidate, Measurement
+from autotune.domain.problem import Problem
+from autotune.domain.trial import Trial
+from autotune.errors import AutotuneError, InvalidInputError, StoreError
+from autotune.measuring.refused import Refused
+from autotune.ports import Queue, Store
+from autotune.publishing.measured import Measure
+from autotune.publishing.publish import publish
+from autotune.publishing.timing import Timing, new_measure, why_estimated
+from autotune.search.loop import Limits, Result, Subject, run_search
+from autotune.search.subject import explored, subject_of
+
+_log = logging.getLogger("autotune.worker")
+
+_BEATS = 4  # heartbeats in a lease
+
+
+class Lease:
+    """Says that the worker lives, a few times in each lease; learns when it is to stop.
+
+    ``stop_wanted``: the job was cancelled or is another worker's, or nobody could be told for so
+    long that it may be.
+    """
+
+    def __init__(self, jobs: Queue, job: Job, lease_s: float) -> None:
+        self.progress = Progress()
+        self.stop_wanted = False
+        self._jobs, self._job, self._lease_s = jobs, job, lease_s
+        self._heard = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+
+    def __enter__(self) -> "Lease":
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def holds(self) -> bool:
+        """Ask now, before something that only the holder may do."""
+        self._beat()
+        return not self.stop_wanted
+
+    def _live(self) -> None:
+        while not self.stop_wanted and not self._ended.wait(self._lease_s / _BEATS):
+            self._beat()
+
+    def _beat(self) -> None:
+        begun = time.monotonic()
+        try:
+            if self._jobs.heartbeat(self._job, self.progress):
+                self._heard = begun
+            else:
+                self.stop_wanted = True
+        except StoreError as error:
+            _log.warning("no heartbeat for job %s: %s", self._job.number, error)
+        if time.monotonic() - self._heard > self._lease_s:
+            self.stop_wanted = True
+
+
+class _Watch:
+    """Turns what a search tells into progress."""
+
+    def __init__(self, lease: Lease) -> None:
+        self._lease = lease
+
+    def tracing(self, done: int, total: int) -> None:
+        self._tell(note=f"tracing {done} of {total}")
+
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        self._tell(note=f"compiling, {len(space.candidates)} candidates", goal=goal)
+        for trial in earlier:
+            self.trial_done(trial)
+
+    def trial_done(self, trial: Trial) -> None:
+        before = self._lease.progress
+        time_us = trial.estimate.time_us if trial.estimate else None
+        times = [one for one in (before.best_us, time_us) if one is not None]
+        self._tell(
+            done=before.done + 1,
+            best_us=min(times, default=None),
+            default_us=time_us if trial.number == 0 else before.default_us,
+        )
+
+    def announce(self, line: str) -> None:
+        self._tell(note=line)
+
+    def _tell(self, **changes: object) -> None:
+        self._lease.progress = replace(self._lease.progress, **changes)  # type: ignore[arg-type]
+
+
+class _NotOursError(Exception):
+    """The job was lost, or is to be given back, while its finalists were timed."""
+
+
+class Worker:
+    """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
+    ``timing``: how finalists are timed where the chip is attached; None for never.
+
+    A job that a worker leaves, however it ends, is given to another one.
+    """
+
+    def __init__(
+        self,
+        pool: CompilerPool,
+        store: Store,
+        jobs: Queue,
+        refs: Mapping[str, KernelRef],
+        *,
+        name: str,
+        study_url: str | None,
+        lease_s: float = LEASE_S,
+        poll_s: float = 2.0,
+        timing: Timing | None = None,
+    ) -> None:
+        self._pool, self._store, self._jobs, self._refs = pool, store, jobs, refs
+        self._name, self._study_url, self._timing = name, study_url, timing
+        self._lease_s, self._poll_s = lease_s, poll_s
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Give the job back as soon as what is being compiled is done."""
+        self._stopping.set()
+
+    def ability(self) -> Ability:
+        """Describes the kernels in the database, so that jobs for them can be asked for."""
+        known: dict[str, str] = {}
+        for name, ref in self._refs.items():
+            try:
+                spec = self._pool.run(lambda c, ref=ref: c.describe(ref))  # type: ignore[misc]
+            except AutotuneError as error:
+                _log.warning("kernel %s cannot be tuned here: %s", name, error)
+                continue
+            self._store.save_kernel(spec)
+            known[spec.name] = spec.fingerprint
+        return Ability(kernels=known, toolchain=self._pool.run(lambda c: c.toolchain()))
+
+    def run(self, *, drain: bool = False) -> int:
+        """How many jobs were run. ``drain``: stop when there is nothing to do."""
+        able, done = self.ability(), 0
+        _log.info("%s runs %d kernels with %s", self._name, len(able.kernels), able.toolchain)
+        while not self._stopping.is_set():
+            try:
+                job = self._jobs.claim(self._name, able, self._lease_s)
+            except StoreError as error:
+                _log.warning("no job can be claimed: %s", error)
+                job = None
+            else:
+                if job is None and drain:
+                    break
+            if job is None:
+                self._stopping.wait(self._poll_s)
+                continue
+            self._do(job)
+            done += 1
+        return done
+
+    def _do(self, job: Job) -> None:
+        asked = job.request
+        _log.info(
+            "job %s, attempt %s: %s %s on %s",
+            job.number,
+            job.attempt,
+            asked.kernel,
+            asked.problem,
+            asked.chip,
+        )
+        try:
+            with Lease(self._jobs, job, self._lease_s) as lease:
+                state, message = self._tune(job, lease)
+                if state is None:
+                    self._give_back(job, "its worker was stopped", counts=False)
+                elif self._jobs.finish(job, state, message):  # may take long: it sends the trials
+                    _log.info("job %s is %s: %s", job.number, state, message)
+        except StoreError as error:
+            _log.warning("job %s: %s", job.number, error)
+            self._give_back(job, str(error), counts=True)
+        except AutotuneError as error:
+            _log.warning("job %s failed: %s", job.number, error)
+            with suppress(StoreError):  # its lease ends, and another finds the same
+                self._jobs.finish(job, State.FAILED, str(error))
+        except Exception as error:
+            _log.exception("job %s", job.number)
+            self._give_back(job, f"{type(error).__name__}: {error}", counts=True)
+        except BaseException:
+            self._give_back(job, "its worker was stopped", counts=False)
+            raise
+
+    def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
+        """How it ended, and what is to be said of it; None: it was cancelled, is another worker's,
+        or this one is to stop."""
+        watch, request = _Watch(lease), job.request
+        ref = self._refs[request.kernel]
+        subject = subject_of(
+            self._pool, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
+        )
+        space = explored(self._pool, subject, watch.tracing)
+
+        def stop() -> bool:
+            return lease.stop_wanted or self._stopping.is_set()
+
+        result: Result = run_search(
+            self._pool,
+            self._store,
+            subject,
+            space,
+            Limits(trials=request.trials, stop=stop),
+            watch,
+            study_url=self._study_url,
+        )
+        if result.stopped_by == "interrupted" or not lease.holds():
+            return None, ""
+        measure = self._measure(subject, watch, stop)
+        ours = measure and _while_ours(measure, lambda: not stop() and lease.holds())
+        try:
+            published = publish(
+                self._pool, self._store, result, announce=watch.announce, measure=ours
+            )
+        except _NotOursError:
+            return None, ""
+        state = State.DONE if published.record else State.FAILED
+        return state, published.reason + self._not_timed(measure, request.chip)
+
+    def _measure(self, subject: Subject, watch: _Watch, stop: Callable[[], bool]) -> Measure | None:
+        """As ``autotune search`` has it."""
+        if self._timing is None:
+            return None
+        return new_measure(self._pool, subject, self._timing, watch.announce, stop)
+
+    def _not_timed(self, measure: Measure | None, chip: Chip) -> str:
+        """Why it is only an estimate, where timing was wanted; else nothing."""
+        if self._timing is None or measure is not None:
+            return ""
+        return f". {why_estimated(chip)}"
+
+    def _give_back(self, job: Job, message: str, *, counts: bool) -> None:
+        with suppress(StoreError):  # else its lease ends
+            self._jobs.give_back(job, message, counts=counts)
+
+
+def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
+    """The same; raises ``_NotOursError`` where the job is not ours any more when it is done."""
+
+    def measured(candidates: Sequence[Candidate], default: Config | None) -> Measurement | Refused:
+        found = measure(candidates, default)
+        if not ours():
+            raise _NotOursError
+        return found
+
+    return measured
+
+
+def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:
+    """The problem, where this version of the kernel takes it. Raises ``InvalidInputError``."""
+    options = [f"{name}={value}" for name, value in problem.options]
+    shape = ",".join(f"{name}={size}" for name, size in problem.dims)
+    parsed = spec.problems.parse(shape, problem.dtype, options)
+    if dict(parsed.options) != dict(problem.options):
+        raise InvalidInputError(f"this version of {spec.name} takes other options than {problem}")
+    return parsed

@@ -1,0 +1,1 @@
+"""Which published record answers a question, from memory or from a file."""

@@ -1,0 +1,117 @@
+"""Published records in one file: what a model server starts from when there is no service.
+
+Gzipped JSON: ``{"format": …, "snapshot": number or null, "created_at": …, "records": […],
+"kernels": […]}``. The same records in the same order give the same bytes. Files of older versions
+have no ``kernels``.
+"""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autotune.domain.kernel_spec import KernelSpec, spec_from_data, spec_to_data
+from autotune.domain.trial import Record, record_from_data, record_to_data
+from autotune.errors import InvalidInputError
+
+FORMAT = "pallas-autotune bundle 1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bundle:
+    """``snapshot``: its number where the records are one snapshot of a service. ``kernels``: what
+    is known of those of the records, to tell whether a config suits another shape."""
+
+    records: tuple[Record, ...]
+    created_at: datetime
+    snapshot: int | None = None
+    kernels: tuple[KernelSpec, ...] = ()
+
+
+def new_bundle(
+    records: Sequence[Record],
+    snapshot: int | None = None,
+    kernels: Sequence[KernelSpec] = (),
+    created_at: datetime | None = None,
+) -> Bundle:
+    """Made now, unless another time is given. Kernels without a record are left out."""
+    used = {(record.key.kernel, record.key.fingerprint) for record in records}
+    return Bundle(
+        records=tuple(map(slim, records)),
+        created_at=created_at or datetime.now(UTC),
+        snapshot=snapshot,
+        kernels=tuple(spec for spec in kernels if (spec.name, spec.fingerprint) in used),
+    )
+
+
+def slim(record: Record) -> Record:
+    """Without what explains its estimate: that is for people, and large."""
+    if record.estimate.explanation is None:
+        return record
+    return replace(record, estimate=replace(record.estimate, explanation=None))
+
+
+def bundle_to_bytes(bundle: Bundle) -> bytes:
+    """``bundle_from_bytes`` is the inverse."""
+    data = {
+        "format": FORMAT,
+        "snapshot": bundle.snapshot,
+        "created_at": bundle.created_at.isoformat(),
+        "records": [record_to_data(record) for record in bundle.records],
+        "kernels": [spec_to_data(spec) for spec in bundle.kernels],
+    }
+    return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
+
+
+def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
+    """Raises ``InvalidInputError`` with a sentence that calls it ``name``."""
+    try:
+        data: dict[str, Any] = json.loads(gzip.decompress(content))
+        told = data.get("format")
+    except (OSError, EOFError, ValueError, AttributeError, zlib.error) as error:
+        raise InvalidInputError(f"{name} is not a bundle of records: {error}") from error
+    if told != FORMAT:
+        raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
+    try:
+        return Bundle(
+            records=tuple(record_from_data(record) for record in data["records"]),
+            created_at=datetime.fromisoformat(data["created_at"]),
+            snapshot=data["snapshot"],
+            kernels=tuple(spec_from_data(spec) for spec in data.get("kernels", ())),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error
+
+
+def write_bundle(path: Path, bundle: Bundle) -> None:
+    """All of it or nothing: readers never see half a file. Raises ``OSError``."""
+    write_whole(path, bundle_to_bytes(bundle))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing. Raises ``OSError``."""
+    import tempfile  # only here: reading happens before every start of a model
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_bundle(path: Path) -> Bundle:
+    """Raises ``InvalidInputError`` for a file that is missing, damaged or of another format."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
+    return bundle_from_bytes(content, str(path))

@@ -1,0 +1,266 @@
+"""Which published record answers a question: *exact*, *toolchain*, *nearest*, or *default*.
+
+Pure functions of the records of one snapshot: the same question has the same answer for ever, in
+the service and in the client that holds the snapshot. What cannot be shown to be legal and within
+VMEM by arithmetic is not offered.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from math import log2, prod
+from typing import Any
+
+from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Change, Record
+from autotune.lookup.layered import Layered
+
+EXACT, TOOLCHAIN, NEAREST, DEFAULT = "exact", "toolchain", "nearest", "default"
+KINDS = (EXACT, TOOLCHAIN, NEAREST, DEFAULT)
+
+Identity = tuple[Any, ...]
+_Groups = Layered[Identity, dict[Identity, Record]]
+Cuts = tuple[tuple[str, str], ...]
+
+_NUMBER = re.compile(r"\d{1,9}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """``config`` and ``record`` are None for *default*: the kernel's own default is meant then,
+    which only its declaration knows. ``why`` is one sentence."""
+
+    kind: str
+    config: Config | None
+    record: Record | None
+    why: str
+
+
+def identity(
+    kernel: str,
+    fingerprint: str,
+    chip: str,
+    versions: tuple[str, str, str],
+    dims: Mapping[str, int],
+    dtype: str,
+    options: Mapping[str, Any],
+) -> Identity:
+    """What tells one key from another, whatever the order of dimensions and options; from plain
+    data, so that a question can be looked up before anything is made of it. ``versions``: jax,
+    jaxlib, libtpu."""
+    return (
+        kernel,
+        fingerprint,
+        chip,
+        versions,
+        dtype,
+        tuple(sorted(dims.items())),
+        tuple(sorted(options.items())),
+    )
+
+
+def identity_of(key: Key) -> Identity:
+    problem = key.problem
+    return identity(
+        key.kernel,
+        key.fingerprint,
+        key.chip.value,
+        _versions(key.toolchain),
+        dict(problem.dims),
+        problem.dtype,
+        dict(problem.options),
+    )
+
+
+class Index:
+    """The records of one snapshot, one for each key, ready to be asked. Never changes."""
+
+    def __init__(self, records: Iterable[Record] = (), kernels: Iterable[KernelSpec] = ()) -> None:
+        self.kernels = {(spec.name, spec.fingerprint): spec for spec in kernels}
+        self._exact: Layered[Identity, Record] = Layered()
+        self._toolchains: _Groups = Layered()
+        self._shapes: _Groups = Layered()
+        self._change(records, ())
+
+    def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
+        """Another index, with the records in the place of those of the same keys."""
+        new = Index(kernels=(*self.kernels.values(), *kernels))
+        new._exact, new._toolchains, new._shapes = self._exact, self._toolchains, self._shapes
+        new._change(change.records, change.removed)
+        return new
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._exact.values()
+
+    def exact(self, key: Key) -> Record | None:
+        """The record of exactly this key."""
+        return self._exact.get(identity_of(key))
+
+    def match(self, key: Key) -> Match:
+        """The best answer that there is, in the order of the words above."""
+        asked = identity_of(key)
+        record = self._exact.get(asked)
+        if record is not None:
+            return exact_match(record)
+        return (
+            self._other_toolchain(key, asked)
+            or self._other_shape(key, asked)
+            or Match(kind=DEFAULT, config=None, record=None, why=_nothing(key))
+        )
+
+    def effort(self, key: Key) -> int:
+        """How many records ``match`` may have to look at: each takes some microseconds."""
+        cuts = self._cuts(key)
+        return len(self._shapes.get(_any_shape(identity_of(key), cuts)) or ()) if cuts else 0
+
+    def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
+        found = self._toolchains.get(_any_toolchain(asked))
+        if not found:
+            return None
+        record = min(found.values(), key=lambda one: _version_gap(key.toolchain, one.key.toolchain))
+        why = f"tuned with {record.key.toolchain}, not checked again with {key.toolchain}"
+        return _match(TOOLCHAIN, record, why)
+
+    def _other_shape(self, key: Key, asked: Identity) -> Match | None:
+        cuts = self._cuts(key)
+        found = (self._shapes.get(_any_shape(asked, cuts)) if cuts else None) or {}
+        safe = [one for one in found.values() if is_safe(one, key.problem, cuts)]
+        if not safe:
+            return None
+        record = min(safe, key=lambda one: _distance(key.problem, one.key.problem))
+        why = (
+            f"tuned for {record.key.problem}: the same blocks fit into this shape, divide what "
+            "they divided there, and need no more VMEM than is allowed; not compiled for it"
+        )
+        return _match(NEAREST, record, why)
+
+    def _cuts(self, key: Key) -> Cuts:
+        spec = self.kernels.get((key.kernel, key.fingerprint))
+        return spec.cuts if spec else ()
+
+    def _change(self, records: Iterable[Record], removed: Iterable[Key]) -> None:
+        put = {identity_of(record.key): record for record in records}
+        gone = {identity_of(key): key for key in removed}
+        self._exact = self._exact.changed(put, gone)
+        self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
+        self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
+
+    def _shape_group(self, own: Identity, key: Key) -> Identity | None:
+        """None: no other shape is ever offered for this kernel."""
+        cuts = self._cuts(key)
+        return _any_shape(own, cuts) if cuts else None
+
+
+def exact_match(record: Record) -> Match:
+    """The answer to what a record was published for."""
+    return _match(EXACT, record, "published for exactly this")
+
+
+def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:
+    """Whether the config of a record can be shown to be legal and feasible for another shape of
+    the same kernel, dtype, options, chip and toolchain.
+
+    Legal: a dimension that no axis cuts, or that was one block, must be the same: with a second
+    block its axis may no longer be parallel, nor stand where it does in the grid order, and a
+    block that was the whole may be misaligned. Else a block must not exceed the dimension, and
+    must divide it where it did.
+
+    Feasible: the blocks are unchanged, so the buffers of what is cut are. What a kernel keeps
+    whole grows with the dimensions that grew, at most by their ratios: so much more than was used
+    must be allowed.
+    """
+    tuned, axes = dict(record.key.problem.dims), dict(record.config.axes)
+    grown = []
+    for dim, asked in problem.dims:
+        before = tuned.get(dim, 0)
+        if asked == before:
+            continue
+        blocks = [axes.get(axis) for axis, cut in cuts if cut == dim]
+        if not blocks or not all(_still_cuts(block, before, asked) for block in blocks):
+            return False
+        grown.append(-(-asked // before))  # rounded up: tiles are padded
+    used, allowed = record.estimate.vmem_used_bytes, record.estimate.vmem_allowed_bytes
+    return prod(grown) <= 1 or used * prod(grown) <= allowed
+
+
+def _still_cuts(block: Any, before: int, asked: int) -> bool:
+    if type(block) is not int or not 0 < block < before or block > asked:
+        return False
+    return before % block != 0 or asked % block == 0
+
+
+def _distance(asked: Problem, tuned: Problem) -> tuple[float, tuple[tuple[str, int], ...]]:
+    """The sum of |log2 ratio| over the dimensions; then the dimensions, so that there is no tie."""
+    sizes = dict(tuned.dims)
+    gap = sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims))
+    return round(gap, 9), tuple(sorted(tuned.dims))
+
+
+def _version_gap(asked: Toolchain, tuned: Toolchain) -> tuple[Any, ...]:
+    """How far versions are apart: the first part that differs decides, in jax, then libtpu, then
+    jaxlib; of two that are equally far the newer."""
+    pairs = [(getattr(asked, name), getattr(tuned, name)) for name in ("jax", "libtpu", "jaxlib")]
+    numbers = [(_numbers(a), _numbers(b)) for a, b in pairs]
+    gaps = [tuple(abs(x - y) for x, y in zip(a, b, strict=True)) for a, b in numbers]
+    newest_first = [tuple(-y for y in b) for _, b in numbers]
+    return (gaps, newest_first, _versions(tuned))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    """The first five numbers of a version: of 0.10.2.dev3 they are 0, 10, 2, 3, 0."""
+    found = [int(number) for number in _NUMBER.findall(version)[:5]]
+    return tuple(found + [0] * (5 - len(found)))
+
+
+def _versions(toolchain: Toolchain) -> tuple[str, str, str]:
+    return toolchain.jax, toolchain.jaxlib, toolchain.libtpu
+
+
+def _any_toolchain(own: Identity) -> Identity:
+    return (*own[:3], *own[4:])
+
+
+def _any_shape(own: Identity, cuts: Cuts) -> Identity:
+    """Without the sizes of dimensions that are cut; all others must be equal anyway."""
+    cut = {dim for _, dim in cuts}
+    dims = tuple((name, 0 if name in cut else size) for name, size in own[5])
+    return (*own[:5], dims, own[6])
+
+
+def _regroup(
+    groups: _Groups,
+    put: Mapping[Identity, Record],
+    gone: Mapping[Identity, Key],
+    name_of: Callable[[Identity, Key], Identity | None],
+) -> _Groups:
+    """``name_of``: of the group that a key stands in, if it stands in one."""
+    fresh: dict[Identity, dict[Identity, Record]] = {}
+
+    def group(own: Identity, key: Key) -> dict[Identity, Record]:
+        name = name_of(own, key)
+        if name is None:
+            return {}
+        if name not in fresh:
+            fresh[name] = dict(groups.get(name) or {})
+        return fresh[name]
+
+    for own, key in gone.items():
+        group(own, key).pop(own, None)
+    for own, record in put.items():
+        group(own, record.key)[own] = record
+    return groups.changed(fresh)
+
+
+def _match(kind: str, record: Record, why: str) -> Match:
+    return Match(kind=kind, config=record.config, record=record, why=why)
+
+
+def _nothing(key: Key) -> str:
+    return f"nothing is published for {key}, nor anything that is known to be legal for it"

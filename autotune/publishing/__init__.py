@@ -1,0 +1,1 @@
+"""From the trials of a key to its published record."""

@@ -1,0 +1,275 @@
+"""From the trials of a key to its published record: compare, verify, decide, and say why."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from autotune.compiler.client import XlaCost
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.measurement import Measurement
+from autotune.domain.outcome import WrongResult
+from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.verdict import Verdict
+from autotune.measuring.refused import Refused
+from autotune.ports import Store
+from autotune.publishing import measured
+from autotune.publishing.baseline import compared, evidence
+from autotune.publishing.measured import Measure, different
+from autotune.publishing.ties import RULE, by_rule, is_faster, ties, time_us
+from autotune.search.loop import Result, Subject
+
+_MAX_FINALISTS = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Publication:
+    """The record, or None with the ``reason``; and the winner that the reason speaks of.
+
+    ``ties``: what could have won as well, the fastest first; ``wrong`` and ``unverified``: the
+    finalists that came before the winner, each with what the gate said. ``verification_s``: wall
+    clock of the winner's.
+    """
+
+    record: Record | None
+    reason: str
+    winner: Trial | None
+    default: Trial | None
+    baseline: Evidence
+    verification_s: float = 0.0
+    ties: tuple[Trial, ...] = ()
+    wrong: tuple[tuple[Trial, str], ...] = ()
+    unverified: tuple[tuple[Trial, str], ...] = ()
+
+
+def publish(
+    pool: CompilerPool,
+    store: Store,
+    result: Result,
+    *,
+    allow_unverified: bool = False,
+    announce: Callable[[str], None] = lambda _: None,
+    measure: Measure | None = None,
+) -> Publication:
+    """Verify the best candidates in turn and publish the first that is right and faster.
+
+    With ``measure`` the best ones are verified first, then timed, and the timing decides; where it
+    decides nothing, the estimates do, and the record says why. The default is published when
+    nothing beats it by more than the model, or the noise, can mistake. What cannot be verified is
+    passed over unless ``allow_unverified``; it then carries the label.
+    """
+    default = next((t for t in result.trials if t.number == 0), None)
+    gate = _Gate(pool, store, result.subject, announce, allow_unverified=allow_unverified)
+    draft = _Draft(result, default, _baseline(pool, result), gate)
+    published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
+    if published.record is not None:
+        store.save_record(published.record)
+    return replace(published, wrong=tuple(gate.wrong), unverified=tuple(gate.unverified))
+
+
+@dataclass(slots=True)
+class _Gate:
+    """Verifies each trial once, and marks in the store what is wrong."""
+
+    pool: CompilerPool
+    store: Store
+    subject: Subject
+    announce: Callable[[str], None]
+    allow_unverified: bool
+    wrong: list[tuple[Trial, str]] = field(default_factory=list)
+    unverified: list[tuple[Trial, str]] = field(default_factory=list)
+    _passed: dict[int, Verdict | None] = field(default_factory=dict)
+
+    def passed(self, trial: Trial) -> Verdict | None:
+        """The verdict of a trial that may be published, else None."""
+        if trial.number not in self._passed:
+            self._passed[trial.number] = self._asked(trial)
+        return self._passed[trial.number]
+
+    def _asked(self, trial: Trial) -> Verdict | None:
+        self.announce(f"verifying trial {trial.number}: {trial.config}")
+        verdict = _verify(self.pool, self.subject, trial)
+        if verdict.ok is False:
+            self.wrong.append((trial, verdict.reason))
+            self.store.replace_outcome(self.subject.key, trial.number, _wrong(trial, verdict))
+        elif verdict.ok is None and not self.allow_unverified:
+            self.unverified.append((trial, verdict.reason))
+        else:
+            return verdict
+        return None
+
+    def out(self) -> list[Trial]:
+        """What is out of the question."""
+        return [trial for trial, _ in (*self.wrong, *self.unverified)]
+
+
+@dataclass(slots=True)
+class _Draft:
+    """What a publication is made of; the ``measurement``, and why it decided nothing where it did
+    not."""
+
+    result: Result
+    default: Trial | None
+    baseline: Evidence
+    gate: _Gate
+    measurement: Measurement | None = None
+    not_measured: str = ""
+
+
+def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
+    """The publication that a measurement decides; None where it decides nothing."""
+    default = draft.default
+    some = [t for t in measured.shortlist(draft.result.trials, default) if draft.gate.passed(t)]
+    if not some:
+        return None
+    own = default if default in some else None
+    found = measure([measured.candidate(t) for t in some], None if own is None else own.config)
+    draft.measurement = None if isinstance(found, Refused) else found
+    draft.not_measured = measured.unusable(found, own)
+    if draft.not_measured or isinstance(found, Refused):
+        return None
+    chosen = measured.winner(found, some, own)
+    verdict = draft.gate.passed(chosen)
+    assert verdict is not None
+    return _published(draft, chosen, verdict, measured.reason(found, chosen, own), "measured")
+
+
+def _by_estimate(draft: _Draft) -> Publication:
+    """The first finalist that is right."""
+    for trial in finalists(draft.result.trials, draft.default):
+        verdict = draft.gate.passed(trial)
+        if verdict is not None:
+            reason = _reason(trial, draft.default, _equal(draft, draft.gate.out()))
+            if draft.not_measured:
+                reason += f"; by estimate, because measuring decided nothing: {draft.not_measured}"
+            return _published(draft, trial, verdict, reason, "estimated")
+    return Publication(
+        record=None,
+        reason=_nothing(draft.gate.wrong, draft.gate.unverified),
+        winner=None,
+        default=draft.default,
+        baseline=draft.baseline,
+    )
+
+
+def _published(
+    draft: _Draft, trial: Trial, verdict: Verdict, reason: str, method: str
+) -> Publication:
+    """The winner with its record."""
+    assert trial.estimate is not None
+    baseline = replace(draft.baseline, note=compared(trial.estimate, draft.baseline))
+    return Publication(
+        record=_record(draft, trial, baseline, verdict, reason, method),
+        reason=reason,
+        winner=trial,
+        default=draft.default,
+        baseline=baseline,
+        ties=_equal(draft, draft.gate.out()),
+        verification_s=verdict.seconds,
+    )
+
+
+def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
+    return WrongResult(
+        reason=verdict.reason,
+        estimate=trial.estimate,
+        check=verdict.check,
+        error=verdict.error,
+        where=verdict.where,
+    )
+
+
+def _nothing(wrong: Sequence[object], unverified: Sequence[tuple[Trial, str]]) -> str:
+    """Why no finalist could be published."""
+    if unverified:
+        count = f"{len(unverified)} finalist{'s' * (len(unverified) > 1)}"
+        also = f" and {len(wrong)} gave a wrong result" if wrong else ""
+        return f"{count} could not be verified{also}: {unverified[0][1]}"
+    return "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
+
+
+def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
+    """What to verify, in turn: what beats the default by more than the model can mistake, the ties
+    of the fastest by their rule and the others by time; the default itself at the end."""
+    better = _better(trials, default)
+    equal = ties(better)
+    others = [t for t in better if t not in equal]
+    ordered = different([*by_rule(equal), *others])[:_MAX_FINALISTS]
+    return ordered if default is None or default.estimate is None else [*ordered, default]
+
+
+def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
+    """The trials that are faster than the default for sure, the fastest first; all without one."""
+    timed = sorted((t for t in trials if t.estimate), key=time_us)
+    if default is None or default.estimate is None:
+        return timed
+    return [t for t in timed if is_faster(t, default)]
+
+
+def _equal(draft: _Draft, out: Sequence[Trial]) -> tuple[Trial, ...]:
+    """What could have won as well by estimate; where only the default can, what it cannot be told
+    from. ``out``: what is out of the question."""
+    right = [t for t in draft.result.trials if t not in out]
+    return tuple(ties(_better(right, draft.default)) or ties(right))
+
+
+def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
+    chip = subject.chip.chip
+    return pool.run(lambda c: c.verify(subject.ref, subject.problem, trial.config, chip))
+
+
+def _baseline(pool: CompilerPool, result: Result) -> Evidence:
+    """What is known of plain XLA; never a measurement."""
+    subject = result.subject
+    cost = pool.run(lambda c: c.baseline(subject.ref, subject.problem, subject.chip.chip))
+    if not isinstance(cost, XlaCost):
+        return Evidence(config=None, time_us=None, note=f"XLA baseline: {cost.reason}")
+    io_bytes = result.space.candidates[0].trace.io_bytes
+    return evidence(cost, io_bytes, subject.problem.dtype, subject.chip)
+
+
+def _reason(trial: Trial, default: Trial | None, equal: Sequence[Trial]) -> str:
+    if default is None or default.estimate is None:
+        why = "there is none" if default is None else f"{default.outcome.kind}"
+        return f"the default is no alternative: {why}"
+    if trial.number == default.number:
+        return (
+            "nothing was estimated to be faster than the default by more than the model can mistake"
+        )
+    reason = f"estimated {time_us(default) / time_us(trial):.2f} times as fast as the default"
+    if trial in equal and len(equal) > 1:
+        reason += f"; chosen by {RULE}, among {len(equal)} that cannot be told from the fastest"
+    return reason
+
+
+def _record(
+    draft: _Draft, trial: Trial, baseline: Evidence, verdict: Verdict, reason: str, method: str
+) -> Record:
+    assert trial.estimate is not None
+    default = draft.default
+    return Record(
+        key=draft.result.subject.key,
+        config=trial.config,
+        estimate=trial.estimate,
+        default=_default_evidence(default),
+        baseline=baseline,
+        is_default=default is not None and trial.number == default.number,
+        reason=reason,
+        verification=(
+            f"right in Pallas TPU interpret mode, {verdict.reason}"
+            if verdict.ok
+            else f"not verified: {verdict.reason}"
+        ),
+        verified=verdict.ok is True,
+        trials=len(draft.result.trials),
+        method=method,
+        created_at=datetime.now(UTC),
+        measurement=draft.measurement,
+    )
+
+
+def _default_evidence(default: Trial | None) -> Evidence:
+    if default is None:
+        return Evidence(config=None, time_us=None, note="the default was not tried")
+    time_us = default.estimate.time_us if default.estimate else None
+    note = "" if time_us is not None else f"{default.outcome.kind}: {default.outcome.reason}"
+    return Evidence(config=default.config, time_us=time_us, note=note)

@@ -1,0 +1,46 @@
+"""Candidates that estimates cannot tell apart, and the rule that chooses among them."""
+
+from collections.abc import Sequence
+from math import prod
+
+from autotune.domain.trial import Trial
+from autotune.wording.comparison import margin
+
+RULE = "the least VMEM, then the larger blocks"
+
+
+def time_us(trial: Trial) -> float:
+    """The estimated time of a trial that has one."""
+    assert trial.estimate is not None
+    return trial.estimate.time_us
+
+
+def is_faster(a: Trial, b: Trial) -> bool:
+    """Whether ``a`` is faster than ``b`` by more than the model can mistake."""
+    assert a.estimate is not None and b.estimate is not None
+    return time_us(a) < time_us(b) * (1 - margin(a.estimate, b.estimate))
+
+
+def ties(trials: Sequence[Trial]) -> list[Trial]:
+    """The trials that the fastest cannot be told apart from, itself first, then by time."""
+    timed = sorted((trial for trial in trials if trial.estimate), key=time_us)
+    return [trial for trial in timed if not is_faster(timed[0], trial)]
+
+
+def by_rule(trials: Sequence[Trial]) -> list[Trial]:
+    """Ties in the order of preference of :data:`RULE`; the faster first where all is equal."""
+    return sorted(trials, key=lambda t: (_vmem_bytes(t), -_block_size(t), time_us(t)))
+
+
+def _vmem_bytes(trial: Trial) -> int:
+    assert trial.estimate is not None
+    return trial.estimate.vmem_used_bytes
+
+
+def _block_size(trial: Trial) -> int:
+    """The product of all sizes of the config."""
+    return prod(
+        value
+        for _, value in trial.config.axes
+        if isinstance(value, int) and not isinstance(value, bool)
+    )

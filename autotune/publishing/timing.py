@@ -1,0 +1,56 @@
+"""Whether the finalists of a search are timed on this machine, and how: for ``autotune search`` and
+for jobs alike."""
+
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from autotune.measuring.attached import attached_chips
+from autotune.measuring.process import Work, measuring_process
+from autotune.measuring.session import Limits, Session
+from autotune.publishing.measured import Measure
+from autotune.search.loop import Subject
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """``device``: which of the attached ones. ``seconds``: of the race at most. ``python``: whose
+    JAX opens the device."""
+
+    device: int = 0
+    seconds: float = 120.0
+    seed: int = 0
+    python: str = sys.executable
+
+
+def new_measure(
+    pool: CompilerPool,
+    subject: Subject,
+    timing: Timing,
+    announce: Callable[[str], None],
+    stop: Callable[[], bool] = lambda: False,
+) -> Measure | None:
+    """Times candidates on the attached TPU; None where it is none of the searched chip. ``stop``
+    ends the race early."""
+    chip = subject.chip.chip
+    if chip not in attached_chips():
+        return None
+    work = Work(ref=subject.ref, problem=subject.problem, chip=chip, seed=timing.seed)
+    return Session(
+        pool,
+        measuring_process("tpu", timing.python),
+        work,
+        number=timing.device,
+        announce=announce,
+        limits=Limits(seconds=timing.seconds, stop=stop),
+    ).measure
+
+
+def why_estimated(chip: Chip) -> str:
+    """Why nothing was measured, in one sentence."""
+    found = attached_chips()
+    if not found:
+        return "Estimated, not measured: no TPU is attached to this machine."
+    return f"Estimated, not measured: a {found[0]} is attached, no {chip}."

@@ -1,0 +1,1 @@
+"""A service over HTTP, as a tuning machine uses it."""

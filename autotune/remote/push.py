@@ -1,0 +1,183 @@
+"""Sending what was tuned here to a service, and what a service must not take."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from autotune.domain.kernel_spec import KernelSpec, spec_to_data
+from autotune.domain.measurement import DEVICE_TIME
+from autotune.domain.problem import Problem
+from autotune.domain.refusals import refusals_to_data
+from autotune.domain.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
+from autotune.errors import ServiceError
+from autotune.ports import Store
+from autotune.remote.http import Remote
+
+MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
+
+_MOST_BYTES = 8 << 20  # of one call; the service takes twice as much
+_MOST_RESULTS = 500
+_MOST_AHEAD = timedelta(hours=1)  # of another machine's clock
+_NOISE = 1.02  # the medians of all samples may differ so, where pairs of them decided
+_PAUSES_S = (1.0, 5.0)
+MAY_PASS = (408, 429, 500, 502, 503, 504)
+"""Statuses of a service that may be back soon."""
+
+
+def contradiction(result: KeyResult, spec: KernelSpec | None, now: datetime) -> str | None:
+    """What in a result cannot be true, or must not be published, in one sentence; None if nothing.
+
+    ``spec``: the description of its kernel.
+    """
+    record = result.record
+    if spec is None or (spec.name, spec.fingerprint) != (record.key.kernel, record.key.fingerprint):
+        return f"there is no description of {record.key.kernel} [{record.key.fingerprint}]"
+    if record.created_at > now + _MOST_AHEAD:
+        return f"it was made at {record.created_at.isoformat()}, which is yet to come"
+    configs = [record.config, *(trial.config for trial in result.trials)]
+    if any(set(dict(config.axes)) != set(spec.axes) for config in configs):
+        return f"its configs must have the axes {', '.join(spec.axes)}"
+    return _of_problem(record.key.problem, spec) or _of_record(record, spec)
+
+
+def _of_problem(problem: Problem, spec: KernelSpec) -> str | None:
+    names = tuple(name for name, _ in problem.dims)
+    if set(names) != set(spec.problems.dims):
+        return f"its problem must have the dimensions {', '.join(spec.problems.dims)}"
+    if problem.dtype not in spec.problems.dtypes:
+        return f"its dtype must be one of {', '.join(spec.problems.dtypes)}"
+    choices = {option.name: option.choices for option in spec.problems.options}
+    given = dict(problem.options)
+    if given.keys() != choices.keys():
+        return f"its problem must have the options {', '.join(choices) or '(none)'}"
+    wrong = [name for name, value in given.items() if value not in choices[name]]
+    return f"option {wrong[0]} has a value that the kernel does not take" if wrong else None
+
+
+def _of_record(record: Record, spec: KernelSpec) -> str | None:
+    if not record.verified:
+        return f"it was not verified: {record.verification}"[:300]
+    order, semantics = record.config.grid_order, record.config.dimension_semantics
+    if order and sorted(order) != sorted(spec.grid):
+        return f"its grid order must name each of {', '.join(spec.grid) or 'no axis'} once"
+    if order and semantics and len(order) != len(semantics):
+        return "it must have as many dimension semantics as grid axes"
+    estimate, default = record.estimate, record.default
+    if estimate.vmem_used_bytes > estimate.vmem_allowed_bytes:
+        return "it uses more VMEM than is allowed"
+    if record.is_default and record.config != default.config:
+        return "it is called the default and has another config"
+    if record.method == "measured":
+        return _of_measurement(record)
+    if default.time_us is not None and estimate.time_us > default.time_us:
+        return f"it is slower than the default, which takes {default.time_us:g} us"
+    return None
+
+
+def _of_measurement(record: Record) -> str | None:
+    found = record.measurement
+    if found is None or found.void:
+        return "it is called measured and has no measurement that decides"
+    if found.method != DEVICE_TIME:
+        return f"it was measured by {found.method}, which is no time of a TPU"
+    own = found.of(record.config)
+    if own is None or own.refused or not own.samples_us:
+        return "it is called measured and its config was not"
+    default = record.default.config and found.of(record.default.config)
+    if default and default.median_us and (own.median_us or 0.0) > default.median_us * _NOISE:
+        return f"it was measured to be slower than the default: {default.median_us:g} us"
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Part:
+    """As many results as fit into one call."""
+
+    kernels: Sequence[Mapping[str, Any]]
+    results: Sequence[Mapping[str, Any]]
+
+
+def send(
+    remote: Remote, kernels: Iterable[KernelSpec], results: Iterable[KeyResult]
+) -> Iterator[tuple[int, Pushed]]:
+    """Push in parts; after each, how many results it had and what became of them.
+
+    A part is tried again when the service may be back soon: what is there already changes nothing.
+    Raises ``ServiceError``.
+    """
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    for part in _parts(specs, results):
+        body = json.dumps({"kernels": part.kernels, "results": part.results}).encode()
+        yield len(part.results), Pushed(**json.loads(_insist(remote, body)))
+
+
+def _insist(remote: Remote, body: bytes) -> bytes:
+    for pause_s in _PAUSES_S:
+        try:
+            return remote.call("POST", "/v1/results", body)
+        except ServiceError as error:
+            if error.status not in MAY_PASS:
+                raise
+        except OSError:
+            pass
+        time.sleep(pause_s)
+    return remote.call("POST", "/v1/results", body)
+
+
+def _parts(
+    specs: Mapping[tuple[str, str], KernelSpec], results: Iterable[KeyResult]
+) -> Iterator[_Part]:
+    used: set[tuple[str, str]] = set()
+    some: list[Mapping[str, Any]] = []
+    size = 0
+    for result in results:
+        data = result_to_data(result)
+        length = len(json.dumps(data))
+        if some and (size + length > _MOST_BYTES or len(some) == _MOST_RESULTS):
+            yield _part(specs, used, some)
+            used, some, size = set(), [], 0
+        used.add((result.record.key.kernel, result.record.key.fingerprint))
+        some.append(data)
+        size += length
+    if some:
+        yield _part(specs, used, some)
+
+
+def _part(
+    specs: Mapping[tuple[str, str], KernelSpec],
+    used: set[tuple[str, str]],
+    some: list[Mapping[str, Any]],
+) -> _Part:
+    kernels = [spec_to_data(specs[name]) for name in sorted(used) if name in specs]
+    return _Part(kernels=kernels, results=some)
+
+
+def whole_result(store: Store, record: Record) -> KeyResult:
+    """A record with all that its search has found."""
+    trials, refusals = store.trials(record.key), store.refusals(record.key)
+    return KeyResult(record=record, trials=tuple(trials), refusals=refusals)
+
+
+def result_to_data(result: KeyResult) -> dict[str, Any]:
+    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
+    refusals it says nothing of them: older versions take it."""
+    found = result.refusals
+    data: dict[str, Any] = _clipped(
+        {
+            "record": record_to_data(result.record),
+            "trials": [trial_to_data(trial) for trial in result.trials],
+            **({} if found is None else {"refusals": refusals_to_data(found)}),
+        }
+    )
+    return data
+
+
+def _clipped(data: Any) -> Any:
+    if isinstance(data, str):
+        return data if len(data) <= MOST_CHARACTERS else data[: MOST_CHARACTERS - 1] + "…"
+    if isinstance(data, dict):
+        return {name: _clipped(value) for name, value in data.items()}
+    return list(map(_clipped, data)) if isinstance(data, list | tuple) else data

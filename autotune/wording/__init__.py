@@ -1,0 +1,1 @@
+"""Every sentence, table and unit that people read."""

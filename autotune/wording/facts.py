@@ -1,0 +1,95 @@
+"""What is known of one estimate: as plain data, and as facts in words, all numbers with units."""
+
+from collections.abc import Callable
+from typing import Any
+
+from autotune.domain.explanation import Explanation
+from autotune.domain.outcome import Estimate
+from autotune.wording.units import error_bar, mebibytes, micros, ratio, size
+
+Fact = tuple[str, Callable[[Estimate, Explanation], str]]
+
+
+def explanation_data(e: Estimate, why: Explanation) -> dict[str, Any]:
+    """Everything that the tables say. Times in microseconds, ``*_share`` and ``error`` of 1."""
+    return {
+        "time_us": e.time_us,
+        "error": e.error,
+        "resolution": e.resolution,
+        "limited_by": e.limited_by,
+        "model": e.model,
+        "parts": [{"name": name, "us": us, "share": us / e.time_us} for name, us in why.parts_us],
+        "roofline_us": why.roofline_us,
+        "times_roofline": _over(e.time_us, why.roofline_us),
+        "mxu_us": why.mxu_us,
+        "mxu_share": why.mxu_us / e.time_us,
+        "tflops_per_s": e.flops / e.time_us / 1e6,
+        "hbm_bytes": e.hbm_bytes,
+        "least_hbm_bytes": why.least_hbm_bytes,
+        "times_least_hbm_bytes": _over(e.hbm_bytes, why.least_hbm_bytes),
+        "hbm_gb_per_s": e.hbm_bytes / e.time_us / 1e3,
+        "burst_bytes": why.burst_bytes,
+        "steps": why.steps,
+        "dma_count": why.dma_count,
+        "vmem": [{"name": name, "bytes": used} for name, used in why.vmem],
+        "vmem_used_bytes": e.vmem_used_bytes,
+        "vmem_allowed_bytes": e.vmem_allowed_bytes,
+        "spill_bundles": why.spill_bundles,
+        "notes": list(e.notes),
+    }
+
+
+def part_us(us: float) -> str:
+    """Microseconds, with a digit more below one."""
+    return f"{us:.2f} µs" if 0 < us < 0.95 else micros(us)
+
+
+FACTS: tuple[Fact, ...] = (
+    ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
+    ("limited by", lambda e, _: e.limited_by),
+    ("roofline", lambda e, why: _roofline(e, why)),
+    ("matrix units", lambda e, why: _matrix(e, why)),
+    ("HBM traffic", lambda e, why: _traffic(e, why)),
+    ("HBM rate", lambda e, why: _rate(e, why)),
+    ("grid steps", lambda e, why: _steps(e, why)),
+    ("DMAs", lambda _, why: f"{why.dma_count:,}"),
+    ("VMEM used", lambda e, _: f"{mebibytes(e.vmem_used_bytes)} of {_allowed(e)}"),
+    ("VMEM by operand", lambda _, why: ", ".join(f"{n} {size(used)}" for n, used in why.vmem)),
+    ("spills", lambda _, why: f"{why.spill_bundles:,} bundles" if why.spill_bundles else "none"),
+    ("notes", lambda e, _: "; ".join(e.notes)),
+)
+
+
+def _roofline(e: Estimate, why: Explanation) -> str:
+    times = _over(e.time_us, why.roofline_us)
+    return f"{part_us(why.roofline_us)}, the time is {times:.2f}× that" if times else "–"
+
+
+def _matrix(e: Estimate, why: Explanation) -> str:
+    if not e.flops:
+        return "not used"
+    rate = e.flops / e.time_us / 1e6
+    return f"busy {why.mxu_us / e.time_us:.1%} of the time, {rate:,.1f} TFLOP/s"
+
+
+def _traffic(e: Estimate, why: Explanation) -> str:
+    least = f"least possible {size(why.least_hbm_bytes)}"
+    return f"{size(e.hbm_bytes)}, {ratio(e.hbm_bytes, why.least_hbm_bytes)} the {least}"
+
+
+def _rate(e: Estimate, why: Explanation) -> str:
+    return f"{e.hbm_bytes / e.time_us / 1e3:,.0f} GB/s, mean burst {size(why.burst_bytes)}"
+
+
+def _steps(e: Estimate, why: Explanation) -> str:
+    """Of one core."""
+    return f"{why.steps:,}, {part_us(e.time_us / why.steps)} each" if why.steps > 1 else "1"
+
+
+def _allowed(e: Estimate) -> str:
+    share = f", {e.vmem_used_bytes / e.vmem_allowed_bytes:.0%}" if e.vmem_allowed_bytes else ""
+    return mebibytes(e.vmem_allowed_bytes) + share
+
+
+def _over(value: float, least: float) -> float | None:
+    return value / least if least else None

@@ -1,0 +1,198 @@
+"""Connections. SQLite: write-ahead log, one writer at a time, waits for a lock. PostgreSQL."""
+
+import math
+import os
+import sqlite3
+import time
+from functools import partial
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.pool import QueuePool
+
+from autotune.errors import StoreError
+from autotune_db.failure import BUSY_TIMEOUT_S, is_locked
+from autotune_db.url import Database
+
+_WRITES = "autotune_writes"
+_CONNECT_TIMEOUT_S = 10
+_LOOK_S = 0.004  # between two looks at a lock
+_LEAST_BYTES = 512  # of a database: one page
+
+
+def open_engine(database: Database, *, create: bool, wait_s: float | None = None) -> Engine:
+    """An engine that may create the SQLite file, or must find it. Nothing is connected yet.
+
+    ``wait_s``: how long a statement waits for a lock; None: ``BUSY_TIMEOUT_S`` for a file, any time
+    on a server.
+    """
+    if database.path is None:
+        return _postgres(database, wait_s)
+    _check_file(database.path, create=create)
+    return _sqlite(database, database.path, create=create, wait_s=wait_s)
+
+
+def writing(engine: Engine) -> Engine:
+    """The same connections, for transactions that write: they take SQLite's lock at the start."""
+    return engine.execution_options(**{_WRITES: True})
+
+
+def use_write_ahead_log(path: Path) -> None:
+    """Readers never wait for the writer. It is a property of the file and stays."""
+    deadline = time.monotonic() + BUSY_TIMEOUT_S
+    connection = _connect(path, "rwc")
+    try:
+        while not _switched(connection):
+            if time.monotonic() > deadline:
+                raise StoreError(f"the database file {path} stays locked by another program")
+            time.sleep(0.05)
+    finally:
+        connection.close()
+
+
+def _switched(connection: sqlite3.Connection) -> bool:
+    """False when another process holds a lock: this statement does not wait for it by itself."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+    except sqlite3.OperationalError as error:
+        if is_locked(error):
+            return False
+        raise
+    return True
+
+
+def _postgres(database: Database, wait_s: float | None) -> Engine:
+    try:
+        engine = create_engine(
+            database.url,
+            pool_pre_ping=True,
+            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+        )
+    except ModuleNotFoundError as error:
+        raise StoreError(
+            "PostgreSQL needs the psycopg package: pip install 'pallas-autotune[postgres]'"
+        ) from error
+    if wait_s is not None:
+        event.listen(engine, "connect", partial(_limit_waiting, wait_s))
+    return engine
+
+
+def _limit_waiting(wait_s: float, connection: Any, _: object) -> None:
+    connection.execute(f"SET lock_timeout = {math.ceil(wait_s * 1000)}")
+    connection.commit()
+
+
+def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | None) -> Engine:
+    engine = create_engine(
+        database.url,
+        poolclass=QueuePool,
+        creator=lambda: _connect(path, "rwc" if create else _mode(path), wait_s),
+    )
+    event.listen(engine, "begin", partial(_begin, wait_s))
+    return engine
+
+
+def _begin(wait_s: float | None, connection: Connection) -> None:
+    if connection.get_execution_options().get(_WRITES):
+        _begin_writing(connection, _patience(wait_s))
+    else:
+        connection.exec_driver_sql("BEGIN")
+
+
+def _begin_writing(connection: Connection, limit_s: float) -> None:
+    """SQLite itself looks every 100 ms whether the lock is free: too seldom to find a gap between
+    the transactions of another process that has many to do."""
+    own: Any = connection.connection.dbapi_connection
+    deadline = time.monotonic() + limit_s
+    own.execute("PRAGMA busy_timeout=0")
+    try:
+        while time.monotonic() < deadline:
+            try:
+                own.execute("BEGIN IMMEDIATE")
+                return
+            except sqlite3.OperationalError as error:
+                if not is_locked(error):
+                    break
+            time.sleep(_LOOK_S)
+        connection.exec_driver_sql("BEGIN IMMEDIATE")  # its error is one that callers know
+    finally:
+        own.execute(f"PRAGMA busy_timeout={math.ceil(limit_s * 1000)}")
+
+
+def _patience(wait_s: float | None) -> float:
+    return BUSY_TIMEOUT_S if wait_s is None else wait_s
+
+
+def _connect(path: Path, mode: str, wait_s: float | None = None) -> sqlite3.Connection:
+    connection = sqlite3.connect(
+        f"file:{quote(str(path))}?{_query(path, mode)}",
+        uri=True,
+        timeout=_patience(wait_s),
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    try:
+        connection.execute("PRAGMA foreign_keys=ON")
+        connection.execute("PRAGMA synchronous=FULL")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _mode(path: Path) -> str:
+    return "rw" if _writable(path) and _writable(path.parent) else "ro"
+
+
+def _query(path: Path, mode: str) -> str:
+    """SQLite cannot share memory in a folder that it may not write to: then nobody writes."""
+    alone = not Path(f"{path}-wal").exists()
+    immutable = mode == "ro" and alone and not _writable(path.parent)
+    return f"mode={mode}&immutable=1" if immutable else f"mode={mode}"
+
+
+def _check_file(path: Path, *, create: bool) -> None:
+    """Refuses, before anything is written, what is no file or cannot become one."""
+    if path.is_dir():
+        raise StoreError(f"{path} is a folder: name the database file in it")
+    if not create and not path.exists():
+        raise StoreError(f"there is no database at {path} yet: run a search first")
+    if not _may_be_sqlite(path):
+        raise StoreError(f"{path} is not a SQLite database: name another file")
+    if create:
+        _check_writable(path)
+
+
+def _may_be_sqlite(path: Path) -> bool:
+    """SQLite itself takes a file of a few bytes for an empty one, and overwrites it.
+
+    The file is not opened here: closing it would drop the locks that other connections of this
+    process hold on it. The next process to leave would take itself for the last one and throw the
+    log away, and those connections would read an old state for ever.
+    """
+    try:
+        size = path.stat().st_size
+        return size == 0 or size >= _LEAST_BYTES
+    except OSError:
+        return True  # missing, or not readable: SQLite says so
+
+
+def _check_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(
+            f"the folder {path.parent} for the database cannot be created: {error.strerror}"
+        ) from error
+    for place in (path, path.parent):
+        if place.exists() and not _writable(place):
+            raise StoreError(
+                f"{place} is read-only: make it writable or name another database file"
+            )
+
+
+def _writable(path: Path) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.W_OK, effective_ids=effective)

@@ -1,0 +1,106 @@
+"""Bringing the tables up to date, and refusing what this version does not know."""
+
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection, Engine, Text, column, inspect, select, table, text
+
+from autotune.errors import StoreError
+from autotune_db.engine import open_engine, use_write_ahead_log, writing
+from autotune_db.failure import translated
+from autotune_db.tables import PREFIX
+from autotune_db.url import Database, parse_database
+
+if TYPE_CHECKING:
+    from alembic.config import Config
+
+VERSION_TABLE = PREFIX + "alembic_version"  # Optuna has an alembic_version in the same database
+HEAD = "0006"  # kept here so that opening a database does not import Alembic
+
+_SCRIPTS = Path(__file__).parent / "migrations"
+_LOCK_NUMBER = 0x6175746F74756E65  # "autotune": PostgreSQL's advisory lock
+_FIND_VERSION = select(column("version_num", Text)).select_from(table(VERSION_TABLE))
+_one_thread = threading.Lock()  # Alembic keeps its context in globals
+
+
+def upgrade(url: str | None = None) -> str:
+    """Creates the database file and tables, or brings them up to date; the version in force.
+
+    Safe while other processes do the same. Raises ``StoreError``.
+    """
+    database = parse_database(url)
+    with translated(database):
+        engine = open_engine(database, create=True)
+        try:
+            bring_to_head(engine, database)
+        finally:
+            engine.dispose()
+    return HEAD
+
+
+def current(url: str | None = None) -> str | None:
+    """The version of the tables at ``url``; None where there are none yet."""
+    database = parse_database(url)
+    with translated(database):
+        engine = open_engine(database, create=False)
+        try:
+            return _version(engine)
+        finally:
+            engine.dispose()
+
+
+def bring_to_head(engine: Engine, database: Database) -> None:
+    found = _version(engine)
+    if found == HEAD:
+        return
+    _require_known(found, database)
+    if database.path is not None:
+        use_write_ahead_log(database.path)
+    with _one_thread, writing(engine).begin() as connection:
+        _migrate(connection)
+
+
+def require_head(engine: Engine, database: Database) -> None:
+    found = _version(engine)
+    if found == HEAD:
+        return
+    _require_known(found, database)
+    if found is None:
+        raise StoreError(f"there are no tuning results in {database} yet: run a search first")
+    raise StoreError(f"{database} is of the older version {found}: run autotune db upgrade")
+
+
+def config_for(connection: Connection) -> "Config":
+    """Alembic's settings, without a file."""
+    from alembic.config import Config
+
+    config = Config(attributes={"connection": connection})
+    config.set_main_option("script_location", str(_SCRIPTS).replace("%", "%%"))
+    config.set_main_option("path_separator", "os")
+    return config
+
+
+def _version(engine: Engine) -> str | None:
+    with engine.connect() as connection:
+        if not inspect(connection).has_table(VERSION_TABLE):
+            return None
+        return connection.scalar(_FIND_VERSION)
+
+
+def _require_known(version: str | None, database: Database) -> None:
+    known = {path.name.partition("_")[0] for path in (_SCRIPTS / "versions").glob("[0-9]*.py")}
+    if version is not None and version not in known:
+        raise StoreError(
+            f"{database} was written by a newer version of autotune (its tables are of version "
+            f"{version}, this one knows {HEAD}): upgrade pallas-autotune"
+        )
+
+
+def _migrate(connection: Connection) -> None:
+    """Alembic looks at the version again here, where no other process can change it."""
+    from alembic import command
+
+    if connection.dialect.name == "postgresql":
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
+    command.upgrade(config_for(connection), "head")

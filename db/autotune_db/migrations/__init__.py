@@ -1,0 +1,1 @@
+"""Migration scripts, run by ``autotune_db.migration``."""

@@ -1,0 +1,181 @@
+"""The statements behind the store, each inside a session that its caller commits."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, text
+from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.orm import Session
+
+from autotune.domain.browsing import Searched
+from autotune.domain.chip import Chip
+from autotune.domain.key import Key
+from autotune.domain.refusals import Refusals
+from autotune.domain.trial import KeySummary
+from autotune_db import rows
+from autotune_db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SpaceRow, TrialRow
+
+MAX_ID = 2**63 - 1
+_PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
+
+
+def is_postgresql(session: Session) -> bool:
+    return session.get_bind().dialect.name == "postgresql"
+
+
+def upsert(
+    session: Session,
+    table: type[Base],
+    values: dict[str, Any],
+    by: Sequence[str],
+    again: dict[str, Any],
+) -> None:
+    """One statement: a new row, or ``again`` in the place of what the row with the same columns
+    ``by`` has."""
+    dialect = postgresql if is_postgresql(session) else sqlite
+    statement = dialect.insert(table).values(values)
+    session.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
+
+
+def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
+    """False when a unique constraint says that it is there already."""
+    dialect = postgresql if is_postgresql(session) else sqlite
+    statement = dialect.insert(table).values(values).on_conflict_do_nothing()
+    returning = statement.returning(table.__table__.c.id)  # a count of rows is not reliable
+    return session.scalar(returning) is not None
+
+
+def find_key(session: Session, key: Key) -> int | None:
+    """The number of a key that is there."""
+    return session.scalar(_find_key(key))
+
+
+def key_id(session: Session, key: Key) -> int:
+    """The number of a key, which is written where it is new."""
+    found = find_key(session, key)
+    if found is None:
+        insert(session, KeyRow, rows.key_values(key))
+        found = find_key(session, key)
+    assert found is not None
+    return found
+
+
+def kernels(name: str | None = None, fingerprint: str | None = None) -> Select[KernelRow]:
+    """The one saved last first."""
+    query = select(KernelRow).order_by(KernelRow.id.desc())
+    if name is not None:
+        query = query.where(KernelRow.name == name)
+    return query if fingerprint is None else query.where(KernelRow.fingerprint == fingerprint)
+
+
+def save_refusals(session: Session, key: Key, refusals: Refusals, *, again: bool) -> None:
+    """``again``: also in the place of what is there."""
+    found = rows.space_values(refusals)
+    values = {**found, "key_id": key_id(session, key)}
+    if again:
+        upsert(session, SpaceRow, values, ["key_id"], found)
+    else:
+        insert(session, SpaceRow, values)
+
+
+def refusals(session: Session, key_id: int | None) -> Refusals | None:
+    row = session.scalar(select(SpaceRow).where(SpaceRow.key_id == key_id))
+    return None if row is None else rows.refusals_from_row(row)
+
+
+def trials(key: Key) -> Select[TrialRow]:
+    """All of a key, by number."""
+    return select(TrialRow).where(TrialRow.key_id == _id_of(key)).order_by(TrialRow.number)
+
+
+def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
+    """All that were ever published, the newest first."""
+    query = select(KeyRow, RecordRow).join(RecordRow).where(*only(kernel, chip))
+    return query.order_by(RecordRow.id.desc())
+
+
+def one_publisher(session: Session) -> None:
+    """Until the transaction ends nobody else publishes, so that records become visible in the
+    order of their ids: a snapshot would change else. SQLite has one writer in any case."""
+    if is_postgresql(session):
+        session.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
+
+
+def count_miss(session: Session, key: Key, answer: str, count: int, now: datetime) -> None:
+    """One statement, so that hosts that ask at once are all counted."""
+    values = {
+        "key_id": key_id(session, key),
+        "answer": answer,
+        "count": count,
+        "first_at": now,
+        "last_at": now,
+    }
+    again = {"count": MissRow.count + count, "last_at": now}
+    upsert(session, MissRow, values, ["key_id", "answer"], again)
+
+
+def missed() -> Select[KeyRow, MissRow]:
+    """Keys without a record, the most wanted first."""
+    published = select(RecordRow.id).where(RecordRow.key_id == MissRow.key_id).exists()
+    query = select(KeyRow, MissRow).join(MissRow, MissRow.key_id == KeyRow.id)
+    return query.where(~published).order_by(MissRow.count.desc(), MissRow.id)
+
+
+def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow, int | None]:
+    """Keys with the number of their newest trial, newest first: one index step for each key."""
+    newest = select(func.max(TrialRow.id)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
+    query = select(KeyRow, newest.label("newest")).where(newest.is_not(None))
+    return query.where(*only(kernel, chip)).order_by(desc("newest"))
+
+
+def summary(session: Session, row: KeyRow) -> KeySummary:
+    """What ``tried`` says of one key, and whether anything was ever published for it."""
+    found = tried(session, row)
+    assert found.last_at is not None  # it is one of ``tried_keys``
+    record = select(RecordRow.id).where(RecordRow.key_id == row.id).limit(1)
+    return KeySummary(
+        key=found.key,
+        outcomes=found.outcomes,
+        best_us=found.best_us,
+        default_us=found.default_us,
+        has_record=session.scalar(record) is not None,
+        last_at=found.last_at,
+    )
+
+
+def tried(session: Session, key: KeyRow) -> Searched:
+    """Counted and timed from indexes alone, but for the newest trial."""
+    mine = TrialRow.key_id == key.id
+    kinds = select(TrialRow.kind, func.count()).where(mine).group_by(TrialRow.kind)
+    counted = ((kind, n) for kind, n in session.execute(kinds))
+    newest = select(func.max(TrialRow.id)).where(mine).scalar_subquery()
+    times = select(
+        select(func.min(TrialRow.time_us)).where(mine).scalar_subquery(),
+        select(TrialRow.time_us).where(mine, TrialRow.number == 0).scalar_subquery(),
+        select(TrialRow.created_at).where(TrialRow.id == newest).scalar_subquery(),
+    )
+    best_us, default_us, last_at = session.execute(times).one()
+    return Searched(
+        id=key.id,
+        key=rows.key_from_row(key),
+        outcomes=tuple(sorted(counted, key=lambda c: (-c[1], c[0]))),
+        best_us=best_us,
+        default_us=default_us,
+        last_at=last_at,
+    )
+
+
+def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
+    """Conditions on keys; None: any."""
+    wanted = {KeyRow.kernel: kernel, KeyRow.chip: chip and chip.value}
+    return [column == value for column, value in wanted.items() if value is not None]
+
+
+def _find_key(key: Key) -> Select[int]:
+    identity = rows.key_identity(key).items()
+    return select(KeyRow.id).where(*(getattr(KeyRow, name) == value for name, value in identity))
+
+
+def _id_of(key: Key) -> ScalarSelect[int]:
+    return _find_key(key).scalar_subquery()

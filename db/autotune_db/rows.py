@@ -1,0 +1,220 @@
+"""Domain values to column values and back; equal to what went in."""
+
+from dataclasses import asdict
+from typing import Any
+
+from autotune.domain.chip import Chip
+from autotune.domain.config import config_from_data, config_to_data
+from autotune.domain.job import Job, Progress, Request, State, request_from_data, request_to_data
+from autotune.domain.kernel_spec import KernelSpec, spec_from_data, spec_to_data
+from autotune.domain.key import Key
+from autotune.domain.outcome import (
+    Estimated,
+    Outcome,
+    estimate_from_data,
+    outcome_from_data,
+    outcome_to_data,
+)
+from autotune.domain.problem import problem_from_data, problem_to_data
+from autotune.domain.refusals import Refusals, refusals_from_data, refusals_to_data
+from autotune.domain.token import Token
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import (
+    Miss,
+    Record,
+    Snapshot,
+    Trial,
+    evidence_from_data,
+    evidence_to_data,
+    measured_from_data,
+    measured_to_data,
+)
+from autotune_db.canonical import digest, from_text, to_text
+from autotune_db.tables import (
+    JobRow,
+    KernelRow,
+    KeyRow,
+    MissRow,
+    RecordRow,
+    SnapshotRow,
+    SpaceRow,
+    TokenRow,
+    TrialRow,
+)
+
+
+def kernel_values(spec: KernelSpec) -> dict[str, Any]:
+    return {
+        "name": spec.name,
+        "fingerprint": spec.fingerprint,
+        "spec": to_text(spec_to_data(spec)),
+    }
+
+
+def kernel_from_row(row: KernelRow) -> KernelSpec:
+    return spec_from_data(from_text(row.spec))
+
+
+def key_identity(key: Key) -> dict[str, Any]:
+    """The columns that tell one key from another."""
+    return {
+        "kernel": key.kernel,
+        "fingerprint": key.fingerprint,
+        "chip": key.chip.value,
+        "problem_digest": digest(problem_to_data(key.problem)),
+        "jax": key.toolchain.jax,
+        "jaxlib": key.toolchain.jaxlib,
+        "libtpu": key.toolchain.libtpu,
+    }
+
+
+def key_values(key: Key) -> dict[str, Any]:
+    return {**key_identity(key), "problem": to_text(problem_to_data(key.problem))}
+
+
+def key_from_row(row: KeyRow) -> Key:
+    return Key(
+        kernel=row.kernel,
+        fingerprint=row.fingerprint,
+        problem=problem_from_data(from_text(row.problem)),
+        chip=Chip(row.chip),
+        toolchain=Toolchain(jax=row.jax, jaxlib=row.jaxlib, libtpu=row.libtpu),
+    )
+
+
+def space_values(refusals: Refusals) -> dict[str, Any]:
+    return {"refusals": to_text(refusals_to_data(refusals))}
+
+
+def refusals_from_row(row: SpaceRow) -> Refusals:
+    return refusals_from_data(from_text(row.refusals))
+
+
+def trial_values(trial: Trial) -> dict[str, Any]:
+    config = config_to_data(trial.config)
+    return {
+        "number": trial.number,
+        "config": to_text(config),
+        "config_digest": digest(config),
+        **outcome_values(trial.outcome),
+        "seconds": trial.seconds,
+        "created_at": trial.created_at,
+        "pushed_by": trial.pushed_by,
+    }
+
+
+def outcome_values(outcome: Outcome) -> dict[str, Any]:
+    """``time_us`` only for an outcome that can win."""
+    return {
+        "kind": outcome.kind,
+        "outcome": to_text(outcome_to_data(outcome)),
+        "time_us": outcome.estimate.time_us if isinstance(outcome, Estimated) else None,
+    }
+
+
+def trial_from_row(row: TrialRow) -> Trial:
+    return Trial(
+        number=row.number,
+        config=config_from_data(from_text(row.config)),
+        outcome=outcome_from_data(from_text(row.outcome)),
+        seconds=row.seconds,
+        created_at=row.created_at,
+        pushed_by=row.pushed_by,
+    )
+
+
+def record_values(record: Record) -> dict[str, Any]:
+    evidence = {
+        "estimate": asdict(record.estimate),
+        "default": evidence_to_data(record.default),
+        "baseline": evidence_to_data(record.baseline),
+        "reason": record.reason,
+        "verification": record.verification,
+        **measured_to_data(record),
+    }
+    return {
+        "config": to_text(config_to_data(record.config)),
+        "evidence": to_text(evidence),
+        "time_us": record.estimate.time_us,
+        "is_default": record.is_default,
+        "verified": record.verified,
+        "trials": record.trials,
+        "method": record.method,
+        "created_at": record.created_at,
+        "pushed_by": record.pushed_by,
+    }
+
+
+def record_from_row(row: RecordRow, key: Key) -> Record:
+    evidence = from_text(row.evidence)
+    return Record(
+        key=key,
+        config=config_from_data(from_text(row.config)),
+        estimate=estimate_from_data(evidence["estimate"]),
+        default=evidence_from_data(evidence["default"]),
+        baseline=evidence_from_data(evidence["baseline"]),
+        is_default=row.is_default,
+        reason=evidence["reason"],
+        verification=evidence["verification"],
+        verified=row.verified,
+        trials=row.trials,
+        method=row.method,
+        created_at=row.created_at,
+        pushed_by=row.pushed_by,
+        measurement=measured_from_data(evidence),
+    )
+
+
+def miss_from_row(row: MissRow, key: KeyRow) -> Miss:
+    return Miss(
+        number=row.id,
+        key=key_from_row(key),
+        answer=row.answer,
+        count=row.count,
+        first_at=row.first_at,
+        last_at=row.last_at,
+    )
+
+
+def snapshot_from_row(row: SnapshotRow) -> Snapshot:
+    return Snapshot(number=row.id, created_at=row.created_at, note=row.note, made_by=row.made_by)
+
+
+def token_from_row(row: TokenRow) -> Token:
+    return Token(
+        number=row.id,
+        name=row.name,
+        role=row.role,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        revoked_at=row.revoked_at,
+    )
+
+
+def job_values(request: Request) -> dict[str, Any]:
+    """Empty texts mean: whatever the worker has."""
+    versions = request.toolchain or Toolchain(jax="", jaxlib="", libtpu="")
+    return {
+        "kernel": request.kernel,
+        "fingerprint": request.fingerprint or "",
+        **asdict(versions),
+        "request": to_text(request_to_data(request)),
+    }
+
+
+def job_from_row(row: JobRow) -> Job:
+    return Job(
+        number=row.id,
+        request=request_from_data(from_text(row.request)),
+        state=State(row.state),
+        created_at=row.created_at,
+        created_by=row.created_by,
+        attempt=row.attempt,
+        worker=row.worker,
+        cancel_wanted=row.cancel_wanted,
+        started_at=row.started_at,
+        heard_at=row.heard_at,
+        finished_at=row.finished_at,
+        progress=Progress(**from_text(row.progress)),
+        message=row.message,
+    )

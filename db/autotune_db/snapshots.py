@@ -1,0 +1,200 @@
+"""Numbered sets of records: making them, and reading what is in one. Inside a session.
+
+Whoever makes one holds the lock of ``query.one_publisher``.
+"""
+
+from collections.abc import Collection
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
+from sqlalchemy.orm import Session
+
+from autotune.domain.trial import Change, Record
+from autotune_db import rows
+from autotune_db.tables import KeyRow, PinRow, RecordRow, SnapshotRow
+
+_AT_ONCE = 5_000  # ids in one statement
+
+Members = dict[int, int]
+"""The id of the record by the id of each key."""
+
+
+def newest_first() -> Select[SnapshotRow]:
+    return select(SnapshotRow).order_by(SnapshotRow.id.desc())
+
+
+def latest(session: Session) -> SnapshotRow | None:
+    newest = select(func.max(SnapshotRow.id)).scalar_subquery()
+    return session.scalar(select(SnapshotRow).where(SnapshotRow.id == newest))
+
+
+def publish(session: Session, record_id: int, now: datetime, *, by: str, note: str) -> SnapshotRow:
+    """A new one, up to a new record."""
+    before = latest(session)
+    row = SnapshotRow(
+        record_id=record_id,
+        base_id=before and before.base_id,
+        floor=before.floor if before else 0,
+        created_at=now,
+        made_by=by,
+        note=note,
+    )
+    session.add(row)
+    session.flush()
+    return row
+
+
+def pin(session: Session, record: RecordRow, now: datetime, *, by: str) -> SnapshotRow:
+    """From a new one on, the key of a record has it until it is unpinned."""
+    row = unpin(session, record.key_id, now, by=by, note=f"pinned record {record.id}")
+    session.add(PinRow(key_id=record.key_id, record_id=record.id, from_id=row.id))
+    return row
+
+
+def unpin(session: Session, key_id: int, now: datetime, *, by: str, note: str) -> SnapshotRow:
+    """From a new one on, the key has its newest record again."""
+    before = latest(session)
+    assert before is not None  # there is a record, hence a snapshot
+    row = publish(session, before.record_id, now, by=by, note=note)
+    _end(session.scalars(select(PinRow).where(PinRow.key_id == key_id, _holds(before.id))), row)
+    return row
+
+
+def roll_back(session: Session, target: SnapshotRow, now: datetime, *, by: str) -> SnapshotRow:
+    """A new one with the records of an older one. What is published later goes on from there."""
+    before = latest(session)
+    assert before is not None
+    row = SnapshotRow(
+        record_id=before.record_id,
+        base_id=target.id,
+        floor=before.record_id,
+        created_at=now,
+        made_by=by,
+        note=f"rolled back to snapshot {target.id}",
+    )
+    session.add(row)
+    session.flush()
+    then, now_held = (
+        {pin.key_id: pin for pin in session.scalars(select(PinRow).where(_holds(number)))}
+        for number in (target.id, before.id)
+    )
+    _end(now_held.values(), row)
+    for old in then.values():
+        again = PinRow(key_id=old.key_id, record_id=old.record_id, from_id=row.id)
+        session.add(again)
+    return row
+
+
+def prune(session: Session, before: datetime) -> int:
+    """Takes away the snapshots made before a time, but the latest and what others rest on; how
+    many. Records stay: they are the history."""
+    found = session.execute(
+        select(SnapshotRow.id, SnapshotRow.base_id, SnapshotRow.created_at)
+    ).all()
+    bases = {number: base for number, base, _ in found}
+    newest = max(bases, default=None)
+    kept: set[int] = set()
+    for number, _, made_at in found:
+        one = number if made_at >= before or number == newest else None
+        while one is not None and one not in kept:
+            kept.add(one)
+            one = bases.get(one)
+    gone = sorted(bases.keys() - kept)
+    for start in range(0, len(gone), _AT_ONCE):
+        some = gone[start : start + _AT_ONCE]
+        session.execute(delete(SnapshotRow).where(SnapshotRow.id.in_(some)))
+    return len(gone)
+
+
+def record_id(session: Session, row: SnapshotRow, key_id: Any) -> int | None:
+    """The record of one key in a snapshot."""
+    pins = select(PinRow.record_id).where(PinRow.key_id == key_id, _holds(row.id))
+    pinned = session.scalar(pins.order_by(PinRow.id.desc()).limit(1))
+    if pinned is not None:
+        return pinned
+    newest = select(func.max(RecordRow.id)).where(RecordRow.key_id == key_id)
+    found = session.scalar(newest.where(_between(row.floor, row.record_id)))
+    base = session.get(SnapshotRow, row.base_id) if row.base_id else None
+    return record_id(session, base, key_id) if found is None and base else found
+
+
+def records(session: Session, row: SnapshotRow, *only: ColumnElement[bool]) -> list[Record]:
+    """All of a snapshot, or ``only`` those of some keys, newest first."""
+    if row.base_id is None and not _pinned(session, row.id):
+        return _read(session, _newest_ids(0, row.record_id), *only)
+    return _by_id(session, members(session, row).values(), *only)
+
+
+def change(session: Session, old: SnapshotRow, new: SnapshotRow) -> Change:
+    """What makes the new one of the old one."""
+    if _same_ground(session, old, new):
+        pinned = set(_pinned(session, new.id))
+        newest = _newest_ids(old.record_id, new.record_id)
+        if pinned:
+            newest = newest.where(RecordRow.key_id.not_in(pinned))
+        return Change(records=_read(session, newest))
+    before, after = members(session, old), members(session, new)
+    changed = [record for key, record in after.items() if before.get(key) != record]
+    gone = select(KeyRow).where(KeyRow.id.in_(before.keys() - after.keys()))
+    return Change(
+        records=_by_id(session, changed),
+        removed=tuple(map(rows.key_from_row, session.scalars(gone))),
+    )
+
+
+def members(session: Session, row: SnapshotRow) -> Members:
+    """What is in a snapshot: its base, the newest records over it, the pins over these."""
+    base = session.get(SnapshotRow, row.base_id) if row.base_id else None
+    found = members(session, base) if base else {}
+    newest = select(RecordRow.key_id, func.max(RecordRow.id)).group_by(RecordRow.key_id)
+    for key_id, number in session.execute(newest.where(_between(row.floor, row.record_id))):
+        found[key_id] = number
+    return found | _pinned(session, row.id)
+
+
+def _same_ground(session: Session, old: SnapshotRow, new: SnapshotRow) -> bool:
+    """Whether nothing but newer records lies between two snapshots."""
+    if (old.base_id, old.floor) != (new.base_id, new.floor) or old.id > new.id:
+        return False
+    began = and_(PinRow.from_id > old.id, PinRow.from_id <= new.id)
+    ended = and_(PinRow.until_id > old.id, PinRow.until_id <= new.id)
+    return session.scalar(select(PinRow.id).where(or_(began, ended)).limit(1)) is None
+
+
+def _pinned(session: Session, number: int) -> Members:
+    pins = select(PinRow.key_id, PinRow.record_id).where(_holds(number)).order_by(PinRow.id)
+    return {key_id: record for key_id, record in session.execute(pins)}  # noqa: C416 (rows)
+
+
+def _holds(number: int) -> ColumnElement[bool]:
+    """Of a pin, in the snapshot with this number."""
+    return and_(PinRow.from_id <= number, or_(PinRow.until_id.is_(None), PinRow.until_id > number))
+
+
+def _end(pins: Collection[PinRow] | Any, row: SnapshotRow) -> None:
+    for one in list(pins):
+        one.until_id = row.id
+
+
+def _between(floor: int, top: int) -> ColumnElement[bool]:
+    return and_(RecordRow.id > floor, RecordRow.id <= top)
+
+
+def _newest_ids(floor: int, top: int) -> Select[int]:
+    """Of each key."""
+    return select(func.max(RecordRow.id)).where(_between(floor, top)).group_by(RecordRow.key_id)
+
+
+def _by_id(session: Session, ids: Collection[int], *only: ColumnElement[bool]) -> list[Record]:
+    ordered = sorted(ids, reverse=True)
+    found: list[Record] = []
+    for start in range(0, len(ordered), _AT_ONCE):
+        found += _read(session, ordered[start : start + _AT_ONCE], *only)
+    return found
+
+
+def _read(session: Session, ids: Any, *only: ColumnElement[bool]) -> list[Record]:
+    query = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id.in_(ids), *only)
+    found = session.execute(query.order_by(RecordRow.id.desc()))
+    return [rows.record_from_row(record, rows.key_from_row(key)) for key, record in found]

@@ -1,0 +1,85 @@
+"""Bearer tokens: only a digest of each is kept."""
+
+import hashlib
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.domain.token import Token
+from autotune_db import rows
+from autotune_db.query import MAX_ID
+from autotune_db.tables import TokenRow
+from autotune_db.transaction import Transactions
+
+_PREFIX = "autotune_"  # so that people and scanners recognise one that leaked
+_BYTES = 32
+
+
+def digest_of(secret: str) -> str:
+    return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
+
+
+class SqlTokens:
+    """Implements ``autotune.ports.Tokens``."""
+
+    def __init__(self, work: Transactions, clock: Callable[[], datetime]) -> None:
+        self._work = work
+        self._clock = clock
+
+    def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
+        secret = _PREFIX + secrets.token_urlsafe(_BYTES)
+        made = {
+            "name": name,
+            "role": role,
+            "digest": digest_of(secret),
+            "created_at": self._clock(),
+            "expires_at": expires_at,
+        }
+
+        def write(session: Session, again: bool) -> Token:
+            row = session.scalar(_with(made["digest"])) if again else None
+            if row is None:
+                row = TokenRow(**made)
+                session.add(row)
+                session.flush()
+            return rows.token_from_row(row)
+
+        return self._work.write(write), secret
+
+    def list(self) -> Sequence[Token]:
+        statement = select(TokenRow).order_by(TokenRow.id)
+        return self._work.read(lambda s: list(map(rows.token_from_row, s.scalars(statement))))
+
+    def revoke(self, number: int) -> Token | None:
+        def write(session: Session, _: bool) -> Token | None:
+            row = session.get(TokenRow, number)
+            if row is None:
+                return None
+            row.revoked_at = row.revoked_at or self._clock()
+            return rows.token_from_row(row)
+
+        return self._work.write(write) if 0 < number <= MAX_ID else None
+
+    def find(self, secret: str) -> Token | None:
+        def read(session: Session) -> Token | None:
+            row = session.scalar(_with(digest_of(secret)))
+            return rows.token_from_row(row) if row else None
+
+        found = self._work.read(read)
+        return found if found and found.is_valid(self._clock()) else None
+
+    def valid(self) -> Mapping[str, Token]:
+        statement = select(TokenRow).where(TokenRow.revoked_at.is_(None))
+
+        def read(session: Session) -> Mapping[str, Token]:
+            return {row.digest: rows.token_from_row(row) for row in session.scalars(statement)}
+
+        now = self._clock()
+        return {d: token for d, token in self._work.read(read).items() if token.is_valid(now)}
+
+
+def _with(digest: object):  # type: ignore[no-untyped-def]
+    return select(TokenRow).where(TokenRow.digest == digest)

@@ -1,1 +1,0 @@
-"""Migration scripts, run by ``db.migration``."""

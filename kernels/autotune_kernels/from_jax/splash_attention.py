@@ -1,0 +1,233 @@
+"""JAX's splash attention, which skips what the mask hides: forward, and its backward kernels.
+
+The backward pass is either DKV and DQ, whose times add up, or FUSED, which gives all gradients at
+once (XLA then adds up its dq over the blocks of keys; that is not in the time of the kernel). The
+layout options of ``BlockSizes`` are no axes here: another layout needs a transposition outside
+the kernel. The queries are scaled by the caller, as JAX asks for.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from autotune.domain.config import Config
+from autotune.domain.problem import Option, Problem
+from autotune.kernel import Array, Axis, Kernel
+from autotune_kernels.from_jax import attention, versions
+
+_MODULE = "splash_attention.splash_attention_kernel"
+_MASKS = "splash_attention.splash_attention_mask"
+_NARROW = 128
+
+
+def _visible(problem: Problem) -> Any:
+    shape = (problem["seq"], problem["seq"])
+    if problem.option("mask") == "full":
+        return None
+    if problem.option("mask") == "causal":
+        return attention.causal(*shape)
+    return attention.local(*shape, int(problem.option("window")))
+
+
+def _mask(problem: Problem) -> Any:
+    """JAX's description of the mask, for all heads."""
+    shape = (problem["seq"], problem["seq"])
+    if problem.option("mask") == "local":
+        window = (int(problem.option("window")), 0)
+        one = versions.op(_MASKS, "LocalMask")(shape, window, 0)
+    else:
+        name = "CausalMask" if problem.option("mask") == "causal" else "FullMask"
+        one = versions.op(_MASKS, name)(shape)
+    return versions.op(_MASKS, "MultiHeadMask")([one] * problem["heads"])
+
+
+def _inputs(problem: Problem) -> list[Array]:
+    seq, qk_dim = problem["seq"], problem["qk_dim"]
+    shapes = {
+        "q": (problem["heads"], seq, qk_dim),
+        "k": (problem["kv_heads"], seq, qk_dim),
+        "v": (problem["kv_heads"], seq, problem["v_dim"]),
+    }
+    std = {"q": attention.scale_of(qk_dim)}
+    return [
+        Array(name=n, shape=shapes[n], dtype=problem.dtype, row_major=True, std=std.get(n, 1.0))
+        for n in shapes
+    ]
+
+
+def _backward_inputs(problem: Problem) -> list[Array]:
+    """q, k, v, the log of the row sums of the forward pass, and the output's gradient."""
+    rows = (problem["heads"], problem["seq"])
+    values = partial(_logsumexp, problem)
+    do = (*rows, problem["v_dim"])
+    return [
+        *_inputs(problem),
+        Array(name="logsumexp", shape=rows, dtype="float32", values=values),
+        Array(name="do", shape=do, dtype=problem.dtype, row_major=True),
+        Array(name="di", shape=rows, dtype="float32"),
+    ]
+
+
+def _logsumexp(problem: Problem) -> Any:
+    """What normal scores give: the log of the number of keys that a row sees, and a half."""
+    seen = np.minimum(np.arange(problem["seq"]) + 1, _seen(problem)) + 0.0
+    if problem.option("mask") == "full":
+        seen[:] = problem["seq"]
+    return np.broadcast_to(np.log(seen) + 0.5, (problem["heads"], problem["seq"])).astype("f4")
+
+
+def _seen(problem: Problem) -> int:
+    """The most keys that a row sees."""
+    is_local = problem.option("mask") == "local"
+    return int(problem.option("window")) + 1 if is_local else problem["seq"]
+
+
+def _made(problem: Problem, **sizes: Any) -> Any:
+    """JAX's splash kernel object with its block lists: scalars that steer the kernel."""
+    blocks = versions.op(_MODULE, "BlockSizes")
+    make = versions.op(_MODULE, "make_splash_mha_single_device")
+    forward = dict.fromkeys(("block_q", "block_kv", "block_kv_compute"), 128)
+    return make(_mask(problem), block_sizes=blocks(**{**forward, **sizes}))
+
+
+def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+    made: Callable[..., Any] = _made(problem, **dict(config.axes))
+    return made
+
+
+def _backward(kind: str, problem: Problem, config: Config) -> Callable[..., Any]:
+    """``kind``: dkv, dq or fused. The blocks of the other kernels do not matter."""
+    sizes = dict.fromkeys(_BLOCKS["dkv"] + _BLOCKS["dq"], 128)
+    if kind == "fused":
+        sizes = dict.fromkeys(_BLOCKS["dkv"], 128) | {"use_fused_bwd_kernel": True}
+    made = _made(problem, **{**sizes, **dict(config.axes)})
+    name = "dq" if kind == "dq" else "dkv"
+    function = versions.op(_MODULE, f"_splash_attention_bwd_{name}")
+    blocks = dict(zip(("bq", "bkv", "bkv_compute"), _BLOCKS[name], strict=False))
+    settings = versions.settings(
+        function,
+        **{parameter: config[axis] for parameter, axis in blocks.items()},
+        **({"use_fused_bwd_kernel": kind == "fused"} if name == "dkv" else {}),
+        **{f"{n}_layout": getattr(made.kwargs["block_sizes"], f"{n}_layout") for n in "qkv"},
+        mask_info=made.dq_mask_info if name == "dq" else made.dkv_mask_info,
+        mask_function=made.kwargs["mask_function"],
+        mask_value=made.kwargs["mask_value"],
+        attn_logits_soft_cap=None,
+        is_mqa=False,
+        interpret=False,
+        segment_ids=None,
+        sinks=None,
+    )
+
+    def gradient(q: Any, k: Any, v: Any, logsumexp: Any, do: Any, di: Any) -> Any:
+        found = function(q=q, k=k, v=v, logsumexp=logsumexp, do=do, di=di, **settings)
+        found = (found,) if name == "dq" else found
+        return [array for array in found if array is not None]
+
+    return gradient
+
+
+def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
+    dtype = jnp.dtype(problem.dtype)
+
+    def attend(*given: Any) -> Any:
+        q, k, v = (x if convert is None else x.astype(convert) for x in given)
+        return attention.forward(q, k, v, _visible(problem), 1.0).astype(dtype)
+
+    return attend
+
+
+def _plain_backward(kind: str, problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
+    dtype = jnp.dtype(problem.dtype)
+
+    def gradient(q: Any, k: Any, v: Any, logsumexp: Any, do: Any, di: Any) -> Any:
+        q, k, v, do = (x if convert is None else x.astype(convert) for x in (q, k, v, do))
+
+        def weights(scores: Any) -> Any:
+            return jnp.exp(scores - attention.grouped(logsumexp[..., None], k))
+
+        dq, dk, dv = attention.gradients(q, k, v, do, di, weights, _visible(problem), 1.0)
+        found = {"dq": [dq], "dkv": [dk, dv], "fused": [dq, dk, dv]}[kind]
+        return [array.astype(dtype) for array in found]
+
+    return gradient
+
+
+def _check(problem: Problem) -> str | None:
+    heads, kv_heads, seq = problem["heads"], problem["kv_heads"], problem["seq"]
+    if heads % kv_heads:
+        return f"heads={heads} must be a multiple of kv_heads={kv_heads}"
+    return f"seq={seq} must be a multiple of 128" if seq % 128 else None
+
+
+def _reduced(problem: Problem) -> Problem:
+    """Two heads of keys with two of queries each; a window so narrow that blocks are skipped."""
+    kv_heads = min(2, problem["kv_heads"])
+    group = min(2, problem["heads"] // problem["kv_heads"])
+    small = problem.with_dims(kv_heads=kv_heads, heads=kv_heads * group)
+    return small.with_options(window=_NARROW) if small.option("mask") == "local" else small
+
+
+_BLOCKS = {
+    "forward": ("block_q", "block_kv", "block_kv_compute"),
+    "dkv": ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute"),
+    "dq": ("block_q_dq", "block_kv_dq"),
+}
+
+
+def _kernel(name: str, blocks: tuple[str, ...], **parts: Any) -> Kernel:
+    """JAX's default for every block size is 128."""
+    return Kernel(
+        name=name,
+        dims=("heads", "kv_heads", "seq", "qk_dim", "v_dim"),
+        dtypes=("bfloat16", "float32"),
+        options=(
+            Option(name="mask", choices=("causal", "local", "full"), default="causal"),
+            Option(name="window", choices=(128, 256, 512, 1024, 2048, 4096), default=1024),
+        ),
+        axes=tuple(
+            Axis(
+                name=block,
+                choices=lambda problem: attention.dividing_blocks(problem["seq"]),
+                dim=None if block.endswith("compute") else "seq",
+            )
+            for block in blocks
+        ),
+        default=lambda _: dict.fromkeys(blocks, 128),
+        check=_check,
+        reduced=_reduced,
+        **parts,
+    )
+
+
+def _backward_kernel(name: str, kind: str, blocks: tuple[str, ...], doc: str) -> Kernel:
+    return _kernel(
+        name,
+        blocks,
+        inputs=_backward_inputs,
+        build=partial(_backward, kind),
+        reference=partial(_plain_backward, kind, convert=jnp.float32),
+        baseline=partial(_plain_backward, kind),
+        doc=doc,
+    )
+
+
+FORWARD = _kernel(
+    "jax_splash_attention",
+    _BLOCKS["forward"],
+    inputs=_inputs,
+    build=_build,
+    reference=partial(_plain, convert=jnp.float32),
+    baseline=_plain,
+    doc="jax.experimental.pallas.ops.tpu.splash_attention; heads share keys in groups",
+)
+DKV = _backward_kernel(
+    "jax_splash_attention_dkv", "dkv", _BLOCKS["dkv"], "gradients of its keys and values"
+)
+DQ = _backward_kernel("jax_splash_attention_dq", "dq", _BLOCKS["dq"], "gradient of its queries")
+FUSED = _backward_kernel(
+    "jax_splash_attention_fused", "fused", _BLOCKS["dkv"], "all its gradients in one kernel"
+)

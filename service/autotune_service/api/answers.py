@@ -1,0 +1,18 @@
+"""Answers as JSON text, encoded once for each record."""
+
+import json
+
+from autotune.domain.config import config_to_data
+from autotune.domain.trial import record_to_data
+from autotune.lookup.matching import Match
+
+
+def encode(match: Match) -> bytes:
+    """One JSON object: match, config, why, and the record with its evidence and its own key."""
+    data = {
+        "match": match.kind,
+        "config": match.config and config_to_data(match.config),
+        "why": match.why,
+        "record": match.record and record_to_data(match.record),
+    }
+    return json.dumps(data, separators=(",", ":")).encode()

@@ -1,0 +1,93 @@
+"""The queue of jobs over HTTP, for workers that do not share the database."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
+
+from fastapi import APIRouter, Request
+
+from autotune.domain.job import Ability, Job, Progress, State
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.toolchain import Toolchain
+from autotune.ports import Queue
+from autotune_db import SqlStore
+from autotune_service.api.routes import Number, job_data
+from autotune_service.api.schema import (
+    BeatRequest,
+    Claimed,
+    ClaimRequest,
+    FinishRequest,
+    GiveBackRequest,
+    Holds,
+    Turn,
+)
+from autotune_service.dependencies import REFUSED, TOLD, ask, caller, store, to_write
+from autotune_service.errors import Refusal
+
+queue = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD])
+
+
+@queue.post("/claims")
+async def claim(request: Request, asked: ClaimRequest) -> Claimed:
+    """The oldest job that this worker can run and that nobody has. It stays the worker's while
+    there are heartbeats; what it finds comes by ``POST /v1/results``."""
+    kernels: list[KernelSpec] = [kernel.parsed() for kernel in asked.kernels]
+    able = Ability(
+        kernels={spec.name: spec.fingerprint for spec in kernels},
+        toolchain=Toolchain(**asked.toolchain.model_dump()),
+    )
+    name = f"{caller(request).name}/{asked.worker}"
+    found = await to_write(request, _claim, store(request), kernels, name, able, asked.lease_s)
+    return Claimed(job=None if found is None else job_data(found))
+
+
+@queue.post("/jobs/{number}/heartbeat")
+async def heartbeat(request: Request, number: Number, told: BeatRequest) -> Holds:
+    """A sign of life, several in each lease, with the progress that all can read."""
+    progress = Progress(**told.progress.model_dump())
+    return await _in_turn(request, number, told, lambda jobs, job: jobs.heartbeat(job, progress))
+
+
+@queue.post("/jobs/{number}/finish")
+async def finish(request: Request, number: Number, told: FinishRequest) -> Holds:
+    """What was found has come by ``POST /v1/results`` before."""
+    state = State(told.state)
+    return await _in_turn(
+        request, number, told, lambda jobs, job: jobs.finish(job, state, told.message)
+    )
+
+
+@queue.post("/jobs/{number}/give-back")
+async def give_back(request: Request, number: Number, told: GiveBackRequest) -> Holds:
+    """Leave a job to other workers, or end it where it was cancelled."""
+    return await _in_turn(
+        request,
+        number,
+        told,
+        lambda jobs, job: jobs.give_back(job, told.message, counts=told.counts),
+    )
+
+
+def _claim(
+    into: SqlStore, kernels: Sequence[KernelSpec], worker: str, able: Ability, lease_s: float
+) -> Job | None:
+    known = {(spec.name, spec.fingerprint) for spec in into.kernels()}
+    for spec in kernels:
+        if (spec.name, spec.fingerprint) not in known:
+            into.save_kernel(spec)
+    return into.jobs.claim(worker, able, lease_s)
+
+
+async def _in_turn(
+    request: Request, number: int, turn: Turn, work: Callable[[Queue, Job], bool]
+) -> Holds:
+    """Work of the worker whose turn it is; one with another token has none. Raises ``Refusal``."""
+    jobs = store(request).jobs
+    found = await ask(request, jobs.get, number)
+    if found is None:
+        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+    if not turn.worker.startswith(f"{caller(request).name}/"):
+        message = f"{turn.worker} is no worker with the token {caller(request).name}"
+        raise Refusal(403, "another_worker", message, "worker")
+    mine = replace(found, worker=turn.worker, attempt=turn.attempt)
+    return Holds(holds=await to_write(request, partial(work, jobs, mine)))

@@ -1,0 +1,157 @@
+"""The routes that read and are not in a hurry: snapshots, records, misses, jobs, health."""
+
+import asyncio
+from dataclasses import asdict
+from hashlib import blake2b
+from typing import Annotated
+
+from fastapi import APIRouter, Header, Path, Request, Response
+
+from autotune.domain.chip import Chip
+from autotune.domain.job import Job, State, job_to_data
+from autotune.domain.key import key_to_data
+from autotune.domain.trial import record_to_data
+from autotune_service.api.lookup import wanted_snapshot
+from autotune_service.api.schema import (
+    Health,
+    JobData,
+    JobList,
+    MissData,
+    Misses,
+    RecordData,
+    Records,
+    SnapshotData,
+    SnapshotName,
+    Snapshots,
+)
+from autotune_service.api.uploads import Name
+from autotune_service.dependencies import REFUSED, Limit, Responses, ask, held, store
+from autotune_service.errors import Refusal
+from autotune_service.middleware.metrics import CONTENT_TYPE
+
+router = APIRouter(prefix="/v1")
+outside = APIRouter()  # what has no version
+_READ: Responses = {code: REFUSED[code] for code in (401, 403, 404, 422, 429, 503)}
+Number = Annotated[int, Path(ge=1, le=10**15)]
+
+
+@router.get("/snapshots", responses=_READ)
+async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
+    """The newest first."""
+    found = await ask(request, store(request).snapshots, limit)
+    listed = [SnapshotData(**asdict(one)) for one in found]
+    return Snapshots(in_force=held(request).current.number, snapshots=listed)
+
+
+@router.get(
+    "/snapshots/{number}",
+    response_class=Response,
+    responses={
+        200: {"content": {"application/gzip": {}}, "description": "A bundle of records."},
+        304: {"description": "It is the one that the caller has."},
+        **_READ,
+    },
+)
+async def snapshot(
+    request: Request, number: SnapshotName, if_none_match: Annotated[str | None, Header()] = None
+) -> Response:
+    """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
+    changes."""
+    wanted = wanted_snapshot(number)
+    found = await held(request).at(wanted)
+    content = await asyncio.to_thread(found.bundle)
+    tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
+    forever = "public, max-age=31536000, immutable"
+    headers = {
+        "ETag": tag,
+        "Cache-Control": "no-cache" if wanted is None else forever,
+        "X-Snapshot": str(found.number),
+    }
+    if tag in [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/gzip", headers=headers)
+
+
+@router.get("/records", responses=_READ)
+async def records(
+    request: Request, kernel: Name | None = None, chip: Chip | None = None, limit: Limit = 50
+) -> Records:
+    """All that was ever published, with numbers, the newest first."""
+    found = await ask(request, store(request).published, kernel, chip, limit)
+    return Records(
+        records=[
+            RecordData(number=number, record=record_to_data(record)) for number, record in found
+        ]
+    )
+
+
+@router.get("/misses", responses=_READ)
+async def misses(request: Request, limit: Limit = 50) -> Misses:
+    """What was asked for and is not published, the most wanted first."""
+    found = await ask(request, store(request).misses, limit)
+    return Misses(
+        misses=[
+            MissData(
+                number=one.number,
+                key=key_to_data(one.key),
+                answer=one.answer,
+                count=one.count,
+                first_at=one.first_at,
+                last_at=one.last_at,
+            )
+            for one in found
+        ]
+    )
+
+
+@router.get("/jobs", responses=_READ)
+async def jobs(request: Request, state: State | None = None, limit: Limit = 50) -> JobList:
+    """The newest first."""
+    found = await ask(request, store(request).jobs.list, state, limit)
+    return JobList(jobs=list(map(job_data, found)))
+
+
+@router.get("/jobs/{number}", responses=_READ)
+async def job(request: Request, number: Number) -> JobData:
+    """One, with the progress of its search."""
+    found = await ask(request, store(request).jobs.get, number)
+    if found is None:
+        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+    return job_data(found)
+
+
+def job_data(job: Job) -> JobData:
+    return JobData(**job_to_data(job))
+
+
+@outside.get("/healthz")
+async def healthz(request: Request) -> Health:
+    """Answers from memory: a process that serves lookups is healthy without its database."""
+    return _health(request)
+
+
+@outside.get("/readyz", responses={503: {"model": Health}})
+async def readyz(request: Request, response: Response) -> Health:
+    """Whether newer snapshots reach this process: else a balancer may prefer others."""
+    found = _health(request)
+    if found.database != "ok":
+        found.status, response.status_code = "not ready", 503
+    return found
+
+
+def _health(request: Request) -> Health:
+    current, state = held(request).current, request.app.state
+    return Health(
+        status="ok",
+        snapshot=current.number,
+        records=len(current),
+        database="ok" if state.database_ok else "unavailable",
+    )
+
+
+@outside.get("/metrics", response_class=Response)
+async def metrics(request: Request) -> Response:
+    """For Prometheus."""
+    request.app.state.meter.hand_on()
+    content = await asyncio.to_thread(request.app.state.meter.text)
+    return Response(content, headers={"Content-Type": CONTENT_TYPE})

@@ -1,0 +1,251 @@
+"""What goes in and out, for OpenAPI, and for the routes that are not in a hurry."""
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from autotune.domain.chip import Chip
+from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_TRIALS, State
+from autotune_service.api.lookup import MAX_QUESTIONS
+from autotune_service.api.uploads import (
+    MOST_RESULTS,
+    Count,
+    Flag,
+    KernelIn,
+    Name,
+    Part,
+    ProblemIn,
+    ProgressIn,
+    Text,
+    Versions,
+)
+
+SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
+SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15)]
+
+
+class ErrorDetail(BaseModel):
+    code: str
+    message: str
+    field: str | None = None
+
+
+class Error(BaseModel):
+    error: ErrorDetail
+
+
+class ProblemData(BaseModel):
+    dims: dict[str, int] = Field(examples=[{"m": 1024, "k": 1024, "n": 1024}])
+    dtype: str | None = Field(None, examples=["bfloat16"])
+    options: dict[str, str | int | bool] | None = None
+
+
+class Question(BaseModel):
+    """``fingerprint``: by default that of the newest record. ``chip`` and ``toolchain``: by
+    default those of the whole call."""
+
+    kernel: str = Field(examples=["matmul"])
+    fingerprint: str | None = None
+    problem: ProblemData
+    chip: str | None = None
+    toolchain: Versions | None = None
+
+
+_ONE: dict[str, Any] = {"kernel": "matmul", "problem": {"dims": {"m": 1024, "k": 1024, "n": 1024}}}
+_VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
+
+
+class LookupRequest(BaseModel):
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"chip": "v5e", "toolchain": _VERSIONS, "questions": [_ONE]}]
+        }
+    )
+
+    questions: list[Question] = Field(max_length=MAX_QUESTIONS)
+    chip: str | None = Field(None, examples=["v5e"])
+    toolchain: Versions | None = None
+    snapshot: SnapshotNumber | SnapshotName | None = Field(None, examples=["latest"])
+
+
+class ConfigData(BaseModel):
+    axes: dict[str, int | str | bool]
+    grid_order: list[str]
+    dimension_semantics: list[str]
+    vmem_limit_bytes: int | None
+
+
+class Answer(BaseModel):
+    """``config`` is null for *default*: the kernel's own default is meant. ``record`` is what is
+    published, with its own key and what stands behind it; times in microseconds."""
+
+    match: Literal["exact", "toolchain", "nearest", "default"]
+    config: ConfigData | None
+    why: str
+    record: dict[str, Any] | None
+
+
+class LookupResponse(BaseModel):
+    snapshot: int
+    answers: list[Answer | Error]
+
+
+class ConfigResponse(Answer):
+    snapshot: int
+
+
+class SnapshotData(BaseModel):
+    """``made_by``: the name of the token with which it was made, empty where it was searched."""
+
+    number: int
+    created_at: datetime
+    note: str
+    made_by: str
+
+
+class Snapshots(BaseModel):
+    in_force: int
+    snapshots: list[SnapshotData]
+
+
+class MissData(BaseModel):
+    """``answer``: what was given instead. ``number`` is for ``POST /v1/jobs``."""
+
+    number: int
+    key: dict[str, Any]
+    answer: str
+    count: int
+    first_at: datetime
+    last_at: datetime
+
+
+class Misses(BaseModel):
+    misses: list[MissData]
+
+
+class RecordData(BaseModel):
+    """``number`` is for pinning."""
+
+    number: int
+    record: dict[str, Any]
+
+
+class Records(BaseModel):
+    records: list[RecordData]
+
+
+class PushResponse(BaseModel):
+    """How many records and trials were new; ``lost``: records that are older than the published one
+    of their key, or slower by the same kind of evidence."""
+
+    records: int
+    trials: int
+    lost: int
+    snapshot: int
+
+
+class Made(BaseModel):
+    snapshot: int
+
+
+class JobRequest(Part):
+    """Either ``miss``, the number of a miss, or what is to be searched: ``kernel``, ``problem`` and
+    ``chip``. ``fingerprint`` and ``toolchain``: any that a worker has, unless they are given."""
+
+    model_config = ConfigDict(
+        extra="forbid", json_schema_extra={"examples": [{"miss": 7, "trials": 50}]}
+    )
+
+    miss: Annotated[int, Field(strict=True, ge=1, le=10**15)] | None = None
+    kernel: Name | None = Field(None, examples=["matmul"])
+    problem: ProblemIn | None = None
+    chip: Chip | None = Field(None, examples=["v5e"])
+    fingerprint: Name | None = None
+    toolchain: Versions | None = None
+    trials: Annotated[int, Field(strict=True, ge=1, le=MOST_TRIALS)] = DEFAULT_TRIALS
+
+
+class ProgressData(BaseModel):
+    done: int
+    goal: int
+    best_us: float | None
+    default_us: float | None
+    note: str
+
+
+class JobData(BaseModel):
+    """``heard_at``: the last sign of life of its worker; ``message``: what came of it."""
+
+    number: int
+    request: dict[str, Any]
+    state: State
+    created_at: datetime
+    created_by: str
+    attempt: int
+    worker: str
+    cancel_wanted: bool
+    started_at: datetime | None
+    heard_at: datetime | None
+    finished_at: datetime | None
+    progress: ProgressData
+    message: str
+
+
+class ClaimRequest(Part):
+    """``worker`` names one process. ``kernels``: those that it has, which jobs may be asked for
+    from then on; it takes jobs for these versions of them and for its toolchain. ``lease_s``: after
+    how many silent seconds a job may be taken from another worker."""
+
+    worker: Name = Field(examples=["tpu-vm-3-4711"])
+    kernels: list[KernelIn] = Field(max_length=MOST_RESULTS)
+    toolchain: Versions
+    lease_s: Annotated[float, Field(ge=1, le=3600, allow_inf_nan=False)] = LEASE_S
+
+
+class Claimed(BaseModel):
+    """``job`` is null where there is nothing to do."""
+
+    job: JobData | None
+
+
+class Turn(Part):
+    """``worker`` and ``attempt`` as the claimed job has them: whose it is."""
+
+    worker: Annotated[str, Field(strict=True, max_length=500)]
+    attempt: Count
+
+
+class BeatRequest(Turn):
+    progress: ProgressIn
+
+
+class FinishRequest(Turn):
+    state: Literal["done", "failed"]
+    message: Text
+
+
+class GiveBackRequest(Turn):
+    """``counts``: as one of the attempts after which the job has failed."""
+
+    message: Text
+    counts: Flag = False
+
+
+class Holds(BaseModel):
+    """False: stop, the job was cancelled or is another worker's now."""
+
+    holds: bool
+
+
+class JobList(BaseModel):
+    jobs: list[JobData]
+
+
+class Health(BaseModel):
+    """``database``: whether the last look for a newer snapshot succeeded."""
+
+    status: Literal["ok", "not ready"]
+    snapshot: int
+    records: int
+    database: Literal["ok", "unavailable"]

@@ -1,0 +1,323 @@
+"""What a tuning machine may send: every field, its type and its range. It is data and stays data.
+
+The same forms as ``autotune.domain.trial`` and ``autotune.domain.outcome`` write; what a field
+means stands there. That the parts fit each other is for ``autotune.remote.push.contradiction``.
+"""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import (
+    AfterValidator,
+    AwareDatetime,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
+
+from autotune.domain.chip import Chip
+from autotune.domain.job import MOST_TRIALS
+from autotune.domain.kernel_spec import spec_from_data
+from autotune.domain.problem import MAX_DIMENSION
+from autotune.domain.refusals import MOST_CELLS, refusals_from_data
+from autotune.domain.trial import KeyResult, record_from_data, trial_from_data
+from autotune.remote.push import MOST_CHARACTERS
+
+MOST_RESULTS = 1_000
+_MOST_NAMES = 64
+_MOST_BYTES = 10**18
+
+
+def _no_number(given: Any) -> Any:
+    """Pydantic would take seconds since 1970 for a time."""
+    if isinstance(given, int | float):
+        raise ValueError("must be a text such as 2026-01-31T12:00:00Z")
+    return given
+
+
+def whole(given: Any) -> Any:
+    """JSON has one kind of number: 2.0 is 2."""
+    return int(given) if isinstance(given, float) and given.is_integer() else given
+
+
+def _printable(given: str) -> str:
+    if not given.isprintable():
+        raise ValueError("must have printable characters only")
+    return given
+
+
+Name = Annotated[str, Field(strict=True, pattern=r"^[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}$")]
+Text = Annotated[str, Field(strict=True, max_length=MOST_CHARACTERS)]
+Word = Annotated[str, Field(strict=True, max_length=200), AfterValidator(_printable)]
+Size = Annotated[int, Field(strict=True, ge=1, le=MAX_DIMENSION)]
+Bytes = Annotated[int, Field(strict=True, ge=0, le=_MOST_BYTES)]
+Count = Annotated[int, Field(strict=True, ge=0, le=10**9), BeforeValidator(whole)]
+Flag = Annotated[bool, Field(strict=True)]
+Micros = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
+Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
+Choice = Flag | Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)] | Word
+When = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+Names = Annotated[list[Name], Field(max_length=_MOST_NAMES)]
+Notes = Annotated[list[Text], Field(max_length=100)]
+
+
+class Part(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class Versions(Part):
+    jax: Name = Field(examples=["0.10.2"])
+    jaxlib: Name = Field(examples=["0.10.2"])
+    libtpu: Name = Field(examples=["0.0.42.1"])
+
+
+class ProblemIn(Part):
+    dims: dict[Name, Size] = Field(max_length=_MOST_NAMES, examples=[{"m": 1024, "k": 1024}])
+    dtype: Name = Field(examples=["bfloat16"])
+    options: dict[Name, Choice] = Field({}, max_length=_MOST_NAMES)
+
+
+class KeyIn(Part):
+    kernel: Name
+    fingerprint: Name
+    problem: ProblemIn
+    chip: Chip
+    toolchain: Versions
+
+
+class ConfigIn(Part):
+    axes: dict[Name, Choice] = Field(max_length=_MOST_NAMES)
+    grid_order: Names
+    dimension_semantics: Names
+    vmem_limit_bytes: Bytes | None
+
+
+class ExplanationIn(Part):
+    parts_us: list[tuple[Word, Micros]] = Field(max_length=_MOST_NAMES)
+    roofline_us: Micros
+    mxu_us: Micros
+    steps: Bytes
+    dma_count: Bytes
+    burst_bytes: Bytes
+    least_hbm_bytes: Bytes
+    vmem: list[tuple[Word, Bytes]] = Field(max_length=1_000)
+    spill_bundles: Bytes
+
+
+class EstimateIn(Part):
+    time_us: Micros
+    compute_us: Micros
+    memory_us: Micros
+    overhead_us: Micros
+    fill_us: Micros
+    limited_by: Word
+    model: Word
+    vmem_used_bytes: Bytes
+    vmem_allowed_bytes: Bytes
+    hbm_bytes: Bytes
+    flops: Annotated[int, Field(strict=True, ge=0, le=10**30)]
+    notes: Notes = []
+    error: Share | None = None
+    resolution: Share = 0.0
+    explanation: ExplanationIn | None = None
+
+
+class EvidenceIn(Part):
+    config: ConfigIn | None
+    time_us: Micros | None
+    expected_us: Micros | None = None
+    note: Text = ""
+
+
+class TimedIn(Part):
+    config: ConfigIn | None
+    samples_us: list[Micros] = Field(max_length=10_000)
+    ratio: Share | None = None
+    low: Share | None = None
+    high: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    slower: Flag = False
+    refused: Text = ""
+    note: Text = ""
+
+
+class MeasurementIn(Part):
+    method: Literal["device time", "wall clock"]
+    device: Word
+    timed: list[TimedIn] = Field(max_length=_MOST_NAMES)
+    stopped_by: Word
+    void: Text = ""
+    drift: Annotated[float, Field(strict=True, ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
+    set_aside: Count = 0
+    looks: Count = 0
+    seed: Count = 0
+    seconds: Share = 0.0
+
+
+class RecordIn(Part):
+    """``pushed_by`` is not taken from here: it is the name of the token."""
+
+    key: KeyIn
+    config: ConfigIn
+    estimate: EstimateIn
+    default: EvidenceIn
+    baseline: EvidenceIn
+    is_default: Flag
+    reason: Text
+    verified: Flag
+    verification: Text
+    trials: Count
+    method: Literal["estimated", "measured"]
+    created_at: When
+    pushed_by: Word = ""
+    measurement: MeasurementIn | None = None
+
+
+class EstimatedIn(Part):
+    kind: Literal["estimated"]
+    estimate: EstimateIn
+    program: Word
+
+
+class NotEstimatedIn(Part):
+    kind: Literal["compiled, not estimated"]
+    reason: Text
+    vmem_used_bytes: Bytes
+    program: Word
+
+
+class IllegalIn(Part):
+    kind: Literal["illegal"]
+    reason: Text
+
+
+class OutOfVmemIn(Part):
+    kind: Literal["out of VMEM"]
+    reason: Text
+    used_bytes: Bytes
+    allowed_bytes: Bytes
+    by_rule: Flag = False
+
+
+class CompileFailedIn(Part):
+    kind: Literal["compile failed"]
+    reason: Text
+    unsupported: Flag = False
+    message: Text = ""
+
+
+class TimedOutIn(Part):
+    kind: Literal["timed out"]
+    reason: Text
+    limit_s: Share
+
+
+class CrashedIn(Part):
+    kind: Literal["crashed"]
+    reason: Text
+    log_tail: Text = ""
+
+
+class WrongResultIn(Part):
+    kind: Literal["wrong result"]
+    reason: Text
+    estimate: EstimateIn | None = None
+    check: Word = ""
+    error: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    where: Text = ""
+
+
+OutcomeIn = (
+    EstimatedIn
+    | NotEstimatedIn
+    | IllegalIn
+    | OutOfVmemIn
+    | CompileFailedIn
+    | TimedOutIn
+    | CrashedIn
+    | WrongResultIn
+)
+
+
+class TrialIn(Part):
+    number: Count
+    config: ConfigIn
+    outcome: Annotated[OutcomeIn, Field(discriminator="kind")]
+    seconds: Share
+    created_at: When
+    pushed_by: Word = ""
+
+
+class RefusalsIn(Part):
+    """``cells``: for two parts, by their places among the ``values``, the cells: the places of two
+    values and of the reason, and how many points there are."""
+
+    values: list[tuple[Word, Annotated[list[Choice], Field(max_length=MOST_CELLS)]]] = Field(
+        max_length=_MOST_NAMES
+    )
+    reasons: list[tuple[Word, Text]] = Field(max_length=MOST_CELLS)
+    cells: list[tuple[Count, Count, list[tuple[Count, Count, Count, Count]]]] = Field(
+        max_length=_MOST_NAMES**2
+    )
+    sampled: Flag
+    left_out: list[tuple[Word, Word]] = Field(max_length=_MOST_NAMES**2)
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        try:
+            found = refusals_from_data(self.model_dump(mode="json"))
+        except IndexError as error:
+            raise ValueError("there is no value or reason at one of the places") from error
+        if sum(map(len, found.cells.values())) > MOST_CELLS:
+            raise ValueError(f"there must be at most {MOST_CELLS} cells")
+        return self
+
+
+class ResultIn(Part):
+    record: RecordIn
+    trials: list[TrialIn] = Field([], max_length=MOST_TRIALS)
+    refusals: RefusalsIn | None = None
+
+    def parsed(self) -> KeyResult:
+        data = self.model_dump(mode="json")
+        return KeyResult(
+            record=record_from_data(data["record"]),
+            trials=tuple(map(trial_from_data, data["trials"])),
+            refusals=data["refusals"] and refusals_from_data(data["refusals"]),
+        )
+
+
+class OptionIn(Part):
+    name: Name
+    choices: list[Choice] = Field(min_length=1, max_length=1_000)
+    default: Choice
+
+
+class KernelIn(Part):
+    name: Name
+    fingerprint: Name
+    dims: Names
+    dtypes: Names
+    options: list[OptionIn] = Field([], max_length=_MOST_NAMES)
+    axes: Names
+    grid: Names
+    doc: Text = ""
+    cuts: list[tuple[Name, Name]] = Field([], max_length=_MOST_NAMES)
+
+    def parsed(self) -> Any:
+        return spec_from_data(self.model_dump(mode="json"))
+
+
+class ProgressIn(Part):
+    done: Count = 0
+    goal: Count = 0
+    best_us: Micros | None = None
+    default_us: Micros | None = None
+    note: Text = ""
+
+
+class PushRequest(Part):
+    """``kernels`` describes every kernel of the results."""
+
+    kernels: list[KernelIn] = Field(max_length=MOST_RESULTS)
+    results: list[ResultIn] = Field(max_length=MOST_RESULTS)

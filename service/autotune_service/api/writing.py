@@ -1,0 +1,161 @@
+"""The routes that write. That the caller may write was seen to by the middleware."""
+
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from fastapi import APIRouter, Depends, Request, Response
+
+from autotune.domain.job import Request as Wanted
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.problem import Problem
+from autotune.domain.token import ADMIN
+from autotune.domain.toolchain import Toolchain
+from autotune.errors import InvalidInputError, StoreError
+from autotune.remote.push import contradiction
+from autotune_service.api.routes import Number, job_data
+from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
+from autotune_service.api.uploads import ProblemIn, PushRequest
+from autotune_service.dependencies import REFUSED, TOLD, ask, caller, held, store, to_write
+from autotune_service.errors import Refusal
+from autotune_service.middleware.access import require
+
+
+def _admin(request: Request) -> None:
+    require(caller(request), ADMIN)
+
+
+writing = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD])
+ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD, Depends(_admin)])
+
+
+@writing.post("/results")
+async def results(request: Request, pushed: PushRequest) -> PushResponse:
+    """Publish what another machine has found: all or, where something cannot be true, nothing.
+
+    Only verified records are taken, and none that is slower than the kernel's default.
+    """
+    kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
+    known = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    parsed = [result.parsed() for result in pushed.results]
+    now = datetime.now(UTC)
+    for number, one in enumerate(parsed):
+        key = one.record.key
+        why = contradiction(one, known.get((key.kernel, key.fingerprint)), now)
+        if why:
+            message = f"result {number} of {key.kernel} cannot be taken: {why}"
+            raise Refusal(422, "contradiction", message, f"results[{number}]")
+    done = await to_write(request, store(request).push, kernels, parsed, caller(request).name)
+    await _take_over(request)
+    return PushResponse(
+        records=done.records, trials=done.trials, lost=done.lost, snapshot=done.snapshot
+    )
+
+
+@writing.post("/jobs", status_code=201, responses={200: {"model": JobData}})
+async def new_job(request: Request, asked: JobRequest, response: Response) -> JobData:
+    """Ask for a search. The same request while it is open is the same job, with status 200."""
+    wanted = await _wanted(request, asked)
+    found, is_new = await to_write(request, store(request).jobs.add, wanted, caller(request).name)
+    response.status_code = 201 if is_new else 200
+    return job_data(found)
+
+
+@writing.post("/jobs/{number}/cancel")
+async def cancel(request: Request, number: Number) -> JobData:
+    """A queued one at once; one that runs when its worker hears of it, within seconds. What it has
+    found stays. One that has ended is left as it is."""
+    found = await to_write(request, store(request).jobs.cancel, number)
+    if found is None:
+        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+    return job_data(found)
+
+
+@ruling.post("/snapshots/{number}/rollback")
+async def roll_back(request: Request, number: Number) -> Made:
+    """Make a new snapshot with the records of an older one. Publishing goes on from there."""
+    made = await to_write(request, store(request).roll_back, number, caller(request).name)
+    return await _made(request, made, f"there is no snapshot {number}")
+
+
+@ruling.post("/records/{number}/pin")
+async def pin(request: Request, number: Number) -> Made:
+    """From a new snapshot on, the key of this record keeps it, whatever is published."""
+    made = await to_write(request, store(request).pin, number, caller(request).name)
+    return await _made(request, made, f"there is no record {number}")
+
+
+@ruling.post("/records/{number}/unpin")
+async def unpin(request: Request, number: Number) -> Made:
+    """From a new snapshot on, the key of this record has its newest one again."""
+    made = await to_write(request, store(request).unpin, number, caller(request).name)
+    return await _made(request, made, f"there is no record {number}")
+
+
+async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
+    if snapshot is None:
+        raise Refusal(404, "not_found", else_says, "number")
+    await _take_over(request)
+    return Made(snapshot=snapshot)
+
+
+async def _take_over(request: Request) -> None:
+    """This process answers from what was written here as soon as the writer is told."""
+    with suppress(StoreError):  # what was written is there, and is taken over a little later
+        await held(request).refresh()
+
+
+async def _wanted(request: Request, asked: JobRequest) -> Wanted:
+    if asked.miss is not None:
+        given = asked.model_fields_set - {"miss", "trials"}
+        if given:
+            message = f"a miss says all: leave out {', '.join(sorted(given))}"
+            raise Refusal(422, "invalid_field", message, "miss")
+        return await _of_miss(request, asked.miss, asked.trials)
+    for field in ("kernel", "problem", "chip"):
+        if getattr(asked, field) is None:
+            raise Refusal(422, "missing_field", f"{field} is missing", field)
+    assert asked.kernel is not None and asked.problem is not None and asked.chip is not None
+    spec = await _spec(request, asked.kernel, asked.fingerprint)
+    return Wanted(
+        kernel=asked.kernel,
+        problem=_problem(asked.problem, spec),
+        chip=asked.chip,
+        fingerprint=asked.fingerprint,
+        toolchain=Toolchain(**asked.toolchain.model_dump()) if asked.toolchain else None,
+        trials=asked.trials,
+    )
+
+
+async def _of_miss(request: Request, number: int, trials: int) -> Wanted:
+    found = await ask(request, store(request).miss, number)
+    if found is None:
+        raise Refusal(404, "unknown_miss", f"there is no miss {number}", "miss")
+    key = found.key
+    return Wanted(
+        kernel=key.kernel,
+        problem=key.problem,
+        chip=key.chip,
+        fingerprint=key.fingerprint,
+        toolchain=key.toolchain,
+        trials=trials,
+    )
+
+
+async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelSpec:
+    """What is known of a kernel: workers and pushes describe theirs."""
+    found = await ask(request, store(request).kernel, name, fingerprint)
+    if found is None:
+        known = sorted({spec.name for spec in await ask(request, store(request).kernels)})
+        version = f" with the fingerprint {fingerprint}" if fingerprint else ""
+        message = f"unknown kernel {name}{version}: there is {', '.join(known) or 'none'}"
+        raise Refusal(404, "unknown_kernel", message, "kernel")
+    return found
+
+
+def _problem(given: ProblemIn, spec: KernelSpec) -> Problem:
+    shape = ",".join(f"{dim}={size}" for dim, size in given.dims.items())
+    options = [f"{name}={value}" for name, value in given.options.items()]
+    try:
+        return spec.problems.parse(shape, given.dtype, options)
+    except InvalidInputError as error:
+        raise Refusal(422, "invalid_problem", str(error), "problem") from error

@@ -1,0 +1,44 @@
+"""Logs as JSON, one object a line, each with the id of the call that it belongs to."""
+
+import logging
+import os
+import re
+import time
+from contextvars import ContextVar
+
+from pythonjsonlogger.core import RESERVED_ATTRS
+from pythonjsonlogger.json import JsonFormatter
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+_GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+_FIELDS = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+def new_id(given: bytes | None) -> str:
+    """The caller's own, where it has the form of one, else a new one."""
+    if given is not None and _GIVEN.fullmatch(given):
+        return given.decode()
+    return os.urandom(8).hex()
+
+
+def set_up() -> None:
+    """All logs of the process go to stderr in this form."""
+    handler = logging.StreamHandler()
+    formatter = JsonFormatter(
+        _FIELDS,
+        rename_fields={"asctime": "time", "levelname": "level", "name": "logger"},
+        datefmt="%Y-%m-%dT%H:%M:%SZ",
+        reserved_attrs=[*RESERVED_ATTRS, "color_message"],
+    )
+    formatter.converter = time.gmtime
+    handler.setFormatter(formatter)
+    handler.addFilter(_with_id)
+    root = logging.getLogger()
+    root.handlers, root.level = [handler], logging.INFO
+
+
+def _with_id(entry: logging.LogRecord) -> bool:
+    if request_id.get():
+        entry.request_id = request_id.get()
+    return True

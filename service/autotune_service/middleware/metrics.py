@@ -1,0 +1,124 @@
+"""What Prometheus is told. With several processes their values are added up through files in
+``PROMETHEUS_MULTIPROC_DIR``, which ``autotune serve`` sets."""
+
+import os
+from bisect import bisect_left
+from datetime import UTC, datetime
+from typing import Literal
+
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    REGISTRY,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+)
+
+from autotune.domain.job import State
+from autotune.lookup.matching import KINDS
+
+CONTENT_TYPE = CONTENT_TYPE_LATEST
+DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
+REFUSED = "refused"
+
+_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+
+_lookups = Counter("autotune_lookups", "Questions answered, by how the answer fits.", ["match"])
+_misses = Counter("autotune_misses", "Questions whose answer was not exact.")
+_seconds = Histogram(
+    "autotune_request_seconds", "Time to answer a call.", ["route"], buckets=_BUCKETS
+)
+_requests = Counter("autotune_requests", "Calls, by route and status.", ["route", "status"])
+_newest: Literal["mostrecent"] = "mostrecent"
+_jobs = Gauge("autotune_jobs", "Tuning jobs by state.", ["state"], multiprocess_mode=_newest)
+_snapshot = Gauge("autotune_snapshot", "The snapshot in force.", multiprocess_mode=_newest)
+_records = Gauge("autotune_records", "Records in it.", multiprocess_mode=_newest)
+_made = Gauge(
+    "autotune_snapshot_created_seconds",
+    "When it was made, as Unix time.",
+    multiprocess_mode=_newest,
+)
+_age = Gauge("autotune_snapshot_age_seconds", "How old it is.", multiprocess_mode=_newest)
+_database = Gauge(
+    "autotune_database_up",
+    "Whether the last look at the database succeeded.",
+    multiprocess_mode=_newest,
+)
+
+
+class _Times:
+    """Calls by how long they took; one bucket for each limit, and one for all that is longer."""
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BUCKETS) + 1)
+        self.total = 0.0
+
+    def hand_on(self, to: Histogram) -> None:
+        """All at once, which the library has no call for: one by one takes longer than a lookup."""
+        for bucket, count in zip(to._buckets, self.counts, strict=True):
+            if count:
+                bucket.inc(count)
+        to._sum.inc(self.total)
+        self.counts, self.total = [0] * len(self.counts), 0.0
+
+
+class Meter:
+    """Counts of one process, in plain numbers that are handed on now and then: a counter of the
+    library takes longer."""
+
+    def __init__(self) -> None:
+        self._answers = dict.fromkeys((*KINDS, REFUSED), 0)
+        self._times: dict[str, _Times] = {}
+        self._statuses: dict[tuple[str, int], int] = {}
+        self._made_at: datetime | None = None
+
+    def answered(self, match: str, count: int = 1) -> None:
+        self._answers[match] += count
+
+    def called(self, route: str, status: int, seconds: float) -> None:
+        times = self._times.get(route)
+        if times is None:
+            times = self._times[route] = _Times()
+        times.counts[bisect_left(_BUCKETS, seconds)] += 1
+        times.total += seconds
+        self._statuses[route, status] = self._statuses.get((route, status), 0) + 1
+
+    def holds(self, snapshot: int, records: int, made_at: datetime | None) -> None:
+        self._made_at = made_at
+        _snapshot.set(snapshot)
+        _records.set(records)
+        _made.set(made_at.timestamp() if made_at else 0)
+
+    def database(self, *, up: bool) -> None:
+        _database.set(up)
+
+    def jobs(self, counts: dict[str, int]) -> None:
+        for state in State:
+            _jobs.labels(state).set(counts.get(state, 0))
+
+    def hand_on(self) -> None:
+        """In the thread that counts."""
+        for match, count in self._answers.items():
+            if count:
+                self._answers[match] = 0
+                _lookups.labels(match).inc(count)
+                if match not in (KINDS[0], REFUSED):
+                    _misses.inc(count)
+        for route, times in self._times.items():
+            times.hand_on(_seconds.labels(route))
+        statuses, self._statuses = self._statuses, {}
+        for (route, status), count in statuses.items():
+            _requests.labels(route, str(status)).inc(count)
+
+    def text(self) -> bytes:
+        """In the format of Prometheus: what was handed on."""
+        if self._made_at is not None:
+            _age.set((datetime.now(UTC) - self._made_at).total_seconds())
+        if DIRECTORY not in os.environ:
+            return generate_latest(REGISTRY)
+        registry = CollectorRegistry()
+        multiprocess.MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+        return generate_latest(registry)

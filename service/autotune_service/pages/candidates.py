@@ -1,0 +1,152 @@
+"""Trials as plots and tables show them: one config each, what became of it, and its role."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotune.domain.browsing import Numbered
+from autotune.domain.config import Config, parts_of
+from autotune.domain.outcome import Estimate, NotEstimated, OutOfVmem
+from autotune.domain.trial import Record
+from autotune.wording.standing import Measured, measured, measured_line
+from autotune.wording.units import error_bar, mebibytes, micros
+
+# What people must tell apart: (name, colour, sign on a plot, what it means).
+ESTIMATED, UNTIMED = "estimated", "no time"
+VMEM, ILLEGAL, FAILED, WRONG = "out of VMEM", "illegal", "failed", "wrong result"
+GROUPS: Mapping[str, tuple[str, str, str]] = {
+    ESTIMATED: ("@good", "circle", "compiled, and its time estimated"),
+    VMEM: ("@vmem", "triangle-up", "needs more VMEM than is allowed"),
+    ILLEGAL: ("@illegal", "square", "against a rule of Pallas on TPU"),
+    FAILED: ("@failed", "x", "the compiler refused, crashed or took too long"),
+    WRONG: ("@wrong", "star", "compiled, but its result is wrong"),
+    UNTIMED: ("@untimed", "diamond-open", "compiled, but no time can be given"),
+}
+_GROUP_OF = {
+    "estimated": ESTIMATED,
+    "compiled, not estimated": UNTIMED,
+    "illegal": ILLEGAL,
+    "out of VMEM": VMEM,
+    "compile failed": FAILED,
+    "timed out": FAILED,
+    "crashed": FAILED,
+    "wrong result": WRONG,
+}
+WINNER, DEFAULT = "winner", "default"
+LEAST_US = 1e-4
+"""Less than a cycle of any chip: such a time was pushed by somebody, and is not drawn."""
+
+_MOST_HOVER, _HOVER_WIDTH = 220, 60  # characters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """``values``: its config as (name, value), with what every Pallas kernel has. ``time_us`` is
+    an estimate, also that of a wrong result; only ``estimate`` can win. ``measured``: what the run
+    behind the record says of it, if it was in it."""
+
+    id: int
+    number: int
+    config: Config
+    kind: str
+    group: str
+    reason: str
+    estimate: Estimate | None
+    role: str
+    at: datetime
+    seconds: float
+    used_bytes: int | None
+    allowed_bytes: int | None
+    values: Mapping[str, str | int | bool]
+    measured: Measured | None = None
+
+    @property
+    def measured_us(self) -> float | None:
+        return self.measured[1].median_us if self.measured else None
+
+    @property
+    def time_us(self) -> float | None:
+        return self.estimate.time_us if self.estimate else None
+
+    @property
+    def hover(self) -> str:
+        """For a plot, in the little HTML that plotly.js knows; what comes from outside is
+        escaped."""
+        who = f"<b>trial {self.id}</b>" + (f", the {self.role}" if self.role else "")
+        lines = [who, *wrapped(str(self.config)), *wrapped(told(self))]
+        if self.measured_us is not None:
+            lines += wrapped(f"measured {measured_line(self.measured, self.time_us)}")
+        if self.used_bytes is not None and self.allowed_bytes:
+            used, allowed = mebibytes(self.used_bytes), mebibytes(self.allowed_bytes)
+            lines.append(f"VMEM {used} of {allowed}")
+        return "<br>".join(lines)
+
+
+def candidates(found: Sequence[Numbered], record: Record | None) -> list[Candidate]:
+    """``record``: what is published for their key."""
+    return [_candidate(one, record) for one in found]
+
+
+def group_of(kind: str) -> str:
+    return _GROUP_OF.get(kind, FAILED)
+
+
+def told(c: Candidate) -> str:
+    """What became of it, in words."""
+    if c.estimate is not None and c.group == ESTIMATED:
+        e = c.estimate
+        return f"estimated {micros(e.time_us)} {error_bar(e.error)}, limited by {e.limited_by}"
+    return f"{c.kind}: {c.reason}"
+
+
+def wrapped(text: str) -> list[str]:
+    """Lines of a hover text, which would not be broken else; the first ones of a long text."""
+    lines = [""]
+    for word in text[:_MOST_HOVER].split():  # textwrap took half of the page's time
+        if lines[-1] and len(lines[-1]) + len(word) >= _HOVER_WIDTH:
+            lines.append(word)
+        else:
+            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
+    return [escaped(line) for line in lines if line]
+
+
+def escaped(text: str) -> str:
+    """plotly.js takes a few HTML elements in texts: none may come from outside."""
+    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
+        text = text.replace(character, entity)
+    return text.replace("\n", " ")
+
+
+def _candidate(one: Numbered, record: Record | None) -> Candidate:
+    trial = one.trial
+    used, allowed = _vmem(trial.outcome)
+    is_winner = record is not None and trial.config == record.config
+    estimate = getattr(trial.outcome, "estimate", None)
+    group = group_of(trial.outcome.kind)
+    if estimate is not None and estimate.time_us < LEAST_US:
+        estimate, group = None, UNTIMED
+    return Candidate(
+        id=one.id,
+        number=trial.number,
+        config=trial.config,
+        kind=trial.outcome.kind,
+        group=group,
+        reason=trial.outcome.reason,
+        estimate=estimate,
+        role=WINNER if is_winner else DEFAULT if trial.number == 0 else "",
+        at=trial.created_at,
+        seconds=trial.seconds,
+        used_bytes=used,
+        allowed_bytes=allowed,
+        values=parts_of(trial.config),
+        measured=measured(record, trial.config),
+    )
+
+
+def _vmem(outcome: object) -> tuple[int | None, int | None]:
+    estimate = getattr(outcome, "estimate", None)
+    if isinstance(estimate, Estimate):
+        return estimate.vmem_used_bytes, estimate.vmem_allowed_bytes
+    if isinstance(outcome, OutOfVmem):
+        return outcome.used_bytes, outcome.allowed_bytes
+    return (outcome.vmem_used_bytes, None) if isinstance(outcome, NotEstimated) else (None, None)

@@ -1,0 +1,246 @@
+"""The tables of the pages as CSV and JSON, whole, with the filters of the page."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict
+from functools import partial
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+
+from autotune.domain.browsing import Numbered, Only, SameConfig, Searched
+from autotune.domain.config import config_to_data
+from autotune.domain.job import Job
+from autotune.domain.key import Key, key_to_data
+from autotune.domain.outcome import outcome_to_data
+from autotune.domain.trial import Record
+from autotune.wording.standing import measured, measured_data
+from autotune_service.dependencies import ask, held, store
+from autotune_service.errors import Refusal
+from autotune_service.pages import versions
+from autotune_service.pages.filters import query_of
+from autotune_service.pages.kernel import Row, rows
+from autotune_service.pages.overview import newest_first
+from autotune_service.pages.routes import number_of
+from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
+from autotune_service.pages.versions import Column
+
+exports = APIRouter(include_in_schema=False)
+
+_LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
+
+
+@exports.get("/export/coverage.{form}")
+async def coverage(request: Request, form: str) -> Response:
+    """Where something was searched, and how much of it is published."""
+    places = await ask(request, store(request).browse.places)
+    published = held(request).current.places()
+    lines = (
+        {
+            "kernel": p.kernel,
+            "chip": p.chip.value,
+            **asdict(p.toolchain),
+            "searched": p.searched,
+            "published": published[p.kernel, p.chip, p.toolchain],
+        }
+        for p in places
+    )
+    return await table(request, "coverage", form, lines)
+
+
+@exports.get("/export/misses.{form}")
+async def misses(request: Request, form: str) -> Response:
+    found = await ask(request, store(request).browse.wanted, 0, _MISSES)
+    lines = (
+        {
+            "miss": one.miss.number,
+            **_key(one.miss.key),
+            "answer": one.miss.answer,
+            "count": one.miss.count,
+            "first_at": one.miss.first_at.isoformat(),
+            "last_at": one.miss.last_at.isoformat(),
+        }
+        for one in found
+    )
+    return await table(request, "misses", form, lines)
+
+
+@exports.get("/export/searches.{form}")
+async def searches(request: Request, form: str) -> Response:
+    """The latest ones."""
+    found = await ask(request, store(request).browse.latest, _LATEST)
+    lines = (
+        {**_problem(row), "last_at": row.searched.last_at and row.searched.last_at.isoformat()}
+        for row in rows(found, held(request).current)
+    )
+    return await table(request, "searches", form, lines)
+
+
+@exports.get("/export/jobs.{form}")
+async def jobs(request: Request, form: str) -> Response:
+    """Those that wait or run, the newest first."""
+    found = await ask(request, store(request).browse.open_jobs, _JOBS)
+    return await table(request, "jobs", form, map(_job, found))
+
+
+@exports.get("/export/toolchains/{key_id}.{form}")
+async def toolchains(request: Request, key_id: str, form: str) -> Response:
+    """The same configs under each toolchain, a line for each trial."""
+    number, browse = number_of(key_id, "problem"), store(request).browse
+    searched = await ask(request, browse.searched, number)
+    if searched is None:
+        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+    shown = await ask(request, versions.columns, browse, searched, held(request).current)
+    ids = [column.searched.id for column in shown]
+    same = await ask(request, browse.same_configs, ids, versions.FASTEST)
+    return await table(request, "toolchains", form, _versions(shown, same))
+
+
+@exports.get("/export/kernel.{form}")
+async def kernel(request: Request, form: str, name: str) -> Response:
+    """The problems of a kernel with what is published."""
+    query, browse, snapshot = query_of(request), store(request).browse, held(request).current
+    places = await ask(request, browse.places, name)
+    only = Only(
+        chip=query.chip({p.chip for p in places}),
+        toolchain=query.toolchain(newest_first({p.toolchain for p in places})),
+    )
+
+    def read(offset: int) -> list[Row]:
+        return rows(browse.problems(name, only, offset, AT_ONCE), snapshot)
+
+    return await table(request, "problems", form, map(_problem, pages_of(read)))
+
+
+@exports.get("/export/keys/{key_id}/trials.{form}")
+async def trials(request: Request, key_id: str, form: str) -> Response:
+    """All trials of a key, or those of one kind; as JSON with all that is known of each."""
+    query, browse = query_of(request), store(request).browse
+    number = number_of(key_id, "problem")
+    searched = await ask(request, browse.searched, number)
+    if searched is None:
+        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+    kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
+
+    def read(offset: int) -> list[Numbered]:
+        return list(browse.trials(number, kind, fastest=False, offset=offset, limit=AT_ONCE))
+
+    record = held(request).current.index.exact(searched.key)
+    line = partial(_whole if form == "json" else _trial, record=record)
+    return await table(request, "trials", form, map(line, pages_of(read)))
+
+
+@exports.get("/export/trials/{trial_id}.json")
+async def trial(request: Request, trial_id: str) -> dict[str, Any]:
+    """One, with its key and all that is known of it."""
+    number = number_of(trial_id, "trial")
+    found = await ask(request, store(request).trial, number)
+    if found is None:
+        raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
+    key, one = found[0], Numbered(id=number, trial=found[1])
+    return {"key": key_to_data(key), **_whole(one, held(request).current.index.exact(key))}
+
+
+def _key(key: Key) -> dict[str, Any]:
+    return {
+        "kernel": key.kernel,
+        "fingerprint": key.fingerprint,
+        "problem": str(key.problem),
+        "chip": key.chip.value,
+        **asdict(key.toolchain),
+    }
+
+
+def _problem(row: Row) -> Line:
+    searched: Searched = row.searched
+    record, speed = row.record, row.speed
+    return {
+        "key": searched.id,
+        **_key(searched.key),
+        "trials": searched.trials,
+        "best_estimated_us": searched.best_us,
+        "default_estimated_us": searched.default_us,
+        "published": record is not None,
+        "published_estimated_us": record and record.estimate.time_us,
+        "error": record and record.estimate.error,
+        "method": record and record.method,
+        "published_measured_us": speed and speed.measured_us,
+        "measured_by": record and record.measurement and record.measurement.method,
+        "device": record and record.measurement and record.measurement.device,
+        "config": record and str(record.config),
+        "times_default": speed and speed.over_default,
+        "times_xla_at_least": speed and speed.over_xla_least,
+        "times_xla_own_estimate": speed and speed.over_xla_own,
+        "times_default_measured": speed and speed.measured_over_default,
+        "times_xla_measured": speed and speed.measured_over_xla,
+        "xla": speed and speed.xla,
+    }
+
+
+def _job(job: Job) -> Line:
+    asked, p = job.request, job.progress
+    return {
+        "job": job.number,
+        "state": job.state.value,
+        "kernel": asked.kernel,
+        "problem": str(asked.problem),
+        "chip": asked.chip.value,
+        "done": p.done,
+        "goal": p.goal or asked.trials,
+        "note": p.note,
+        "created_by": job.created_by,
+        "created_at": job.created_at.isoformat(),
+    }
+
+
+def _versions(shown: Sequence[Column], same: Sequence[SameConfig]) -> Iterator[Line]:
+    for one in same:
+        for column in shown:
+            found, key = one.trials.get(column.searched.id), column.searched.key
+            if found is not None:
+                line = _trial(found, column.record)
+                yield {"key": column.searched.id, **_key(key), **line}
+
+
+def _trial(one: Numbered, record: Record | None) -> Line:
+    trial, e = one.trial, one.trial.estimate
+    run, timed = measured(record, trial.config) or (None, None)
+    return {
+        "trial": one.id,
+        "number": trial.number,
+        "config": str(trial.config),
+        "outcome": trial.outcome.kind,
+        "reason": trial.outcome.reason,
+        "estimated_us": e and e.time_us,
+        "error": e and e.error,
+        "limited_by": e and e.limited_by,
+        "vmem_used_bytes": e and e.vmem_used_bytes,
+        "vmem_allowed_bytes": e and e.vmem_allowed_bytes,
+        "hbm_bytes": e and e.hbm_bytes,
+        "flops": e and e.flops,
+        "compiled_in_s": trial.seconds,
+        "finished_at": trial.created_at.isoformat(),
+        "pushed_by": trial.pushed_by,
+        "measured_us": timed and timed.median_us,
+        "measured_by": run and run.method,
+        "device": run and run.device,
+        "samples": timed and len(timed.samples_us),
+        "times_fastest": timed and timed.ratio,
+        "times_fastest_low": timed and timed.low,
+        "times_fastest_high": timed and timed.high,
+        "slower": timed and timed.slower,
+        "void": run and run.void,
+    }
+
+
+def _whole(one: Numbered, record: Record | None) -> Line:
+    trial = one.trial
+    return {
+        "trial": one.id,
+        "number": trial.number,
+        "config": config_to_data(trial.config),
+        "outcome": outcome_to_data(trial.outcome),
+        "seconds": trial.seconds,
+        "finished_at": trial.created_at.isoformat(),
+        "pushed_by": trial.pushed_by,
+        "measurement": measured_data(measured(record, trial.config)),
+    }

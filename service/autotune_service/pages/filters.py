@@ -1,0 +1,107 @@
+"""What an address asks of a page. What cannot be understood is left out, and the page says so."""
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+
+from starlette.requests import Request
+
+from autotune.domain.chip import Chip
+from autotune.domain.toolchain import Toolchain
+
+PAGE_ROWS = 50
+_MOST_PAGES = 10**6
+_MOST_CHARACTERS = 80  # of what was asked, in a note
+
+
+@dataclass(slots=True)
+class Query:
+    """The parameters of one page. ``notes``: what was ignored and why, for people; ``kept``: what
+    links of the page go on with."""
+
+    given: dict[str, str]
+    notes: list[str] = field(default_factory=list)
+    kept: dict[str, str] = field(default_factory=dict)
+
+    def choice(self, name: str, choices: Collection[str]) -> str | None:
+        """One of these, or None."""
+        value = self.given.pop(name, "")
+        if not value:
+            return None
+        if value not in choices:
+            some = ", ".join(list(choices)[:8]) or "nothing"
+            self._ignore(name, value, f"there is {some}")
+            return None
+        self.kept[name] = value
+        return value
+
+    def chip(self, chips: Iterable[Chip]) -> Chip | None:
+        found = self.choice("chip", [chip.value for chip in chips])
+        return None if found is None else Chip(found)
+
+    def toolchain(self, known: Iterable[Toolchain]) -> Toolchain | None:
+        by_name = {toolchain_name(one): one for one in known}
+        found = self.choice("toolchain", list(by_name))
+        return None if found is None else by_name[found]
+
+    def page(self) -> int:
+        """From 1."""
+        value = self.given.pop("page", "")
+        if not value:
+            return 1
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= _MOST_PAGES):
+            self._ignore("page", value, "it must be a number from 1")
+            return 1
+        return int(value[:9])
+
+    def done(self) -> "Query":
+        """Whatever is left was not understood."""
+        for name, value in list(self.given.items()):
+            self._ignore(name, value, "this page has no such filter")
+        self.given.clear()
+        return self
+
+    def _ignore(self, name: str, value: str, why: str) -> None:
+        told = f"{name}={value}"[:_MOST_CHARACTERS]
+        self.notes.append(f"{told} was ignored: {why}.")
+
+
+def query_of(request: Request) -> Query:
+    return Query(dict(request.query_params))
+
+
+def toolchain_name(toolchain: Toolchain) -> str:
+    """As it stands in addresses."""
+    return f"{toolchain.jax},{toolchain.jaxlib},{toolchain.libtpu}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pages:
+    """Where a page of a long list stands."""
+
+    number: int
+    total: int
+
+    @property
+    def last(self) -> int:
+        return max(1, -(-self.total // PAGE_ROWS))
+
+    @property
+    def offset(self) -> int:
+        return (self.number - 1) * PAGE_ROWS
+
+    @property
+    def first_row(self) -> int:
+        return min(self.total, self.offset + 1)
+
+    @property
+    def last_row(self) -> int:
+        return min(self.total, self.offset + PAGE_ROWS)
+
+
+def pages(query: Query, total: int) -> Pages:
+    """The page that was asked for, or the last one there is."""
+    number, last = query.page(), Pages(number=1, total=total).last
+    if number > last:
+        query.notes.append(f"page={number} was ignored: there are {last}.")
+        number = last
+    return Pages(number=number, total=total)

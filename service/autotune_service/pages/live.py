@@ -1,0 +1,114 @@
+"""A search while it runs: server-sent events of what the terminal shows.
+
+A stream lives for some seconds only and the browser comes back by itself: so a server that is told
+to stop never waits for one, and nothing is left of a reader who has gone.
+"""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from fastapi import APIRouter, Request
+from starlette.responses import StreamingResponse
+
+from autotune.domain.browsing import Searched, Told
+from autotune.domain.job import Job
+from autotune.domain.key import Key
+from autotune_service.dependencies import ask, held, store
+from autotune_service.errors import Refusal
+from autotune_service.pages.routes import number_of
+
+live = APIRouter(include_in_schema=False)
+
+_EVERY_S = 1.0
+_LIFE_S = 5.0  # shorter than the time that a server has for stopping
+_BACK_MS = 200
+_MOST_JOBS = 100
+_SILENT = timedelta(minutes=5)  # a candidate, or a verification, may take some
+
+
+@live.get("/keys/{key_id}/events")
+async def events(request: Request, key_id: str) -> StreamingResponse:
+    """``progress`` at once and whenever something changed; ``id`` is the newest trial."""
+    number = number_of(key_id, "problem")
+    if await ask(request, store(request).browse.searched, number) is None:
+        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+    return StreamingResponse(
+        _stream(request, number),
+        media_type="text/event-stream",
+        headers={"Cache-Control": "no-store"},
+    )
+
+
+async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
+    told = ""
+    yield f"retry: {_BACK_MS}\n\n"
+    for _ in range(round(_LIFE_S / _EVERY_S)):
+        try:
+            newest, data = await ask(request, _look, request, key_id)
+        except Refusal:  # the database is gone: the next stream tries again
+            return
+        text = json.dumps(data)
+        if text != told:
+            told = text
+            yield f"event: progress\nid: {newest}\ndata: {text}\n\n"
+        await asyncio.sleep(_EVERY_S)
+        if await request.is_disconnected():
+            return
+
+
+def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any]]:
+    browse = store(request).browse
+    newest, searched = browse.newest(key_id), browse.searched(key_id)
+    assert searched is not None  # keys are never taken away
+    job = next((job for job in browse.open_jobs(_MOST_JOBS) if is_for(job, searched.key)), None)
+    record = held(request).current.index.exact(searched.key)
+    return newest, {
+        "newest": newest,
+        **progress(searched),
+        "job": job and job_progress(job),
+        "search": search_progress(store(request).searches.told(key_id), datetime.now(UTC)),
+        "published": record and record.created_at.isoformat(),
+    }
+
+
+def progress(searched: Searched) -> dict[str, Any]:
+    """What the terminal shows while a search runs."""
+    default, best = searched.default_us, searched.best_us
+    return {
+        "trials": searched.trials,
+        "outcomes": dict(searched.outcomes),
+        "best_us": best,
+        "times_default": default / best if default and best else None,
+    }
+
+
+def job_progress(job: Job) -> dict[str, Any]:
+    p = job.progress
+    return {
+        "number": job.number,
+        "state": job.state.value,
+        "done": p.done,
+        "goal": p.goal,
+        "note": p.note,
+    }
+
+
+def search_progress(told: Told | None, now: datetime) -> dict[str, Any] | None:
+    """None where no search runs, or where it has died."""
+    if told is None or told.over or now - told.heard_at > _SILENT:
+        return None
+    p = told.progress
+    return {"done": p.done, "goal": p.goal, "note": p.note}
+
+
+def is_for(job: Job, key: Key) -> bool:
+    """Whether a job searches this key, as far as it says what it wants."""
+    wanted = job.request
+    return (
+        (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
+        and wanted.fingerprint in (None, key.fingerprint)
+        and wanted.toolchain in (None, key.toolchain)
+    )

@@ -1,0 +1,97 @@
+"""What was measured, beside the estimates: never mixed with them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from autotune.domain.config import Config
+from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.trial import Record
+from autotune.wording.standing import Measured, measured_line, standing
+from autotune.wording.units import micros
+from autotune_service.pages.candidates import Candidate
+
+_MOST_SAMPLES = 500  # on a page; the exports have all
+
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """A config of a run, plain XLA without one; its trial, where that is drawn."""
+
+    config: Config | None
+    timed: Timed
+    trial: Candidate | None
+    is_published: bool
+    is_default: bool
+
+    @property
+    def interval(self) -> str:
+        t = self.timed
+        if t.low is None or t.high is None or t.low == t.high:
+            return "–"
+        return f"{t.low:.3f} to {t.high:.3f}"
+
+    @property
+    def told_apart(self) -> str:
+        """From the fastest."""
+        if self.timed.refused:
+            return f"measured no further: {self.timed.refused}"
+        if self.timed.ratio is None:
+            return "not compared"
+        if self.timed.ratio == self.timed.low == self.timed.high:
+            return "the fastest"
+        return "yes, slower" if self.timed.slower else "no"
+
+
+def rows(record: Record | None, shown: Sequence[Candidate]) -> list[Row]:
+    """Everything that the run of a record has timed, the fastest first."""
+    run = record.measurement if record else None
+    if record is None or run is None:
+        return []
+    by_config: dict[Config | None, Candidate] = {c.config: c for c in shown}
+    return [
+        Row(
+            config=timed.config,
+            timed=timed,
+            trial=by_config.get(timed.config),
+            is_published=timed.config == record.config,
+            is_default=timed.config is not None and timed.config == record.default.config,
+        )
+        for timed in run.timed
+    ]
+
+
+def run_line(run: Measurement) -> str:
+    """On what, how, and how it ended."""
+    rounds = "1 round" if run.set_aside == 1 else f"{run.set_aside} rounds"
+    aside = f", {rounds} in a slower state set aside" if run.set_aside else ""
+    return (
+        f"{run.method[:1].upper()}{run.method[1:]} on {run.device}: {run.count} samples, "
+        f"{run.stopped_by}{aside}; the default took {run.drift:+.1%} at the end; seed {run.seed}."
+    )
+
+
+def facts(found: Measured | None, record: Record | None, estimate_us: float | None) -> Rows:
+    """Of one config, for the page of its trial."""
+    if found is None or record is None:
+        return []
+    run, timed = found
+    told = [
+        ("median", measured_line(found, estimate_us)),
+        ("against the others", " ".join(standing(found, record.default.config))),
+        (f"{len(timed.samples_us)} samples, in the order taken", _samples(timed)),
+        ("note", timed.note),
+        ("the run", run_line(run)),
+    ]
+    return [(name, text) for name, text in told if text]
+
+
+def _samples(timed: Timed) -> str:
+    if not timed.samples_us:
+        return ""
+    shown = ", ".join(f"{us:,.4g}" for us in timed.samples_us[:_MOST_SAMPLES])
+    more = len(timed.samples_us) - _MOST_SAMPLES
+    low, high = micros(min(timed.samples_us)), micros(max(timed.samples_us))
+    rest = f" and {more:,} more" if more > 0 else ""
+    return f"{shown}{rest} µs; {low} to {high}"

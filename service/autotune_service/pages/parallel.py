@@ -1,0 +1,149 @@
+"""Parallel coordinates: one line for each config with a time, across all that it is made of.
+
+Drawn as ordinary lines: the trace that plotly.js has for it needs WebGL, which many remote desktops
+lack.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from math import log10
+
+from autotune.wording.units import micros
+from autotune_service.pages.candidates import DEFAULT, ESTIMATED, WINNER, Candidate, escaped
+from autotune_service.pages.plots import Figure, ordered, plain_ticks, varying
+
+MOST = 300
+_MIB = 2**20
+_BANDS = (
+    ("fastest fifth", "@band0"),
+    ("second fifth", "@band1"),
+    ("third fifth", "@band2"),
+    ("fourth fifth", "@band3"),
+    ("slowest fifth", "@band4"),
+)
+
+Place = Callable[[Candidate], float]
+Axis = tuple[str, Place, list[tuple[float, str]]]
+"""Its name, where on it a candidate stands (0 to 1), and its ticks."""
+
+
+def parallel(found: Sequence[Candidate]) -> Figure | None:
+    timed = _fastest([c for c in found if c.group == ESTIMATED])
+    names = varying(timed)
+    if len(timed) < 2 or not names:
+        return None
+    axes = [_of_config(name, timed) for name in names]
+    axes += [
+        _of_numbers(
+            "VMEM (MiB)",
+            [(c.used_bytes or 1) / _MIB for c in timed],
+            lambda c: (c.used_bytes or 1) / _MIB,
+        ),
+        _of_numbers("time (µs)", [c.time_us or 1.0 for c in timed], lambda c: c.time_us or 1.0),
+    ]
+    layout = {
+        "xaxis": {
+            "tickvals": list(range(len(axes))),
+            "ticktext": [escaped(a[0]) for a in axes],
+            "side": "top",
+            "showgrid": False,
+            "range": [-0.35, len(axes) - 0.65],
+        },
+        "yaxis": {"visible": False, "range": [-0.05, 1.05]},
+        "shapes": [_line(number) for number in range(len(axes))],
+        "annotations": [tick for number, axis in enumerate(axes) for tick in _ticks(number, axis)],
+        "height": 460,
+        "legend": {"orientation": "h", "y": -0.04, "yanchor": "top", "x": 0},
+    }
+    return {"data": list(_traces(timed, axes)), "layout": layout}
+
+
+def _fastest(found: Sequence[Candidate]) -> list[Candidate]:
+    """More lines than these cannot be told apart; the winner and the default are always there."""
+    ranked = sorted(found, key=lambda c: c.time_us or 0.0)
+    return ranked[:MOST] + [c for c in ranked[MOST:] if c.role]
+
+
+def _of_config(name: str, found: Sequence[Candidate]) -> Axis:
+    order = ordered(c.values.get(name, "–") for c in found)
+    last = max(1, len(order) - 1)
+    places = {value: number / last for number, value in enumerate(order)}
+    ticks = [(place, value) for value, place in places.items()]
+    return name, lambda c: places[str(c.values.get(name, "–"))], ticks
+
+
+def _of_numbers(name: str, values: Sequence[float], value_of: Place) -> Axis:
+    """Logarithmic."""
+    low, high = log10(min(values)), log10(max(values))
+    width = (high - low) or 1.0
+    inside = [v for v in plain_ticks(min(values), max(values)) if low <= log10(v) <= high]
+    shown = inside if len(inside) > 1 else [min(values), max(values)]
+    ticks = [((log10(v) - low) / width, f"{float(f'{v:.4g}'):,.10g}") for v in shown]
+    return name, lambda c: (log10(value_of(c)) - low) / width, ticks
+
+
+def _traces(timed: Sequence[Candidate], axes: Sequence[Axis]) -> Iterator[Figure]:
+    """The slowest first, so that the fastest are drawn over them."""
+    ranked = sorted(timed, key=lambda c: c.time_us or 0.0)
+    edges = [round(len(ranked) * part / len(_BANDS)) for part in range(len(_BANDS) + 1)]
+    bands = list(zip(_BANDS, pairwise(edges), strict=True))
+    for (name, colour), (first, end) in reversed(bands):
+        mine = [c for c in ranked[first:end] if not c.role]
+        if mine:
+            yield _trace(name, colour, 1.5, mine, axes)
+    for role, colour in ((DEFAULT, "@default"), (WINNER, "@best")):
+        mine = [c for c in ranked if c.role == role]
+        if mine:
+            yield _trace(f"{role}, {micros(mine[0].time_us)}", colour, 4, mine, axes)
+
+
+def _trace(
+    name: str, colour: str, width: float, found: Sequence[Candidate], axes: Sequence[Axis]
+) -> Figure:
+    trace: Figure = {
+        "type": "scatter",
+        "mode": "lines+markers",
+        "name": name,
+        "x": [],
+        "y": [],
+        "text": [],
+        "customdata": [],
+        "hovertemplate": "%{text}<extra></extra>",
+        "line": {"color": colour, "width": width},
+        "marker": {"color": colour, "size": 5},
+    }
+    for c in found:
+        said = f"trial {c.id}, {micros(c.time_us)}, estimated"
+        for number, (_, place, _) in enumerate(axes):
+            trace["x"].append(number)
+            trace["y"].append(round(place(c), 4))
+            trace["text"].append(said)
+            trace["customdata"].append(f"/trials/{c.id}")
+        for values in (trace["x"], trace["y"], trace["text"], trace["customdata"]):
+            values.append(None)  # ends the line
+    return trace
+
+
+def _line(number: int) -> Figure:
+    return {
+        "type": "line",
+        "x0": number,
+        "x1": number,
+        "y0": 0,
+        "y1": 1,
+        "line": {"color": "@muted", "width": 1},
+    }
+
+
+def _ticks(number: int, axis: Axis) -> Iterator[Figure]:
+    for place, text in axis[2]:
+        yield {
+            "x": number,
+            "y": place,
+            "text": escaped(text),
+            "showarrow": False,
+            "xanchor": "right",
+            "xshift": -6,
+            "bgcolor": "@veil",
+            "font": {"size": 12},
+        }

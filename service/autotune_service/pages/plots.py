@@ -1,0 +1,304 @@
+"""Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
+puts in; every axis has its unit."""
+
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from math import log10
+from typing import Any
+
+from autotune.domain.browsing import Step
+from autotune.domain.explanation import PARTS
+from autotune.domain.outcome import Estimate
+from autotune.wording.units import micros
+from autotune_service.pages.candidates import (
+    DEFAULT,
+    ESTIMATED,
+    GROUPS,
+    LEAST_US,
+    WINNER,
+    Candidate,
+)
+
+Figure = dict[str, Any]
+_MIB = 2**20
+_SIZE = re.compile(r"(\d{1,9}\.\d\d) MiB")
+
+
+def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
+    """Logarithmic where the times differ much, with plain numbers."""
+    wide = bool(times) and max(times) > 4 * min(times)
+    if wide:
+        return {"title": {"text": title}, "type": "log", **log_ticks(min(times), max(times))}
+    return {"title": {"text": title}, "rangemode": "tozero"}
+
+
+def log_ticks(low: float, high: float) -> dict[str, Any]:
+    ticks = plain_ticks(low * 0.5, high * 2)
+    return {"tickvals": ticks, "ticktext": [f"{tick:,.10g}" for tick in ticks]}
+
+
+def plain_ticks(low: float, high: float) -> list[float]:
+    """1, 2 and 5 of each power of ten, or 1 only where these are many."""
+    powers = range(int(log10(low)) - 2, int(log10(high)) + 2)
+    ones = [10.0**power for power in powers if low <= 10.0**power <= high]
+    ticks = [step * 10.0**power for power in powers for step in (1, 2, 5)]
+    kept = [tick for tick in ticks if low <= tick <= high]
+    return ones if len(kept) > 9 else kept
+
+
+def over_trials(found: Sequence[Candidate], steps: Sequence[Step], xla: Sequence[float]) -> Figure:
+    """Every trial and the best so far, by number."""
+    best = [(step.number, step.time_us) for step in steps if step.time_us >= LEAST_US]
+    end = max([c.number for c in found] + [step.number for step in steps], default=0)
+    return _progress(found, best, end, [c.number for c in found], "trial within the search", xla)
+
+
+def over_time(
+    found: Sequence[Candidate], steps: Sequence[Step], began: datetime, xla: Sequence[float]
+) -> Figure:
+    """The same by the time at which a trial was finished."""
+    passed = [(c.at - began).total_seconds() for c in found]
+    best = [
+        ((step.at - began).total_seconds(), step.time_us)
+        for step in steps
+        if step.time_us >= LEAST_US
+    ]
+    end = max(passed + [at for at, _ in best], default=0.0)
+    unit, per = ("min", 60.0) if end > 300 else ("s", 1.0)
+    best = [(at / per, time_us) for at, time_us in best]
+    title = f"time since the first trial ({unit})"
+    return _progress(found, best, end / per, [at / per for at in passed], title, xla)
+
+
+def _progress(
+    found: Sequence[Candidate],
+    best: Sequence[tuple[float, float]],
+    end: float,
+    where: Sequence[float],
+    title: str,
+    xla: Sequence[float],
+) -> Figure:
+    timed = [us for _, us in best] + [c.time_us for c in found if c.time_us]
+    traces = [*_dots(found, where), _best_line(best, end)]
+    default = next((c.time_us for c in found if c.number == 0 and c.time_us), None)
+    lines = [_level("default", default, "@default", "dash")] if default else []
+    names = ("plain XLA ≥", "XLA's own estimate")  # a lower bound is all that is certain
+    lines += [
+        _level(name, us, "@xla", dash)
+        for name, us, dash in zip(names, xla, ("dot", "longdashdot"), strict=False)
+        if us
+    ]
+    for line in lines:
+        line["x"] = [0, max(end, 1)]
+        timed.append(line["y"][0])
+    layout = {
+        "xaxis": {"title": {"text": title}},
+        "yaxis": time_axis("estimated time (µs)", timed),
+        "height": 440,
+    }
+    return {"data": [*traces, *lines], "layout": layout}
+
+
+def _dots(found: Sequence[Candidate], where: Sequence[float]) -> Iterable[Figure]:
+    """Trials without a time stand on the upper edge."""
+    for group, (colour, sign, _) in GROUPS.items():
+        mine = [(x, c) for x, c in zip(where, found, strict=True) if c.group == group]
+        if not mine:
+            continue
+        timed = group == ESTIMATED
+        yield {
+            "type": "scatter",
+            "mode": "markers",
+            "name": f"{group} ({len(mine)})",
+            "x": [x for x, _ in mine],
+            "y": [c.time_us if timed else 1 for _, c in mine],
+            **({} if timed else {"yaxis": "y2"}),
+            "marker": {
+                "color": colour,
+                "symbol": sign,
+                "size": 8 if timed else 10,
+                "opacity": 0.6 if timed else 1.0,
+            },
+            **hovers(c for _, c in mine),
+        }
+
+
+def _best_line(best: Sequence[tuple[float, float]], end: float) -> Figure:
+    last = [(max(end, best[-1][0]), best[-1][1])] if best else []
+    points = [*best, *last]
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": "best so far",
+        "x": [x for x, _ in points],
+        "y": [us for _, us in points],
+        "line": {"shape": "hv", "color": "@best", "width": 3},
+        "hoverinfo": "skip",  # its corners are trials, which say more
+    }
+
+
+def _level(name: str, us: float, colour: str, dash: str) -> Figure:
+    return {
+        "type": "scatter",
+        "mode": "lines",
+        "name": f"{name} {micros(us)}",
+        "y": [us, us],
+        "line": {"color": colour, "dash": dash, "width": 2},
+        "hovertemplate": f"{name} {micros(us)}<extra></extra>",
+    }
+
+
+def hovers(found: Iterable[Candidate]) -> dict[str, Any]:
+    """What a point says, and the page that a click opens."""
+    chosen = list(found)
+    return {
+        "text": [c.hover for c in chosen],
+        "customdata": [f"/trials/{c.id}" for c in chosen],
+        "hovertemplate": "%{text}<extra></extra>",
+    }
+
+
+def by_role(found: Sequence[Candidate]) -> Iterable[tuple[str, str, str, int, list[Candidate]]]:
+    """Estimated candidates as (name, colour, sign, size, candidates): the two that matter apart."""
+    timed = [c for c in found if c.group == ESTIMATED]
+    for role, name, colour, sign, size in (
+        ("", "candidate", "@good", "circle", 8),
+        (DEFAULT, "default", "@default", "square", 13),
+        (WINNER, "winner", "@best", "star", 16),
+    ):
+        mine = [c for c in timed if c.role == role]
+        if mine:
+            yield name, colour, sign, size, mine
+
+
+def vmem(found: Sequence[Candidate]) -> Figure | None:
+    """VMEM used against time, and the limits; what did not fit stands beyond them."""
+    known = [c for c in found if c.used_bytes]
+    if not known:
+        return None
+    traces = []
+    for name, colour, sign, size, mine in by_role(known):
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": name,
+                "x": [(c.used_bytes or 0) / _MIB for c in mine],
+                "y": [c.time_us for c in mine],
+                "marker": {"color": colour, "symbol": sign, "size": size},
+                **hovers(mine),
+            }
+        )
+    over = [c for c in known if c.time_us is None]
+    for group in dict.fromkeys(c.group for c in over):
+        mine = [c for c in over if c.group == group]
+        traces.append(
+            {
+                "type": "scatter",
+                "mode": "markers",
+                "name": group,
+                "yaxis": "y2",
+                "x": [(c.used_bytes or 0) / _MIB for c in mine],
+                "y": [1 for _ in mine],
+                "marker": {"color": GROUPS[group][0], "symbol": GROUPS[group][1], "size": 10},
+                **hovers(mine),
+            }
+        )
+    limits = sorted({c.allowed_bytes for c in known if c.allowed_bytes})
+    shapes = [_limit_line(limit) for limit in limits]
+    notes = [_limit_note(limit) for limit in limits]
+    times = [c.time_us for c in known if c.time_us]
+    widest = max([c.used_bytes or 0 for c in known] + limits) / _MIB
+    layout = {
+        "xaxis": {"title": {"text": "VMEM used (MiB)"}, "range": [-widest * 0.03, widest * 1.08]},
+        "yaxis": time_axis("estimated time (µs)", times),
+        "shapes": shapes,
+        "annotations": notes,
+    }
+    return {"data": traces, "layout": layout}
+
+
+def _limit_line(limit: int) -> Figure:
+    return {
+        "type": "line",
+        "x0": limit / _MIB,
+        "x1": limit / _MIB,
+        "y0": 0,
+        "y1": 1,
+        "yref": "paper",
+        "line": {"color": "@vmem", "width": 2, "dash": "dash"},
+    }
+
+
+def _limit_note(limit: int) -> Figure:
+    return {
+        "x": limit / _MIB,
+        "y": 0.97,
+        "yref": "paper",
+        "text": f"limit {limit / _MIB:g} MiB",
+        "showarrow": False,
+        "textangle": -90,
+        "xanchor": "right",
+        "yanchor": "top",
+        "font": {"color": "@vmem", "size": 12},
+    }
+
+
+def ordered(values: Iterable[str | int | bool]) -> list[str]:
+    """Each once, as text: numbers by size, then words, sizes among them by size."""
+    seen = list(values)
+    numbers = sorted({v for v in seen if type(v) is int})
+    words = sorted({str(v) for v in seen if type(v) is not int}, key=_size_then_word)
+    return list(dict.fromkeys([*map(str, numbers), *words]))
+
+
+def _size_then_word(word: str) -> tuple[float, str]:
+    """As ``config.limit_text`` writes them; the compiler's own limit is the smallest."""
+    found = _SIZE.fullmatch(word)
+    return (float(found[1]) if found else 0.0, word)
+
+
+def varying(found: Sequence[Candidate]) -> list[str]:
+    """What of the config is not the same for all."""
+    names = dict.fromkeys(name for c in found for name in c.values)
+    return [name for name in names if len({str(c.values.get(name)) for c in found}) > 1]
+
+
+def made_of(winner: Estimate, default: Estimate) -> Figure | None:
+    """The parts that add up to the time, of the winner and the default, as shares of it."""
+    if winner.explanation is None or default.explanation is None:
+        return None
+    bars = (("winner", winner), ("default", default))
+    names = [f"{name}, {micros(e.time_us)}" for name, e in bars]
+    data = []
+    for number, part in enumerate(PARTS):
+        us = [e.explanation.part_us(part) for _, e in bars if e.explanation]
+        if any(us):
+            data.append(
+                {
+                    "type": "bar",
+                    "orientation": "h",
+                    "name": part,
+                    "y": names,
+                    "x": [
+                        100 * part_us / e.time_us for part_us, (_, e) in zip(us, bars, strict=True)
+                    ],
+                    "text": list(map(micros, us)),
+                    "textposition": "inside",
+                    "insidetextanchor": "middle",
+                    "marker": {"color": f"@part{number}"},
+                    "textangle": 0,
+                    "insidetextfont": {"color": "@on-failure"},
+                    "constraintext": "inside",
+                    "hovertemplate": f"{part}: %{{text}}, %{{x:.1f}} %<extra></extra>",
+                }
+            )
+    layout = {
+        "barmode": "stack",
+        "yaxis": {"autorange": "reversed"},
+        "height": 300,
+        "xaxis": {"title": {"text": "share of the estimated time (%)"}, "range": [0, 100]},
+        "uniformtext": {"mode": "hide", "minsize": 10},
+    }
+    return {"data": data, "layout": layout}

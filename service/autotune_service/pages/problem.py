@@ -1,0 +1,193 @@
+"""The page of a key: all that its search has found, as figures and words."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autotune.domain.browsing import Numbered, Searched, Step
+from autotune.domain.explanation import PARTS
+from autotune.domain.outcome import Estimate
+from autotune.domain.refusals import Refusals
+from autotune.domain.trial import Record
+from autotune.ports import Browse
+from autotune.wording.facts import FACTS, part_us
+from autotune.wording.units import micros
+from autotune_service.pages.axes import Axes, axes
+from autotune_service.pages.candidates import GROUPS, Candidate, candidates, group_of
+from autotune_service.pages.filters import Query
+from autotune_service.pages.heat import heat_map
+from autotune_service.pages.measured import Row, rows
+from autotune_service.pages.parallel import parallel
+from autotune_service.pages.plots import Figure, made_of, over_time, over_trials, vmem
+from autotune_service.pages.roof import roofline
+from autotune_service.pages.speed import Speed, speed
+
+FASTEST, OTHERS = 500, 200  # trials drawn; a search of a hundred trials is drawn whole
+
+Table = list[tuple[str, list[str]]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """What the database knows of a key."""
+
+    searched: Searched
+    refusals: Refusals | None
+    drawn: Sequence[Numbered]
+    steps: Sequence[Step]
+    default: Numbered | None
+    winner: Numbered | None
+    newest: int
+
+
+def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
+    """None: there is no such key."""
+    searched = browse.searched(key_id)
+    if searched is None:
+        return None
+    winner = browse.with_config(key_id, record.config) if record else None
+    return Found(
+        searched=searched,
+        refusals=browse.refusals(key_id),
+        drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
+        steps=browse.best_so_far(key_id),
+        default=browse.by_number(key_id, 0),
+        winner=winner,
+        newest=browse.newest(key_id),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class View:
+    searched: Searched
+    record: Record | None
+    speed: Speed | None
+    measured: list[Row]
+    shown: list[Candidate]
+    axes: Axes
+    plots: dict[str, Figure | None]
+    parts: Table
+    facts: Table
+    groups: list[tuple[str, str, str, int]] = field(default_factory=list)
+
+
+def view(found: Found, record: Record | None, query: Query) -> View:
+    everything = {one.id: one for one in found.drawn}
+    for extra in (found.default, found.winner):
+        if extra is not None:
+            everything[extra.id] = extra
+    drawn = sorted(everything.values(), key=lambda one: one.trial.number)
+    shown = candidates(drawn, record)
+    chosen = axes(shown, found.refusals, query)
+    beside = _beside(shown)
+    return View(
+        searched=found.searched,
+        record=record,
+        speed=speed(record) if record else None,
+        measured=rows(record, shown),
+        shown=shown,
+        axes=chosen,
+        plots=_plots(found, shown, record, chosen, beside),
+        parts=_parts(beside),
+        facts=_facts(beside),
+        groups=outcome_groups(found.searched),
+    )
+
+
+def outcome_groups(searched: Searched) -> list[tuple[str, str, str, int]]:
+    """Kinds of outcome as (kind, colour, what it means, how many)."""
+    found = []
+    for kind, count in searched.outcomes:
+        colour, _, meaning = GROUPS[group_of(kind)]
+        found.append((kind, colour.removeprefix("@"), meaning, count))
+    return found
+
+
+def _plots(
+    found: Found,
+    shown: Sequence[Candidate],
+    record: Record | None,
+    chosen: Axes,
+    beside: list[tuple[str, Estimate]],
+) -> dict[str, Figure | None]:
+    if not shown:
+        return {}
+    xla = (
+        [us or 0.0 for us in (record.baseline.time_us, record.baseline.expected_us)]
+        if record
+        else []
+    )
+    began = min(c.at for c in shown)
+    return {
+        "trials": over_trials(shown, found.steps, xla),
+        "time": over_time(shown, found.steps, began, xla),
+        "heat": _heat(found, shown, chosen),
+        "parallel": parallel(shown),
+        "vmem": vmem(shown),
+        "roofline": roofline(shown),
+        "made_of": made_of(*(e for _, e in beside)) if len(beside) == 2 else None,
+    }
+
+
+def _heat(found: Found, shown: Sequence[Candidate], chosen: Axes) -> Figure | None:
+    if chosen.x is None:
+        return None
+    all_drawn = len(shown) >= found.searched.trials
+    return heat_map(shown, chosen.x, chosen.y, found.refusals, all_drawn=all_drawn)
+
+
+def _beside(shown: Sequence[Candidate]) -> list[tuple[str, Estimate]]:
+    """The winner, or else the fastest, and the default; one of them where they are the same."""
+    timed = [c for c in shown if c.estimate and c.group == "estimated"]
+    default = next((c for c in timed if c.number == 0), None)
+    winner = next((c for c in timed if c.role == "winner"), None)
+    name = f"winner (trial {winner.id})" if winner else ""
+    if winner is None and timed:
+        winner = min(timed, key=lambda c: c.time_us or 0.0)
+        name = f"fastest so far (trial {winner.id})"
+    chosen = [(name, winner)] if winner else []
+    if default is not None and default is not winner:
+        chosen.append((f"default (trial {default.id})", default))
+    return [(name, c.estimate) for name, c in chosen if c.estimate]
+
+
+def _parts(beside: list[tuple[str, Estimate]]) -> Table:
+    """By resource, which overlap; then the parts that add up."""
+    if not beside:
+        return []
+    estimates = [e for _, e in beside]
+    table: Table = [("", [name for name, _ in beside])]
+    for name, us in (
+        ("compute", [e.compute_us for e in estimates]),
+        ("HBM", [e.memory_us for e in estimates]),
+        ("step overhead", [e.overhead_us for e in estimates]),
+        ("pipeline fill", [e.fill_us for e in estimates]),
+    ):
+        table.append((name, list(map(part_us, us))))
+    return table
+
+
+def _facts(beside: list[tuple[str, Estimate]]) -> Table:
+    """Those of ``autotune explain``."""
+    known = [(name, e, e.explanation) for name, e in beside if e.explanation]
+    if not known:
+        return []
+    table: Table = [("", [name for name, *_ in known])]
+    table += [
+        (
+            part,
+            [
+                f"{part_us(why.part_us(part))}, {why.part_us(part) / e.time_us:.1%}"
+                for _, e, why in known
+            ],
+        )
+        for part in PARTS
+        if any(why.part_us(part) for *_, why in known)
+    ]
+    table.append(("total", [micros(e.time_us) for _, e, _ in known]))
+    table += [(name, [cell(e, why) for _, e, why in known]) for name, cell in FACTS]
+    return [(name, cells) for name, cells in table if any(cells)]
+
+
+def share_text(us: float, e: Estimate) -> str:
+    """A part of a time, and its share."""
+    return f"{part_us(us)}, {us / e.time_us:.1%}"

@@ -1,0 +1,167 @@
+"""Templates to answers: escaped, compressed, and with the policy that pages need."""
+
+import asyncio
+import gzip
+import json
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import cache
+from math import isfinite
+from typing import Any
+from urllib.parse import quote, urlencode
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import Scope
+
+from autotune import __version__
+from autotune.domain.key import Key
+from autotune.publishing.baseline import LEAST, MOST
+from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
+from autotune_service.pages.candidates import GROUPS
+from autotune_service.pages.filters import toolchain_name
+from autotune_service.pages.measured import run_line
+from autotune_service.pages.static_files import address
+
+# Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:
+# and blob: because a plot is saved by drawing its own SVG as an image.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "img-src 'self' data: blob:; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'"
+)
+_HTML = "text/html; charset=utf-8"
+_GZIP_FROM_BYTES = 2_000
+_TITLES = {
+    401: "A token is needed",
+    404: "There is no such page",
+    422: "This page cannot be shown",
+    429: "Too many calls",
+    503: "The database cannot be used",
+}
+
+
+async def page(request: Request, template: str, **values: Any) -> Response:
+    """A page as HTML; made in a thread, so that no lookup waits for it."""
+
+    def render() -> Response:
+        text = _environment().get_template(template).render(path=request.url.path, **values)
+        return _answer(text, 200, request.scope)
+
+    return await asyncio.to_thread(render)
+
+
+def error_page(scope: Scope, status: int, message: str) -> Response | None:
+    """For a browser that asked for a page; None for a program, which gets JSON."""
+    if scope["path"].startswith("/v1/") or b"text/html" not in header(scope, b"accept"):
+        return None
+    template = _environment().get_template("error.html")
+    title = _TITLES.get(status, "Something went wrong")
+    text = template.render(path=scope["path"], status=status, title=title, message=message)
+    return _answer(text, status, scope)
+
+
+def header(scope: Scope, wanted: bytes) -> bytes:
+    """The first with that name; empty where there is none."""
+    return next((value for name, value in scope["headers"] if name == wanted), b"")
+
+
+def _answer(text: str, status: int, scope: Scope) -> Response:
+    headers = {
+        "Content-Security-Policy": POLICY,
+        "Cache-Control": "no-cache",
+        "Vary": "Accept-Encoding",
+    }
+    content = text.encode("utf-8", "replace")
+    if len(content) >= _GZIP_FROM_BYTES and b"gzip" in header(scope, b"accept-encoding"):
+        content = gzip.compress(content, 4, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return Response(content, status, headers, _HTML)
+
+
+def as_json(data: Any) -> Markup:
+    """For a script element of type application/json: nothing in it can end the element."""
+    try:
+        text = json.dumps(data, separators=(",", ":"), allow_nan=False)
+    except ValueError:  # numbers that somebody pushed were too large to be divided
+        text = json.dumps(_finite(data), separators=(",", ":"))
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704 (what could end the element was replaced)
+
+
+def _finite(data: Any) -> Any:
+    """Null for what JSON has no number for."""
+    if isinstance(data, dict):
+        return {name: _finite(value) for name, value in data.items()}
+    if isinstance(data, list):
+        return [_finite(value) for value in data]
+    return None if isinstance(data, float) and not isfinite(data) else data
+
+
+def link(path: str, query: dict[str, Any] | None = None, **changes: Any) -> str:
+    """A path with the query that the page has, and changes; None takes one away."""
+    merged = {**(query or {}), **changes}
+    kept = {name: value for name, value in merged.items() if value not in (None, "")}
+    return f"{path}?{urlencode(kept)}" if kept else path
+
+
+def _when(value: datetime | None) -> str:
+    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def _count(value: int) -> str:
+    return f"{value:,}"
+
+
+def _colour_of(group: str) -> str:
+    """The class of an outcome's colour."""
+    return GROUPS[group][0].removeprefix("@")
+
+
+def _config_call(key: Key) -> str:
+    """The call of the API that answers what a page shows."""
+    options = [("option", f"{name}={value}") for name, value in key.problem.options]
+    asked = {
+        "chip": key.chip.value,
+        **asdict(key.toolchain),
+        "dtype": key.problem.dtype,
+        "shape": ",".join(f"{name}={size}" for name, size in key.problem.dims),
+        "fingerprint": key.fingerprint,
+    }
+    return f"/v1/configs/{quote(key.kernel, safe='')}?{urlencode([*asked.items(), *options])}"
+
+
+@cache
+def _environment() -> Environment:
+    environment = Environment(
+        loader=PackageLoader("autotune_service.pages"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        micros=micros,
+        mebibytes=mebibytes,
+        size=size,
+        seconds=seconds,
+        error_bar=error_bar,
+        as_json=as_json,
+        when=_when,
+        count=_count,
+    )
+    environment.globals.update(
+        version=__version__,
+        link=link,
+        ratio=ratio,
+        asset=address,
+        toolchain_name=toolchain_name,
+        colour_of=_colour_of,
+        run_line=run_line,
+        config_call=_config_call,
+        xla_range=f"{LEAST} to {MOST}",
+    )
+    return environment

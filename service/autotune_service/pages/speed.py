@@ -1,0 +1,87 @@
+"""How a published config stands against the kernel's default and against plain XLA."""
+
+from dataclasses import dataclass
+
+from autotune.domain.trial import Record
+from autotune.publishing.baseline import compared
+from autotune.wording.standing import times_as_fast
+from autotune.wording.units import micros
+from autotune_service.pages.candidates import LEAST_US
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Speed:
+    """Times as fast; None where it is not known. Plain XLA has a lower bound of its time, so
+    ``over_xla_least`` is what is certain, and its own estimate; ``xla`` says so in words.
+    ``measured_*``: by the run that decided; the others are estimates."""
+
+    over_default: float | None
+    over_xla_least: float | None
+    over_xla_own: float | None
+    xla: str
+    measured_us: float | None = None
+    measured_over_default: float | None = None
+    measured_over_xla: float | None = None
+
+    @property
+    def xla_verdict(self) -> str:
+        """The words before the figures."""
+        return self.xla.partition(":")[0]
+
+    @property
+    def loses_by_estimate(self) -> bool:
+        """Whether plain XLA is, by its own estimate, faster."""
+        return self.over_xla_own is not None and self.over_xla_own < 1
+
+    @property
+    def loses(self) -> bool:
+        """The same as measured, where it was."""
+        if self.measured_over_xla is None:
+            return self.loses_by_estimate
+        return self.measured_over_xla < 1
+
+
+def speed(record: Record) -> Speed:
+    time_us, baseline = record.estimate.time_us, record.baseline
+    found = _measured(record)
+    return Speed(
+        over_default=_over(record.default.time_us, time_us),
+        over_xla_least=_over(baseline.time_us, time_us),
+        over_xla_own=_over(baseline.expected_us, time_us),
+        xla=_xla(record, found.get("measured_over_xla")),
+        **found,
+    )
+
+
+def _measured(record: Record) -> dict[str, float | None]:
+    """Nothing where the measurement did not decide."""
+    run = record.measurement
+    own = run.of(record.config) if run and record.method == "measured" else None
+    if run is None or own is None:
+        return {}
+    default = None if record.default.config is None else run.of(record.default.config)
+    return {
+        "measured_us": own.median_us,
+        "measured_over_default": times_as_fast(run, own, default),
+        "measured_over_xla": times_as_fast(run, own, run.baseline),
+    }
+
+
+def _xla(record: Record, measured: float | None) -> str:
+    """Plain XLA against what is published, in words: a verdict, a colon, figures."""
+    estimated = compared(record.estimate, record.baseline)
+    other = record.measurement.baseline if record.measurement else None
+    if measured is None or other is None:
+        return estimated
+    if other.slower:
+        verdict = "plain XLA was measured to be slower"
+    elif other.high is not None and other.high < 1:
+        verdict = "plain XLA was measured to be faster"
+    else:
+        verdict = "plain XLA was measured, and cannot be told apart"
+    taken = f"it took {micros(other.median_us)}, {measured:.2f} times as long"
+    return f"{verdict}: {taken}; by estimate, {estimated}"
+
+
+def _over(other_us: float | None, time_us: float) -> float | None:
+    return other_us / time_us if other_us and time_us >= LEAST_US else None

@@ -1,0 +1,58 @@
+"""Scripts and styles: ours, and plotly.js out of the installed package. Compressed once."""
+
+import gzip
+from dataclasses import dataclass
+from functools import cache
+from hashlib import blake2b
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+
+OWN = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg")
+PLOTLY = "plotly.min.js"
+_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Asset:
+    """``tag`` changes with the content, and is a part of its address."""
+
+    kind: str
+    tag: str
+    plain: bytes
+    packed: bytes
+
+
+@cache
+def asset(name: str) -> Asset:
+    """Read and compressed at the first call."""
+    plain = _plotly().read_bytes() if name == PLOTLY else _own(name)
+    tag = blake2b(plain, digest_size=8).hexdigest()
+    kind = _TYPES[Path(name).suffix]
+    return Asset(kind, tag, plain, gzip.compress(plain, 6, mtime=0))
+
+
+def address(name: str) -> str:
+    """Where a page finds it; another one for other content, so that it may be kept for ever."""
+    return f"/static/{asset(name).tag}/{name}"
+
+
+def prepare() -> None:
+    """Before the first call: compressing plotly.js takes a moment."""
+    for name in (*OWN, PLOTLY):
+        asset(name)
+
+
+def _own(name: str) -> bytes:
+    return (files("autotune_service.pages") / "static" / name).read_bytes()
+
+
+def _plotly() -> Path:
+    """The script inside the Python package, which itself is not imported: it is large."""
+    spec = find_spec("plotly")
+    assert spec is not None and spec.origin is not None  # `autotune serve` looked for it
+    return Path(spec.origin).parent / "package_data" / PLOTLY

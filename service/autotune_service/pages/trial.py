@@ -1,0 +1,119 @@
+"""The page of a trial: everything that is known about one."""
+
+from dataclasses import dataclass
+
+from autotune.domain.browsing import Numbered, Searched
+from autotune.domain.explanation import PARTS
+from autotune.domain.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimate,
+    OutOfVmem,
+    TimedOut,
+    WrongResult,
+)
+from autotune.domain.trial import Record
+from autotune.ports import Browse
+from autotune.wording.command import reproduce
+from autotune.wording.facts import FACTS
+from autotune.wording.units import mebibytes, micros
+from autotune_service.pages import measured
+from autotune_service.pages.candidates import Candidate, candidates
+from autotune_service.pages.problem import share_text
+from autotune_service.pages.speed import speed
+
+Rows = list[tuple[str, str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialView:
+    """``message``: what the compiler, or the last lines of its log, said."""
+
+    candidate: Candidate
+    trial: Numbered
+    searched: Searched
+    record: Record | None
+    details: Rows
+    measured: Rows
+    facts: Rows
+    parts: Rows
+    message: str
+    command: str
+    xla: str
+    before: Numbered | None
+    after: Numbered | None
+
+
+def find(browse: Browse, trial_id: int) -> tuple[Searched, Numbered] | None:
+    key_id = browse.key_of(trial_id)
+    searched = browse.searched(key_id) if key_id else None
+    one = browse.trial(trial_id) if searched else None
+    return (searched, one) if searched and one else None
+
+
+def neighbours(browse: Browse, key_id: int, one: Numbered) -> tuple[Numbered | None, ...]:
+    number = one.trial.number
+    return tuple(browse.by_number(key_id, n) for n in (number - 1, number + 1))
+
+
+def view(
+    searched: Searched,
+    one: Numbered,
+    record: Record | None,
+    around: tuple[Numbered | None, ...],
+) -> TrialView:
+    shown = candidates([one], record)[0]
+    e, why = shown.estimate, shown.estimate and shown.estimate.explanation
+    outcome = one.trial.outcome
+    message = getattr(outcome, "message", "") or getattr(outcome, "log_tail", "")
+    return TrialView(
+        candidate=shown,
+        trial=one,
+        searched=searched,
+        record=record,
+        message=message,
+        details=_details(one),
+        facts=_facts(e),
+        measured=measured.facts(shown.measured, record, shown.time_us),
+        parts=[(part, share_text(why.part_us(part), e)) for part in PARTS if why.part_us(part)]
+        if e and why
+        else [],
+        command=reproduce(searched.key, one.trial),
+        xla=speed(record).xla if record and shown.role == "winner" else "",
+        before=around[0],
+        after=around[1],
+    )
+
+
+def _details(one: Numbered) -> Rows:
+    """What only this kind of outcome has."""
+    outcome = one.trial.outcome
+    rows: Rows = []
+    if isinstance(outcome, OutOfVmem):
+        needs, allowed = mebibytes(outcome.used_bytes), mebibytes(outcome.allowed_bytes)
+        how = "by rule, before compiling" if outcome.by_rule else "by the compiler"
+        rows += [("VMEM needed", f"{needs} of {allowed}"), ("found out", how)]
+    if isinstance(outcome, TimedOut):
+        rows.append(("limit", f"{outcome.limit_s:g} s"))
+    if isinstance(outcome, CompileFailed) and outcome.unsupported:
+        rows.append(("unsupported", "the compiler says that the chip or Mosaic cannot do it"))
+    if isinstance(outcome, WrongResult):
+        error = "" if outcome.error is None else f"{outcome.error:.3g} times what is allowed"
+        rows += [("check that failed", outcome.check), ("error", error), ("where", outcome.where)]
+    if isinstance(outcome, Crashed) and outcome.log_tail:
+        rows.append(("the last lines of its log", "below"))
+    program = getattr(outcome, "program", "")
+    rows.append(("hash of the program", program))
+    return [(name, value) for name, value in rows if value]
+
+
+def _facts(e: Estimate | None) -> Rows:
+    if e is None:
+        return []
+    if e.explanation is None:
+        return [
+            ("time", f"{micros(e.time_us)}, {e.model}"),
+            ("limited by", e.limited_by),
+            ("notes", "; ".join(e.notes) or "none"),
+        ]
+    return [(name, text) for name, cell in FACTS if (text := cell(e, e.explanation))]

@@ -1,0 +1,109 @@
+"""The settings of the service: each a flag of ``autotune serve`` and an environment variable."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+from autotune.errors import InvalidInputError
+
+_PREFIX = "AUTOTUNE_SERVICE_"
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+def _setting(default: Any, about: str, low: float = 0, high: float = float("inf")) -> Any:
+    return field(default=default, metadata={"about": about, "low": low, "high": high})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """``check`` says what is wrong with one, in a sentence."""
+
+    host: str = _setting("127.0.0.1", "Address to listen on.")
+    port: int = _setting(8700, "Port to listen on; 0 takes a free one.", 0, 65535)
+    workers: int = _setting(1, "Processes that answer.", 1, 64)
+    refresh_s: float = _setting(
+        1.0, "How often a newer snapshot is looked for, in seconds.", 0.01, 3600
+    )
+    closed: bool = _setting(False, "Reading needs a token too.")
+    reads_per_second: int = _setting(
+        2_000, "Calls that read, for each address and process; 0: any number.", 0, 10**9
+    )
+    writes_per_second: int = _setting(
+        20, "Calls that write, for each address and process; 0: any number.", 0, 10**9
+    )
+    wait_s: float = _setting(
+        10.0, "How long a call may wait for the database, in seconds.", 0.01, 3600
+    )
+    log: str = _setting("writes", "Calls to log: none, writes (and what was refused) or all.")
+    drain_s: int = _setting(10, "How long calls may go on after a signal to stop.", 0, 3600)
+    migrate: bool = _setting(False, "Bring the tables up to date first.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name:
+    """How a setting is called, and what it is."""
+
+    field: str
+    flag: str
+    variable: str
+    kind: type[Any]
+    default: Any
+    about: str
+    low: float
+    high: float
+
+
+def names() -> Iterator[Name]:
+    """All settings, in the order in which they are shown."""
+    for one in fields(Settings):
+        yield Name(
+            field=one.name,
+            flag="--" + one.name.replace("_", "-"),
+            variable=_PREFIX + one.name.upper(),
+            kind=type(one.default),
+            default=one.default,
+            **one.metadata,
+        )
+
+
+def from_environment(environment: Mapping[str, str] = os.environ, **given: Any) -> Settings:
+    """What is ``given``, else in the environment, else the default.
+
+    Raises ``InvalidInputError`` for what cannot be understood or is out of range.
+    """
+    found = Settings()
+    for name in names():
+        value = given.get(name.field)
+        if value is None and name.variable in environment:
+            value = _parsed(name, environment[name.variable])
+        if value is not None:
+            found = replace(found, **{name.field: _checked(name, value)})
+    return found
+
+
+def to_environment(settings: Settings) -> dict[str, str]:
+    """For the processes that a server starts; ``from_environment`` is the inverse."""
+    return {name.variable: str(getattr(settings, name.field)) for name in names()}
+
+
+def _parsed(name: Name, text: str) -> Any:
+    if name.kind is bool and text.lower() in _TRUE + _FALSE:
+        return text.lower() in _TRUE
+    try:
+        if name.kind is not bool:
+            return name.kind(text)
+    except ValueError:
+        pass
+    what = {bool: "true or false", int: "a whole number", float: "a number"}[name.kind]
+    raise InvalidInputError(f"{name.variable}={text} is not {what}")
+
+
+def _checked(name: Name, value: Any) -> Any:
+    if name.kind in (int, float) and not name.low <= value <= name.high:
+        raise InvalidInputError(
+            f"{name.flag} must be from {name.low:g} to {name.high:g}, not {value:g}"
+        )
+    if name.field == "log" and value not in ("none", "writes", "all"):
+        raise InvalidInputError(f"{name.flag} must be none, writes or all, not {value!r}")
+    return value

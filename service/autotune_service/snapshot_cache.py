@@ -1,0 +1,168 @@
+"""The snapshots that a process of the service holds: lookups never wait for a database."""
+
+import asyncio
+import gc
+from collections import Counter, OrderedDict
+from datetime import UTC, datetime
+
+from autotune.domain.chip import Chip
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Change
+from autotune.errors import StoreError
+from autotune.lookup.bundle import bundle_to_bytes, new_bundle, slim
+from autotune.lookup.layered import Layered
+from autotune.lookup.matching import EXACT, Identity, Index, exact_match, identity_of
+from autotune.ports import Store
+from autotune_service.api.answers import encode
+from autotune_service.errors import Refusal, unavailable
+
+_MOST_OLDER = 4  # snapshots beside the one in force
+_MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
+_MOST_EFFORT = 500  # records to look at, some microseconds each, before others are held up
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+Place = tuple[str, Chip, Toolchain]
+Answer = tuple[str, bytes]
+"""How it fits, and the JSON text."""
+
+
+class Snapshot:
+    """One snapshot with its answers as JSON. ``exact`` holds one for each record.
+
+    ``published``: for each kernel the fingerprint of its newest record here: what is meant where
+    none is given. ``newest`` has also those that have no record yet.
+    """
+
+    def __init__(
+        self,
+        number: int,
+        index: Index,
+        exact: Layered[Identity, bytes],
+        published: dict[str, str],
+    ) -> None:
+        self.number, self.index, self.exact, self.published = number, index, exact, published
+        self.newest = dict(iter(index.kernels)) | published
+        self._inexact: dict[Identity, Answer] = {}
+        self._bundle: bytes | None = None
+        self._places: Counter[Place] | None = None
+
+    def __len__(self) -> int:
+        return len(self.exact)
+
+    async def answer(self, key: Key) -> Answer:
+        """How it fits, and the answer."""
+        asked = identity_of(key)
+        found = self.exact.get(asked)
+        if found is not None:
+            return EXACT, found
+        inexact = self._inexact.get(asked)
+        if inexact is None:
+            inexact = await self._look_for(key)
+            if len(self._inexact) >= _MOST_INEXACT:
+                self._inexact.clear()
+            self._inexact[asked] = inexact
+        return inexact
+
+    async def _look_for(self, key: Key) -> Answer:
+        """Where it takes long, others are answered meanwhile."""
+        slow = self.index.effort(key) > _MOST_EFFORT
+        match = await asyncio.to_thread(self.index.match, key) if slow else self.index.match(key)
+        return match.kind, encode(match)
+
+    def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "Snapshot":
+        """The next one: shares what stays, changes nothing here."""
+        light = [slim(record) for record in change.records]
+        exact = self.exact.changed(
+            {identity_of(record.key): encode(exact_match(record)) for record in light},
+            take=map(identity_of, change.removed),
+        )
+        published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
+        index = self.index.changed(Change(records=light, removed=change.removed), kernels)
+        return Snapshot(number, index, exact, self.published | published)
+
+    def places(self) -> "Counter[Place]":
+        """How many records there are by kernel, chip and toolchain."""
+        if self._places is None:
+            keys = (record.key for record in self.index)
+            self._places = Counter((key.kernel, key.chip, key.toolchain) for key in keys)
+        return self._places
+
+    def bundle(self) -> bytes:
+        """The same bytes in every process, whatever way it came by the records."""
+        if self._bundle is None:
+            records = sorted(self.index, key=lambda record: str(record.key))
+            created_at = max((record.created_at for record in records), default=_BEGINNING)
+            kernels = sorted(self.index.kernels.values(), key=lambda s: (s.name, s.fingerprint))
+            self._bundle = bundle_to_bytes(new_bundle(records, self.number, kernels, created_at))
+        return self._bundle
+
+
+EMPTY = Snapshot(0, Index(), Layered(), {})
+
+
+class Held:
+    """``current`` is replaced as a whole, so that a call that took it keeps one snapshot."""
+
+    def __init__(self, store: Store) -> None:
+        self.current = EMPTY
+        self.made_at: datetime | None = None
+        self._store = store
+        self._older: OrderedDict[int, Snapshot] = OrderedDict()
+        self._one_refresh, self._one_load = asyncio.Lock(), asyncio.Lock()
+
+    async def load(self) -> None:
+        """The newest snapshot, before the first call. Raises ``StoreError``."""
+        number, self.made_at = await self._latest()
+        self.current = await asyncio.to_thread(self._read, number, EMPTY)
+        gc.collect()
+        gc.freeze()  # else each full collection visits all records and holds up lookups
+
+    async def refresh(self) -> None:
+        """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
+        async with self._one_refresh:
+            number, made_at = await self._latest()
+            if number > self.current.number:
+                newer = await asyncio.to_thread(self._read, number, self.current)
+                self._keep(self.current)
+                self.current, self.made_at = newer, made_at
+
+    async def at(self, number: int | None) -> Snapshot:
+        """The snapshot with that number, or the one in force. Raises ``Refusal``."""
+        if number is None or number == self.current.number:
+            return self.current
+        found = self._older.get(number)
+        if found is not None:
+            self._older.move_to_end(number)
+            return found
+        try:
+            return await self._load_older(number)
+        except StoreError as error:
+            raise unavailable(error) from error
+
+    async def _load_older(self, number: int) -> Snapshot:
+        if number > self.current.number:  # published within the last second, or never
+            await self.refresh()
+        async with self._one_load:  # it may take seconds: what is newer does not wait for it
+            if number == self.current.number:
+                return self.current
+            if number not in self._older:
+                self._keep(await asyncio.to_thread(self._read, number, EMPTY))
+            return self._older[number]
+
+    async def _latest(self) -> tuple[int, datetime | None]:
+        """The number of the newest, and when it was made."""
+        found = await asyncio.to_thread(self._store.snapshots, 1)
+        return (found[0].number, found[0].created_at) if found else (0, None)
+
+    def _read(self, number: int, base: Snapshot) -> Snapshot:
+        change = self._store.snapshot_change(number, since=base.number)
+        if change is None:
+            raise Refusal(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
+        return base.changed(number, change, list(reversed(self._store.kernels())))
+
+    def _keep(self, snapshot: Snapshot) -> None:
+        self._older[snapshot.number] = snapshot
+        while len(self._older) > _MOST_OLDER:
+            self._older.popitem(last=False)

@@ -1,0 +1,158 @@
+"""The gate in this process: what it lets pass on purpose, and what JAX's interpreter gets wrong."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.child.trace import reader
+from autotune.child.verify import gate
+from autotune.domain.config import make_config
+from autotune.domain.verdict import Verdict
+from autotune.kernel import Array, Axis, Kernel
+
+ROWS, LANES = 8, 128
+
+
+def kernel(build: Callable[[int], Any], reference: Any, dtype: str = "float32") -> Kernel:
+    """A function of [rows, 128] in blocks of 8 rows; ``build`` gets the number of rows."""
+    return Kernel(
+        name="k",
+        dims=("rows",),
+        dtypes=(dtype,),
+        axes=(Axis(name="block", choices=lambda _: [ROWS], dim="rows"),),
+        default=lambda _: {"block": ROWS},
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], LANES), dtype=p.dtype)],
+        build=lambda p, _: build(p["rows"]),
+        reference=lambda _: reference,
+    )
+
+
+def checked(made: Kernel, rows: int = 64) -> Verdict:
+    return gate.check(made, made.problem_spec.parse(str(rows)), make_config({"block": ROWS}))
+
+
+def with_spare_output(*, is_read: bool) -> Callable[[int], Any]:
+    """Doubles x; a second output of one block is written by both cores."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any, spare: Any) -> None:
+            spare[...] = 2 * x[...]
+            out[...] = spare[...]
+
+        call = pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))],
+            out_specs=[
+                pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
+                pl.BlockSpec((ROWS, LANES), lambda _: (0, 0)),
+            ],
+            out_shape=[
+                jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                jax.ShapeDtypeStruct((ROWS, LANES), jnp.float32),
+            ],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        )
+        return (lambda x: tuple(call(x))) if is_read else (lambda x: call(x)[0])
+
+    return build
+
+
+def test_what_nobody_reads_may_be_written_by_both_cores() -> None:
+    assert checked(kernel(with_spare_output(is_read=False), lambda x: 2 * x)).ok
+
+
+def test_what_is_read_may_not() -> None:
+    made = kernel(with_spare_output(is_read=True), lambda x: (2 * x, 2 * x[-ROWS:]))
+    verdict = checked(made)
+    assert (verdict.ok, verdict.check) == (False, "race")
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
+    made = kernel(with_spare_output(is_read=is_read), lambda x: x)
+    problem = made.problem_spec.parse("64")
+    found = reader.find(made.build(problem, make_config({"block": ROWS})), made.inputs(problem))
+    trace = found.traces(None)[0]
+    assert [op.is_unread for op in trace.operands] == [False, False, not is_read]
+    assert found.unread_buffers() == (() if is_read else (2,))
+    assert [s.space for s in trace.scratch] == ([] if is_read else ["output"])
+
+
+def by_hand(body: Any) -> Callable[[int], Any]:
+    """A kernel that sees each block of [8, 128] whole."""
+
+    def build(rows: int) -> Any:
+        spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[spec],
+            out_specs=spec,
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+        )
+
+    return build
+
+
+def test_reading_through_a_reshaped_reference() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x.reshape(2, 4, LANES)[...].reshape(ROWS, LANES) + 1
+
+    assert checked(kernel(by_hand(body), lambda x: x + 1)).ok
+    assert checked(kernel(by_hand(body), lambda x: x + 2)).check == "values"
+
+
+def test_a_masked_store_within_bounds() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = jnp.zeros_like(out)
+        wide = jax.lax.broadcasted_iota(jnp.int32, (ROWS, 4), 1) < 2
+        pltpu.store(out.at[:, pl.ds(0, 4)], x[:, :4], mask=wide)
+
+    def reference(x: Any) -> Any:
+        return jnp.where(jnp.arange(LANES) < 2, x, 0.0)
+
+    assert checked(kernel(by_hand(body), reference)).ok
+
+
+def test_what_the_interpreter_cannot_do_is_not_called_wrong(monkeypatch: Any) -> None:
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+
+    @wraps(interpret_pallas_call.get)
+    def lacks(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("this is not done yet")
+
+    monkeypatch.setattr(interpret_pallas_call, "get", lacks)
+    verdict = checked(kernel(by_hand(lambda x, out: out.__setitem__(..., x[...])), lambda x: x))
+    assert verdict.ok is None and "this is not done yet" in verdict.reason
+
+
+def test_integers_that_are_off_by_one_are_wrong() -> None:
+    made = kernel(lambda _: lambda x: x + 1, lambda x: x, dtype="int32")
+    assert checked(made).check == "values"
+
+
+def test_a_verdict_tells_what_was_run_and_how_long_it_took() -> None:
+    verdict = checked(kernel(by_hand(lambda x, out: out.__setitem__(..., x[...])), lambda x: x))
+    assert verdict.ok and verdict.runs == 3 and verdict.seconds > 0
+    assert "rows=16" in verdict.reason and "rows=24" in verdict.reason
+
+
+def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
+    def build(rows: int) -> Any:
+        if rows < 64:
+            raise ValueError("too short")
+        return by_hand(lambda x, out: out.__setitem__(..., x[...]))(rows)
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok and "rows=64" in verdict.reason

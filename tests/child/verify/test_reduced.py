@@ -1,0 +1,88 @@
+"""The small problems keep what can go wrong: blocks on every axis, and ragged ends."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.child.verify.reduced import BLOCK_COUNTS, reduced_problems
+from autotune.domain.config import make_config
+from autotune.domain.problem import Problem
+from autotune.kernel import Array, Axis, Kernel
+
+
+def kernel(**parts: object) -> Kernel:
+    """Two block axes on n, one on m, one number that cuts nothing."""
+    made: dict[str, object] = {
+        "name": "k",
+        "dims": ("m", "n", "heads"),
+        "dtypes": ("float32",),
+        "axes": tuple(
+            Axis(name=name, choices=lambda _: [1], dim=dim)
+            for name, dim in (
+                ("block_m", "m"),
+                ("block_q", "n"),
+                ("block_kv", "n"),
+                ("buffers", None),
+            )
+        ),
+        "default": lambda _: {},
+        "inputs": lambda p: [Array(name="x", shape=(p["m"], p["n"]), dtype="float32")],
+        "build": lambda _p, _c: lambda x: x,
+        "reference": lambda _: lambda x: x,
+        **parts,
+    }
+    return Kernel(**made)  # type: ignore[arg-type]
+
+
+def problem(m: int, n: int, heads: int = 8) -> Problem:
+    return kernel().problem_spec.parse(f"{m}x{n}x{heads}")
+
+
+def config(block_m: int, block_q: int, block_kv: int) -> object:
+    return make_config({"block_m": block_m, "block_q": block_q, "block_kv": block_kv, "buffers": 2})
+
+
+sizes = st.integers(1, 40)
+
+
+@given(sizes, sizes, sizes, st.integers(1, 400), st.integers(1, 400))
+def test_as_many_blocks_as_asked_for_or_all_and_the_same_ragged_end(
+    block_m: int, block_q: int, block_kv: int, m: int, n: int
+) -> None:
+    found = reduced_problems(kernel(), problem(m, n), config(block_m, block_q, block_kv))
+    assert 1 <= len(found) <= len(BLOCK_COUNTS)
+    for small, count in zip(found, BLOCK_COUNTS, strict=False):
+        assert small["heads"] == 8 and small["m"] <= m and small["n"] <= n
+        assert -(-small["m"] // block_m) == min(count, -(-m // block_m))
+        assert small["m"] == m or small["m"] % block_m == m % block_m
+        for block in (block_q, block_kv):
+            assert -(-small["n"] // block) >= min(count, -(-n // block))
+            if n % block_q == 0 == n % block_kv:
+                assert small["n"] % block == 0
+
+
+def test_a_kernel_reduces_what_no_axis_cuts() -> None:
+    made = kernel(reduced=lambda p: p.with_dims(heads=2))
+    found = reduced_problems(made, problem(1000, 1024), config(128, 128, 256))
+    assert [str(p) for p in found] == [
+        "m=232,n=512,heads=2,dtype=float32",
+        "m=360,n=768,heads=2,dtype=float32",
+    ]
+
+
+def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest() -> None:
+    made = kernel(check=lambda p: "too short" if p["n"] < p["m"] else None)
+    found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
+    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+
+
+def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one() -> None:
+    """JAX's kernels refuse inner blocks longer than the array, which ``check`` knows nothing of."""
+    sizes = config(512, 128, 128)
+    found = reduced_problems(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
+    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+
+
+def test_where_that_does_not_help_the_full_size_is_kept() -> None:
+    made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
+    found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
+    assert {p["n"] for p in found} == {8192}

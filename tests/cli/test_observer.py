@@ -1,0 +1,102 @@
+"""What a search tells to those who watch it from elsewhere."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+from autotune.candidates.space import Space
+from autotune.cli.observer import Telling
+from autotune.cli.progress import Silent
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.job import Progress
+from autotune.domain.key import Key
+from autotune.domain.outcome import Illegal
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Trial
+from autotune.errors import StoreError
+
+KEY = Key(
+    kernel="mm",
+    fingerprint="f",
+    problem=Problem(dims=(("m", 8),), dtype="float32"),
+    chip=Chip.V5E,
+    toolchain=Toolchain(jax="1", jaxlib="1", libtpu="1"),
+)
+SPACE = Space(
+    candidates=[],
+    default=Config(axes=()),
+    default_verdict=None,
+    raw_points=7,
+    refused=Counter({"misaligned": 3}),
+)
+
+
+@dataclass
+class Heard:
+    said: list[tuple[str, Progress, bool]] = field(default_factory=list)
+    gone: bool = False
+
+    def tell(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+        assert key == KEY
+        if self.gone:
+            raise StoreError("the disk is full")
+        self.said.append((space, progress, over))
+
+    def told(self, key_id: int) -> Any:
+        raise NotImplementedError
+
+
+class Clock:
+    now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def trial(number: int) -> Trial:
+    at = datetime(2026, 1, 1, tzinfo=UTC)
+    outcome = Illegal(reason="no")
+    return Trial(number=number, config=Config(axes=()), outcome=outcome, seconds=1, created_at=at)
+
+
+def begun(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> Telling:
+    telling = Telling(Silent(), heard, KEY, clock)
+    telling.space_ready(SPACE, earlier, 9)
+    return telling
+
+
+def test_it_tells_what_the_terminal_shows() -> None:
+    heard, clock = Heard(), Clock()
+    telling = begun(heard, clock, [trial(0)])
+    telling.announce("verifying trial 1")
+    telling.end()
+    assert [(p.done, p.goal, p.note, over) for _, p, over in heard.said] == [
+        (1, 9, "compiling", False),
+        (1, 9, "verifying trial 1", False),
+        (1, 9, "", True),
+    ]
+    assert heard.said[0][0].startswith("7 points; 0 candidates; refused: 3 misaligned")
+
+
+def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:
+    heard, clock = Heard(), Clock()
+    telling = begun(heard, clock)
+    for number in range(4):
+        telling.trial_done(trial(number))
+    assert len(heard.said) == 1
+    clock.now = 1.5
+    telling.trial_done(trial(4))
+    assert heard.said[-1][1].done == 5
+    for number in range(5, 9):
+        telling.trial_done(trial(number))
+    assert heard.said[-1][1].done == 9
+
+
+def test_a_search_goes_on_where_it_cannot_be_told() -> None:
+    telling = begun(Heard(gone=True), Clock())
+    telling.announce("verifying")
+    telling.end()

@@ -1,0 +1,99 @@
+"""From a simulated schedule to an estimate with its parts and a name for what limits it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.cost_model.estimate import estimate
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import Compiled
+from autotune.domain.outcome import Estimated, NotEstimated, outcome_from_data, outcome_to_data
+from autotune.simulator.constants import error_bar
+from tests.samples.simulations import simulation
+from tests.samples.traces import V5E, operand, trace
+
+
+def compiled(simulation: dict[str, Any] | None, refusal: str = "") -> Compiled:
+    return Compiled(
+        seconds=1.0,
+        vmem_used_bytes=1 << 20,
+        program="p",
+        listing_bytes=1,
+        simulation=simulation,
+        refusal=refusal,
+        simulate_s=0.0,
+    )
+
+
+def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
+    x = operand((8, 128), (8, 128), hbm_bytes=round(hbm_us * V5E.hbm_bytes_per_s / 1e6))
+    outcome = estimate(trace(x), compiled(simulation(total_us, **parts)), V5E)
+    assert isinstance(outcome, Estimated)
+    return outcome.estimate
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit"),
+    [
+        ({"matrix_stall": 20, "hbm_wait": 9, "fill": 5}, "compute"),
+        ({"hbm_wait": 30, "latency_wait": 10}, "HBM"),
+        ({"hbm_wait": 10, "latency_wait": 30}, "step overhead"),
+        ({"scalar": 60}, "step overhead"),
+        ({"fill": 50, "latency_wait": 10}, "pipeline fill"),
+    ],
+)
+def test_what_limits(parts: dict[str, float], limit: str) -> None:
+    found = run(100, **parts)
+    assert found.limited_by == limit
+    assert found.error == error_bar("v5e", limit)
+
+
+def test_the_parts_add_up_to_the_time() -> None:
+    e = run(100, 20, scalar=10, matrix_stall=5, lane_stall=4, hbm_wait=3, latency_wait=2, fill=1)
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us) == 100
+    assert e.explanation.part_us("vector and matrix issue") == pytest.approx(75)
+    assert (e.compute_us, e.memory_us, e.fill_us) == pytest.approx((94, 20, 1))
+    assert e.overhead_us == pytest.approx(12)
+    assert e.vmem_allowed_bytes == V5E.scoped_vmem_bytes
+
+
+def test_an_explanation_survives_its_way_through_json() -> None:
+    outcome = Estimated(estimate=run(100), program="p")
+    assert outcome_from_data(json.loads(json.dumps(outcome_to_data(outcome)))) == outcome
+
+
+def test_an_estimate_kept_by_an_older_version_has_no_explanation() -> None:
+    data = outcome_to_data(Estimated(estimate=run(100), program="p"))
+    for added in ("explanation", "error", "resolution"):
+        del data["estimate"][added]
+    found = outcome_from_data(data)
+    assert isinstance(found, Estimated)
+    assert (found.estimate.explanation, found.estimate.error) == (None, None)
+    assert found.estimate.doubt > run(100).doubt
+
+
+def test_the_error_of_a_chip_without_a_model_of_its_units_is_unknown() -> None:
+    chip = replace(V5E, chip=Chip.V4)
+    outcome = estimate(trace(), compiled(simulation(10)), chip)
+    assert isinstance(outcome, Estimated) and outcome.estimate.error is None
+
+
+def test_a_refusal_gives_no_number() -> None:
+    outcome = estimate(trace(), compiled(None, "unknown opcode"), V5E)
+    assert outcome == NotEstimated(reason="unknown opcode", vmem_used_bytes=1 << 20, program="p")
+
+
+def test_operands_that_xla_put_in_vmem_are_copied_on_the_clock() -> None:
+    """[1024, 1024] bf16 is 2 MiB: 2.56 us at 820 GB/s, instead of what its fetches would move."""
+    placed = operand((1024, 1024), (128, 1024), hbm_bytes=1 << 40)
+    other = operand((8, 128), (8, 128), hbm_bytes=820_000)
+    run_it = {**simulation(10), "vmem_operands": (1,)}
+    outcome = estimate(trace(placed, other, scalar_operands=1), compiled(run_it), V5E)
+    assert isinstance(outcome, Estimated)
+    e = outcome.estimate
+    assert e.time_us == pytest.approx(10 + 2.557, abs=0.01)
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us)
+    assert e.hbm_bytes == (2 << 20) + 820_000
+    assert any("2.00 MiB of operands in VMEM" in note for note in e.notes)

@@ -1,0 +1,85 @@
+"""Problems from the command line: by name, by order, and every way to get them wrong."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.domain.problem import (
+    MAX_DIMENSION,
+    Option,
+    ProblemSpec,
+    problem_from_data,
+    problem_to_data,
+)
+from autotune.errors import InvalidInputError, UnknownNameError
+
+SPEC = ProblemSpec(
+    dims=("m", "k", "n"),
+    dtypes=("bfloat16", "float32"),
+    options=(
+        Option(name="transpose_rhs", choices=(False, True), default=False),
+        Option(name="activation", choices=("none", "relu"), default="none"),
+    ),
+)
+
+SIZES = st.integers(1, MAX_DIMENSION)
+
+
+@given(SIZES, SIZES, SIZES)
+def test_by_name_in_any_order_and_by_position_are_the_same(m: int, k: int, n: int) -> None:
+    assert SPEC.parse(f"n={n}, m={m},k={k}") == SPEC.parse(f"{m}x{k}x{n}")
+
+
+def test_options_have_their_defaults_and_take_values_in_any_case() -> None:
+    problem = SPEC.parse("1x2x3", "f32", ["transpose_rhs=TRUE"])
+    assert problem.dtype == "float32"
+    assert problem.options == (("transpose_rhs", True), ("activation", "none"))
+
+
+@given(SIZES, st.sampled_from(SPEC.dtypes), st.booleans())
+def test_round_trip_as_data(size: int, dtype: str, transposed: bool) -> None:
+    problem = SPEC.parse(f"{size}x1x1", dtype, [f"transpose_rhs={transposed}"])
+    assert problem_from_data(problem_to_data(problem)) == problem
+
+
+@pytest.mark.parametrize(
+    ("shape", "says"),
+    [
+        ("4096", "1 dimensions"),
+        ("1x2x3x4", "4 dimensions"),
+        ("m=1,k=2", "lacks n"),
+        ("m=1,k=2,n=3,q=4", "unknown dimension 'q'"),
+        ("m=0,k=2,n=3", "at least 1"),
+        ("m=-5,k=2,n=3", "at least 1"),
+        ("-1x2x3", "at least 1"),
+        ("m=1.5,k=2,n=3", "not a whole number"),
+        ("axbxc", "not a whole number"),
+        ("m=1,m=2,k=3,n=4", "given twice"),
+        ("m=,k=2,n=3", "name=value"),
+        (f"m={2**31},k=1,n=1", "too large"),
+        ("m=" + "9" * 5000 + ",k=1,n=1", "too large"),
+        ("", "1 dimensions"),
+    ],
+)
+def test_a_bad_shape_is_one_sentence(shape: str, says: str) -> None:
+    with pytest.raises(InvalidInputError) as caught:
+        SPEC.parse(shape)
+    assert says in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("dtype", "options", "says"),
+    [
+        ("int8", [], "not supported by this kernel"),
+        ("bf17", [], "unknown dtype"),
+        (None, ["transposed=true"], "unknown option"),
+        (None, ["activation=swish"], "not one of none, relu"),
+    ],
+)
+def test_bad_dtypes_and_options_name_the_choices(
+    dtype: str | None, options: list[str], says: str
+) -> None:
+    with pytest.raises(UnknownNameError) as caught:
+        SPEC.parse("1x1x1", dtype, options)
+    assert says in str(caught.value)

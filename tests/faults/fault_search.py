@@ -1,0 +1,106 @@
+"""One search over all faults, through the real engine."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.candidates.space import Space, explore
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from autotune.domain.trial import Trial
+from autotune.search.loop import Limits, Result, Subject, run_search
+from autotune_db import open_store
+
+KERNEL_FILE = Path(__file__).with_name("faulty_kernel.py")
+MEMORY_BYTES = 1000 << 20
+_OUT_OF_MEMORY = "out of memory: killed at the limit of 1.0 GiB"
+
+# What becomes of each candidate that is compiled: its outcome, and words of the reason.
+EXPECTED = {
+    "works": ("estimated", "limited by"),
+    "aborts": ("crashed", "SIGABRT (Aborted)"),
+    "segfaults": ("crashed", "SIGSEGV (Segmentation fault)"),
+    "kills itself": ("crashed", "SIGKILL (Killed)"),
+    "exits with 0": ("crashed", "exit code 0 in the middle of its work"),
+    "hangs": ("timed out", "no answer within"),
+    "hangs deaf": ("timed out", "no answer within"),
+    "hangs with children": ("timed out", "no answer within"),
+    "eats memory": ("crashed", _OUT_OF_MEMORY),
+    "eats memory in children": ("crashed", _OUT_OF_MEMORY),
+    "raises": ("compile failed", "the kernel gives up, in ünïcode ✗"),
+    "raises SystemExit": ("compile failed", "kernel raised SystemExit: 3"),
+    "raises KeyboardInterrupt": ("compile failed", "kernel raised KeyboardInterrupt"),
+    "prints garbage": ("estimated", "limited by"),
+    "writes to fd 1": ("estimated", "limited by"),
+    "reads stdin": ("estimated", "limited by"),
+    "prints for ever": ("timed out", "no answer within"),
+    "works again": ("estimated", "limited by"),
+}
+# Those that fail while the space is traced are refused there, counted by reason.
+REFUSED = {
+    "aborts while tracing": "SIGABRT (Aborted)",
+    "hangs while tracing": "no answer within",
+    "eats memory while tracing": _OUT_OF_MEMORY,
+    "raises while tracing": "trace raised RuntimeError: the kernel gives up",
+    "exits while building": "kernel raised SystemExit: 3",
+    "kills itself while building": "SIGKILL (Killed)",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    space: Space
+    result: Result
+    kept: dict[str, Trial]
+    """By behaviour, as the database has them afterwards."""
+
+
+class Silence:
+    def space_ready(self, space: Space, earlier: object, goal: int) -> None:
+        pass
+
+    def trial_done(self, trial: Trial) -> None:
+        pass
+
+
+@contextmanager
+def temporary_folder(folder: Path) -> Iterator[Path]:
+    """All temporary files of this process and its children go to ``folder``."""
+    before = os.environ.get("TMPDIR")
+    folder.mkdir(exist_ok=True)
+    os.environ["TMPDIR"], tempfile.tempdir = str(folder), None
+    try:
+        yield folder
+    finally:
+        tempfile.tempdir = None
+        if before is None:
+            del os.environ["TMPDIR"]
+        else:
+            os.environ["TMPDIR"] = before
+
+
+def search_faults(folder: Path, *, limit_s: float) -> Run:
+    """Every behaviour once, on v5e, in a database of its own. ``limit_s``: for one candidate."""
+    ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
+    with CompilerPool(limit_s=limit_s, memory_bytes=MEMORY_BYTES) as pool:
+        spec = pool.run(lambda c: c.describe(ref))
+        problem = spec.problems.parse("n=8192", None, ())
+        subject = Subject(
+            ref=ref,
+            spec=spec,
+            problem=problem,
+            toolchain=pool.run(lambda c: c.toolchain()),
+            chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
+        )
+        choices = pool.run(lambda c: c.choices(ref, problem))
+        space = explore(pool, ref, problem, choices, subject.chip)
+        with open_store(str(folder / "faults.db"), create=True) as store:
+            result = run_search(
+                pool, store, subject, space, Limits(), Silence(), study_url=store.url
+            )
+            kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}
+    return Run(space=space, result=result, kept=kept)

@@ -1,0 +1,203 @@
+"""The race against an accelerator whose true times are known, and against one that fails."""
+
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.measuring.race import Decision, DeviceLostError, decide
+from autotune.measuring.refused import Refused
+from tests.fakes.accelerator import NOISES, Accelerator, Noise
+
+TIMES = {"best": 100.0, "close": 103.0, "far": 140.0, "default": 180.0, "xla": 90.0}
+BUSY = dict.fromkeys(TIMES, 0.6)
+QUIET = NOISES[0]
+
+
+def race(noise: Noise = QUIET, seed: int = 0, most_samples: int = 600, **times: float) -> Decision:
+    true = {**TIMES, **times}
+    device = Accelerator(true, BUSY, noise, seed)
+    return decide(
+        list(true),
+        device.sample,
+        default="default",
+        cannot_win=("xla",),
+        seed=seed,
+        most_samples=most_samples,
+    )
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=lambda n: n.name)
+def test_the_best_wins_in_every_kind_of_noise(noise: Noise) -> None:
+    """Bars with many more runs stand in ``benchmarks/deciding.py``."""
+    runs = [race(noise, seed) for seed in range(40)]
+    wins = [d.standings[0].name == "best" for d in runs if not d.void]
+    assert len(wins) >= 36 and sum(wins) >= 0.95 * len(wins)
+
+
+def test_what_cannot_win_is_timed_and_never_wins() -> None:
+    decision = race()
+    assert decision.standings[0].name == "best" and decision.samples["xla"]
+    xla = next(s for s in decision.standings if s.name == "xla")
+    assert xla.high < 1.0
+
+
+def test_the_interval_holds_the_true_ratio() -> None:
+    decision = race()
+    for s in decision.standings:
+        assert s.low <= TIMES[s.name] / 100.0 <= s.high
+
+
+def test_a_difference_that_is_there_is_declared() -> None:
+    slower = {s.name: s.slower for s in race().standings}
+    assert slower["close"] and slower["default"] and not slower["best"]
+
+
+@pytest.mark.parametrize("noise", NOISES, ids=lambda n: n.name)
+def test_no_difference_is_declared_among_equals(noise: Noise) -> None:
+    same = dict.fromkeys(("close", "far", "default"), 100.0)
+    runs = [race(noise, seed, **same) for seed in range(40)]
+    false = [any(s.slower for s in d.standings if s.name != "xla") for d in runs]
+    assert sum(false) <= 2
+
+
+def test_two_samples_declare_nothing() -> None:
+    decision = race(most_samples=2 * len(TIMES))
+    assert not any(s.slower for s in decision.standings) and decision.stopped_by == "budget spent"
+
+
+def test_the_budget_ends_it() -> None:
+    decision = race(Noise(name="wild", spread=0.3), most_samples=60, close=100.0, far=100.0)
+    assert decision.stopped_by == "budget spent" and decision.count <= 60
+    out_of_time = decide(
+        list(TIMES), Accelerator(TIMES, BUSY, QUIET, 0).sample, out_of_time=lambda: True
+    )
+    assert out_of_time.count == 0 and "no candidate could be timed" in out_of_time.void
+
+
+def _faster_later(names: Sequence[str]) -> Decision:
+    """After two rounds the device is a fifth faster than before."""
+    device = Accelerator(TIMES, BUSY, QUIET, 0)
+
+    def sample(order: Sequence[str]) -> list[float]:
+        share = 0.8 if device.taken >= 2 * len(names) else 1.0
+        return [us * share for us in device.sample(order)]
+
+    return decide(names, sample, default="default", cannot_win=("xla",))
+
+
+def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed() -> None:
+    """Alone it cannot tell a faster device from a candidate whose first runs were slow."""
+    decision = _faster_later(["default"])
+    assert decision.void.endswith("at the end of the run: the device changed")
+    assert decision.drift < -0.05 and decision.count == 4  # two rounds, the end, once again
+
+
+@pytest.mark.parametrize("names", [list(TIMES), ["best", "default"]])
+def test_a_state_that_becomes_faster_is_the_one_that_counts(names: list[str]) -> None:
+    decision = _faster_later(names)
+    assert not decision.void and decision.set_aside == 2
+    assert decision.standings[0].name == "best"
+
+
+def test_a_device_that_stays_slower_voids_the_run() -> None:
+    device = Accelerator(TIMES, BUSY, QUIET, 0)
+
+    def sample(names: Sequence[str]) -> list[float]:
+        slow = 1.15 if device.taken >= 2 * len(TIMES) else 1.0
+        return [us * slow for us in device.sample(names)]
+
+    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+    assert "became slower and stayed so" in decision.void and decision.set_aside > 1
+    assert decision.count < 150  # its patience ends, not the budget
+
+
+def test_a_slower_spell_is_waited_out_and_does_not_count() -> None:
+    device = Accelerator(TIMES, {**BUSY, "best": 1.0, "close": 0.0}, QUIET, 0)
+
+    def sample(names: Sequence[str]) -> list[float]:
+        hot = 8 <= device.taken < 40
+        return [
+            us * (1 + 0.2 * hot * device.busy[n])
+            for n, us in zip(names, device.sample(names), strict=True)
+        ]
+
+    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+    assert not decision.void and decision.set_aside
+    assert decision.standings[0].name == "best"
+
+
+def test_a_refused_candidate_leaves_the_race_with_its_reason() -> None:
+    device = Accelerator(TIMES, BUSY, QUIET, 0)
+
+    def sample(names: Sequence[str]) -> list[float | Refused]:
+        times = zip(names, device.sample(names), strict=True)
+        return [Refused("it aborts") if n == "best" else us for n, us in times]
+
+    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+    assert decision.refused == {"best": "it aborts"}
+    assert decision.standings[0].name == "close" and not decision.void
+
+
+@pytest.mark.parametrize("us", [0.0, -1.0, float("nan"), float("inf")])
+def test_what_is_no_time_is_refused_and_moves_nothing(us: float) -> None:
+    device = Accelerator(TIMES, BUSY, QUIET, 0)
+
+    def sample(names: Sequence[str]) -> list[float]:
+        times = zip(names, device.sample(names), strict=True)
+        return [us if n == "close" else true for n, true in times]
+
+    decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
+    assert "which is no time" in decision.refused["close"] and not decision.void
+    assert decision.standings[0].name == "best" and decision.samples["best"]
+    assert "close" not in decision.samples
+
+
+def test_everything_refused_is_no_decision() -> None:
+    decision = decide(["a", "b"], lambda names: [Refused("no plane")] * len(names), default="a")
+    assert decision.void and decision.standings == () and set(decision.refused) == {"a", "b"}
+
+
+def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
+    device = Accelerator(TIMES, BUSY, QUIET, 0)
+
+    def sample(names: Sequence[str]) -> list[float]:
+        if device.taken:
+            raise DeviceLostError("the device was lost")
+        return device.sample(names)
+
+    decision = decide(list(TIMES), sample, default="default")
+    assert decision.void == "the device was lost" and decision.stopped_by == "device lost"
+    assert decision.count == 2 * len(TIMES)
+
+
+def test_one_candidate_alone_is_timed_and_wins() -> None:
+    device = Accelerator(TIMES, BUSY, QUIET, 0)
+    decision = decide(["default"], device.sample, default="default")
+    assert [s.name for s in decision.standings] == ["default"] and not decision.void
+
+
+def test_the_same_seed_asks_in_the_same_order() -> None:
+    assert race(seed=5) == race(seed=5)
+
+
+@given(
+    st.lists(st.one_of(st.floats(1e-3, 1e7), st.just("refused")), min_size=1, max_size=60),
+    st.integers(1, 6),
+    st.booleans(),
+)
+def test_whatever_a_device_answers_there_is_an_end(
+    answers: list[float | str], count: int, has_default: bool
+) -> None:
+    names = [f"c{n}" for n in range(count)]
+    turn = iter(answers * 1000)
+
+    def sample(order: Sequence[str]) -> list[float | Refused]:
+        return [Refused("no") if isinstance(a := next(turn), str) else a for _ in order]
+
+    decision = decide(names, sample, default="c0" if has_default else None, most_samples=150)
+    assert decision.count <= 150
+    told = [s.name for s in decision.standings]
+    assert len(told) == len(set(told)) and not set(told) & set(decision.refused)
+    assert decision.void or told

@@ -1,0 +1,161 @@
+"""A measurement decides what is published, or says why it does not."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from autotune.domain.config import Config, make_config
+from autotune.domain.measurement import Candidate, Measurement, Timed
+from autotune.domain.outcome import Estimated
+from autotune.domain.trial import record_from_data, record_to_data
+from autotune.measuring.refused import Refused
+from autotune.publishing.measured import shortlist
+from autotune.remote.push import _of_measurement
+from tests.publishing.test_publish import estimated, run
+
+Given = Callable[[Sequence[Candidate], Config | None], Measurement | Refused]
+
+OUTCOMES = [estimated(100), estimated(50), estimated(49), estimated(48), estimated(90)]
+
+
+def timed(
+    number: int, us: float, ratio: float | None, *, slower: bool = True, refused: str = ""
+) -> Timed:
+    bounds = (None, None) if ratio is None else (ratio * 0.99, ratio * 1.01)
+    return Timed(
+        config=make_config({"b": number}),
+        samples_us=(us, us, us),
+        ratio=ratio,
+        low=bounds[0],
+        high=bounds[1],
+        slower=slower,
+        refused=refused,
+    )
+
+
+def measurement(*rows: Timed, void: str = "") -> Measurement:
+    return Measurement(
+        method="device time",
+        device="TPU v5 lite, device 0 of 1",
+        timed=rows,
+        stopped_by="settled",
+        void=void,
+    )
+
+
+def answering(found: Measurement | Refused, asked: list[Any] | None = None) -> Given:
+    def measure(candidates: Sequence[Candidate], default: Config | None) -> Measurement | Refused:
+        if asked is not None:
+            asked.append(([c.config["b"] for c in candidates], default and default["b"]))
+        return found
+
+    return measure
+
+
+WON = measurement(
+    timed(1, 40, 1.0, slower=False), timed(2, 44, 1.1), timed(3, 48, 1.2), timed(0, 120, 3.0)
+)
+
+
+def test_the_measured_winner_is_published_against_the_estimates() -> None:
+    asked: list[Any] = []
+    published, store, compiler = run(OUTCOMES, measure=answering(WON, asked))
+    record = store.saved[0]
+    assert asked == [([3, 2, 1, 4, 0], 0)]  # the best few by estimate, the default last
+    assert record.config["b"] == 1 and record.method == "measured" and not record.is_default
+    assert record.time_us == 40 and record.estimate.time_us == 50
+    assert record.measurement == WON
+    assert "measured 3.00 times as fast as the default (2.970 to 3.030)" in record.reason
+    assert "the runner-up takes 1.100 times as long" in record.reason
+    assert ", distinguishable" in record.reason
+    assert sorted(compiler.asked) == [0, 1, 2, 3, 4] and published.winner is not None
+
+
+def test_only_what_is_verified_is_measured() -> None:
+    asked: list[Any] = []
+    _, store, _ = run(OUTCOMES, {3: False, 2: None}, measure=answering(WON, asked))
+    assert asked == [([1, 4, 0], 0)]
+    assert list(store.wrong) == [3] and store.saved[0].verified
+
+
+def test_a_winner_that_cannot_be_told_from_the_default_leaves_the_default() -> None:
+    near = measurement(timed(1, 40, 1.0, slower=False), timed(0, 41, 1.02, slower=False))
+    _, store, _ = run(OUTCOMES, measure=answering(near))
+    record = store.saved[0]
+    assert record.is_default and record.method == "measured" and record.config["b"] == 0
+    assert "nothing was measured to be faster than the default" in record.reason
+
+
+def test_the_default_may_be_the_fastest_though_it_was_estimated_slower() -> None:
+    best = measurement(timed(0, 39, 1.0, slower=False), timed(1, 40, 1.03))
+    _, store, _ = run(OUTCOMES, measure=answering(best))
+    assert store.saved[0].is_default
+    assert store.saved[0].reason.startswith("the default was measured to be the fastest")
+
+
+@pytest.mark.parametrize(
+    ("found", "why", "kept"),
+    [
+        (Refused("the accelerator is busy"), "the accelerator is busy", False),
+        (measurement(timed(1, 40, 1.0), void="the device was lost"), "the device was lost", True),
+        (measurement(timed(1, 1, None, refused="it aborts")), "it aborts", True),
+        (
+            measurement(timed(1, 40, 1.0), timed(0, 1, None, refused="it hangs")),
+            "the default could not be measured: it hangs",
+            True,
+        ),
+    ],
+)
+def test_without_a_decision_the_estimate_decides_and_says_why(
+    found: Measurement | Refused, why: str, kept: bool
+) -> None:
+    _, store, compiler = run(OUTCOMES, measure=answering(found))
+    record = store.saved[0]
+    assert record.method == "estimated" and record.time_us == record.estimate.time_us
+    assert record.reason.endswith(f"because measuring decided nothing: {why}")
+    assert (record.measurement is not None) == kept
+    assert len(compiler.asked) == len(set(compiler.asked))  # nothing is verified twice
+
+
+def test_a_wrong_default_is_no_rival() -> None:
+    alone = measurement(timed(1, 40, 1.0, slower=False), timed(2, 44, 1.1))
+    asked: list[Any] = []
+    _, store, _ = run(OUTCOMES, {0: False}, measure=answering(alone, asked))
+    assert asked[0][1] is None and store.saved[0].config["b"] == 1
+    assert "the default was no alternative" in store.saved[0].reason
+
+
+def test_one_of_each_program_is_measured() -> None:
+    from tests.publishing.test_publish import trial
+
+    same = Estimated(estimate=estimated(48).estimate, program="49")
+    trials = [trial(n, o) for n, o in enumerate([*OUTCOMES[:3], same])]
+    assert [t.number for t in shortlist(trials, trials[0])] == [3, 1, 0]
+
+
+def test_a_record_keeps_its_measurement_as_data() -> None:
+    _, store, _ = run(OUTCOMES, measure=answering(WON))
+    assert record_from_data(record_to_data(store.saved[0])) == store.saved[0]
+    _, plain, _ = run(OUTCOMES)
+    data = record_to_data(plain.saved[0])
+    assert "measurement" not in data and record_from_data(data).measurement is None
+
+
+def test_a_push_that_only_calls_itself_measured_is_refused() -> None:
+    from dataclasses import replace
+
+    _, store, _ = run(OUTCOMES, measure=answering(WON))
+    good = store.saved[0]
+    assert _of_measurement(good) is None
+    assert "no measurement" in str(_of_measurement(replace(good, measurement=None)))
+    clock = replace(WON, method="wall clock")
+    assert "by wall clock" in str(_of_measurement(replace(good, measurement=clock)))
+    other = replace(good, config=make_config({"b": 9}))
+    assert "its config was not" in str(_of_measurement(other))
+    slow = replace(
+        good,
+        config=make_config({"b": 0}),
+        default=replace(good.default, config=make_config({"b": 1})),
+    )
+    assert "slower than the default" in str(_of_measurement(slow))

@@ -1,0 +1,321 @@
+"""What gets published: only what is right, and only what beats the default."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.candidates.roofline import Roofline
+from autotune.candidates.space import Candidate, Space
+from autotune.catalogue.discovery import KernelRef
+from autotune.compiler.client import XlaCost
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.config import Config, make_config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
+from autotune.domain.problem import ProblemSpec
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.verdict import Verdict
+from autotune.publishing.baseline import compared
+from autotune.publishing.publish import Publication, finalists, publish
+from autotune.publishing.ties import by_rule, ties
+from autotune.search.loop import Result, Subject
+
+CHIP = ChipInfo(
+    chip=Chip.V5E,
+    device_kind="TPU v5 lite",
+    num_cores=1,
+    vmem_capacity_bytes=1 << 27,
+    scoped_vmem_bytes=1 << 24,
+    hbm_capacity_bytes=1 << 34,
+    hbm_bytes_per_s=8e11,
+    bf16_ops_per_s=2e14,
+    int8_ops_per_s=4e14,
+)
+SPEC = KernelSpec(
+    name="k",
+    fingerprint="f",
+    axes=("b",),
+    grid=(),
+    problems=ProblemSpec(dims=("n",), dtypes=("bfloat16",)),
+)
+SUBJECT = Subject(
+    ref=KernelRef(path="k.py", attribute="K"),
+    spec=SPEC,
+    problem=SPEC.problems.parse("8"),
+    chip=CHIP,
+    toolchain=Toolchain(jax="1", jaxlib="1", libtpu="1"),
+)
+TRACE = Trace(
+    grid=(1,),
+    operands=(),
+    scratch=(),
+    scalar_operands=0,
+    scalar_prefetch_bytes=0,
+    aliases=(),
+    alias_safe=True,
+    dimension_semantics=(),
+    vmem_limit_bytes=None,
+    mxu_flops=0,
+    mxu_dtype=None,
+    vector_ops=0,
+    io_bytes=800,
+)
+
+
+RESOLUTION = 0.03
+
+
+def estimated(time_us: float, *, vmem: int = 1, resolution: float = RESOLUTION) -> Estimated:
+    estimate = Estimate(
+        time_us=time_us,
+        compute_us=1,
+        memory_us=1,
+        overhead_us=0,
+        fill_us=0,
+        limited_by="compute",
+        model="test",
+        vmem_used_bytes=vmem,
+        vmem_allowed_bytes=2,
+        hbm_bytes=3,
+        flops=4,
+        resolution=resolution,
+    )
+    return Estimated(estimate=estimate, program=str(time_us))
+
+
+def trial(number: int, outcome: Outcome) -> Trial:
+    return Trial(
+        number=number,
+        config=make_config({"b": number}),
+        outcome=outcome,
+        seconds=0.0,
+        created_at=datetime.now(UTC),
+    )
+
+
+class FakeCompiler:
+    """Verification answers by the value of axis b."""
+
+    def __init__(self, verdicts: dict[int, bool | None]) -> None:
+        self.verdicts, self.asked = verdicts, list[int]()
+
+    def verify(self, ref: Any, problem: Any, config: Config, chip: Any) -> Verdict:
+        self.asked.append(config["b"])
+        ok = self.verdicts.get(config["b"], True)
+        wrong = {"check": "values", "error": 33.0, "where": "output 0 at (1,)"}
+        return Verdict(ok=ok, reason="because", **(wrong if ok is False else {}))  # type: ignore[arg-type]
+
+    def baseline(self, ref: Any, problem: Any, chip: Any) -> XlaCost:
+        return XlaCost(flops=2e8, bytes=1e9, estimated_cycles=1)
+
+
+class FakePool:
+    def __init__(self, compiler: FakeCompiler) -> None:
+        self.compiler = compiler
+
+    def run(self, job: Callable[[Any], Any]) -> Any:
+        return job(self.compiler)
+
+
+class FakeStore:
+    def __init__(self) -> None:
+        self.saved: list[Record] = []
+        self.wrong: dict[int, Outcome] = {}
+
+    def save_record(self, record: Record) -> None:
+        self.saved.append(record)
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        self.wrong[number] = outcome
+
+
+def run(
+    outcomes: list[Outcome], verdicts: dict[int, bool | None] | None = None, **options: Any
+) -> tuple[Publication, FakeStore, FakeCompiler]:
+    trials = [trial(number, outcome) for number, outcome in enumerate(outcomes)]
+    line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
+    space = Space(
+        candidates=[Candidate(config=trials[0].config, trace=TRACE, roofline=line)],
+        default=trials[0].config,
+        default_verdict=None,
+    )
+    result = Result(
+        subject=SUBJECT, space=space, trials=trials, reused=0, stopped_by="trials", seconds=0.0
+    )
+    compiler, store = FakeCompiler(verdicts or {}), FakeStore()
+    pool: Any = FakePool(compiler)
+    any_store: Any = store
+    return publish(pool, any_store, result, **options), store, compiler
+
+
+def test_the_fastest_right_one_wins() -> None:
+    published, store, compiler = run([estimated(100), estimated(50), estimated(40)])
+    assert published.winner is not None and published.winner.number == 2
+    assert store.saved[0].verified and not store.saved[0].is_default
+    assert compiler.asked == [2]
+    assert "2.50 times" in published.reason
+
+
+def test_a_wrong_one_is_marked_and_the_next_is_tried() -> None:
+    published, store, _ = run([estimated(100), estimated(50), estimated(40)], {2: False})
+    assert published.winner is not None and published.winner.number == 1
+    assert store.wrong == {
+        2: WrongResult(
+            reason="because",
+            estimate=estimated(40).estimate,
+            check="values",
+            error=33.0,
+            where="output 0 at (1,)",
+        )
+    }
+    assert published.wrong[0][0].number == 2
+
+
+def test_a_wrong_default_is_not_published_either() -> None:
+    published, store, _ = run([estimated(100), estimated(50)], {0: False, 1: False})
+    assert published.record is None and store.saved == []
+    assert list(store.wrong) == [1, 0]
+
+
+@pytest.mark.parametrize("time_us", [100.0, 98.0, 150.0])
+def test_within_the_margin_the_default_is_the_record(time_us: float) -> None:
+    published, store, _ = run([estimated(100), estimated(time_us)])
+    assert store.saved[0].is_default
+    assert "nothing was estimated to be faster than the default" in published.reason
+
+
+def test_what_cannot_be_verified_is_passed_over() -> None:
+    published, store, compiler = run(
+        [estimated(100), estimated(50), estimated(40), estimated(45)], {2: None, 3: False}
+    )
+    assert compiler.asked == [2, 3, 1]
+    assert published.winner is not None and published.winner.number == 1
+    assert store.saved[0].verified and list(store.wrong) == [3]
+    assert [t.number for t, _ in published.unverified] == [2]
+    assert [t.number for t in published.ties] == [1]
+
+
+def test_nothing_is_published_where_nothing_can_be_verified() -> None:
+    published, store, _ = run([estimated(100), estimated(50)], {0: None, 1: None})
+    assert published.record is None and store.saved == []
+    assert published.reason == "2 finalists could not be verified: because"
+
+
+def test_so_many_are_tried_and_no_more() -> None:
+    """Each costs many seconds; the default comes after them."""
+    outcomes = [estimated(100), *(estimated(50 - number) for number in range(20))]
+    published, _, compiler = run(outcomes, dict.fromkeys(range(21), None))
+    assert published.record is None
+    assert len(compiler.asked) == 8 + 1 and compiler.asked[-1] == 0
+
+
+def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
+    _, store, _ = run([estimated(100), estimated(50)], {1: None}, allow_unverified=True)
+    assert store.saved[0].verified is False
+    assert store.saved[0].verification.startswith("not verified")
+
+
+def test_without_a_default_that_compiles_the_best_is_published_with_the_reason() -> None:
+    published, store, _ = run([CompileFailed(reason="no"), estimated(50)])
+    assert store.saved[0].default.time_us is None
+    assert "the default is no alternative: compile failed" in published.reason
+
+
+def test_nothing_estimated_publishes_nothing() -> None:
+    published, store, _ = run([CompileFailed(reason="no")])
+    assert (published.record, published.winner, store.saved) == (None, None, [])
+
+
+def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
+    published, _, _ = run([estimated(100)])
+    # 2e8 operations at 2e14/s are 1 us; 800 bytes at 8e11/s are 0.001 us; XLA's own 1e9 bytes
+    # would be 1250 us and are no bound.
+    assert published.baseline.time_us == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("bound_us", "own_us", "words"),
+    [
+        (106.0, None, "plain XLA is slower"),  # above 100 us and its error bar of 5 %
+        (104.0, None, "plain XLA may be faster"),
+        (50.0, 300.0, "plain XLA is likely slower"),
+        (50.0, 80.0, "plain XLA is likely faster"),
+        (50.0, 110.0, "plain XLA may be faster"),
+    ],
+)
+def test_what_is_said_of_plain_xla(bound_us: float, own_us: float | None, words: str) -> None:
+    assert said(bound_us=bound_us, own_us=own_us).startswith(words)
+
+
+def said(bound_us: float, own_us: float | None) -> str:
+    found = estimated(100).estimate
+    return compared(
+        replace(found, error=0.05),
+        Evidence(config=None, time_us=bound_us, expected_us=own_us),
+    )
+
+
+def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
+    """40 and 41 are within 3 % of each other, 43 is not; the second needs less VMEM."""
+    outcomes = [estimated(100), estimated(40, vmem=9), estimated(41, vmem=5), estimated(43)]
+    published, _, _ = run(outcomes)
+    assert published.winner is not None and published.winner.number == 2
+    assert [t.number for t in published.ties] == [1, 2]
+    assert "chosen by the least VMEM" in published.reason and "among 2" in published.reason
+    published, _, compiler = run(outcomes, {2: False, 1: False})
+    assert compiler.asked == [2, 1, 3]  # the ties by rule, then by time
+
+
+def test_a_tie_that_does_not_beat_the_default_could_not_have_won() -> None:
+    """96 needs less VMEM than 94, and is too near to the default of 98 to be published."""
+    outcomes = [estimated(98), estimated(94, vmem=9), estimated(96, vmem=2)]
+    published, _, _ = run(outcomes)
+    assert published.winner is not None and published.winner.number == 1
+    assert [t.number for t in published.ties] == [1]
+    assert "among" not in published.reason
+
+
+def test_what_compiles_to_the_same_program_is_verified_once() -> None:
+    same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
+    outcomes = [estimated(100), *same, estimated(42)]
+    published, _, compiler = run(outcomes, {1: False})
+    assert compiler.asked == [1, 3]
+    assert published.winner is not None and published.winner.number == 3
+
+
+def test_what_was_wrong_is_no_tie() -> None:
+    outcomes = [estimated(100), estimated(40, vmem=1), estimated(41, vmem=5)]
+    published, _, _ = run(outcomes, {1: False})
+    assert published.winner is not None and published.winner.number == 2
+    assert [t.number for t in published.ties] == [2]
+
+
+def test_with_equal_vmem_the_larger_blocks_win_and_then_the_faster() -> None:
+    small, large = trial(1, estimated(40)), trial(2, estimated(40.5))
+    assert by_rule([small, large]) == [large, small]
+
+
+def test_the_wider_resolution_of_two_decides_whether_they_tie() -> None:
+    sharp, vague = trial(1, estimated(40)), trial(2, estimated(44, resolution=0.1))
+    assert ties([sharp, vague]) == [sharp, vague]
+    assert ties([sharp, trial(2, estimated(44))]) == [sharp]
+
+
+@given(st.lists(st.floats(1, 1000), min_size=1, max_size=12), st.randoms())
+def test_finalists_beat_the_default_beyond_doubt(times: list[float], rng: Any) -> None:
+    trials = [trial(n, estimated(t, vmem=rng.randrange(5))) for n, t in enumerate(times)]
+    found = finalists(trials, trials[0])
+    assert found[-1].number == 0
+    better = sorted(t for t in times[1:] if t < times[0] * (1 - RESOLUTION))
+    assert len(found) == min(8, len(set(better))) + 1
+    assert all(times[t.number] in better for t in found[:-1])
+    if better:
+        assert times[found[0].number] * (1 - RESOLUTION) <= better[0]

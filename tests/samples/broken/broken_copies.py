@@ -1,0 +1,230 @@
+"""Copies by hand that are wrong: no wait, a wrong slot, a buffer in use, two cores in one place."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from broken_parts import (
+    ARBITRARY,
+    HOW,
+    LANES,
+    PARALLEL,
+    blocks,
+    by_hand,
+    is_right,
+    rows,
+    semantics,
+)
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.domain.config import Config
+from autotune.domain.problem import Problem
+from autotune.kernel import Array, Kernel
+
+_ROWS = 8
+_BUFFER = pltpu.VMEM((_ROWS, LANES), jnp.float32)
+_DMA = pltpu.SemaphoreType.DMA
+
+
+def _kernel(name: str, build: Callable[[Problem, Config], Any], reference: Any) -> Kernel:
+    """A function of [rows, 128] float32 in blocks of 8 rows."""
+    return Kernel(
+        name=name,
+        dims=("rows",),
+        dtypes=("float32",),
+        axes=(blocks("block_rows", "rows", _ROWS), HOW),
+        default=lambda _: {"block_rows": _ROWS, "how": "right"},
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], LANES), dtype=p.dtype)],
+        build=build,
+        reference=lambda _: reference,
+    )
+
+
+def _shape(count: int) -> Any:
+    return jax.ShapeDtypeStruct((count, LANES), jnp.float32)
+
+
+def _of(step: Any, count: int = _ROWS) -> Any:
+    """The rows of a step's block."""
+    return pl.ds(step * _ROWS, count)
+
+
+def _copy(source: Any, target: Any, done: Any) -> None:
+    copy = pltpu.make_async_copy(source, target, done)
+    copy.start()
+    copy.wait()
+
+
+def _own_rows(problem: Problem, config: Config, body: Any, scratch: list[Any]) -> Any:
+    """A grid over the blocks, input and output both left in HBM."""
+    return pl.pallas_call(
+        body,
+        grid=(problem["rows"] // _ROWS,),
+        in_specs=[by_hand()],
+        out_specs=by_hand(),
+        out_shape=_shape(problem["rows"]),
+        scratch_shapes=scratch,
+        compiler_params=semantics(config, PARALLEL),
+    )
+
+
+def _late_wait(problem: Problem, config: Config) -> Any:
+    """The block is read before its copy has been waited for."""
+
+    def body(x: Any, out: Any, buffer: Any, done: Any) -> None:
+        copy = pltpu.make_async_copy(x.at[_of(pl.program_id(0))], buffer, done)
+        copy.start()
+        if is_right(config):
+            copy.wait()
+        out[...] = 2 * buffer[...]
+        if not is_right(config):
+            copy.wait()
+
+    return pl.pallas_call(
+        body,
+        grid=(problem["rows"] // _ROWS,),
+        in_specs=[by_hand()],
+        out_specs=rows(_ROWS, lambda i: (i, 0)),
+        out_shape=_shape(problem["rows"]),
+        scratch_shapes=[_BUFFER, _DMA],
+        compiler_params=semantics(config, PARALLEL),
+    )
+
+
+def _buffer_in_use(problem: Problem, config: Config) -> Any:
+    """The result is copied out while the next thing is written to its buffer."""
+
+    def body(x: Any, out: Any, buffer: Any, arrived: Any, left: Any) -> None:
+        own = _of(pl.program_id(0))
+        _copy(x.at[own], buffer, arrived)
+        buffer[...] = 2 * buffer[...]
+        copy = pltpu.make_async_copy(buffer, out.at[own], left)
+        copy.start()
+        if is_right(config):
+            copy.wait()
+        buffer[...] = jnp.zeros_like(buffer)
+        if not is_right(config):
+            copy.wait()
+
+    return _own_rows(problem, config, body, [_BUFFER, _DMA, _DMA])
+
+
+def _wrong_slot(problem: Problem, config: Config) -> Any:
+    """A double buffer: while one slot is summed the other is filled."""
+    count = problem["rows"] // _ROWS
+
+    def body(x: Any, out: Any, slots: Any, done: Any) -> None:
+        def copy(step: int) -> Any:
+            slot = step % 2
+            return pltpu.make_async_copy(x.at[_of(step)], slots.at[slot], done.at[slot])
+
+        copy(0).start()
+        out[...] = jnp.zeros_like(out)
+        for step in range(count):
+            if step + 1 < count:
+                copy(step + 1).start()
+            copy(step).wait()
+            out[...] += slots[step % 2 if is_right(config) else (step + 1) % 2]
+
+    return pl.pallas_call(
+        body,
+        grid=(1,),
+        in_specs=[by_hand()],
+        out_specs=rows(_ROWS, lambda i: (0, 0)),
+        out_shape=_shape(_ROWS),
+        compiler_params=semantics(config, ARBITRARY),
+        scratch_shapes=[pltpu.VMEM((2, _ROWS, LANES), jnp.float32), pltpu.SemaphoreType.DMA((2,))],
+    )
+
+
+def _shared_semaphore(problem: Problem, config: Config) -> Any:
+    """Two copies signal one semaphore: which of them the first wait has seen is not known."""
+
+    def body(x: Any, out: Any, first: Any, second: Any, done: Any) -> None:
+        own = _of(pl.program_id(0))
+        copies = [
+            pltpu.make_async_copy(x.at[own], buffer, done.at[0 if not is_right(config) else slot])
+            for slot, buffer in enumerate((first, second))
+        ]
+        for copy in copies:
+            copy.start()
+        copies[0].wait()
+        out[...] = first[...]
+        copies[1].wait()
+        out[...] += second[...]
+
+    return pl.pallas_call(
+        body,
+        grid=(problem["rows"] // _ROWS,),
+        in_specs=[by_hand()],
+        out_specs=rows(_ROWS, lambda i: (i, 0)),
+        out_shape=_shape(problem["rows"]),
+        scratch_shapes=[_BUFFER, _BUFFER, pltpu.SemaphoreType.DMA((2,))],
+        compiler_params=semantics(config, PARALLEL),
+    )
+
+
+def _same_rows(problem: Problem, config: Config) -> Any:
+    """A header of ones before the rows: one step has to write it. Where all do, the two cores meet
+    in one place with the same values, so that nothing but the race itself can be seen."""
+
+    def body(x: Any, out: Any, buffer: Any, header: Any, done: Any) -> None:
+        step = pl.program_id(0)
+
+        def write_header() -> None:
+            header[...] = jnp.ones_like(header)
+            _copy(header, out.at[_of(0)], done)
+
+        pl.when(step == 0 if is_right(config) else step >= 0)(write_header)
+        _copy(x.at[_of(step)], buffer, done)
+        _copy(buffer, out.at[_of(step + 1)], done)
+
+    return pl.pallas_call(
+        body,
+        grid=(problem["rows"] // _ROWS,),
+        in_specs=[by_hand()],
+        out_specs=by_hand(),
+        out_shape=_shape(problem["rows"] + _ROWS),
+        scratch_shapes=[_BUFFER, _BUFFER, _DMA],
+        compiler_params=semantics(config, PARALLEL),
+    )
+
+
+def _overlapping(problem: Problem, config: Config) -> Any:
+    """Each step copies two blocks, of which the second is still empty, and leaves it to the next
+    step to overwrite that one: in order it works, on two cores it does not."""
+    last = problem["rows"] // _ROWS - 1
+
+    def body(x: Any, out: Any, buffer: Any, done: Any) -> None:
+        step = pl.program_id(0)
+        buffer[...] = jnp.zeros_like(buffer)
+        _copy(x.at[_of(step)], buffer.at[_of(0)], done)
+
+        def one() -> None:
+            _copy(buffer.at[_of(0)], out.at[_of(step)], done)
+
+        def two() -> None:
+            _copy(buffer, out.at[_of(step, 2 * _ROWS)], done)
+
+        if is_right(config):
+            one()
+        else:
+            pl.when(step < last)(two)
+            pl.when(step == last)(one)
+
+    scratch = [pltpu.VMEM((2 * _ROWS, LANES), jnp.float32), _DMA]
+    return _own_rows(problem, config, body, scratch)
+
+
+def _with_header(x: Any) -> Any:
+    return jnp.concatenate([jnp.ones_like(x[:_ROWS]), x])
+
+
+LATE_WAIT = _kernel("late_wait", _late_wait, lambda x: 2 * x)
+BUFFER_IN_USE = _kernel("buffer_in_use", _buffer_in_use, lambda x: 2 * x)
+WRONG_SLOT = _kernel("wrong_slot", _wrong_slot, lambda x: x.reshape(-1, _ROWS, LANES).sum(0))
+SHARED_SEMAPHORE = _kernel("shared_semaphore", _shared_semaphore, lambda x: 2 * x)
+SAME_ROWS = _kernel("same_rows", _same_rows, _with_header)
+OVERLAPPING_COPIES = _kernel("overlapping_copies", _overlapping, lambda x: x)

@@ -1,0 +1,101 @@
+"""Which kernels are broken, at which problem, by which config and how it shows. Imports no JAX."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from autotune.catalogue.discovery import KernelRef
+from autotune.compiler.client import Compiler
+from autotune.domain.chip import Chip
+from autotune.domain.config import AxisValue, make_config
+from autotune.domain.verdict import (
+    BOUNDS,
+    OUTPUTS,
+    PRECISION,
+    RACE,
+    REVISITED,
+    UNINITIALISED,
+    VALUES,
+    Verdict,
+)
+
+_FOLDER = Path(__file__).parent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """One failure. ``checks``: those of the gate that may find it; which of them comes first can
+    depend on the order of two cores, and on the JAX version.
+
+    ``right`` and ``wrong`` name the axes that differ from the kernel's default.
+    """
+
+    file: str
+    kernel: str
+    shape: str
+    checks: tuple[str, ...]
+    right: Mapping[str, AxisValue] = field(default_factory=lambda: {"how": "right"})
+    wrong: Mapping[str, AxisValue] = field(default_factory=lambda: {"how": "wrong"})
+
+    @property
+    def ref(self) -> KernelRef:
+        return KernelRef(path=str(_FOLDER / f"{self.file}.py"), attribute=self.kernel)
+
+    def verify(self, compiler: Compiler, axes: Mapping[str, AxisValue]) -> Verdict:
+        """What the gate says of the kernel's default with some axes replaced."""
+        problem = compiler.describe(self.ref).problems.parse(self.shape)
+        default = compiler.choices(self.ref, problem).default
+        return compiler.verify(self.ref, problem, make_config({**default, **axes}), Chip.V5E)
+
+    def __str__(self) -> str:
+        return self.kernel.lower()
+
+
+_RACING = (RACE, VALUES, UNINITIALISED)
+
+
+def _sums(kernel: str, shape: str, *checks: str) -> Case:
+    return Case(file="broken_sums", kernel=kernel, shape=shape, checks=checks)
+
+
+def _blocks(kernel: str, shape: str, *checks: str) -> Case:
+    return Case(file="broken_blocks", kernel=kernel, shape=shape, checks=checks)
+
+
+def _copies(kernel: str, shape: str, *checks: str) -> Case:
+    return Case(file="broken_copies", kernel=kernel, shape=shape, checks=checks)
+
+
+CASES = (
+    _sums("PARALLEL_REDUCTION", "32x256", *_RACING),
+    _sums("NO_START", "32x256", UNINITIALISED),
+    _sums("START_ONCE", "32x256", VALUES, UNINITIALISED),
+    _sums("OFF_BY_ONE_MAP", "32x256", VALUES),
+    _sums("BEYOND_THE_LAST", "32x256", BOUNDS),
+    _sums("PAST_THE_EDGE", "32x200", UNINITIALISED),
+    _sums("ROUNDED_OPERANDS", "32x256", VALUES, PRECISION),
+    _sums("ROUNDED_TOTAL", "32x2048", VALUES, PRECISION),
+    _sums("OUTPUT_DTYPE", "32x256", OUTPUTS),
+    _sums("SLOT_FOR_BLOCK", "32x640", VALUES),
+    Case(
+        file="broken_sums",
+        kernel="WRONG_TAIL",
+        shape="32x384",
+        checks=(VALUES,),
+        right={"block_k": 256},
+        wrong={"block_k": 128},
+    ),
+    _blocks("TRANSPOSED_MAP", "256", VALUES),
+    _blocks("REVISITED_OUTPUT", "16x256", REVISITED, VALUES),
+    _blocks("FLOOR_GRID", "20", UNINITIALISED),
+    _blocks("STALE_ALIAS", "32", VALUES),
+    _blocks("PADDED_MEAN", "16x200", VALUES),
+    _blocks("GROUPED_HEADS", "4x2x16", VALUES),
+    _blocks("NO_RESCALE", "16x256", VALUES),
+    _copies("LATE_WAIT", "32", *_RACING),
+    _copies("BUFFER_IN_USE", "32", *_RACING),
+    _copies("WRONG_SLOT", "32", *_RACING),
+    _copies("SHARED_SEMAPHORE", "32", *_RACING),
+    _copies("SAME_ROWS", "32", RACE),
+    _copies("OVERLAPPING_COPIES", "32", *_RACING),
+)

@@ -1,0 +1,168 @@
+"""A small database with every kind of outcome, and texts that try to be more than text."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.job import Progress, Request
+from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimated,
+    Illegal,
+    NotEstimated,
+    Outcome,
+    OutOfVmem,
+    TimedOut,
+    WrongResult,
+)
+from autotune.domain.refusals import Refusals, Refused
+from autotune.domain.trial import Evidence, Record, Trial
+from autotune_db import SqlStore
+from tests.samples import estimates as estimatesamples
+from tests.samples.matching import NOON, SPEC, question
+from tests.samples.matching import record as bare_record
+from tests.servers.service import Running
+
+EVIL = '</script><script>window.evil=1</script><img src=x onerror="window.evil=1">\'{{7*7}}'
+HTML = {"Accept": "text/html"}
+
+
+def estimated(time_us: float, used: int = 3 << 20) -> Estimated:
+    parts = estimatesamples.parts(issue=time_us * 0.6, hbm=time_us * 0.3, fill=time_us * 0.1)
+    changes = {"memory_us": 4.0, "roofline_us": 6.0, "hbm_bytes": 4 << 20, "flops": 10**9}
+    e = estimatesamples.estimate(parts, vmem_used_bytes=used, **changes)
+    return Estimated(estimate=e, program=f"{time_us}")
+
+
+OUTCOMES: tuple[Outcome, ...] = (
+    estimated(100.0),
+    estimated(25.0),
+    estimated(9.5),
+    estimated(10.0),
+    OutOfVmem(reason="needs 32 MiB", used_bytes=32 << 20, allowed_bytes=16 << 20),
+    Illegal(reason="block 12 is no multiple of 8"),
+    CompileFailed(reason="Mosaic refused", message=f"error: {EVIL}\nsecond line"),
+    Crashed(reason="SIGABRT", log_tail=f"F0000 {EVIL}"),
+    TimedOut(reason="no answer within 120 s", limit_s=120.0),
+    WrongResult(reason="off by 3", estimate=estimated(5.0).estimate, check="race", where=EVIL),
+    NotEstimated(reason="an unknown instruction", vmem_used_bytes=1 << 20, program="p"),
+)
+
+
+def config(number: int) -> Config:
+    return Config(
+        axes=(("bm", 128 * (1 + number // 3)), ("unroll", 1 + number % 3)),
+        grid_order=("m",),
+        dimension_semantics=("parallel",),
+    )
+
+
+def trial(number: int, outcome: Outcome) -> Trial:
+    at = NOON + timedelta(seconds=3 * number)
+    return Trial(number=number, config=config(number), outcome=outcome, seconds=2.5, created_at=at)
+
+
+def published(key: Key) -> Record:
+    won = estimated(9.5).estimate
+    return replace(
+        bare_record(key),
+        config=config(2),
+        estimate=won,
+        default=Evidence(config=config(0), time_us=100.0),
+        baseline=Evidence(config=None, time_us=4.75, expected_us=7.6, note="a bound"),
+    )
+
+
+NO_ROOM = Refused(kind="out of VMEM", reason="needs at least 40.00 MiB of VMEM", points=6)
+UNALIGNED = Refused(kind="illegal", reason="block 12x64 is not aligned", points=1)
+REFUSALS = Refusals(
+    values={"bm": (128, 256, 384, 512, 1024), "unroll": (1, 2, 3)},
+    cells={
+        ("bm", "bm"): {("1024", "1024"): NO_ROOM},
+        ("bm", "unroll"): {
+            ("1024", "1"): NO_ROOM,
+            ("1024", "2"): UNALIGNED,
+            ("128", "1"): UNALIGNED,
+        },
+    },
+)
+"""Against trials too: 128 and 1 were tried. Of 1024 and 3 nothing is refused."""
+
+
+RUN = Measurement(
+    method="device time",
+    device="TPU v5 lite 0",
+    stopped_by="settled",
+    drift=0.012,
+    set_aside=2,
+    seed=7,
+    timed=(
+        Timed(config=config(2), samples_us=(8.0, 8.5, 8.25), ratio=1.0, low=1.0, high=1.0),
+        Timed(config=config(3), samples_us=(8.5, 8.75), ratio=1.04, low=0.99, high=1.09),
+        Timed(config=None, samples_us=(6.6,), ratio=0.8, low=0.75, high=0.85),
+        Timed(
+            config=config(0), samples_us=(90.0, 91.0), ratio=11.0, low=10.5, high=11.5, slower=True
+        ),
+        Timed(config=config(1), samples_us=(), refused="it aborts", note=EVIL),
+    ),
+)
+"""The winner, a runner-up that cannot be told from it, plain XLA, the default, one that aborts."""
+
+
+def timed_record(key: Key, run: Measurement = RUN, method: str = "measured") -> Record:
+    return replace(published(key), method=method, measurement=run)
+
+
+def fill(store: SqlStore) -> None:
+    """Key 1 has every outcome and a record, key 2 another toolchain with some failing, key 3 has
+    trials only and names of the evil sort; one key is missed, one job waits."""
+    store.save_kernel(SPEC)
+    for number, outcome in enumerate(OUTCOMES):
+        store.save_trial(question(), trial(number, outcome))
+    store.save_record(published(question()))
+    store.save_refusals(question(), REFUSALS)
+    newer = question(jax="0.12.0")
+    store.save_trial(newer, trial(0, estimated(90.0)))
+    store.save_trial(newer, trial(2, CompileFailed(reason="no longer supported")))
+    evil = evil_key()
+    store.save_kernel(replace(SPEC, name=evil.kernel, fingerprint=evil.fingerprint, doc=EVIL))
+    wicked = replace(config(1), axes=((EVIL, EVIL), ("bm", 8)), grid_order=(EVIL,))
+    store.save_trial(evil, trial(0, estimated(50.0)))
+    store.save_trial(evil, replace(trial(1, Illegal(reason=EVIL)), config=wicked, pushed_by=EVIL))
+    why = Refused(kind=EVIL, reason=EVIL, points=2)
+    cells = {(EVIL, "bm"): {(EVIL, "8"): why, ("other", "8"): why}}
+    store.save_refusals(evil, Refusals(values={EVIL: (EVIL, "other"), "bm": (8,)}, cells=cells))
+    bad = replace(published(evil), reason=EVIL, verification=EVIL, pushed_by=EVIL)
+    store.save_record(replace(bad, config=wicked, baseline=replace(bad.baseline, note=EVIL)))
+    store.save_misses({(question(77, 5, chip=Chip.V6E), "nearest"): 5})
+    store.save_misses({(replace(evil, chip=Chip.V7X), "default"): 3})
+    wanted = Request(kernel=evil.kernel, problem=evil.problem, chip=evil.chip)
+    store.jobs.add(wanted, by=EVIL)
+
+
+def evil_key() -> Key:
+    plain = question()
+    problem = replace(plain.problem, options=(("causal", EVIL),))
+    chain = replace(plain.toolchain, jax=EVIL)
+    return replace(plain, kernel=f"bad{EVIL}", fingerprint=EVIL, problem=problem, toolchain=chain)
+
+
+def html(service: Running, path: str, status: int = 200, **headers: str) -> str:
+    found, _, body = service.raw("GET", path, **HTML, **headers)
+    assert found == status, body[:300]
+    return body.decode()
+
+
+def running_job(store: SqlStore, note: str) -> None:
+    """The waiting job, taken by a worker that says what it does."""
+    from autotune.domain.job import Ability
+
+    evil = evil_key()
+    able = Ability(kernels={evil.kernel: evil.fingerprint}, toolchain=evil.toolchain)
+    job = store.jobs.claim("w", able)
+    assert job is not None
+    store.jobs.heartbeat(job, Progress(done=1, goal=9, note=note))

@@ -1,0 +1,83 @@
+"""Records and questions for the tests of matching, the service and the client."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimate
+from autotune.domain.problem import Option, Problem, ProblemSpec
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Evidence, Record
+
+NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
+OPTION = Option(name="causal", choices=(False, True), default=False)
+SPEC = KernelSpec(
+    name="mm",
+    fingerprint="f00d",
+    problems=ProblemSpec(dims=("m", "k"), dtypes=("bfloat16", "float32"), options=(OPTION,)),
+    axes=("bm", "unroll"),
+    grid=("m",),
+    cuts=(("bm", "m"),),
+)
+
+
+def question(
+    m: int = 1024,
+    k: int = 128,
+    *,
+    jax: str = "0.10.2",
+    kernel: str = "mm",
+    dtype: str = "bfloat16",
+    causal: bool = False,
+    chip: Chip = Chip.V5E,
+    fingerprint: str = "f00d",
+) -> Key:
+    problem = Problem(dims=(("m", m), ("k", k)), dtype=dtype, options=(("causal", causal),))
+    toolchain = Toolchain(jax=jax, jaxlib=jax, libtpu="0.0.42")
+    return Key(
+        kernel=kernel, fingerprint=fingerprint, problem=problem, chip=chip, toolchain=toolchain
+    )
+
+
+def record(key: Key | None = None, bm: int = 256, *, used: int = 100, allowed: int = 250) -> Record:
+    estimate = Estimate(
+        time_us=5.5,
+        compute_us=1.0,
+        memory_us=2.0,
+        overhead_us=0.5,
+        fill_us=0.25,
+        limited_by="HBM",
+        model="schedule-1",
+        vmem_used_bytes=used,
+        vmem_allowed_bytes=allowed,
+        hbm_bytes=10,
+        flops=20,
+        notes=("a note",),
+    )
+    return Record(
+        key=key or question(),
+        config=Config(
+            axes=(("bm", bm), ("unroll", True)),
+            grid_order=("m",),
+            dimension_semantics=("parallel",),
+        ),
+        estimate=estimate,
+        default=Evidence(config=Config(axes=(("bm", 128), ("unroll", False))), time_us=9.25),
+        baseline=Evidence(config=None, time_us=3.5, expected_us=7.25, note="a bound"),
+        is_default=False,
+        reason="faster",
+        verification="two cores",
+        verified=True,
+        trials=17,
+        method="estimated",
+        created_at=NOON,
+    )
+
+
+def older(of: Record, jax: str) -> Record:
+    """The same record, tuned with another JAX."""
+    toolchain = replace(of.key.toolchain, jax=jax, jaxlib=jax)
+    return replace(of, key=replace(of.key, toolchain=toolchain))

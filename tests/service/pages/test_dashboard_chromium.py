@@ -1,0 +1,351 @@
+"""The pages in a real Chromium, with the results of real searches."""
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
+
+from autotune.domain.token import READER, WRITER
+from autotune_db import SqlStore, open_store
+from tests.samples.dashboard import evil_key, fill
+from tests.samples.matching import question
+from tests.servers.service import Running, running, until
+
+pytestmark = pytest.mark.slow
+
+WANTED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FOUND = next(filter(None, map(shutil.which, WANTED)), None)
+LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+SEARCHES = (
+    ("matmul", "512x512x512", "v5e", "16"),
+    ("matmul", "512x512x512", "v6e", "8"),
+    ("vector_add", "65536", "v5e", "6"),
+)
+PAGES = {
+    "overview": "/",
+    "misses": "/misses",
+    "kernel": "/kernels/matmul",
+    "problem": "/keys/1",
+    "toolchains": "/toolchains/1",
+    "trial": "/trials/2",
+    "not found": "/keys/999",
+}
+
+
+def search(database: str, kernel: str, shape: str, chip: str, trials: str) -> list[str]:
+    return [
+        sys.executable,
+        "-m",
+        "autotune",
+        "search",
+        kernel,
+        "--shape",
+        shape,
+        "--chip",
+        chip,
+        "--trials",
+        trials,
+        "--db",
+        database,
+    ]
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if FOUND is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=FOUND, args=["--no-sandbox"])
+        yield found
+        found.close()
+
+
+@pytest.fixture(scope="module")
+def real(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A database with the results of real searches, and a miss."""
+    file = str(tmp_path_factory.mktemp("real") / "real.db")
+    for one in SEARCHES:
+        subprocess.run(search(file, *one), check=True, capture_output=True, timeout=300)
+    with open_store(file, create=False) as store:
+        store.save_misses({(question(77, 5), "default"): 4})
+    return file
+
+
+@pytest.fixture(scope="module")
+def site(real: str) -> Iterator[Running]:
+    with running(real) as service:
+        yield service
+
+
+class Seen:
+    """A page, and what went wrong on it."""
+
+    def __init__(self, page: Page, service: Running) -> None:
+        self.page, self._service = page, service
+        self.wrong: list[str] = []
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("request", self._request)
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self._service.url + path)
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.draw:not([hidden])')]"
+            ".every(one => one.dataset.drawn)"
+        )
+        return self.page
+
+    def _console(self, message: Any) -> None:
+        missing = "the server responded with a status of 404" in message.text
+        if message.type in ("error", "warning") and not missing:
+            self.wrong.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((self._service.url, "data:", "blob:")):
+            self.wrong.append(f"request to {request.url}")
+
+
+@pytest.fixture
+def seen(browser: Browser, site: Running) -> Iterator[Seen]:
+    yield from _seen(browser, site)
+
+
+def _seen(browser: Browser, service: Running, **options: Any) -> Iterator[Seen]:
+    context = browser.new_context(**{"viewport": LAPTOP, "accept_downloads": True, **options})
+    found = Seen(context.new_page(), service)
+    yield found
+    context.close()
+    assert found.wrong == []
+
+
+@pytest.mark.parametrize(
+    ("size", "theme"),
+    [(LAPTOP, "light"), (LAPTOP, "dark"), (PHONE, "dark")],
+    ids=["laptop", "laptop at night", "phone"],
+)
+@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
+def test_every_page_in_both_themes_and_sizes(
+    browser: Browser, site: Running, path: str, size: Any, theme: Any
+) -> None:
+    for seen in _seen(browser, site, viewport=size, color_scheme=theme):
+        page = seen.open(path)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+        assert page.locator("h1").count() == 1
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(18, 22, 28)") is (theme == "dark")
+        found = Axe().run(page).response["violations"]
+        bad = [
+            (one["id"], [node["html"][:120] for node in one["nodes"]][:3])
+            for one in found
+            if one["impact"] in ("serious", "critical")
+        ]
+        assert bad == []
+
+
+def test_axe_would_find_something(seen: Seen) -> None:
+    page = seen.open("/")
+    page.evaluate("document.querySelector('main').innerHTML += '<button></button>'")
+    found = Axe().run(page).response["violations"]
+    assert any(one["impact"] == "critical" for one in found)
+
+
+def test_the_figures_show_real_trials(seen: Seen) -> None:
+    page = seen.open("/keys/1")
+    assert page.locator(".draw:not([hidden]) .main-svg").count() >= 7
+    dots = page.evaluate("document.querySelector('[data-plot=trials]').data[0].x.length")
+    assert dots == 16
+    heat = page.locator("[data-plot=heat]")
+    box = _place(heat.locator(".nsewdrag").first)
+    page.mouse.move(box["x"] + 20, box["y"] + box["height"] - 10)
+    expect(heat.locator(".hoverlayer")).to_contain_text("tri")  # a trial, or "not tried"
+
+
+def _place(of: Locator) -> Any:
+    of.scroll_into_view_if_needed()
+    return of.bounding_box()
+
+
+def test_filters_and_links(seen: Seen, site: Running) -> None:
+    page = seen.open("/")
+    page.get_by_role("region", name="Coverage").get_by_role("link", name="matmul").click()
+    expect(page.get_by_role("heading", name="matmul", exact=True)).to_be_visible()
+    page.get_by_label("Chip").select_option("v6e")
+    page.get_by_role("button", name="Filter").click()
+    expect(page).to_have_url(f"{site.url}/kernels/matmul?chip=v6e&toolchain=")
+    rows = page.get_by_role("region", name="Problems and records").locator("tbody tr")
+    expect(rows).to_have_count(1)
+    page.get_by_role("link", name="Clear filters").click()
+    expect(rows).to_have_count(2)
+    rows.first.get_by_role("link").click()
+    page.locator("select[name=sort]").select_option("fastest")
+    page.get_by_role("button", name="Filter").click()
+    times = page.get_by_role("region", name="Trials").locator("tbody tr td:nth-child(4)")
+    shown = [float(text.split()[0].replace(",", "")) for text in times.all_inner_texts()]
+    assert shown == sorted(shown)
+    page.get_by_role("region", name="Trials").locator("tbody tr").first.get_by_role("link").click()
+    expect(page.get_by_text("Reproduce")).to_be_visible()
+    page.get_by_role("link", name="all trials").click()
+    expect(page.get_by_role("heading", name="Search")).to_be_visible()
+
+
+def test_a_click_on_a_dot_opens_its_trial(seen: Seen) -> None:
+    page = seen.open("/keys/1")
+    box = _place(page.locator("[data-plot=trials] .scatterlayer .point").nth(3))
+    place = (box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.move(*place)
+    expect(page.locator("[data-plot=trials] .hoverlayer")).to_contain_text("trial")
+    page.mouse.click(*place)
+    page.wait_for_url("**/trials/*")
+
+
+def test_the_heat_map_takes_any_two_axes(seen: Seen) -> None:
+    page = seen.open("/keys/1")
+    page.get_by_label("Across").select_option("block_n")
+    page.get_by_label("Upwards").select_option("block_m")
+    page.get_by_role("button", name="Draw").click()
+    page.wait_for_url("**/keys/1?x=block_n&y=block_m#space")
+    expect(page.locator("[data-plot=heat] .xtitle")).to_have_text("block_n")
+
+
+def test_what_the_rules_refuse_is_told_apart_and_explained(seen: Seen) -> None:
+    page = seen.open("/keys/1?x=block_k&y=semantics")
+    heat = page.locator("[data-plot=heat]")
+    expect(heat).to_contain_text("illegal")
+    box = _place(heat.locator(".nsewdrag").first)
+    page.mouse.move(box["x"] + 20, box["y"] + 20)  # PPP: the k axis carries the accumulator
+    expect(heat.locator(".hoverlayer")).to_contain_text("illegal, not compiled")
+    expect(heat.locator(".hoverlayer")).to_contain_text("must not be parallel")
+    page.get_by_text("What the rules refuse here, as a table").click()
+    table = page.get_by_role("region", name="What the rules refuse")
+    expect(table.locator("tbody tr").first).to_contain_text("illegal")
+
+
+def test_the_theme_is_kept(seen: Seen) -> None:
+    page = seen.open("/")
+    page.get_by_role("button", name="Theme: system").click()
+    page.get_by_role("button", name="Theme: light").click()
+    assert page.evaluate("document.documentElement.dataset.theme") == "dark"
+    seen.open("/keys/1")
+    expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
+    colour = page.evaluate("document.querySelector('[data-plot=trials]').layout.font.color")
+    assert colour == "#e6ebf2"
+
+
+def test_it_can_be_used_with_the_keyboard(seen: Seen) -> None:
+    page = seen.open("/")
+    page.keyboard.press("Tab")
+    expect(page.get_by_role("link", name="Skip to the content")).to_be_focused()
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+
+
+def test_a_plot_is_saved_as_an_image(seen: Seen) -> None:
+    page = seen.open("/keys/1")
+    with page.expect_download() as download:
+        page.get_by_role("button", name="Save as image: Roofline").click()
+    assert Path(download.value.path()).read_bytes().startswith(b"\x89PNG")
+    assert download.value.suggested_filename.endswith("roofline.png")
+
+
+def test_without_scripts_the_tables_are_there(browser: Browser, site: Running) -> None:
+    context = browser.new_context(java_script_enabled=False)
+    page = context.new_page()
+    page.goto(site.url + "/keys/1")
+    expect(page.get_by_role("region", name="Trials").locator("tbody tr")).to_have_count(16)
+    context.close()
+
+
+def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -> None:
+    file = str(tmp_path / "live.db")
+    open_store(file, create=True).close()
+    command = search(file, "matmul", "256x512x512", "v5e", "12")
+    with running(file) as service, open_store(file, create=False) as store:
+        going = subprocess.Popen(
+            [*command, "--compilers", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        try:
+            until(lambda: store.browse.latest(1), 120)
+            for seen in _seen(browser, service):
+                page = seen.open("/keys/1")
+                before = page.locator("[data-live=trials] tbody tr").count()
+                assert before < 12
+                said = page.locator("[data-said]")
+                expect(said).to_contain_text(re.compile(r"^\d+ of 12: "), timeout=9_000)
+                expect(said).to_contain_text("12 trials: 12 estimated", timeout=120_000)
+                expect(page.locator("[data-live=trials] tbody tr")).to_have_count(12, timeout=9_000)
+                expect(page.locator("[data-live=answer]")).to_contain_text(
+                    "verified", timeout=120_000
+                )
+                points = "document.querySelector('[data-plot=trials]').data[0].x.length"
+                assert page.evaluate(points) == 12
+            assert going.wait(60) == 0
+        finally:
+            going.kill()
+            going.wait()
+
+
+class TestOwnDatabase:
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> Iterator[SqlStore]:
+        with open_store(str(tmp_path / "own.db"), create=True) as store:
+            fill(store)
+            yield store
+
+    def test_a_miss_is_requested_with_a_token(
+        self, browser: Browser, store: SqlStore, tmp_path: Path
+    ) -> None:
+        secret = store.tokens.create("ci", WRITER, None)[1]
+        with running(str(tmp_path / "own.db")) as service:
+            for seen in _seen(browser, service):
+                page = seen.open("/")
+                button = page.get_by_role("button", name="Request tuning of mm")
+                button.click()
+                expect(page.get_by_text("give a token first")).to_be_visible()
+                page.get_by_label("Token with the role writer").fill("wrong")
+                with page.expect_response("**/v1/jobs"):
+                    button.click()
+                expect(page.get_by_text("the token is unknown")).to_be_visible()
+                page.get_by_label("Token with the role writer").fill(secret)
+                button.click()
+                expect(page.get_by_text("job 2")).to_be_visible()
+                assert page.evaluate("localStorage.length") == 0
+                seen.wrong.remove(next(one for one in seen.wrong if "401" in one))
+        job = store.jobs.get(2)
+        assert job is not None
+        assert (job.created_by, job.request.problem["m"]) == ("ci", 77)
+
+    def test_no_text_from_outside_runs(
+        self, browser: Browser, store: SqlStore, tmp_path: Path
+    ) -> None:
+        number = store.browse.key_id(evil_key())
+        kernel = f"/kernels/{quote(evil_key().kernel, safe='')}"
+        trials = [f"/trials/{one}" for one in range(7, 16)]
+        with running(str(tmp_path / "own.db")) as service:
+            for seen in _seen(browser, service):
+                for path in ("/", kernel, f"/keys/{number}", f"/toolchains/{number}", *trials):
+                    page = seen.open(path)
+                    page.wait_for_timeout(100)
+                    assert page.evaluate("window.evil") is None, path
+                    assert page.locator("main img").count() == 0, path
+
+    def test_a_closed_service_is_opened_with_a_token(
+        self, browser: Browser, store: SqlStore, tmp_path: Path
+    ) -> None:
+        secret = store.tokens.create("reader", READER, None)[1]
+        with running(str(tmp_path / "own.db"), closed=True) as service:
+            until(lambda: service.get("/v1/misses", secret)[0] == 200)
+            for seen in _seen(browser, service):
+                page = seen.open("/keys/1")
+                page.get_by_label("Token").fill(secret)
+                page.get_by_role("button", name="Open").click()
+                expect(page.get_by_role("heading", name="Search")).to_be_visible()
+                expect(page.locator("[data-said]")).to_contain_text("best 9.5 µs")
+                seen.wrong[:] = [one for one in seen.wrong if "401" not in one]

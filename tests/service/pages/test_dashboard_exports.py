@@ -1,0 +1,105 @@
+"""The tables to take away, and the scripts and styles that pages need."""
+
+import gzip
+import re
+
+import pytest
+
+from autotune.domain.outcome import Illegal
+from autotune_db import SqlStore
+from tests.samples.dashboard import OUTCOMES, html, trial
+from tests.samples.matching import question
+from tests.servers.service import Running
+
+# --- exports ------------------------------------------------------------------------------------
+
+
+def test_trials_as_csv_and_json(service: Running) -> None:
+    _, headers, body = service.raw("GET", "/export/keys/1/trials.csv")
+    lines = body.decode().splitlines()
+    assert headers["content-disposition"] == 'attachment; filename="trials.csv"'
+    assert lines[0].startswith("trial,number,config,outcome,reason,estimated_us,error")
+    assert len(lines) == 1 + len(OUTCOMES)
+    found = service.get("/export/keys/1/trials.json")[1]
+    assert [one["outcome"]["kind"] for one in found] == [o.kind for o in OUTCOMES]
+    crashed = service.get("/export/keys/1/trials.json?kind=crashed")[1]
+    assert [one["number"] for one in crashed] == [7]
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/export/coverage",
+        "/export/misses",
+        "/export/kernel",
+        "/export/keys/3/trials",
+        "/export/searches",
+        "/export/jobs",
+        "/export/toolchains/1",
+    ],
+)
+def test_every_table_can_be_taken_away(service: Running, path: str) -> None:
+    query = "?name=mm" if path.endswith("kernel") else ""
+    rows = service.get(f"{path}.json{query}")[1]
+    assert rows
+    text = service.raw("GET", f"{path}.csv{query}")[2].decode()
+    assert text.count("\r\n") > len(rows)
+    assert service.raw("GET", f"{path}.xml{query}")[0] == 404
+
+
+def test_the_same_configs_under_each_toolchain(service: Running) -> None:
+    found = service.get("/export/toolchains/1.json")[1]
+    assert {(one["key"], one["number"]): one["outcome"] for one in found}[2, 2] == "compile failed"
+    assert {one["jax"] for one in found} == {"0.10.2", "0.12.0"}
+    assert service.get("/export/toolchains/99.csv")[0] == 404
+
+
+def test_the_latest_searches_say_what_is_published(service: Running) -> None:
+    found = {one["key"]: one for one in service.get("/export/searches.json")[1]}
+    assert (found[1]["published"], found[1]["published_estimated_us"]) == (True, 9.5)
+    assert (found[2]["published"], found[2]["best_estimated_us"]) == (False, 90.0)
+    assert service.get("/export/jobs.json")[1][0]["state"] == "queued"
+
+
+def test_every_export_of_a_page_is_there(service: Running) -> None:
+    for page in ("/", "/misses", "/kernels/mm", "/keys/1", "/toolchains/1", "/trials/1"):
+        found = re.findall(r'href="(/export/[^"]+)"', html(service, page))
+        assert found
+        for path in found:
+            assert service.raw("GET", path.replace("&amp;", "&"))[0] == 200, path
+
+
+def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
+    store.save_trial(question(), trial(40, Illegal(reason="=cmd|' /C calc'!A0")))
+    text = own.raw("GET", "/export/keys/1/trials.csv?kind=illegal")[2].decode()
+    assert ",'=cmd|" in text
+
+
+def test_one_trial_as_json(service: Running) -> None:
+    found = service.get("/export/trials/7.json")[1]
+    assert found["outcome"]["message"].endswith("second line")
+    listed = service.get("/export/keys/1/trials.json")[1][6]
+    assert found.pop("key")["kernel"] == "mm"
+    assert found == listed
+    assert "finished_at" in found and "created_at" not in found
+    assert service.get("/export/trials/99.json")[0] == 404
+
+
+# --- scripts and styles -------------------------------------------------------------------------
+
+
+def test_plotly_is_served_compressed_and_kept_for_ever(service: Running) -> None:
+    path = re.search(r"/static/\w+/plotly\.min\.js", html(service, "/keys/1"))
+    assert path is not None
+    status, headers, body = service.raw("GET", path[0], **{"Accept-Encoding": "gzip"})
+    assert (status, headers["content-encoding"]) == (200, "gzip")
+    assert headers["cache-control"] == "public, max-age=31536000, immutable"
+    assert gzip.decompress(body).startswith(b"/**\n* plotly.js")
+    assert service.raw("GET", path[0], **{"If-None-Match": headers["etag"]})[0] == 304
+    stale = service.raw("GET", "/static/0/plotly.min.js")[1]
+    assert stale["cache-control"] == "no-cache"
+
+
+@pytest.mark.parametrize("name", ["none.js", "..%2fpages.py", "pages.py"])
+def test_no_other_file_is_served(service: Running, name: str) -> None:
+    assert service.raw("GET", f"/static/0/{name}")[0] == 404

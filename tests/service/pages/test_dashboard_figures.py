@@ -1,0 +1,271 @@
+"""The figures as plain data."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from math import log10
+
+import pytest
+
+from autotune.domain.browsing import Numbered, Step
+from autotune.domain.outcome import Outcome, OutOfVmem
+from autotune.domain.refusals import Refusals
+from autotune_service.pages import plots
+from autotune_service.pages.axes import axes
+from autotune_service.pages.candidates import Candidate, candidates, wrapped
+from autotune_service.pages.filters import Query
+from autotune_service.pages.heat import heat_map
+from autotune_service.pages.parallel import MOST, parallel
+from autotune_service.pages.problem import outcome_groups
+from autotune_service.pages.render import as_json
+from autotune_service.pages.roof import bandwidth, peak, roofline
+from tests.samples.dashboard import (
+    OUTCOMES,
+    REFUSALS,
+    UNALIGNED,
+    config,
+    estimated,
+    published,
+    trial,
+)
+from tests.samples.matching import question
+
+
+def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Candidate]:
+    trials = [Numbered(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
+    return candidates(trials, replace(published(question()), config=config(winner)))
+
+
+def test_roles_are_those_of_the_record_and_of_number_zero() -> None:
+    assert [c.role for c in found()][:4] == ["default", "", "winner", ""]
+
+
+def test_every_kind_has_a_colour_that_the_styles_define() -> None:
+    from importlib.resources import files
+
+    styles = (files("autotune_service.pages") / "static" / "dashboard.css").read_text()
+    for c in found():
+        colour = plots.GROUPS[c.group][0].removeprefix("@")
+        assert styles.count(f"--{colour}:") == 3  # light, dark by the system, dark by choice
+        assert f".c-{colour} " in styles or colour in ("good",)
+
+
+def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
+    shown = found([*OUTCOMES, estimated(3.0)])
+    figure = heat_map(shown, "unroll", "bm")
+    assert figure is not None
+    failures, times = figure["data"]
+    assert (times["x"], times["y"]) == (["1", "2", "3"], ["128", "256", "384", "512"])
+    assert times["text"][0] == ["100.0 µs", "25.0 µs", "9.5 µs"]
+    assert failures["text"][1] == ["", "VMEM", "illegal"]
+    assert failures["text"][2] == ["failed", "failed", "failed"]
+    assert failures["text"][3] == ["wrong", "no time", ""]
+    assert times["text"][3] == ["", "", "3.0 µs"]
+    assert "needs 32 MiB" in failures["hovertext"][1][1]
+    assert times["customdata"][0][2] == "/trials/3"
+
+
+def test_cells_that_were_not_tried_say_so() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
+    assert figure is not None
+    assert "not tried" in figure["data"][0]["hovertext"][1][1]
+
+
+def test_cells_that_the_rules_refuse_are_told_apart_from_untried_ones() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm", REFUSALS)
+    assert figure is not None
+    failures, times = figure["data"]
+    assert times["y"] == ["128", "256", "384", "512", "1024"]
+    assert failures["text"][4] == ["VMEM", "illegal", ""]
+    hover = failures["hovertext"][4]
+    assert "each of the 6 configs here" in hover[0] and "40.00 MiB" in hover[0]
+    assert "the config here is refused" in hover[1] and "is not aligned" in hover[1]
+    assert hover[2].startswith("<b>not tried</b><br>the rules allow something here")
+    assert failures["customdata"][4] == ["", "", ""]
+
+
+def test_what_a_trial_found_counts_before_the_rules() -> None:
+    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
+    assert figure is not None
+    assert figure["data"][0]["text"][0][0] == ""
+    assert figure["data"][1]["text"][0][0] == "100.0 µs"
+    refused = Refusals(values={}, cells={("bm", "unroll"): {("256", "2"): UNALIGNED}})
+    figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", refused)
+    assert figure is not None
+    assert figure["data"][0]["text"][1][1] == "VMEM"
+    assert "needs 32 MiB" in figure["data"][0]["hovertext"][1][1]
+
+
+def test_a_value_that_the_rules_refuse_stands_in_a_single_row() -> None:
+    figure = heat_map(found(OUTCOMES[:3]), "bm", None, REFUSALS)
+    assert figure is not None
+    assert figure["data"][0]["text"] == [["", "", "", "", "VMEM"]]
+
+
+@pytest.mark.parametrize(
+    ("refusals", "drawn", "says"),
+    [
+        (None, True, "not legal, too large for VMEM, or not reached"),
+        (replace(REFUSALS, left_out=(("unroll", "bm"),)), True, "not legal, too large"),
+        (REFUSALS, False, "or not among the trials that are drawn"),
+    ],
+)
+def test_an_empty_cell_says_no_more_than_is_known(
+    refusals: Refusals | None, drawn: bool, says: str
+) -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", refusals, all_drawn=drawn)
+    assert figure is not None
+    assert says in figure["data"][0]["hovertext"][1][1]
+
+
+def test_a_sample_of_the_rules_says_so() -> None:
+    figure = heat_map(found(OUTCOMES[:4]), "bm", "unroll", replace(REFUSALS, sampled=True))
+    assert figure is not None
+    assert "configs that were looked at here" in figure["data"][0]["hovertext"][0][4]
+
+
+def test_of_very_many_values_those_of_the_fastest_are_drawn() -> None:
+    cell = {(str(n), "1"): UNALIGNED for n in range(1, 901)}
+    many = Refusals(
+        values={"bm": tuple(range(1, 901)), "unroll": (1, 2, 3)}, cells={("bm", "unroll"): cell}
+    )
+    shown = found(OUTCOMES[:4])
+    figure = heat_map(shown, "bm", "unroll", many)
+    assert figure is not None
+    assert figure["data"][0]["x"] == [*map(str, range(1, 39)), "128", "256"]
+    chosen = axes(shown, many, Query({}))
+    assert chosen.note == ("Of 900 values of bm 40 are drawn, those of the fastest first.")
+    assert len(chosen.refused) == 200
+
+
+def test_hover_texts_are_lines_and_escaped() -> None:
+    lines = wrapped("a<b> & " * 40)
+    assert len(lines) > 2 and max(map(len, lines)) < 200
+    assert "<" not in "".join(lines)
+
+
+def test_one_axis_makes_one_row() -> None:
+    figure = heat_map(found(OUTCOMES[:3]), "unroll", None)
+    assert figure is not None
+    assert figure["data"][1]["text"] == [["100.0 µs", "25.0 µs", "9.5 µs"]]
+
+
+def test_a_cell_shows_its_best_and_counts_the_others() -> None:
+    figure = heat_map(found(OUTCOMES[:5]), "unroll", None)
+    assert figure is not None
+    assert figure["data"][1]["text"][0][0] == "10.0 µs"  # not the 100.0 µs of the default
+    assert figure["data"][1]["hovertext"][0][0].endswith("1 more here")
+    assert figure["data"][1]["hovertext"][0][1].endswith("1 more here, 1 without a time")
+
+
+def test_nothing_in_json_ends_its_element() -> None:
+    text = as_json({"a": "</script><!--&\u2028", "b": float("inf")})
+    assert not set("<>&\u2028") & set(text)
+    assert json.loads(text) == {"a": "</script><!--&\u2028", "b": None}
+
+
+def test_colours_end_at_twice_the_best() -> None:
+    times = heat_map(found(), "unroll", "bm")["data"][1]  # type: ignore[index]
+    assert 10 ** times["zmax"] == pytest.approx(19.0)
+    assert times["colorbar"]["ticktext"][-1] == "≥ 19"
+
+
+def test_the_best_so_far_and_the_lines() -> None:
+    shown = found()
+    steps = [Step(number=c.number, at=c.at, time_us=c.time_us or 0.0) for c in shown[:3]]
+    figure = plots.over_trials(shown, steps, (4.75, 7.6))
+    by_name = {trace["name"]: trace for trace in figure["data"]}
+    assert by_name["best so far"]["y"] == [100.0, 25.0, 9.5, 9.5]
+    assert by_name["best so far"]["x"] == [0, 1, 2, 10]
+    assert by_name["default 100.0 µs"]["y"] == [100.0, 100.0]
+    assert by_name["plain XLA ≥ 4.8 µs"]["y"] == [4.75, 4.75]
+    assert by_name["XLA's own estimate 7.6 µs"]["y"] == [7.6, 7.6]
+    timed = plots.over_time(shown, steps, shown[0].at, ())
+    assert timed["data"][0]["x"] == [0, 3, 6, 9]
+    assert timed["layout"]["xaxis"]["title"]["text"] == "time since the first trial (s)"
+
+
+def test_the_roof_is_that_of_the_estimates() -> None:
+    estimates = [c.estimate for c in found(OUTCOMES[:4]) if c.estimate]
+    assert bandwidth(estimates) == (4 << 20) / 4.0
+    assert peak(estimates) == 10**9 / 6.0
+    figure = roofline(found())
+    assert figure is not None
+    roof = figure["data"][0]
+    assert max(roof["y"]) == pytest.approx(10**9 / 6.0 / 1e6)
+    dots = next(trace for trace in figure["data"][1:] if trace["name"] == "winner")
+    assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]
+
+
+def test_vmem_has_each_limit_once() -> None:
+    figure = plots.vmem(found([*OUTCOMES, OutOfVmem(reason="", used_bytes=1, allowed_bytes=2**24)]))
+    assert figure is not None
+    assert [note["text"] for note in figure["layout"]["annotations"]] == ["limit 16 MiB"]
+
+
+def test_parallel_draws_the_winner_last_and_not_too_many() -> None:
+    figure = parallel(found([estimated(100.0 + n) for n in range(MOST + 50)], winner=MOST + 20))
+    assert figure is not None
+    assert figure["data"][-1]["name"].startswith("winner")
+    lines = sum(trace["x"].count(None) for trace in figure["data"])
+    assert lines == MOST + 1
+
+
+def test_parts_of_the_time_are_shares_of_it() -> None:
+    winner, default = (found()[n].estimate for n in (2, 0))
+    assert winner and default
+    figure = plots.made_of(winner, default)
+    assert figure is not None
+    assert sum(trace["x"][0] for trace in figure["data"]) == pytest.approx(100)
+    assert figure["data"][0]["y"] == ["winner, 9.5 µs", "default, 100.0 µs"]
+
+
+@pytest.mark.parametrize(
+    "outcomes", [(), OUTCOMES[4:9], OUTCOMES[:1]], ids=["none", "failed", "one"]
+)
+def test_few_trials_break_no_figure(outcomes: Sequence[Outcome]) -> None:
+    shown = found(outcomes)
+    assert parallel(shown) is None
+    heat_map(shown, "bm", "unroll")
+    roofline(shown)
+    plots.vmem(shown)
+    plots.over_trials(shown, [], ())
+
+
+def test_ticks_are_plain_numbers() -> None:
+    assert plots.plain_ticks(9.0, 250.0) == [10.0, 20.0, 50.0, 100.0, 200.0]
+    assert plots.plain_ticks(0.01, 3e4) == [0.01, 0.1, 1.0, 10.0, 100.0, 1e3, 1e4]
+    assert plots.log_ticks(9.0, 9000.0)["ticktext"][-1] == "10,000"
+
+
+def test_numbers_are_ordered_as_numbers() -> None:
+    assert plots.ordered([1024, 128, True, "own", 256]) == ["128", "256", "1024", "True", "own"]
+
+
+def test_limits_are_ordered_by_size() -> None:
+    limits = ["64.00 MiB", "128.00 MiB", "own", "32.00 MiB"]
+    assert plots.ordered(limits) == ["own", "32.00 MiB", "64.00 MiB", "128.00 MiB"]
+
+
+def test_times_that_hardly_differ_have_nearly_one_colour() -> None:
+    figure = heat_map(found([estimated(100.0), estimated(100.01)]), "unroll", None)
+    assert figure is not None
+    times = figure["data"][1]
+    assert times["zmax"] - times["zmin"] == pytest.approx(log10(1.1))
+
+
+def test_groups_of_outcomes_say_what_they_mean() -> None:
+    from datetime import UTC, datetime
+
+    from autotune.domain.browsing import Searched
+
+    searched = Searched(
+        id=1,
+        key=question(),
+        outcomes=(("crashed", 2),),
+        best_us=None,
+        default_us=None,
+        last_at=datetime.now(UTC),
+    )
+    assert outcome_groups(searched)[0][:1] == ("crashed",)
+    assert outcome_groups(searched)[0][3] == 2

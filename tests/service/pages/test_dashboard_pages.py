@@ -1,0 +1,435 @@
+"""Every page over HTTP: what it says, what it refuses, and that no text is taken for code."""
+
+import gzip
+import json
+import re
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from autotune.domain.explanation import Explanation
+from autotune.domain.job import Progress
+from autotune.domain.outcome import Estimated, Illegal
+from autotune.domain.token import READER, WRITER
+from autotune_db import SqlStore
+from autotune_service.pages import problem
+from tests.samples.dashboard import (
+    EVIL,
+    HTML,
+    OUTCOMES,
+    config,
+    estimated,
+    evil_key,
+    html,
+    published,
+    running_job,
+    trial,
+)
+from tests.samples.matching import question
+from tests.servers.service import Failing, Running, running, until
+
+PAGES = ("/", "/misses", "/kernels/mm", "/keys/1", "/toolchains/1", "/trials/1")
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_a_page_brings_its_own_policy(service: Running, path: str) -> None:
+    status, headers, body = service.raw("GET", path, **HTML)
+    assert status == 200
+    assert headers["content-type"] == "text/html; charset=utf-8"
+    policy = headers["content-security-policy"]
+    assert "script-src 'self';" in policy
+    assert "default-src 'none'" in policy
+    assert b"http://" not in body.replace(b"http://www.w3.org", b"")
+    assert b"https://" not in body
+
+
+def test_an_api_call_keeps_the_policy_that_allows_nothing(service: Running) -> None:
+    headers = service.raw("GET", "/v1/misses")[1]
+    assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+
+
+def test_pages_are_compressed_for_those_who_say_so(service: Running) -> None:
+    plain = html(service, "/keys/1")
+    _, headers, body = service.raw("GET", "/keys/1", **HTML, **{"Accept-Encoding": "gzip"})
+    assert headers["content-encoding"] == "gzip"
+    assert gzip.decompress(body).decode() == plain
+
+
+def test_the_overview_shows_coverage_misses_and_the_snapshot(service: Running) -> None:
+    text = html(service, "/")
+    assert 'href="/kernels/mm?chip=v5e&amp;toolchain=0.10.2%2C0.10.2%2C0.0.42"' in text
+    assert ">1 / 1</a>" in text  # published of searched
+    assert ">0 / 1</a>" in text
+    assert "5 times" in text
+    assert re.search(r"snapshot in force</dt><dd>2</dd>", text)
+
+
+def test_a_kernel_shows_its_speed_also_below_one(service: Running) -> None:
+    text = html(service, "/kernels/mm")
+    assert "10.53×" in text  # 100 / 9.5 of the default
+    assert "≥ 0.50×" in text  # 4.75 / 9.5 of plain XLA's bound
+    assert "0.80× (slower) by its own estimate" in text
+
+
+def test_filters_are_in_the_address(service: Running) -> None:
+    text = html(service, "/kernels/mm?chip=v5e&toolchain=0.12.0,0.12.0,0.0.42")
+    assert "/keys/2" in text
+    assert '"/keys/1"' not in text
+    assert "ignored" not in text
+    assert "/keys/1" in html(service, "/kernels/mm?toolchain=")
+
+
+@pytest.mark.parametrize(
+    ("path", "note"),
+    [
+        ("/kernels/mm?chip=v9", "chip=v9 was ignored: there is v5e."),
+        ("/kernels/mm?toolchain=x", "toolchain=x was ignored"),
+        ("/kernels/mm?page=0", "page=0 was ignored: it must be a number from 1."),
+        ("/kernels/mm?page=7", "page=7 was ignored: there are 1."),
+        ("/kernels/mm?page=%C2%B2", "page=² was ignored"),
+        ("/kernels/mm?colour=red", "colour=red was ignored: this page has no such filter."),
+        ("/keys/1?kind=good", "kind=good was ignored"),
+        ("/keys/1?x=bogus&y=9", "x=bogus was ignored"),
+        ("/keys/1?sort=fastest&kind=crashed", "sort=fastest was ignored"),
+        ("/?toolchain=1,2", "toolchain=1,2 was ignored"),
+        ("/trials/1?a=b", "a=b was ignored"),
+        (f"/misses?{quote(EVIL)}=1", "was ignored"),
+    ],
+)
+def test_bad_filters_are_ignored_with_a_note(service: Running, path: str, note: str) -> None:
+    text = html(service, path)
+    assert note in text
+    assert "<script>window" not in text
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/kernels/none",
+        "/keys/99",
+        "/keys/x",
+        "/keys/-1",
+        f"/keys/{2**64}",
+        "/trials/99",
+        "/trials/0",
+        "/toolchains/99",
+        "/nothing/here",
+        "/keys/99/events",
+        f"/kernels/{quote(EVIL)}",
+    ],
+)
+def test_what_is_not_there_is_a_page_with_a_way_back(service: Running, path: str) -> None:
+    text = html(service, path, 404)
+    assert '<a href="/">To the overview</a>' in text
+    assert "<script>window" not in text
+
+
+def test_a_program_gets_json_for_what_is_not_there(service: Running) -> None:
+    assert service.get("/keys/99")[1]["error"]["code"] == "unknown_key"
+    status, headers, _ = service.raw("GET", "/v1/nothing", **HTML)
+    assert (status, headers["content-type"]) == (404, "application/json")
+
+
+def figures(text: str) -> dict[str, Any]:
+    found = re.findall(r'<script type="application/json" data-figure="(\w+)">(.*?)</script>', text)
+    return {name: json.loads(data) for name, data in found}
+
+
+def test_a_problem_has_all_its_figures(service: Running) -> None:
+    drawn = figures(html(service, "/keys/1"))
+    assert set(drawn) == {"trials", "time", "heat", "parallel", "vmem", "roofline", "made_of"}
+    assert all(drawn.values())
+
+
+def test_the_heat_map_offers_what_was_refused_and_explains_it(service: Running) -> None:
+    text = html(service, "/keys/1?x=unroll&y=bm")
+    assert "needs at least 40.00 MiB" in json.dumps(figures(text)["heat"])
+    assert "kept nothing of what the rules refuse" not in text
+    table = text[text.index('aria-label="What the rules refuse"') :]
+    assert "<td>1</td><td>1024</td><td>out of VMEM</td>" in table
+    assert "kept nothing of what the rules refuse" in html(service, "/keys/2")
+
+
+def test_every_outcome_is_told_apart(service: Running) -> None:
+    text = html(service, "/keys/1")
+    for outcome in OUTCOMES:
+        assert f"1 {outcome.kind}</strong>" in text or "4 estimated</strong>" in text
+    names = [t["name"] for t in figures(text)["trials"]["data"]]
+    wanted = ["estimated (4)", "out of VMEM (1)", "illegal (1)", "failed (3)", "wrong result (1)"]
+    assert set(wanted) < set(names)
+
+
+def test_a_trial_shows_what_the_compiler_said_and_how_to_reproduce(service: Running) -> None:
+    text = html(service, "/trials/7")
+    assert "second line" in text
+    shown = "autotune search mm --shape m=1024,k=128 --dtype bfloat16 --option causal=false"
+    assert f"{shown} --chip v5e --trials 7" in text
+
+
+def test_toolchains_show_what_no_longer_compiles(service: Running) -> None:
+    text = html(service, "/toolchains/1")
+    assert "fails under one" in text
+    assert "no longer supported" in text
+
+
+def test_big_tables_are_paged_and_links_keep_the_filters(own: Running, store: SqlStore) -> None:
+    for number in range(20, 140):
+        store.save_trial(question(), trial(number, Illegal(reason=f"r{number}")))
+    text = html(own, "/keys/1?kind=illegal&x=bm&page=2")
+    assert "rows 51–100 of 121" in text
+    assert "r70" in text
+    assert 'href="/keys/1?kind=illegal&amp;x=bm&amp;page=3"' in text.replace(
+        "x=bm&amp;kind=illegal", "kind=illegal&amp;x=bm"
+    )
+
+
+# --- what came from outside ---------------------------------------------------------------------
+
+
+def evil_pages(store: SqlStore) -> list[str]:
+    number = store.browse.key_id(evil_key())
+    ids = [
+        one.id for one in store.browse.trials(number or 0, None, fastest=False, offset=0, limit=9)
+    ]
+    return [
+        *PAGES,
+        f"/kernels/{quote(evil_key().kernel, safe='')}",
+        f"/keys/{number}",
+        f"/toolchains/{number}",
+        *(f"/trials/{one}" for one in (*ids, *range(1, 12))),
+    ]
+
+
+def test_no_text_from_outside_becomes_markup(own: Running, store: SqlStore) -> None:
+    running_job(store, note=EVIL)
+    seen = 0
+    for path in evil_pages(store):
+        text = html(own, path)
+        assert "<script>window" not in text, path
+        assert "<img" not in text, path
+        assert "49" not in re.findall(r"\{\{.{0,9}", text)
+        for figure in figures(text).values():
+            plotted = json.dumps(figure)
+            assert "<script" not in plotted, path
+            assert "<img" not in plotted, path
+        seen += text.count("window.evil=1")
+    assert seen > 30  # it is shown, as text
+
+
+def test_events_cannot_be_forged_by_a_text(own: Running, store: SqlStore) -> None:
+    running_job(store, note="a\n\nevent: progress\ndata: {}")
+    number = store.browse.key_id(evil_key())
+    first = events(own, f"/keys/{number}/events")[0]
+    assert first["job"]["note"] == "a\n\nevent: progress\ndata: {}"
+
+
+# --- live ---------------------------------------------------------------------------------------
+
+
+def events(service: Running, path: str) -> list[dict[str, Any]]:
+    status, headers, body = service.raw("GET", path)
+    assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+    return [json.loads(data) for data in re.findall(r"^data: (.*)$", body.decode(), re.M)]
+
+
+def test_a_stream_tells_what_the_terminal_shows_and_ends_by_itself(
+    own: Running, store: SqlStore
+) -> None:
+    late = threading.Timer(1.5, store.save_trial, (question(), trial(30, Illegal(reason="x"))))
+    late.start()
+    found = events(own, "/keys/1/events")
+    assert [one["trials"] for one in found] == [11, 12]
+    assert found[0]["best_us"] == 9.5
+    assert found[0]["times_default"] == pytest.approx(100 / 9.5)
+    assert found[1]["newest"] > found[0]["newest"]
+
+
+def test_a_stream_tells_how_far_a_search_is(own: Running, store: SqlStore) -> None:
+    progress = Progress(done=3, goal=9, note="compiling")
+    store.searches.tell(question(), "9 points", progress, over=False)
+    over = threading.Timer(1.5, store.searches.tell, (question(), "9 points", progress))
+    over.kwargs = {"over": True}
+    over.start()
+    found = events(own, "/keys/1/events")
+    assert [one["search"] for one in found] == [{"done": 3, "goal": 9, "note": "compiling"}, None]
+    assert "The space: 9 points." in html(own, "/keys/1")
+
+
+# --- closed, and gone ---------------------------------------------------------------------------
+
+
+@pytest.fixture
+def closed(store: SqlStore, database: str) -> Iterator[Running]:
+    with running(database, closed=True) as service:
+        yield service
+
+
+class TestClosed:
+    def test_a_page_says_that_it_needs_a_token(self, closed: Running) -> None:
+        text = html(closed, "/keys/1", 401)
+        assert "Reading is closed" in text
+        assert "<form" in text
+        assert "trials" not in text
+
+    def test_scripts_and_styles_are_open(self, closed: Running) -> None:
+        for path in re.findall(r"/static/\w+/[\w.]+", html(closed, "/", 401)):
+            assert closed.raw("GET", path)[0] == 200
+
+    def test_a_session_opens_pages_and_nothing_that_writes(
+        self, closed: Running, store: SqlStore
+    ) -> None:
+        secret = store.tokens.create("boss", WRITER, None)[1]
+        until(lambda: closed.get("/v1/misses", secret)[0] == 200)
+        status, headers, _ = closed.raw("GET", "/session", Authorization=f"Bearer {secret}")
+        assert status == 204
+        cookie = headers["set-cookie"]
+        assert "HttpOnly" in cookie
+        assert "SameSite=strict" in cookie
+        mine = {"Cookie": cookie.partition(";")[0]}
+        assert "every" not in html(closed, "/", **mine)
+        body = json.dumps({"miss": 1}).encode()
+        assert closed.raw("POST", "/v1/jobs", body, **mine)[0] == 401
+        assert closed.raw("POST", "/v1/lookup", b'{"questions": []}', **mine)[0] == 401
+
+    @pytest.mark.parametrize(
+        "cookie", ["autotune_token=wrong", "autotune_token", "a=b", "=;;", "a/b=c"]
+    )
+    def test_no_other_cookie_does(self, closed: Running, cookie: str) -> None:
+        html(closed, "/", 401, Cookie=cookie)
+
+    def test_a_session_needs_a_valid_token(self, closed: Running, store: SqlStore) -> None:
+        assert closed.raw("GET", "/session", Authorization="Bearer no")[0] == 401
+        store.tokens.create("r", READER, None)
+        assert closed.raw("GET", "/session")[0] == 401
+
+
+class TestDatabaseGone:
+    @pytest.fixture
+    def gone(self, store: SqlStore) -> Iterator[Running]:
+        failing = Failing(store)
+        with running("", opened=lambda: failing) as service:  # type: ignore[arg-type,return-value]
+            failing.gone = True
+            yield service
+
+    @pytest.mark.parametrize("path", [*PAGES, "/keys/1/events"])
+    def test_a_page_says_so(self, gone: Running, path: str) -> None:
+        text = html(gone, path, 503)
+        assert "The database cannot be used" in text
+        assert "secret-host" not in text
+        assert "Traceback" not in text
+
+    def test_an_export_says_so(self, gone: Running) -> None:
+        assert gone.get("/export/keys/1/trials.json")[0] == 503
+        assert gone.get("/export/coverage.csv")[0] == 503
+
+
+class TestBug:
+    """An exception that no code expects, anywhere in a page or a route."""
+
+    @pytest.fixture
+    def broken(
+        self, store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
+    ) -> Iterator[Running]:
+        def raises(*_: Any, **__: Any) -> None:
+            raise ZeroDivisionError(f"a secret of {EVIL}")
+
+        with running(database) as service:
+            for of, name in (
+                (type(store.browse), "latest"),
+                (problem, "view"),
+                (type(store), "misses"),
+                (type(store.browse), "trial"),
+            ):
+                monkeypatch.setattr(of, name, raises)
+            yield service
+
+    @pytest.mark.parametrize("path", ["/", "/keys/1", "/trials/1"])
+    def test_a_page_is_a_page_with_a_way_back_and_the_id(self, broken: Running, path: str) -> None:
+        status, headers, body = broken.raw("GET", path, **HTML, **{"X-Request-Id": "mine-7"})
+        text = body.decode()
+        assert (status, headers["content-type"]) == (500, "text/html; charset=utf-8")
+        assert "script-src 'self';" in headers["content-security-policy"]
+        assert headers["x-request-id"] == "mine-7"
+        assert "with the request id mine-7" in text
+        assert '<a href="/">To the overview</a>' in text
+        for said in ("Traceback", "ZeroDivisionError", "secret", "dashboard/pages"):
+            assert said not in text
+
+    @pytest.mark.parametrize("path", ["/v1/misses", "/"])
+    def test_a_program_gets_the_envelope(self, broken: Running, path: str) -> None:
+        status, headers, body = broken.raw("GET", path, **{"X-Request-Id": "mine-8"})
+        assert (status, headers["content-type"]) == (500, "application/json")
+        error = json.loads(body)["error"]
+        assert (error["code"], error["field"]) == ("bug", None)
+        assert "mine-8" in error["message"] and "secret" not in error["message"]
+
+    def test_the_rest_goes_on(self, broken: Running) -> None:
+        html(broken, "/", 500)
+        html(broken, "/kernels/mm")
+        assert broken.get("/healthz")[0] == 200
+
+
+def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:
+    from autotune_db import open_store
+
+    file = str(tmp_path / "empty.db")
+    open_store(file, create=True).close()
+    with running(file) as service:
+        assert "autotune search matmul" in html(service, "/")
+
+
+@pytest.mark.parametrize("time_us", [0.0, 5e-324, 1e-9, 1e18])
+@pytest.mark.parametrize("other", [0, 10**15])
+def test_numbers_that_nobody_expects_break_no_page(
+    own: Running, store: SqlStore, time_us: float, other: int
+) -> None:
+    """A push is taken with any numbers that are not below zero."""
+    explained = Explanation(
+        parts_us=(("HBM waits", time_us), ("another", 1.0)),
+        roofline_us=time_us * 2,
+        mxu_us=0.0,
+        steps=other,
+        dma_count=0,
+        burst_bytes=0,
+        least_hbm_bytes=0,
+        vmem=(),
+        spill_bundles=0,
+    )
+    odd = replace(
+        estimated(1.0).estimate,
+        time_us=time_us,
+        memory_us=time_us,
+        hbm_bytes=other,
+        flops=other * 10**15,
+        vmem_used_bytes=other,
+        vmem_allowed_bytes=other,
+        error=None,
+        explanation=explained,
+        resolution=0.0,
+    )
+    of = question(3, 3)
+    for number in (0, 1):
+        store.save_trial(of, trial(number, Estimated(estimate=odd, program="p")))
+    wild = replace(config(5), axes=(("bm", True), ("unroll", 1)))
+    store.save_trial(of, replace(trial(2, Estimated(estimate=odd, program="p")), config=wild))
+    store.save_record(replace(published(of), estimate=odd, config=config(1)))
+    number = store.browse.key_id(of)
+    last = store.browse.newest(number or 0)
+    until(lambda: own.get("/healthz")[1]["records"] == 3)
+    paths = ("/", "/kernels/mm", f"/keys/{number}", f"/toolchains/{number}", f"/trials/{last}")
+    for path in paths:
+        text = html(own, path)
+        assert "NaN" not in text
+        assert "Infinity" not in text
+        figures(text)
+
+
+def test_a_key_without_trials_has_a_page(own: Running, store: SqlStore) -> None:
+    store.save_record(published(question(5, 5)))
+    number = store.browse.key_id(question(5, 5))
+    until(lambda: "verified" in html(own, f"/keys/{number}"))
+    assert "There are no trials yet." in html(own, f"/keys/{number}")
