@@ -14,6 +14,7 @@ from autotune.child.trace.scalars import (
     called_jaxpr,
     constant,
     open_jaxpr,
+    parameters,
 )
 
 _TRANSCENDENTAL = {
@@ -139,17 +140,23 @@ class _Walker:
                 env.run(eqn)
 
     def _inner(
-        self, jaxpr: Any, invars: Sequence[Any], env: Environment, names: dict[Any, int]
+        self,
+        jaxpr: Any,
+        taken: Sequence[Any],
+        given: Sequence[Any],
+        env: Environment,
+        names: dict[Any, int],
     ) -> tuple[Environment, dict[Any, int]]:
-        """Environment and scratch names inside a jaxpr that is called with ``invars``."""
-        contents = {n: env.contents[v] for n, v in enumerate(invars) if _hashable(v, env.contents)}
-        values = [env.read(v) for v in invars]
-        inner_names = {
-            var: names[outer]
-            for var, outer in zip(open_jaxpr(jaxpr).invars, invars, strict=False)
-            if _hashable(outer, names)
-        }
-        return Environment(jaxpr, values, contents, env.rank), inner_names
+        """Environment and scratch names inside a jaxpr whose variables ``taken`` are ``given``."""
+        inside, inner_names = Environment(jaxpr, [], {}, env.rank), {}
+        for var, outer in zip(taken, given, strict=False):
+            if _hashable(outer, env.contents):
+                inside.contents[var] = env.contents[outer]
+            else:
+                inside.values[var] = env.read(outer)
+            if _hashable(outer, names):
+                inner_names[var] = names[outer]
+        return inside, inner_names
 
     def _enter(
         self,
@@ -161,7 +168,8 @@ class _Walker:
         weight: float,
         in_loop: bool,
     ) -> None:
-        inside, inner_names = self._inner(inner, eqn.invars, env, names)
+        taken = parameters(eqn, inner)
+        inside, inner_names = self._inner(inner, taken, eqn.invars, env, names)
         plain = open_jaxpr(inner)
         self.walk(plain, inside, inner_names, state, weight, in_loop=in_loop)
         for var, out in zip(eqn.outvars, plain.outvars, strict=False):
@@ -177,9 +185,9 @@ class _Walker:
             jaxpr, turns = eqn.params["body_jaxpr"], 1
             invars = list(eqn.invars[eqn.params["cond_nconsts"] :])
             self.body.notes.append("a loop of unknown length is counted once")
-        inside, inner_names = self._inner(jaxpr, invars, env, names)
-        inside.values.clear()  # what is carried changes from turn to turn
         plain = open_jaxpr(jaxpr)
+        inside, inner_names = self._inner(jaxpr, plain.invars, invars, env, names)
+        inside.values.clear()  # what is carried changes from turn to turn
         self.walk(plain, inside, inner_names, state, weight * turns, in_loop=True)
 
     def _branch(
@@ -199,9 +207,9 @@ class _Walker:
             share = 1.0 / len(branches) if taken is None else float(np.mean(taken))
             if share == 0.0:
                 continue
-            inside, inner_names = self._inner(branch, eqn.invars[1:], env, names)
-            after = dict(state)
             plain = open_jaxpr(branch)
+            inside, inner_names = self._inner(branch, plain.invars, eqn.invars[1:], env, names)
+            after = dict(state)
             self.walk(plain, inside, inner_names, after, weight * share, in_loop=in_loop)
             reset = None if taken is None else _reset_axes(taken, self.grid)
             if share < 1.0 and reset is not None:

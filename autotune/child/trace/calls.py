@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.child.trace.scalars import called_jaxpr, open_jaxpr
+from autotune.child.trace.scalars import called_jaxpr, constants, open_jaxpr
 
 _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
@@ -59,7 +59,7 @@ def _calls(
 ) -> Iterator[tuple[Any, list[Any], Boundary]]:
     plain = open_jaxpr(jaxpr)
     values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
-    values.update(zip(plain.constvars, getattr(jaxpr, "consts", ()), strict=False))
+    values.update(constants(jaxpr))
 
     def value(var: Any) -> Any:
         return np.asarray(var.val) if hasattr(var, "val") else values.get(var)

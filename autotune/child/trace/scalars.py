@@ -5,7 +5,7 @@ A value is an array that broadcasts against the grid: ``program_id(1)`` of a (4,
 stay tiny however many steps the grid has. None stands for a value that is not known.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -109,6 +109,24 @@ def open_jaxpr(jaxpr: Any) -> Any:
     return getattr(jaxpr, "jaxpr", jaxpr)
 
 
+def constants(jaxpr: Any) -> Iterator[tuple[Any, Any]]:
+    """What a jaxpr closes over and its value. One that a jaxpr around it computes has none here:
+    from jax 0.11 on that is a tracer among the constants."""
+    import jax
+
+    for var, const in zip(open_jaxpr(jaxpr).constvars, getattr(jaxpr, "consts", ()), strict=False):
+        if not isinstance(const, jax.core.Tracer):
+            yield var, const
+
+
+def parameters(eqn: Any, jaxpr: Any) -> Sequence[Any]:
+    """The variables inside ``jaxpr`` that the operands of ``eqn`` become: ``run_scoped`` hands over
+    what its body closes over, and the body's arguments are new memory."""
+    plain = open_jaxpr(jaxpr)
+    found: Sequence[Any] = plain.constvars if eqn.primitive.name == "run_scoped" else plain.invars
+    return found
+
+
 def called_jaxpr(eqn: Any) -> Any | None:
     """The jaxpr of an equation that only calls it (``pjit`` and its kin), or None."""
     if eqn.primitive.name not in _CALLS:
@@ -127,10 +145,9 @@ class Environment:
         self.rank = rank
         self.values: dict[Any, Value] = {}
         self.contents: dict[Any, Any] = {}
-        plain = open_jaxpr(jaxpr)
-        for var, const in zip(plain.constvars, getattr(jaxpr, "consts", ()), strict=False):
+        for var, const in constants(jaxpr):
             self.values[var] = constant(const, rank) if hasattr(const, "shape") else None
-        for position, var in enumerate(plain.invars):
+        for position, var in enumerate(open_jaxpr(jaxpr).invars):
             if position in refs:
                 self.contents[var] = refs[position]
             elif position < len(args):

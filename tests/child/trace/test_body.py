@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import pytest
 from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
 
 from autotune.child.trace.reader import read
 from autotune.kernel import Array
@@ -46,6 +47,25 @@ def test_a_carried_scratch_has_the_axes_of_its_reset(reset, axes):
     found = of_body(running(reset), grid=(2, 3), index=lambda i, j: (i, 0))
     assert found.scratch[0].carried
     assert found.scratch[0].reset_axes == axes
+
+
+def test_what_a_scoped_region_closes_over_is_known_inside():
+    """From jax 0.11 on these are tracers among its constants, up to then variables."""
+
+    def body(x, out, total):
+        first, factor = pl.program_id(1) == 0, x[0, 0]
+
+        def inside(buffer):
+            buffer[...] = x[...] * factor
+            pl.when(first)(lambda: total.__setitem__(..., jnp.zeros_like(total)))
+            total[...] += buffer[...]
+            out[...] = total[...]
+
+        pl.run_scoped(inside, pltpu.VMEM((8, 128), F32))
+
+    found = of_body(body, grid=(2, 3), index=lambda i, j: (i, 0))
+    assert found.scratch[0].carried
+    assert found.scratch[0].reset_axes == (1,)
 
 
 def test_a_scratch_written_before_it_is_read_is_not_carried():
