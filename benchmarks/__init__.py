@@ -1,0 +1,34 @@
+"""What shows how good the product is. ``python -m benchmarks`` lists the questions.
+
+Each module here answers the question that its docstring opens with; ``harness`` holds what they
+share, ``kernels`` the declarations that only they search.
+"""
+
+GROUPS = {
+    "Is what the rules, the gate and the race decide right?": (
+        "verdicts",
+        "legality",
+        "rivals",
+        "deciding",
+    ),
+    "How good is a search, and what does it cost?": (
+        "search_quality",
+        "catalogue",
+        "throughput",
+        "faults",
+    ),
+    "How good are the estimates?": (
+        "accuracy",
+        "published_matmul",
+        "published_ragged_dot",
+        "published_splash",
+        "published_xla",
+        "simulator_speed",
+    ),
+    "How good are the service, its pages and its client?": (
+        "service",
+        "dashboard",
+        "load",
+        "service_faults",
+    ),
+}

@@ -1,9 +1,10 @@
-"""Every kernel of the catalogue on every chip: a search of at most 25 trials, by the command.
+"""Does every kernel of the catalogue end with a verified record, on every chip?
 
-    .venv/bin/python benchmarks/catalogue.py [--kernel NAME] [--chip CHIP] [--folder DIR] [--write]
+    python -m benchmarks catalogue [--kernel NAME] [--chip CHIP] [--folder DIR] [--write]
 
-What is finished is kept in the folder, so the same command goes on where it was. ``--write`` puts
-the table into docs/catalogue.md. All times are estimates; no TPU was used.
+Each is searched by the command, with at most 25 trials. What is finished is kept in the folder, so
+the same command goes on where it was. ``--write`` puts the table into docs/catalogue.md. All times
+are estimates; no TPU was used.
 """
 
 import argparse
@@ -22,7 +23,7 @@ _ONE = ("v5e",)
 VERIFICATION_LIMIT_S = 20.0
 
 _DOCUMENT = Path(__file__).parents[1] / "docs" / "catalogue.md"
-_MARK = "<!-- table: benchmarks/catalogue.py --write -->"
+_MARK = "<!-- table: python -m benchmarks catalogue --write -->"
 
 _FLASH = "batch=8,heads=8,q_len=1024,kv_len=1024,head_dim=128"
 _SPLASH = "heads=8,kv_heads=2,seq=4096,qk_dim=128,v_dim=128"
@@ -190,7 +191,3 @@ def main() -> int:
         told = f"{text}{_MARK}\n\n{summary(answers)}\n\n{table(rows)}\n"
         _DOCUMENT.write_text(told, encoding="utf-8")
     return 0 if all(a.get("record") or a.get("reason") for a in answers) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

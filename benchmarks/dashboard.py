@@ -1,6 +1,6 @@
-"""How long each page takes, with 1,000 and with 1,000,000 trials, and what it ships.
+"""How long does each page take, with a thousand and with a million trials?
 
-    python benchmarks/dashboard.py [--trials 1000000] [--repeats 15]
+    python -m benchmarks dashboard [--trials 1000000] [--repeats 15]
 
 Fills a SQLite file by bulk inserts, starts a real server, and asks for each page as a browser does.
 One key has 10,000 trials, the most that one tuning request may ask for, all others a hundred each;
@@ -296,7 +296,3 @@ def main() -> int:
     for name in large:
         print(f"{name} ships more than {MOST_BYTES / 1e6:g} MB")
     return 1 if slow or large else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """Is the declared winner the best, are declared differences real, and what does that cost?
 
-    .venv/bin/python benchmarks/deciding.py [--runs 2000] [--first-seed 700000] [--varied]
+    python -m benchmarks deciding [--runs 2000] [--first-seed 700000] [--varied]
 
 A simulated accelerator with known true times, in five kinds of noise. Of each so many runs, with
 ten candidates each: eight configs, the default, plain XLA. The configs of a quarter of the runs are
@@ -243,7 +243,3 @@ def _of_kind(found: Sequence[Case], wins: Sequence[bool | None], kind: str) -> f
     return fmean(
         win for case, win in zip(found, wins, strict=True) if case.kind == kind and win is not None
     )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,12 @@
-"""What faults cost: every fault in one search, and ``kill -9`` at random moments.
+"""What does a fault cost a search, and what a ``kill -9`` at any moment?
 
-    python benchmarks/faults.py [--kills 20] [--candidate-timeout 8] [--seed 0]
+    python -m benchmarks faults [--kills 20] [--candidate-timeout 8] [--seed 0]
 
 Exit code 1 when anything is lost, compiled twice, damaged or left behind.
 """
 
 import argparse
 import os
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -133,7 +132,3 @@ def _row(number: int, killed: Killed) -> list[str]:
 def _wrong(when: str, lost: int, recompiled: int) -> list[str]:
     found = (("lost", lost), ("compiled again", recompiled))
     return [f"{when}: {count} trials {what}" for what, count in found if count]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

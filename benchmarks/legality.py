@@ -1,4 +1,6 @@
-"""Grid orders and ``dimension_semantics``: what the rules allow is right, what they refuse is not.
+"""Are the grid orders and ``dimension_semantics`` that the rules allow right?
+
+    python -m benchmarks legality [--kernel NAME] [--json FILE]
 
 Every legal combination of every kernel runs in interpret mode with two cores, random orders of the
 parallel axes and race detection, against the reference; so does every illegal one, which must
@@ -8,7 +10,6 @@ combination is wrong, or when a rule has no case that shows why it is there.
 
 import argparse
 import json
-import sys
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -23,7 +24,9 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
-from benchmarks.points import as_they_come
+from benchmarks.harness.points import as_they_come
+
+_KERNELS = Path(__file__).with_name("kernels")
 
 REVISITED = "output blocks visited in one go"
 SEQUENTIAL = "a sequential axis is not parallel"
@@ -68,9 +71,7 @@ CASES: tuple[tuple[str, str, str, str, dict[str, int]], ...] = (
 )
 
 WHOLE = {
-    "flash_attention": KernelRef(
-        path=str(Path(__file__).with_name("whole.py")), attribute="FLASH_ATTENTION"
-    ),
+    "flash_attention": KernelRef(path=str(_KERNELS / "whole.py"), attribute="FLASH_ATTENTION"),
 }
 
 BROKEN = {
@@ -159,7 +160,7 @@ def all_prefixes(rank: int, prefix: int) -> list[tuple[str, ...]]:
 
 def broken_cases(pool: CompilerPool) -> Iterator[Case]:
     """One case for each rule that no grid order of the catalogue breaks."""
-    path = str(Path(__file__).with_name("broken.py"))
+    path = str(_KERNELS / "broken.py")
     for attribute, rule in BROKEN.items():
         ref = KernelRef(path=path, attribute=attribute)
         spec = pool.run(lambda c, ref=ref: c.describe(ref))  # type: ignore[misc]
@@ -242,7 +243,3 @@ def main() -> int:
         ]
         Path(options.json).write_text(json.dumps(rows, indent=1), encoding="utf-8")
     return 0 if report(done) else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,9 @@
-"""What does load do? Eight processes that push, 64 connections that read, a real service.
+"""What does load do to the service?
 
-    python benchmarks/load.py [--seconds 60] [--writers 8] [--readers 64] [--database both]
+    python -m benchmarks load [--seconds 60] [--writers 8] [--readers 64] [--database both]
 
-``autotune serve`` with two processes on a fresh database. Afterwards: was every call answered, is
+``autotune serve`` with two processes on a fresh database, eight processes that push and 64
+connections that read. Afterwards: was every call answered, is
 everything that was acknowledged there, once, and does each snapshot say what it said before? Exit
 code 1 when anything is not so.
 """
@@ -108,7 +109,3 @@ _LOOKUPS = ("batch", "single", "new key")
 def _by_status(failed: list[Any]) -> dict[int, int]:
     statuses = [status for _, status, _, _ in failed]
     return {status: statuses.count(status) for status in sorted(set(statuses))}
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,10 +1,10 @@
-"""Estimates against times that others measured on a real v5e: the matmul of the JAX documentation.
+"""How far are estimates from matmul times that others measured on a real v5e?
 
-    .venv/bin/python benchmarks/published_matmul.py --rows PATH/v5e.jsonl
+    python -m benchmarks published_matmul --rows PATH/v5e.jsonl
 
-The rows are wall clock of a host that dispatches for about 100 us; that constant is added to each
-estimate. The kernel is our ``matmul`` with the documented blocks and grid, compiled by the
-installed toolchain, which is newer than the one that was measured.
+The rows are of the matmul of the JAX documentation: wall clock of a host that dispatches for about
+100 us; that constant is added to each estimate. The kernel is our ``matmul`` with the documented
+blocks and grid, compiled by the installed toolchain, which is newer than the one that was measured.
 """
 
 import sys
@@ -17,7 +17,7 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
 from autotune.search.loop import Subject, evaluate
-from benchmarks.agreement import Pair, arguments, published, report, save
+from tools.calibration.agreement import Pair, arguments, published, report, save
 
 DISPATCH_US = 100.0
 _SUBSET = "jaxdocs_matmul_v5e"
@@ -29,7 +29,7 @@ _OPTIONS = {
 
 
 def main() -> None:
-    args = arguments(__doc__, save="keep the pairs for accuracy.py", python=False)
+    args = arguments(__doc__, save="keep the pairs for the accuracy benchmark", python=False)
     rows = published(args.rows, _SUBSET)
     with CompilerPool(2) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
@@ -73,7 +73,3 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
         estimated_us=estimate,
         overhead_us=DISPATCH_US,
     )
-
-
-if __name__ == "__main__":
-    main()

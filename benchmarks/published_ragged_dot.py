@@ -1,6 +1,6 @@
-"""Estimates against times that others measured on a real v5e: tokamax's ragged_dot.
+"""How far are estimates from tokamax's ragged_dot as measured on a real v5e?
 
-    .venv/bin/python benchmarks/published_ragged_dot.py --rows PATH/v5e.jsonl --python PYTHON
+    python -m benchmarks published_ragged_dot --rows PATH/v5e.jsonl --python PYTHON
 
 PYTHON has ``jax[tpu]`` and ``tokamax`` 0.0.12 installed, the source that was measured. The rows
 are device time of one call from its first operation to its last. A call with residuals returns
@@ -27,15 +27,15 @@ from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
 from autotune.search.loop import Subject, evaluate
 from autotune.simulator import constants
-from benchmarks.agreement import Pair, arguments, published, report, save
+from tools.calibration.agreement import Pair, arguments, published, report, save
 
 _SUBSET = "tokamax_cache"
-KERNEL_FILE = Path(__file__).with_name("tokamax_ragged_dot.py")
+KERNEL_FILE = Path(__file__).with_name("kernels") / "tokamax_ragged_dot.py"
 _AXES = ("tile_m", "tile_k", "tile_n", "input_buffer_count")
 
 
 def main() -> None:
-    args = arguments(__doc__, save="keep the pairs for accuracy.py")
+    args = arguments(__doc__, save="keep the pairs for the accuracy benchmark")
     rows = published(args.rows, _SUBSET)
     with group_sizes(rows), CompilerPool(1, python=args.python) as pool:
         print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
@@ -123,7 +123,3 @@ def _copy_us(problem: Problem) -> float:
     chip = constants.load(Chip.V5E.value)
     moved_bytes = 2 * problem["m"] * problem["n"] * 2
     return moved_bytes / (chip.hbm_bytes_per_cycle * chip.clock_hz) * 1e6
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,13 @@
-"""The order of splash attention configs against times that others measured on a real v5e.
+"""Are splash attention configs in the order that was measured on a real v5e?
 
-    .venv/bin/python benchmarks/published_splash.py --rows PATH/v5e.jsonl [--python PYTHON]
+    python -m benchmarks published_splash --rows PATH/v5e.jsonl [--python PYTHON]
 
 The rows are forward passes of JAX's splash attention: device time of the whole program, with jax
 0.11.2. Their summary names no shape; the test beside it does, and how it calls the kernel:
-``tunejax_splash.py`` declares that, and its times are compared too. The test gives the arguments
-the layout that the kernel reads; arguments in their own layout XLA copies into VMEM first. Both are
-compared: the summary does not say which of the two ran. Of the other runs nothing says that they
-were measured; only their order is compared.
+``kernels/tunejax_splash.py`` declares that, and its times are compared too. The test gives the
+arguments the layout that the kernel reads; arguments in their own layout XLA copies into VMEM
+first. Both are compared: the summary does not say which of the two ran. Of the other runs nothing
+says that they were measured; only their order is compared.
 """
 
 import sys
@@ -22,10 +22,18 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
-from benchmarks.agreement import Pair, arguments, kendall, published, quantile, ratio_error, save
+from tools.calibration.agreement import (
+    Pair,
+    arguments,
+    kendall,
+    published,
+    quantile,
+    ratio_error,
+    save,
+)
 
 _SUBSET = "tunejax_splash_v5e"
-_TEST = f"{Path(__file__).with_name('tunejax_splash.py')}:KERNEL"
+_TEST = f"{Path(__file__).with_name('kernels') / 'tunejax_splash.py'}:KERNEL"
 _CATALOGUE = "jax_splash_attention"
 _RUNS = (  # kernel; heads, kv_heads, seq, qk_dim, v_dim; options
     (_TEST, "32x8x4096x192x128", "arrays=as_read"),
@@ -102,7 +110,3 @@ def _show(pairs: list[Pair]) -> None:
                 f"{b.measured_us / a.measured_us - 1:.1%} apart, estimated "
                 f"{b.estimated_us / a.estimated_us - 1:.1%}"
             )
-
-
-if __name__ == "__main__":
-    main()

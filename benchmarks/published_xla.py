@@ -1,6 +1,6 @@
-"""What is known of plain XLA without a TPU, against XLA times that others measured on a real v5e.
+"""What is known of plain XLA without a TPU, against times of a real v5e?
 
-    .venv/bin/python benchmarks/published_xla.py --rows PATH/v5e.jsonl --python PYTHON
+    python -m benchmarks published_xla --rows PATH/v5e.jsonl --python PYTHON
 
 PYTHON has ``jax[tpu]`` and ``tokamax`` installed (for the problems of the ragged dot rows). Two
 figures for each problem: the bound (operations at peak, or arguments and results once through
@@ -20,9 +20,9 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.problem import Problem
 from autotune.publishing.baseline import bound_us, cycles_us
-from benchmarks.agreement import arguments, published
 from benchmarks.published_matmul import DISPATCH_US
 from benchmarks.published_ragged_dot import KERNEL_FILE, group_sizes, problem_of
+from tools.calibration.agreement import arguments, published
 
 
 def main() -> None:
@@ -83,7 +83,3 @@ def _report(name: str, rows: Sequence[tuple[float, float, float]]) -> None:
             f"{name}, measured / {what}: {ratios[0]:.2f} to {ratios[-1]:.2f}, "
             f"median {median(ratios):.2f}, {len(rows)} problems"
         )
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""The suite of broken kernels before our gate, and before other autotuners for Pallas.
+"""Who accepts a broken kernel: our gate, or other autotuners for Pallas?
 
-    python benchmarks/rivals.py --python RIVALS/bin/python [--case NAME]… [--json FILE]
+    python -m benchmarks rivals --python RIVALS/bin/python [--case NAME]… [--json FILE]
 
 RIVALS is an environment with tune-jax, tonno and pallas-forge (Python 3.12 or newer). Each is
 asked twice for each kernel: which of the right and the broken config it chooses, and, since that is
@@ -14,7 +14,6 @@ import argparse
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -26,11 +25,12 @@ from rich.table import Table
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.verdict import Verdict
-from benchmarks.points import as_they_come
-from benchmarks.rivals_worker import RIVALS
+from benchmarks.harness.points import as_they_come
+from benchmarks.harness.rivals_worker import RIVALS
 from tests.samples.broken.cases import CASES, Case
 
-_WORKER = Path(__file__).with_name("rivals_worker.py")
+_ROOT = Path(__file__).parents[1]
+_WORKER = "benchmarks.harness.rivals_worker"
 _LIMIT_S = 1800.0
 _console = Console(width=170)
 
@@ -88,11 +88,15 @@ def our_verdicts(compilers: int, cases: Sequence[Case]) -> list[Ours]:
 def ask_rival(name: str, python: str, cases: Sequence[Case]) -> Rival:
     """In a process of its own: a kernel that hangs or crashes it ends this rival only."""
     _console.print(f"{name} …")
-    command = [python, str(_WORKER), name, *map(str, cases)]
-    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
     try:
         ran = subprocess.run(
-            command, capture_output=True, text=True, timeout=_LIMIT_S, env=environment
+            [python, "-m", _WORKER, name],
+            input="".join(f"{json.dumps(_as_asked(case))}\n" for case in cases),
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            cwd=_ROOT,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return Rival(name=name, missing=f"{name}: {error}")
@@ -103,6 +107,18 @@ def ask_rival(name: str, python: str, cases: Sequence[Case]) -> Rival:
     if answers[0]["installed"] is None:
         return Rival(name=name, missing=f"{name} is not installed in that environment.")
     return _rival(name, answers[0], answers[1:], ran.returncode)
+
+
+def _as_asked(case: Case) -> dict[str, Any]:
+    """As plain data: the interpreter of the rivals may lack what our engine imports."""
+    return {
+        "case": str(case),
+        "path": case.ref.path,
+        "kernel": case.kernel,
+        "shape": case.shape,
+        "right": dict(case.right),
+        "wrong": dict(case.wrong),
+    }
 
 
 def _rival(
@@ -208,7 +224,3 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--compilers", type=int, default=2)
     parser.add_argument("--json", metavar="FILE", help="also write every answer to FILE")
     return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

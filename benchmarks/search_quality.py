@@ -1,9 +1,9 @@
-"""How close a search comes to the best of its space, and after how many compiles.
+"""How close does a search come to the best of its space, after how many compiles?
 
 An exhaustive table of estimates is the truth. Searches are replayed against it through the real
 loop and study; only the compiler is replaced. Exit code 1 when a bar below is missed.
 
-    .venv/bin/python benchmarks/search_quality.py [--tables DIR] [--seeds 10]
+    python -m benchmarks search_quality [--tables DIR] [--seeds 10]
 """
 
 import argparse
@@ -24,7 +24,7 @@ from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.trial import Trial
 from autotune.search.loop import Limits, run_search
 from autotune_db import open_store
-from benchmarks.tables import Case, Table, build
+from benchmarks.harness.tables import Case, Table, build
 
 CASES = tuple(
     Case(kernel=kernel, shape=shape, chip=chip)
@@ -227,7 +227,3 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--tables", type=Path, default=cache, help=f"default: {cache}")
     parser.add_argument("--seeds", type=int, default=10)
     return parser.parse_args()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,6 +1,6 @@
 """How fast is the service, beside a bare ASGI application and a Starlette route?
 
-    python benchmarks/service.py [--seconds 3] [--rounds 5] [--many 100000] [--parts routes size]
+    python -m benchmarks service [--seconds 3] [--rounds 5] [--many 100000] [--parts routes size]
 
 One uvicorn process each, all with the same settings, answering bodies of the same size to the same
 load generator (keep-alive connections of this process); rounds are interleaved. Then what the size
@@ -21,7 +21,7 @@ from pathlib import Path
 
 from autotune.client import Client
 from autotune.lookup.bundle import read_bundle
-from benchmarks.servers import (
+from benchmarks.harness.servers import (
     cpu_each,
     fill,
     load,
@@ -182,7 +182,3 @@ def main() -> None:
         measure_service(Path(folder), arguments)
         if "client" in arguments.parts:
             measure_client(Path(folder), arguments.runs)
-
-
-if __name__ == "__main__":
-    main()

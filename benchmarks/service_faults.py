@@ -1,6 +1,6 @@
-"""What do faults do to the service? Each of them while processes write and read.
+"""What do faults do to the service, while processes write and read?
 
-    python benchmarks/service_faults.py [--only WORDS] [--writers 2] [--readers 8]
+    python -m benchmarks service_faults [--only WORDS] [--writers 2] [--readers 8]
 
 Readers must be answered with 200, or with 503 and Retry-After; only while a process is dead may
 they get no answer. Afterwards everything that was acknowledged must be there, once, each snapshot
@@ -10,7 +10,6 @@ code 1 when anything is not so. The full disk is a tmpfs of 48 MiB, which only r
 
 import argparse
 import os
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -123,7 +122,3 @@ def _table(reports: list[Report]) -> Table:
             "; ".join(one.notes),
         )
     return table
-
-
-if __name__ == "__main__":
-    sys.exit(main())

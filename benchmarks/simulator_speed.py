@@ -1,17 +1,16 @@
-"""How long parsing and simulating take: against compiling, and against libtpu's own simulation.
+"""How long do parsing and simulating take, against compiling?
 
-    .venv/bin/python benchmarks/simulator_speed.py
+    python -m benchmarks simulator_speed
 
 Three figures: seconds to simulate over seconds to compile, for the default and one more config of
-every problem of ``points.py``; seconds for a listing of 5 MB; and what libtpu's static profile
-adds to compiling a kernel of 4,096 steps over what the simulator needs for it.
+every problem of ``harness/points.py``; seconds for a listing of 5 MB; and what libtpu's static
+profile adds to compiling a kernel of 4,096 steps over what the simulator needs for it.
 """
 
 import argparse
 import os
 import sys
 import time
-from pathlib import Path
 from random import Random
 from statistics import median
 from typing import Any
@@ -21,8 +20,9 @@ from autotune.compiler.process import ChildDiedError, ChildTimedOutError, Compil
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.simulator import Refusal, simulate
-from benchmarks.points import Subject, subjects
-from benchmarks.samples import find
+from benchmarks.harness.points import Subject, subjects
+from tools.calibration.corpus import PROFILE_WORKER
+from tools.calibration.samples import find
 
 _CHIPS = (Chip.V5E, Chip.V6E)
 _LARGEST = 512  # of the sizes of the second config: all of it fits
@@ -108,7 +108,7 @@ def _compile(name: str, *, profile: bool) -> dict[str, Any]:
     """Listing and seconds of a sample on v5e; the second of two, when all is warm."""
     find(name)
     os.environ["AUTOTUNE_STATIC_PROFILE"] = "1" if profile else ""
-    child = CompilerProcess(worker=Path(__file__).with_name("profile_worker.py"))
+    child = CompilerProcess(worker=PROFILE_WORKER)
     try:
         for _ in range(2):
             answer = child.ask({"chip": Chip.V5E.value, "sample": name}, _LIMIT_S)
@@ -119,7 +119,3 @@ def _compile(name: str, *, profile: bool) -> dict[str, Any]:
     if "error" in answer:
         sys.exit(f"{name}: {answer['error']}")
     return answer
-
-
-if __name__ == "__main__":
-    main()

@@ -1,6 +1,6 @@
-"""Candidates per second of our two compilers, against the two simple ways to do without them.
+"""How many candidates a second, against the two simple ways to compile them?
 
-    python benchmarks/throughput.py [--candidates 40] [--seed 0]
+    python -m benchmarks throughput [--candidates 40] [--seed 0]
 
 The same candidates of matmul and flash_attention on v5e, drawn evenly from the roofline's order:
 
@@ -139,7 +139,7 @@ def _measured(
 
 
 def _serial(work: Sequence[Work]) -> Way:
-    """Runs this script again, with the compiler's environment."""
+    """Runs this benchmark again, with the compiler's environment."""
     rows = [
         {"kernel": s.spec.name, "problem": problem_to_data(s.problem), "config": config_to_data(c)}
         for s, c in work
@@ -150,7 +150,7 @@ def _serial(work: Sequence[Work]) -> Way:
         (Path(name) / "dump").mkdir()
         started = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "benchmarks.throughput", "--serial", str(path)],
+            [sys.executable, "-m", "benchmarks", "throughput", "--serial", str(path)],
             env=libtpu.child_environment(Path(name) / "dump", os.environ),
             capture_output=True,
             text=True,
@@ -239,7 +239,3 @@ def _peak_bytes(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM")), 0)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,13 +1,15 @@
-"""Our verdicts from the trace alone against the real TPU compiler.
+"""Do our verdicts and VMEM bytes agree with the real compiler's?
 
-Exit code 1 when a candidate that the compiler accepts is called misaligned or over VMEM, when less
-than 90 % of the compile time of VMEM-infeasible candidates is saved, when a difference in VMEM
-bytes has no cause, or when fewer points than asked for were compared.
+    python -m benchmarks verdicts [--points 330] [--seed 0] [--json FILE]
+
+Ours come from the trace alone. Exit code 1 when a candidate that the compiler accepts is called
+misaligned or over VMEM, when less than 90 % of the compile time of VMEM-infeasible candidates is
+saved, when a difference in VMEM bytes has no cause, or when fewer points than asked for were
+compared.
 """
 
 import argparse
 import json
-import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -20,9 +22,9 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.compiled import Compiled
 from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.domain.trace import Trace
-from benchmarks.causes import Cause, cause
-from benchmarks.evidence import EvidenceChild
-from benchmarks.points import CHIPS, MIB, Point, as_they_come, points, subjects
+from benchmarks.harness.causes import Cause, cause
+from benchmarks.harness.evidence import EvidenceChild
+from benchmarks.harness.points import CHIPS, MIB, Point, as_they_come, points, subjects
 
 LIMIT_S = 40.0
 REQUIRED_SAVED = 0.9
@@ -264,7 +266,3 @@ def main() -> int:
         Path(options.json).write_text(json.dumps(as_data(answers, found), indent=1))
     print("\nall required figures are met" if met else "\na required figure is MISSED")
     return 0 if met else 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())

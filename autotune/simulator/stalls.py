@@ -2,8 +2,8 @@
 
 One in-order pass over the listing in address order, with state carried across blocks. All times
 are cycles. What a unit does was found from libtpu's static estimate of kernels of one step, where
-stalls add up exactly (benchmarks/calibrate.py); :class:`autotune.simulator.constants.StallModel`
-names the constants.
+stalls add up exactly (tools/calibration/constants.py);
+:class:`autotune.simulator.constants.StallModel` names the constants.
 """
 
 from __future__ import annotations

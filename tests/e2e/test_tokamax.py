@@ -1,4 +1,4 @@
-"""A kernel that nobody here wrote: tokamax's ragged dot, declared in one file of benchmarks/."""
+"""A kernel that nobody here wrote: tokamax's ragged dot, declared in one file."""
 
 import json
 import os
@@ -9,7 +9,7 @@ import pytest
 from tests.cli.commands import autotune
 
 PYTHON = os.environ.get("TOKAMAX_PYTHON", "")
-FILE = Path(__file__).parents[2] / "benchmarks" / "tokamax_ragged_dot.py"
+FILE = Path(__file__).parents[2] / "benchmarks" / "kernels" / "tokamax_ragged_dot.py"
 SHAPE = "m=512,k=256,n=256,groups=4"
 
 

@@ -60,7 +60,7 @@ def test_a_cross_lane_pop_names_its_push(unit):
     ("chip", "libtpu"), [("v5e", "0.0.48"), ("v5e", "0.0.50"), ("v5p", "0.0.50")]
 )
 def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48(chip, libtpu):
-    """Found in libtpu's estimate of the reductions of benchmarks/samples.py, one to 64 at a time:
+    """Found in libtpu's estimate of the reductions in tools/calibration/samples.py, 1 to 64:
     before, all three units take as long."""
     now, before = (load(chip, series).stalls.reduce_latency for series in (libtpu, "0.0.42"))
     assert now["xlu0"] == now["xlu1"] > now["xlu2"] + 16

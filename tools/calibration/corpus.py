@@ -1,6 +1,6 @@
 """Listings of the samples with libtpu's own static estimate of each: what constants are fitted to.
 
-    .venv/bin/python benchmarks/corpus.py --chips v5e,v5p,v6e,v7x
+    python -m tools.calibration.corpus --chips v5e,v5p,v6e,v7x
 
 One folder for each libtpu, one compressed listing per point, one line each in ``index.jsonl``. It
 only grows: an interrupted run continues where it was. Points that libtpu aborts on or cannot
@@ -25,10 +25,11 @@ from rich.console import Console
 from rich.progress import Progress
 
 from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
-from benchmarks.samples import PROBES, SWEEPS, Sample, find, samples
+from tools.calibration.samples import PROBES, SWEEPS, Sample, find, samples
 
 DEFAULT_FOLDER = user_cache_path("pallas-autotune") / "calibration"
 CHIPS = ("v5e", "v5p", "v6e", "v7x")
+PROFILE_WORKER = Path(__file__).with_name("profile_worker.py")
 _LIMIT_S = 180.0
 
 
@@ -70,7 +71,10 @@ def load(root: Path, chip: str, series: str = "") -> list[Reference]:
         if row["chip"] == chip and "cycles" in row and row["sample"] in known
     ]
     if not found:
-        sys.exit(f"nothing was collected for {chip} in {root}: run benchmarks/corpus.py first")
+        sys.exit(
+            f"nothing was collected for {chip} in {root}: "
+            "run python -m tools.calibration.corpus first"
+        )
     return found
 
 
@@ -99,8 +103,7 @@ def collect(folder: Path, chips: Sequence[str], python: str) -> Iterator[dict[st
 
     def one(chip: str, sample: Sample) -> dict[str, Any]:
         if not hasattr(mine, "child"):
-            worker = Path(__file__).with_name("profile_worker.py")
-            mine.child = CompilerProcess(python, worker=worker)
+            mine.child = CompilerProcess(python, worker=PROFILE_WORKER)
             children.append(mine.child)
         row = _profile(mine.child, folder, chip, sample)
         with lock, index.open("a") as file:

@@ -62,7 +62,7 @@ def published(path: Path, subset: str) -> list[dict[str, Any]]:
 
 
 def save(pairs: Sequence[Pair], path: Path | None) -> None:
-    """Keep the pairs for ``accuracy.py``, which makes the tables and error bars from them."""
+    """Keep the pairs for the accuracy benchmark and for ``error_bars.py``."""
     if path is not None:
         path.write_text(json.dumps([asdict(pair) for pair in pairs], indent=1) + "\n")
 
@@ -70,6 +70,12 @@ def save(pairs: Sequence[Pair], path: Path | None) -> None:
 def load(path: Path) -> list[Pair]:
     """The pairs that ``save`` wrote."""
     return [Pair(**data) for data in json.loads(path.read_text())]
+
+
+def load_all(folder: Path | None) -> list[Pair]:
+    """Those of all files of a folder; none without one."""
+    files = sorted(folder.glob("*.json")) if folder else []
+    return [pair for file in files for pair in load(file)]
 
 
 def report(pairs: Sequence[Pair]) -> None:

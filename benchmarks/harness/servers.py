@@ -179,7 +179,7 @@ def server(kind: str, argument: str) -> Iterator[int]:
     """Its port, once it answers."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = int(listener.getsockname()[1])
-    command = [sys.executable, "-m", "benchmarks.servers", kind, str(port), argument]
+    command = [sys.executable, "-m", "benchmarks.harness.servers", kind, str(port), argument]
     process = subprocess.Popen(command)
     try:
         while True:
@@ -321,7 +321,7 @@ def publishing(database: str, ports: list[int], count: int) -> "subprocess.Popen
     command = [
         sys.executable,
         "-m",
-        "benchmarks.servers",
+        "benchmarks.harness.servers",
         "publish",
         database,
         json.dumps(ports),

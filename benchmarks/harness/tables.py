@@ -124,7 +124,7 @@ def _file_name(subject: Subject) -> str:
     return f"{subject.spec.name}-{subject.chip.chip}-{digest}.jsonl"
 
 
-_ROOT = Path(__file__).resolve().parents[1]
+_ROOT = Path(__file__).resolve().parents[2]
 
 
 def _model_digest() -> str:

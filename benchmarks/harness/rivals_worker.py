@@ -1,9 +1,10 @@
 """One rival autotuner before the suite of broken kernels, under the interpreter that has it.
 
-    python benchmarks/rivals_worker.py tune-jax CASE…
+    python -m benchmarks.harness.rivals_worker tune-jax < CASES
 
-Prints one JSON object a line: what the rival is, then what it did with each case. Kernels run in
-plain TPU interpret mode, as rivals' own documentation has it for machines without a TPU.
+Reads one case a line, as JSON. Prints one JSON object a line: what the rival is, then what it did
+with each case. Kernels run in plain TPU interpret mode, as rivals' own documentation has it for
+machines without a TPU.
 """
 
 import contextlib
@@ -21,13 +22,8 @@ from inspect import Parameter, Signature
 from pathlib import Path
 from typing import IO, Any
 
-_ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(_ROOT), str(_ROOT / "tests" / "samples" / "broken")]
-os.environ.setdefault("JAX_PLATFORMS", "cpu")
-
-from autotune.domain.config import AxisValue  # noqa: E402
-from autotune.domain.problem import Problem  # noqa: E402
-from tests.samples.broken.cases import CASES, Case  # noqa: E402
+from autotune.domain.config import AxisValue
+from autotune.domain.problem import Problem
 
 Axes = Mapping[str, AxisValue]
 Tuner = Callable[[Callable[..., Any], tuple[Any, ...], Sequence[Axes]], Axes]
@@ -83,20 +79,27 @@ def _values(configs: Sequence[Axes]) -> dict[str, list[AxisValue]]:
     return {name: list(dict.fromkeys(c[name] for c in configs)) for name in configs[0]}
 
 
-def answer(rival: str, case: Case) -> dict[str, Any]:
+def answer(rival: str, case: Mapping[str, Any]) -> dict[str, Any]:
     """What the rival chooses of both configs, and whether it takes the broken one alone."""
-    kernel = getattr(importlib.import_module(case.file), case.kernel)
-    problem = kernel.problem_spec.parse(case.shape)
+    kernel = _declared(Path(case["path"]), case["kernel"])
+    problem = kernel.problem_spec.parse(case["shape"])
     default = dict(kernel.default(problem))
-    function = _function(kernel, problem, default, tuple(case.wrong))
+    function = _function(kernel, problem, default, tuple(case["wrong"]))
     arrays = tuple(_arrays(kernel, problem))
-    wrong, right = dict(case.wrong), dict(case.right)
+    wrong, right = case["wrong"], case["right"]
     both = _ask(RIVALS[rival], function, arrays, [right, wrong])
     alone = _ask(RIVALS[rival], function, arrays, [wrong])
     named = {json.dumps(right): "right", json.dumps(wrong): "broken"}
     for found in (both, alone):
         found["chosen"] = named.get(json.dumps(found["chosen"]))
-    return {"case": str(case), "both": both, "alone": alone}
+    return {"case": case["case"], "both": both, "alone": alone}
+
+
+def _declared(file: Path, attribute: str) -> Any:
+    """The declaration, found as the command line finds one in a file."""
+    if str(file.parent) not in sys.path:
+        sys.path.insert(0, str(file.parent))
+    return getattr(importlib.import_module(file.stem), attribute)
 
 
 def _ask(
@@ -162,7 +165,8 @@ def _arrays(kernel: Any, problem: Problem) -> Iterator[Any]:
 
 
 def main() -> None:
-    rival, names = sys.argv[1], sys.argv[2:]
+    os.environ.setdefault("JAX_PLATFORMS", "cpu")
+    rival = sys.argv[1]
     answers = _private_answers()
     try:
         found = version(rival)
@@ -170,9 +174,8 @@ def main() -> None:
         print(json.dumps({"installed": None}), file=answers, flush=True)
         return
     print(json.dumps({"installed": found, "jax": version("jax")}), file=answers, flush=True)
-    for case in CASES:
-        if str(case) in names:
-            print(json.dumps(answer(rival, case)), file=answers, flush=True)
+    for line in sys.stdin:
+        print(json.dumps(answer(rival, json.loads(line))), file=answers, flush=True)
 
 
 def _private_answers() -> IO[str]:

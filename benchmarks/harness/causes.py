@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from autotune.candidates.vmem import operand_bytes, scratch_bytes
 from autotune.domain.trace import Operand
-from benchmarks.evidence import Evidence
-from benchmarks.points import MIB, Point
+from benchmarks.harness.evidence import Evidence
+from benchmarks.harness.points import MIB, Point
 
 PLACED = "operands that XLA had already placed in VMEM"
 SINGLE = "blocks buffered once"

@@ -16,11 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler import libtpu
 from autotune.domain.config import Config, config_from_data, config_to_data
 from autotune.domain.problem import problem_from_data, problem_to_data
-from benchmarks.points import Point
+from benchmarks.harness.points import Point
 
+_ROOT = Path(__file__).parents[2]
 _PASSES = "(original|post-bundle-packing-post-ra)"
 _ALLOCATION = re.compile(
     r"^\s*#allocation\w+ \[shape = [^\n]*?space=vmem, size = (0x[0-9a-f]+)[^\n]*?tag = '([^']*)",
@@ -55,7 +57,8 @@ class EvidenceChild:
         environment = libtpu.child_environment(dump, os.environ)
         flags = environment["LIBTPU_INIT_ARGS"].replace("final_bundles", _PASSES)
         self._child = subprocess.Popen(
-            [python, __file__, str(dump)],
+            [python, "-m", __name__, str(dump)],
+            cwd=_ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -110,20 +113,19 @@ def _answer(request: Mapping[str, Any], dump: Path) -> dict[str, Any]:
 
 def _compiled(kernel: str, problem: Mapping[str, Any], config: Config, chip: str) -> str:
     """Compile one candidate; the name under which the compiler dumps its kernel."""
-    import importlib
-
     import jax
 
     from autotune.child.chips import abstract_mesh, compile_only_device
-    from autotune.child.compile.build import _specs
+    from autotune.child.compile.build import specs
+    from autotune.child.loading import Loader
     from autotune.domain.chip import Chip
 
-    declared = importlib.import_module(f"kernels.{kernel}").KERNEL
+    declared = Loader().kernel(find_kernel(kernel))
     parsed = problem_from_data(problem)
     device = compile_only_device(Chip(chip))
     with abstract_mesh(device):
-        specs = _specs(declared.inputs(parsed), device)
-        jax.jit(declared.build(parsed, config)).trace(*specs).lower().compile()
+        arrays = specs(declared.inputs(parsed), device)
+        jax.jit(declared.build(parsed, config)).trace(*arrays).lower().compile()
     return kernel
 
 

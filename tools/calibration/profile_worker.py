@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from autotune.child.compile import hlo
 from autotune.compiler import libtpu
@@ -44,7 +44,7 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
 
     from autotune.child.chips import abstract_mesh, compile_only_device
     from autotune.domain.chip import Chip
-    from benchmarks.samples import build, find
+    from tools.calibration.samples import build, find
 
     device = compile_only_device(Chip(request["chip"]))
     function, arrays = build(find(request["sample"]))

@@ -1,7 +1,7 @@
 """Fit the simulator's constants to libtpu's own static estimate, and report the error held out.
 
-    .venv/bin/python benchmarks/corpus.py --chips v5e,v5p,v6e     # once: listings and references
-    .venv/bin/python benchmarks/calibrate.py --chips v5e,v5p,v6e [--write]
+    python -m tools.calibration.corpus --chips v5e,v5p,v6e       # once: listings and references
+    python -m tools.calibration.constants --chips v5e,v5p,v6e [--write]
 
 Fitted on the probes of ``samples.py`` (kernels of one step, where stalls add up exactly, and plain
 copies); the error is reported on its sweeps, which no constant has seen. ``--write`` makes the data
@@ -24,8 +24,8 @@ from autotune.simulator.constants import Chip, StallModel
 from autotune.simulator.extrapolation import STAGES, finish
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.run import record
-from benchmarks.corpus import DEFAULT_FOLDER, Reference, load
-from benchmarks.samples import PROBES
+from tools.calibration.corpus import DEFAULT_FOLDER, Reference, load
+from tools.calibration.samples import PROBES
 
 _STEPS = (16, 8, 4, 2, 1)  # cycles (GB/s for bandwidth), the coarse ones first
 _ROUNDS = 3
@@ -191,8 +191,8 @@ def _write(name: str, version: str, start: str, chip: Chip, free: set[str]) -> P
     ``free``: what no probe would tell from a larger value."""
     series = ".".join(version.split(".")[:3])
     source = (
-        f"fitted to libtpu {version}'s static estimate of the probes of benchmarks/samples.py "
-        "(benchmarks/calibrate.py)"
+        f"fitted to libtpu {version}'s static estimate of the probes "
+        "(tools/calibration/constants.py)"
     )
     data = json.loads((constants.FOLDER / f"{name}-{start}.json").read_text())
     for key, value in _values(chip).items():

@@ -1,0 +1,1 @@
+"""What benchmarks share: points, tables, servers, evidence, and the processes they start."""

@@ -1,0 +1,1 @@
+"""Declarations of kernels that only benchmarks search, each found by its file."""
