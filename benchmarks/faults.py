@@ -15,9 +15,9 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from tests.faults.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
-from tests.faults.killing import Killed, Victim
-from tests.faults.leftovers import wait_for_none
+from tests.load.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
+from tests.load.killing import Killed, Victim
+from tests.load.leftovers import wait_for_none
 
 _LEFT_LIMIT_S = 3.0
 _console = Console(width=150)

@@ -1,0 +1,17 @@
+"""Tests. They mirror the rooms of the code: what ``autotune/search/loop.py`` promises is tested in
+``tests/search/test_loop.py``, the store in ``tests/db``, the routes and pages in ``tests/service``.
+
+Beside the rooms:
+
+- ``e2e``: installed commands with the real compiler, from the first candidate to the record;
+  faulty kernels and killed searches too.
+- ``docker``: the images' steps, without a container engine.
+- ``samples``: values and kernels to test with. ``recorded``: what real compilers have written.
+- ``fakes``: hand-written stand-ins for the ports and for the processes behind them.
+- ``servers``: the real thing, started for a test: PostgreSQL, a service, an installed command.
+- ``load``: load, faults and kills, and the checks afterwards; the benchmarks use them too.
+
+Only files called ``test_*.py`` hold tests; what several of them share is in ``samples``, ``fakes``,
+``servers``, ``load``, or a fixture of the folder's ``conftest.py``. What needs the real TPU
+compiler, a database server, a browser or many seconds is marked ``slow``.
+"""

@@ -12,9 +12,9 @@ from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
 from autotune.domain.trial import Evidence
 from autotune_db.store import open_store
-from tests.cli.commands import assert_one_sentence, autotune
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
+from tests.servers.commands import assert_one_sentence, autotune
 
 MATMUL = dbsamples.key("matmul", jax="0.0.1")
 SLOW = estimate(parts(issue=20, latency=62, fill=1), steps=512)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.images import UNSHARE, Image, find_python, run, wanted_python
+from tests.servers.images import UNSHARE, Image, find_python, run, wanted_python
 
 
 @pytest.fixture(scope="session")

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 from jsonschema.validators import Draft202012Validator
 
 from autotune.cli.main import cli
-from tests.docker.dockerfiles import FOLDER, ROOT, stages
-from tests.docker.images import COMPOSE, run
+from tests.samples.dockerfiles import FOLDER, ROOT, stages
+from tests.servers.images import COMPOSE, run
 
 SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
 SERVICES: dict[str, Any] = COMPOSE["services"]

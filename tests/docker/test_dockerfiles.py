@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.dockerfiles import DOCKERFILES, FOLDER, ROOT, Stage, health_command, stages
+from tests.samples.dockerfiles import DOCKERFILES, FOLDER, ROOT, Stage, health_command, stages
 
 HADOLINT = Path(sys.executable).with_name("hadolint")
 SERVICE = (FOLDER / "service.Dockerfile").read_text()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 
-from tests.docker.dockerfiles import FOLDER, ROOT
-from tests.docker.images import wanted_python
+from tests.samples.dockerfiles import FOLDER, ROOT
+from tests.servers.images import wanted_python
 
 HEAVY = {"jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy"}
 Pins = dict[str, tuple[str, frozenset[str]]]

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.docker.dockerfiles import ROOT
-from tests.docker.images import COMPOSE, Image, until
+from tests.samples.dockerfiles import ROOT
+from tests.servers.images import COMPOSE, Image, until
 
 pytestmark = pytest.mark.slow
 

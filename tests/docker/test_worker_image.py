@@ -5,8 +5,8 @@ import re
 
 import pytest
 
-from tests.docker.dockerfiles import FOLDER
-from tests.docker.images import Image
+from tests.samples.dockerfiles import FOLDER
+from tests.servers.images import Image
 
 pytestmark = pytest.mark.slow
 

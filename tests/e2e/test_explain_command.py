@@ -12,9 +12,9 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.trial import Trial
 from autotune_db.store import open_store
-from tests.cli.commands import assert_one_sentence, autotune
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
+from tests.servers.commands import assert_one_sentence, autotune
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--trials", "3")
 

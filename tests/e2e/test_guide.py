@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.cli.commands import autotune
+from tests.servers.commands import autotune
 
 GUIDE = Path(__file__).resolve().parents[2] / "docs" / "your-own-kernel.md"
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.commands import autotune
+from tests.servers.commands import autotune
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e")
 

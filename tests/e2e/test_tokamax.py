@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import autotune
+from tests.servers.commands import autotune
 
 PYTHON = os.environ.get("TOKAMAX_PYTHON", "")
 FILE = Path(__file__).parents[2] / "benchmarks" / "kernels" / "tokamax_ragged_dot.py"

@@ -10,7 +10,7 @@ import pytest
 
 from autotune.domain.token import WRITER
 from autotune_db import open_store
-from tests.cli.commands import COMMAND, autotune
+from tests.servers.commands import COMMAND, autotune
 from tests.servers.service import Running, running, until
 
 QUESTION = "/v1/configs/vector_add?chip=v5e&shape=131072&{}"

@@ -2,8 +2,12 @@
 
 import http.client
 import json
+import signal
+import socket
+import subprocess
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -17,6 +21,7 @@ from autotune.errors import StoreError
 from autotune_db import SqlStore
 from autotune_service.app import create_app
 from autotune_service.settings import Settings
+from tests.servers.commands import COMMAND
 
 
 class Running:
@@ -115,3 +120,36 @@ class Failing:
             return method(*given, **named)
 
         return call
+
+
+@contextmanager
+def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[str]]:
+    """The installed command, from when it answers; stopped as an orchestrator stops it."""
+    process = subprocess.Popen(
+        [str(COMMAND), "serve", "--port", str(port), "--db", database, *args],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    try:
+        until(lambda: _answers(port) or process.poll() is not None, timeout_s=40)
+        yield process
+    finally:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.communicate(timeout=20)
+        finally:
+            process.kill()
+
+
+def _answers(port: int) -> bool:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as found:
+            return bool(found.status == 200)
+    except OSError:
+        return False
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        return int(listener.getsockname()[1])

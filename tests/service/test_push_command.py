@@ -11,8 +11,8 @@ from autotune.errors import ServiceError
 from autotune.remote.http import Remote
 from autotune.remote.push import send
 from autotune_db import SqlStore, open_store
-from tests.cli.commands import assert_one_sentence, autotune
 from tests.samples.matching import SPEC, question, record
+from tests.servers.commands import assert_one_sentence, autotune
 from tests.servers.service import Running, running
 
 

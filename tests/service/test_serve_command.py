@@ -3,11 +3,7 @@
 import json
 import re
 import signal
-import subprocess
 import time
-import urllib.request
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,46 +12,12 @@ import pytest
 from autotune.client import Client
 from autotune.lookup.bundle import read_bundle
 from autotune_db import SqlStore, open_store
-from tests.cli.commands import COMMAND, assert_one_sentence, autotune
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import Running, until
+from tests.servers.commands import assert_one_sentence, autotune
+from tests.servers.service import Running, free_port, serving, until
 
 TOOLCHAIN = "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42"
 ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
-
-
-@contextmanager
-def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[str]]:
-    process = subprocess.Popen(
-        [str(COMMAND), "serve", "--port", str(port), "--db", database, *args],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    try:
-        until(lambda: _answers(port) or process.poll() is not None, timeout_s=40)
-        yield process
-    finally:
-        process.send_signal(signal.SIGTERM)
-        try:
-            process.communicate(timeout=20)
-        finally:
-            process.kill()
-
-
-def _answers(port: int) -> bool:
-    try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=5) as found:
-            return bool(found.status == 200)
-    except OSError:
-        return False
-
-
-def free_port() -> int:
-    import socket
-
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @pytest.mark.slow

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune
 
 HEAVY = ("jax", "jaxlib", "optuna", "fastapi", "numpy", "libtpu")
 

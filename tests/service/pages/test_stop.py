@@ -7,7 +7,7 @@ import pytest
 
 from autotune_db import open_store
 from tests.samples.dashboard import fill
-from tests.service.test_serve_command import free_port, serving
+from tests.servers.service import free_port, serving
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from autotune.domain.trial import Trial
 from autotune.search.loop import Limits, Result, Subject, run_search
 from autotune_db import open_store
 
-KERNEL_FILE = Path(__file__).with_name("faulty_kernel.py")
+KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"
 MEMORY_BYTES = 1000 << 20
 _OUT_OF_MEMORY = "out of memory: killed at the limit of 1.0 GiB"
 

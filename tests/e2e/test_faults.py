@@ -6,8 +6,8 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.faults.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
-from tests.faults.leftovers import wait_for_none
+from tests.load.fault_search import EXPECTED, REFUSED, Run, search_faults, temporary_folder
+from tests.load.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 

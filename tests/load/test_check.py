@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,11 @@ def pushed(store: SqlStore, number: int) -> dict[str, Any]:
     done = store.push([SPEC], results(0, number), by="w0")
     answer = {"records": done.records, "trials": done.trials, "lost": done.lost}
     return {"number": number, "tries": 1, "answer": answer}
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> str:
+    return str(tmp_path / "service.db")
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from random import Random
 
 import pytest
 
-from tests.faults.killing import Victim
-from tests.faults.leftovers import wait_for_none
+from tests.load.killing import Victim
+from tests.load.leftovers import wait_for_none
 
 pytestmark = pytest.mark.slow
 

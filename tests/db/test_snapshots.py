@@ -93,7 +93,7 @@ class TestSnapshots:
 def publishers(url: str, count: int) -> Iterator[list[subprocess.Popen[str]]]:
     started = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.db.publisher_process", url, str(n)],
+            [sys.executable, "-m", "tests.servers.publisher_process", url, str(n)],
             stdout=subprocess.PIPE,
             text=True,
             cwd=Path(__file__).parents[2],

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from tests.faults.leftovers import wait_for_none
+from tests.load.leftovers import wait_for_none
 
-KERNEL = f"{Path(__file__).with_name('faulty_kernel.py')}:MANY"
+KERNEL = f"{Path(__file__).parents[1] / 'samples' / 'faulty_kernel.py'}:MANY"
 GONE_WITHIN_S = 5.0
 _START_LIMIT_S = 60.0
 _IS_THERE = "select 1 from sqlite_master where name = 'autotune_trials'"

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from tests.docker.dockerfiles import FOLDER, ROOT, Stage, health_command, stages
+from tests.samples.dockerfiles import FOLDER, ROOT, Stage, health_command, stages
 
 UNSHARE = shutil.which("unshare")
 READONLY = Path(__file__).with_name("readonly.sh")

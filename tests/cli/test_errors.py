@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune
 
 GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
 

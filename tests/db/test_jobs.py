@@ -202,7 +202,7 @@ class TestCancel:
 ROOT = Path(__file__).parents[2]
 CLAIMER = """
 import sys, time
-from tests.db.test_db_jobs import ABLE
+from tests.db.test_jobs import ABLE
 from autotune.domain.job import State
 from autotune_db import open_store
 with open_store(sys.argv[1], create=False) as store:

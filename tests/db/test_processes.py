@@ -30,7 +30,7 @@ def writers(
     url: str, signal: Path, *workers: int, count: int
 ) -> Iterator[list[subprocess.Popen[str]]]:
     """Processes that have imported everything and start to write when ``signal`` exists."""
-    command = [sys.executable, "-m", "tests.db.writer_process", url]
+    command = [sys.executable, "-m", "tests.servers.writer_process", url]
     env = {**os.environ, "PYTHONPATH": str(ROOT)}
     started = [
         subprocess.Popen(
