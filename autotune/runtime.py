@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from autotune.catalogue.discovery import KernelRef, fingerprint
+from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.dtype import parse_dtype
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.toolchain import Toolchain, installed_toolchain

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from statistics import median
 from typing import Any
 
-from autotune.catalogue.discovery import KernelRef, find_kernel
-from autotune.compiler.client import XlaCost
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
+from autotune.domain.compiled import XlaCost
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.publishing.baseline import bound_us, cycles_us
 from benchmarks.published_matmul import DISPATCH_US

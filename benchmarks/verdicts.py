@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from autotune.compiler.client import Compiler, Failure
+from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.compiled import Compiled
-from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
+from autotune.domain.outcome import CompileFailed, Crashed, Failure, OutOfVmem, TimedOut
 from autotune.domain.trace import Trace
 from benchmarks.harness.causes import Cause, cause
 from benchmarks.harness.evidence import EvidenceChild

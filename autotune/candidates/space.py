@@ -15,12 +15,13 @@ from typing import Any
 from autotune.candidates import rules
 from autotune.candidates.roofline import Roofline, roofline
 from autotune.candidates.vmem import VmemUse, first_rung, limit_bytes, next_rung, vmem_use
-from autotune.catalogue.discovery import KernelRef
-from autotune.compiler.client import Choices, Compiler, Failure
+from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
-from autotune.domain.outcome import Illegal, Outcome, OutOfVmem
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices
+from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.errors import InvalidInputError, NoLegalConfigError

@@ -5,29 +5,15 @@ Nothing is imported here: a kernel's module may need JAX, so it is loaded where 
 
 import hashlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.catalogue.sources import source_files
+from autotune.domain.kernel_ref import KernelRef
 from autotune.errors import KernelImportError, UnknownNameError
 
 GROUP = "autotune.kernels"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelRef:
-    """Where a declaration is: a file and the name in it. ``module`` is set for packages, with
-    ``root`` the folder that holds the top-level package."""
-
-    path: str
-    attribute: str
-    module: str = ""
-    root: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.module or self.path}:{self.attribute}"
 
 
 def catalogue() -> Mapping[str, KernelRef | str]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from autotune.catalogue.discovery import KernelRef
+from autotune.domain.kernel_ref import KernelRef
 from autotune.kernel import Kernel
 
 

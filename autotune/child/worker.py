@@ -21,7 +21,7 @@ if __name__ == "__main__":
 
     stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
 
-from autotune.catalogue.discovery import KernelRef, fingerprint
+from autotune.catalogue.discovery import fingerprint
 from autotune.child import chips
 from autotune.child.compile import build, declaration
 from autotune.child.loading import Loader, LoadError
@@ -29,6 +29,7 @@ from autotune.child.serving import failed, serve
 from autotune.compiler import libtpu
 from autotune.domain.chip import Chip
 from autotune.domain.config import config_from_data
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec, spec_to_data
 from autotune.domain.problem import Problem, problem_from_data
 from autotune.domain.trace import trace_to_data

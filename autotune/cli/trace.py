@@ -5,11 +5,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.catalogue.discovery import KernelRef, find_kernel, fingerprint
+from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.show import StoredTrial
 from autotune.compiler.client import Drawn
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.explanation import COPIES
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.simulator.drawing.perfetto import trace_json

@@ -79,7 +79,8 @@ def worker(
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
     its finalists are timed, as by `autotune search`.
     """
-    from autotune.catalogue.discovery import KernelRef, catalogue
+    from autotune.catalogue.discovery import catalogue
+    from autotune.domain.kernel_ref import KernelRef
     from autotune.jobs.worker import Worker
     from autotune.publishing.timing import Timing
     from autotune.remote.http import Remote

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler import protocol
 from autotune.compiler.messages import classify
 from autotune.compiler.process import (
@@ -16,10 +15,11 @@ from autotune.compiler.process import (
     CompilerProcess,
 )
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compiled import Compiled, compiled_from_data
-from autotune.domain.config import AxisValue, Config
-from autotune.domain.kernel_spec import KernelSpec, spec_from_data
-from autotune.domain.outcome import CompileFailed, Crashed, Illegal, OutOfVmem, TimedOut
+from autotune.domain.compiled import Compiled, XlaCost, compiled_from_data
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices, KernelSpec, spec_from_data
+from autotune.domain.outcome import CompileFailed, Crashed, Failure, TimedOut
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace, trace_from_data
@@ -27,28 +27,8 @@ from autotune.domain.verdict import Verdict, verdict_from_data
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
 from autotune.simulator.drawing.picture import Picture, picture_from_data
 
-Failure = OutOfVmem | CompileFailed | Crashed | TimedOut | Illegal
-
 _STARTS = 2  # a machine under load may fail once; an interpreter that cannot work fails always
 _LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choices:
-    """The raw space of a problem: values per axis, the default, the names of the grid axes."""
-
-    axes: dict[str, list[AxisValue]]
-    default: dict[str, AxisValue]
-    grid: tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class XlaCost:
-    """What XLA says of the plain-XLA version of a problem."""
-
-    flops: float
-    bytes: float
-    estimated_cycles: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import Config, config_to_data
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem, problem_to_data
 
 Request = dict[str, Any]

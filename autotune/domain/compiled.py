@@ -19,5 +19,14 @@ class Compiled:
     simulate_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XlaCost:
+    """What XLA says of the plain-XLA version of a problem."""
+
+    flops: float
+    bytes: float
+    estimated_cycles: int
+
+
 def compiled_from_data(data: Mapping[str, Any]) -> Compiled:
     return Compiled(**data)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.domain.config import AxisValue
 from autotune.domain.problem import Option, ProblemSpec
 
 
@@ -22,6 +23,15 @@ class KernelSpec:
     grid: tuple[str, ...]
     doc: str = ""
     cuts: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choices:
+    """The raw space of a problem: values per axis, the default, the names of the grid axes."""
+
+    axes: dict[str, list[AxisValue]]
+    default: dict[str, AxisValue]
+    grid: tuple[str, ...]
 
 
 def spec_to_data(spec: KernelSpec) -> dict[str, Any]:

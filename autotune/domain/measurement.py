@@ -43,6 +43,13 @@ class Timed:
         return median(self.samples_us) if self.samples_us else None
 
 
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    """``reason``: one sentence. It is an answer, never a number."""
+
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measurement:
     """One run on one device. Never to be mixed with an estimate, nor device time with wall clock.

@@ -133,6 +133,9 @@ Outcome = (
     | WrongResult
 )
 
+Failure = Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed
+"""What a compiler process can answer in the place of a trace or a compiled program."""
+
 _KINDS: dict[str, type[Any]] = {
     cls.kind: cls
     for cls in (

@@ -9,17 +9,16 @@ from dataclasses import replace
 from types import TracebackType
 
 from autotune.candidates.space import Space
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.measurement import Candidate, Measurement
+from autotune.domain.measurement import Candidate, Measurement, NotMeasured
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
-from autotune.measuring.refused import Refused
 from autotune.ports import Queue, Store
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import publish
@@ -265,7 +264,9 @@ class Worker:
 def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
     """The same; raises ``_NotOursError`` where the job is not ours any more when it is done."""
 
-    def measured(candidates: Sequence[Candidate], default: Config | None) -> Measurement | Refused:
+    def measured(
+        candidates: Sequence[Candidate], default: Config | None
+    ) -> Measurement | NotMeasured:
         found = measure(candidates, default)
         if not ours():
             raise _NotOursError

@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler import libtpu
 from autotune.compiler.process import (
     START_LIMIT_S,
@@ -18,9 +17,10 @@ from autotune.compiler.process import (
 )
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, config_to_data
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import Problem, problem_to_data
 from autotune.measuring.race import DeviceLostError
-from autotune.measuring.refused import Refused
 
 WORKER = Path(__file__).parents[1] / "child" / "measure" / "worker.py"
 _MEMORY_BYTES = 32 << 30
@@ -98,7 +98,7 @@ class Child:
             raise CannotMeasureError(_with_tail(error)) from error
         return found
 
-    def load(self, program: Program) -> Refused | str:
+    def load(self, program: Program) -> NotMeasured | str:
         """Make a candidate ready; a note, empty where nothing is to be said. Raises
         ``DeviceLostError`` where the device does not open again."""
         request = {
@@ -108,27 +108,27 @@ class Child:
             "path": None if program.path is None else str(program.path),
         }
         answer = self._tried(request, self.limit_s)
-        if isinstance(answer, Refused):
+        if isinstance(answer, NotMeasured):
             return answer
         self.loaded[program.name] = program
         return str(answer["note"])
 
-    def sample(self, order: Sequence[str]) -> list[float | Refused]:
+    def sample(self, order: Sequence[str]) -> list[float | NotMeasured]:
         """Microseconds of each run. What ends the process is found by running one at a time.
 
         Raises ``DeviceLostError``.
         """
         answer = self._tried({"do": "sample", "order": list(order)}, self.limit_s * len(order))
-        if not isinstance(answer, Refused):
-            return [Refused(one) if isinstance(one, str) else one / 1e6 for one in answer]
+        if not isinstance(answer, NotMeasured):
+            return [NotMeasured(one) if isinstance(one, str) else one / 1e6 for one in answer]
         if len(order) == 1:
             self.loaded.pop(order[0], None)
             return [answer]
-        bad: dict[str, Refused] = {}
-        times: list[float | Refused] = []
+        bad: dict[str, NotMeasured] = {}
+        times: list[float | NotMeasured] = []
         for name in order:
             one = bad.get(name) or self.sample([name])[0]
-            if isinstance(one, Refused):
+            if isinstance(one, NotMeasured):
                 bad[name] = one
             times.append(one)
         return times
@@ -143,11 +143,11 @@ class Child:
         try:
             answer = self.process.ask(self._whole(request), limit_s)
         except ChildTimedOutError as error:
-            return Refused(f"it was killed: {error}")
+            return NotMeasured(f"it was killed: {error}")
         except ChildDiedError as error:
-            return Refused(f"it ended the measuring process: {_with_tail(error)}")
+            return NotMeasured(f"it ended the measuring process: {_with_tail(error)}")
         if "error" in answer:
-            return Refused(
+            return NotMeasured(
                 _first_and_last("{stage} raised {type}: {message}".format(**answer["error"]))
             )
         return answer["ok"]
@@ -160,7 +160,7 @@ class Child:
             raise DeviceLostError(f"the device was lost: {error}") from error
         for program in list(self.loaded.values()):
             found = self.load(program)
-            if isinstance(found, Refused):
+            if isinstance(found, NotMeasured):
                 raise DeviceLostError(f"{program.name} cannot be loaded again: {found.reason}")
 
     def _demand(self, request: dict[str, Any]) -> Any:

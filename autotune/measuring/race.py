@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import exp, inf
 
+from autotune.domain.measurement import NotMeasured
 from autotune.measuring.belief import beliefs
 from autotune.measuring.fit import Fit, fit
-from autotune.measuring.refused import Refused
 
 RESOLUTION = 0.01
 """A difference in time that is worth no more samples."""
@@ -32,7 +32,7 @@ _DECLARED = 3, 2
 
 SETTLED, SPENT, LOST = "settled", "budget spent", "device lost"
 
-Sampler = Callable[[Sequence[str]], Sequence[float | Refused]]
+Sampler = Callable[[Sequence[str]], Sequence[float | NotMeasured]]
 """Times each named candidate, one after the other in that order: microseconds, or why not. Raises
 ``DeviceLostError``."""
 
@@ -140,7 +140,7 @@ class _Race:
         for order in orders:
             found: dict[str, float] = {}
             for name, time in zip(order, times, strict=False):
-                if isinstance(time, Refused):
+                if isinstance(time, NotMeasured):
                     self.refused.setdefault(name, time.reason)
                 elif not 0 < time < inf:
                     self.refused.setdefault(name, f"its run took {time} µs, which is no time")

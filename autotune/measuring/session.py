@@ -10,11 +10,10 @@ from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config
-from autotune.domain.measurement import Candidate, Measurement, Timed
+from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
 from autotune.errors import AutotuneError, UnknownNameError
 from autotune.measuring.process import CannotMeasureError, Child, Device, Program, Work
 from autotune.measuring.race import Decision, DeviceLostError, decide
-from autotune.measuring.refused import Refused
 
 XLA = "xla"
 
@@ -53,15 +52,15 @@ class Session:
 
     def measure(
         self, candidates: Sequence[Candidate], default: Config | None
-    ) -> Measurement | Refused:
-        """Race the candidates and plain XLA; the default is one of the candidates. Refused when
-        nothing could be measured at all."""
+    ) -> Measurement | NotMeasured:
+        """Race the candidates and plain XLA; the default is one of the candidates. ``NotMeasured``
+        when nothing could be measured at all."""
         started = time.monotonic()
         try:
             with tempfile.TemporaryDirectory(prefix="autotune-measuring-") as folder:
                 return self._measured(candidates, default, Path(folder), started)
         except (CannotMeasureError, DeviceLostError, AutotuneError) as error:
-            return Refused(str(error))
+            return NotMeasured(str(error))
         finally:
             self._child.close()
 
@@ -117,7 +116,7 @@ class Session:
         refused: dict[str, str] = {}
         for program in programs:
             found = self._child.load(program)
-            if isinstance(found, Refused):
+            if isinstance(found, NotMeasured):
                 refused[program.name] = found.reason
             elif found:
                 notes[program.name] = found

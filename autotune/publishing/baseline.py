@@ -6,8 +6,8 @@ and ragged products on a real v5e; 0.93 to 1.01 for the dense ones).
 """
 
 from autotune.candidates.roofline import peak_ops_per_s
-from autotune.compiler.client import XlaCost
 from autotune.domain.chip import ChipInfo
+from autotune.domain.compiled import XlaCost
 from autotune.domain.outcome import Estimate
 from autotune.domain.trial import Evidence
 from autotune.simulator import constants

@@ -3,12 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from autotune.domain.config import Config
-from autotune.domain.measurement import Candidate, Measurement, Timed
+from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
 from autotune.domain.trial import Trial
-from autotune.measuring.refused import Refused
 from autotune.publishing.ties import ties, time_us
 
-Measure = Callable[[Sequence[Candidate], Config | None], Measurement | Refused]
+Measure = Callable[[Sequence[Candidate], Config | None], Measurement | NotMeasured]
 """Races candidates, the default named, on the accelerator that is attached."""
 
 _MOST = 8
@@ -37,9 +36,9 @@ def candidate(trial: Trial) -> Candidate:
     return Candidate(config=trial.config, program=getattr(trial.outcome, "program", ""))
 
 
-def unusable(found: Measurement | Refused, default: Trial | None) -> str:
+def unusable(found: Measurement | NotMeasured, default: Trial | None) -> str:
     """Why nothing is published by a measurement, or an empty text."""
-    if isinstance(found, Refused):
+    if isinstance(found, NotMeasured):
         return found.reason
     if found.void:
         return found.void

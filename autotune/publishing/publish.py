@@ -4,13 +4,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from autotune.compiler.client import XlaCost
 from autotune.compiler.pool import CompilerPool
-from autotune.domain.measurement import Measurement
+from autotune.domain.compiled import XlaCost
+from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import WrongResult
 from autotune.domain.trial import Evidence, Record, Trial
 from autotune.domain.verdict import Verdict
-from autotune.measuring.refused import Refused
 from autotune.ports import Store
 from autotune.publishing import measured
 from autotune.publishing.baseline import compared, evidence
@@ -123,9 +122,9 @@ def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
         return None
     own = default if default in some else None
     found = measure([measured.candidate(t) for t in some], None if own is None else own.config)
-    draft.measurement = None if isinstance(found, Refused) else found
+    draft.measurement = None if isinstance(found, NotMeasured) else found
     draft.not_measured = measured.unusable(found, own)
-    if draft.not_measured or isinstance(found, Refused):
+    if draft.not_measured or isinstance(found, NotMeasured):
         return None
     chosen = measured.winner(found, some, own)
     verdict = draft.gate.passed(chosen)

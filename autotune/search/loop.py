@@ -13,12 +13,12 @@ from autotune.candidates import rules
 from autotune.candidates.space import Candidate, Space, climb
 from autotune.candidates.survey import survey
 from autotune.candidates.vmem import limit_rungs
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.cost_model.estimate import MODEL, estimate
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, Outcome, OutOfVmem

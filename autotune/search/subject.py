@@ -3,9 +3,9 @@
 from collections.abc import Callable
 
 from autotune.candidates.space import Space, explore
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.search.loop import Subject

@@ -12,11 +12,13 @@ from rich.progress import Progress
 
 from autotune.candidates import rules
 from autotune.candidates.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
-from autotune.catalogue.discovery import KernelRef, find_kernel
-from autotune.compiler.client import Choices, Compiler
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import AxisValue, Config, make_config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 

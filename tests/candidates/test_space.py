@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from autotune.candidates.space import Space, climb, explore
-from autotune.catalogue.discovery import KernelRef
-from autotune.compiler.client import Choices
 from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import CompileFailed, Illegal, OutOfVmem
 from autotune.domain.problem import ProblemSpec
 from autotune.domain.trace import Trace

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.catalogue.discovery import KernelRef, find_kernel, fingerprint
+from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import config_from_data, config_to_data, make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.errors import InvalidInputError, KernelImportError, UnknownNameError
 from autotune.kernel import block_sizes
 from autotune.measuring.attached import attached_chip, attached_chips

@@ -14,12 +14,13 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.catalogue.discovery import KernelRef, find_kernel
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.client import Compiler
 from autotune.compiler.libtpu import clear
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.outcome import CompileFailed
 from autotune.errors import CompilerUnavailableError, KernelImportError

@@ -13,9 +13,10 @@ import jax
 import jax.numpy as jnp
 import pytest
 
-from autotune.catalogue.discovery import KernelRef, fingerprint
+from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import Option
 from autotune.domain.trial import Record

@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.client import Compiler, Drawn
 from autotune.compiler.process import (
     ChildDiedError,
@@ -14,6 +13,7 @@ from autotune.compiler.process import (
 )
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.domain.problem import Problem
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError

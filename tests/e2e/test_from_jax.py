@@ -2,10 +2,11 @@
 
 import pytest
 
-from autotune.catalogue.discovery import KernelRef, find_kernel
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
 
 FLASH = "batch=2,heads=2,q_len=512,kv_len=512,head_dim=128"
 SPLASH = "heads=4,kv_heads=2,seq=512,qk_dim=128,v_dim=128"

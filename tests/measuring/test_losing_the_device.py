@@ -6,14 +6,13 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.process import ChildDiedError
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
-from autotune.domain.measurement import Candidate, Measurement
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.measurement import Candidate, Measurement, NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Work
-from autotune.measuring.refused import Refused
 from autotune.measuring.session import Limits, Session
 
 TIMES_US = {"c0": 50.0, "c1": 80.0, "xla": 120.0}
@@ -69,7 +68,7 @@ class Pool:
         return None
 
 
-def measure(process: Any, **limits: Any) -> Measurement | Refused:
+def measure(process: Any, **limits: Any) -> Measurement | NotMeasured:
     pool: Any = Pool()
     work = Work(
         ref=KernelRef(path="k.py", attribute="K"),
@@ -98,7 +97,7 @@ def test_a_busy_device_is_one_sentence() -> None:
     process = Process()
     said = "the accelerator is busy, another process has it: pid 77\nand more"
     process.open = lambda: {"error": {"stage": "open", "type": "CannotOpenError", "message": said}}
-    assert measure(process) == Refused(said.splitlines()[0])
+    assert measure(process) == NotMeasured(said.splitlines()[0])
 
 
 def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:

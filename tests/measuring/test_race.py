@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.domain.measurement import NotMeasured
 from autotune.measuring.race import Decision, DeviceLostError, decide
-from autotune.measuring.refused import Refused
 from tests.fakes.accelerator import NOISES, Accelerator, Noise
 
 TIMES = {"best": 100.0, "close": 103.0, "far": 140.0, "default": 180.0, "xla": 90.0}
@@ -131,9 +131,9 @@ def test_a_slower_spell_is_waited_out_and_does_not_count() -> None:
 def test_a_refused_candidate_leaves_the_race_with_its_reason() -> None:
     device = Accelerator(TIMES, BUSY, QUIET, 0)
 
-    def sample(names: Sequence[str]) -> list[float | Refused]:
+    def sample(names: Sequence[str]) -> list[float | NotMeasured]:
         times = zip(names, device.sample(names), strict=True)
-        return [Refused("it aborts") if n == "best" else us for n, us in times]
+        return [NotMeasured("it aborts") if n == "best" else us for n, us in times]
 
     decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
     assert decision.refused == {"best": "it aborts"}
@@ -155,7 +155,7 @@ def test_what_is_no_time_is_refused_and_moves_nothing(us: float) -> None:
 
 
 def test_everything_refused_is_no_decision() -> None:
-    decision = decide(["a", "b"], lambda names: [Refused("no plane")] * len(names), default="a")
+    decision = decide(["a", "b"], lambda names: [NotMeasured("no plane")] * len(names), default="a")
     assert decision.void and decision.standings == () and set(decision.refused) == {"a", "b"}
 
 
@@ -193,8 +193,8 @@ def test_whatever_a_device_answers_there_is_an_end(
     names = [f"c{n}" for n in range(count)]
     turn = iter(answers * 1000)
 
-    def sample(order: Sequence[str]) -> list[float | Refused]:
-        return [Refused("no") if isinstance(a := next(turn), str) else a for _ in order]
+    def sample(order: Sequence[str]) -> list[float | NotMeasured]:
+        return [NotMeasured("no") if isinstance(a := next(turn), str) else a for _ in order]
 
     decision = decide(names, sample, default="c0" if has_default else None, most_samples=150)
     assert decision.count <= 150

@@ -9,19 +9,19 @@ from pathlib import Path
 
 import pytest
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.config import Config, make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import (
     Candidate,
     Measurement,
+    NotMeasured,
     measurement_from_data,
     measurement_to_data,
 )
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Child, Program, Work, measuring_process
-from autotune.measuring.refused import Refused
 from autotune.measuring.session import Limits, Session
 
 pytestmark = pytest.mark.slow
@@ -43,7 +43,7 @@ def config(repeats: int, how: str = "right") -> Config:
 
 QUICK, SLOW = config(1), config(300)
 
-Measure = Callable[..., Measurement | Refused]
+Measure = Callable[..., Measurement | NotMeasured]
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ def processes() -> Iterator[list[CompilerProcess]]:
 def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
     def run(
         *configs: Config, platform: str = "cpu", number: int = 0, programs: tuple[str, ...] = ()
-    ) -> Measurement | Refused:
+    ) -> Measurement | NotMeasured:
         process = measuring_process(platform)
         processes.append(process)
         given = programs or ("",) * len(configs)
@@ -68,7 +68,7 @@ def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
     return run
 
 
-def measured(found: Measurement | Refused) -> Measurement:
+def measured(found: Measurement | NotMeasured) -> Measurement:
     assert isinstance(found, Measurement), found
     return found
 
@@ -120,7 +120,7 @@ def test_what_runs_its_callback_in_another_process_is_compiled_there(measure: Me
 
 
 def test_a_device_that_is_not_there_is_one_sentence(measure: Measure) -> None:
-    assert measure(QUICK, number=7) == Refused(
+    assert measure(QUICK, number=7) == NotMeasured(
         "there is no device 7: this machine has 1, counted from 0"
     )
 
@@ -128,7 +128,11 @@ def test_a_device_that_is_not_there_is_one_sentence(measure: Measure) -> None:
 def test_without_a_tpu_it_says_so_and_does_not_hang(measure: Measure) -> None:
     started = time.monotonic()
     found = measure(QUICK, platform="tpu")
-    assert isinstance(found, Refused) and "accelerator" in found.reason and "\n" not in found.reason
+    assert (
+        isinstance(found, NotMeasured)
+        and "accelerator" in found.reason
+        and "\n" not in found.reason
+    )
     assert time.monotonic() - started < 300
 
 

@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from autotune.domain.config import Config, make_config
-from autotune.domain.measurement import Candidate, Measurement, Timed
+from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.trial import record_from_data, record_to_data
-from autotune.measuring.refused import Refused
 from autotune.publishing.measured import shortlist
 from autotune.remote.push import _of_measurement
 from tests.publishing.test_publish import estimated, run
 
-Given = Callable[[Sequence[Candidate], Config | None], Measurement | Refused]
+Given = Callable[[Sequence[Candidate], Config | None], Measurement | NotMeasured]
 
 OUTCOMES = [estimated(100), estimated(50), estimated(49), estimated(48), estimated(90)]
 
@@ -44,8 +43,10 @@ def measurement(*rows: Timed, void: str = "") -> Measurement:
     )
 
 
-def answering(found: Measurement | Refused, asked: list[Any] | None = None) -> Given:
-    def measure(candidates: Sequence[Candidate], default: Config | None) -> Measurement | Refused:
+def answering(found: Measurement | NotMeasured, asked: list[Any] | None = None) -> Given:
+    def measure(
+        candidates: Sequence[Candidate], default: Config | None
+    ) -> Measurement | NotMeasured:
         if asked is not None:
             asked.append(([c.config["b"] for c in candidates], default and default["b"]))
         return found
@@ -97,7 +98,7 @@ def test_the_default_may_be_the_fastest_though_it_was_estimated_slower() -> None
 @pytest.mark.parametrize(
     ("found", "why", "kept"),
     [
-        (Refused("the accelerator is busy"), "the accelerator is busy", False),
+        (NotMeasured("the accelerator is busy"), "the accelerator is busy", False),
         (measurement(timed(1, 40, 1.0), void="the device was lost"), "the device was lost", True),
         (measurement(timed(1, 1, None, refused="it aborts")), "it aborts", True),
         (
@@ -108,7 +109,7 @@ def test_the_default_may_be_the_fastest_though_it_was_estimated_slower() -> None
     ],
 )
 def test_without_a_decision_the_estimate_decides_and_says_why(
-    found: Measurement | Refused, why: str, kept: bool
+    found: Measurement | NotMeasured, why: str, kept: bool
 ) -> None:
     _, store, compiler = run(OUTCOMES, measure=answering(found))
     record = store.saved[0]

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from autotune.candidates.roofline import Roofline
 from autotune.candidates.space import Candidate, Space
-from autotune.catalogue.discovery import KernelRef
-from autotune.compiler.client import XlaCost
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config, make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult

@@ -18,10 +18,9 @@ from autotune.child.measure.profile import call_times_ps
 from autotune.child.measure.programs import module_name
 from autotune.child.measure.xspace import Plane, UnreadableProfileError, planes
 from autotune.child.verify.numbers import values
-from autotune.domain.measurement import DEVICE_TIME, WALL_CLOCK
+from autotune.domain.measurement import DEVICE_TIME, WALL_CLOCK, NotMeasured
 from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
-from autotune.measuring.refused import Refused
 
 _ROTATED_BYTES = 512 << 20  # more than the VMEM of any chip and the last cache of most hosts
 _MOST_SETS = 8
@@ -115,7 +114,7 @@ def warm_up(program: Callable[..., Any], inputs: Inputs) -> None:
 
 def timed(
     order: Sequence[str], programs: dict[str, Any], inputs: Inputs, start: int, device: Any
-) -> list[int | Refused]:
+) -> list[int | NotMeasured]:
     """Picoseconds of each run, in that order; ``start``: the set of arguments of the first."""
     runs = [(name, inputs[(start + n) % len(inputs)]) for n, name in enumerate(order)]
     if device.platform == "cpu":
@@ -128,19 +127,19 @@ def timed(
     return read(order, _profiled(run))
 
 
-def read(order: Sequence[str], found: Sequence[Plane] | Refused) -> list[int | Refused]:
+def read(order: Sequence[str], found: Sequence[Plane] | NotMeasured) -> list[int | NotMeasured]:
     """The time of each run in an order, from the planes of its profile."""
-    if isinstance(found, Refused):
+    if isinstance(found, NotMeasured):
         return [found] * len(order)
     by_name = {
         name: call_times_ps(found, module_name(name), calls)
         for name, calls in Counter(order).items()
     }
     seen: Counter[str] = Counter()
-    answers: list[int | Refused] = []
+    answers: list[int | NotMeasured] = []
     for name in order:
         times = by_name[name]
-        answers.append(times if isinstance(times, Refused) else times[seen[name]])
+        answers.append(times if isinstance(times, NotMeasured) else times[seen[name]])
         seen[name] += 1
     return answers
 
@@ -157,7 +156,7 @@ def _wall_ps(program: Callable[..., Any], given: Sequence[Any]) -> int:
     return (time.perf_counter_ns() - started) * 1000
 
 
-def _profiled(run: Callable[[], None]) -> list[Plane] | Refused:
+def _profiled(run: Callable[[], None]) -> list[Plane] | NotMeasured:
     """The planes of the profile of what ``run`` does."""
     import jax
 
@@ -166,8 +165,8 @@ def _profiled(run: Callable[[], None]) -> list[Plane] | Refused:
             run()
         files = sorted(Path(folder).rglob("*.xplane.pb"))
         if not files:
-            return Refused("the profiler wrote no profile")
+            return NotMeasured("the profiler wrote no profile")
         try:
             return [plane for file in files for plane in planes(file.read_bytes())]
         except UnreadableProfileError as error:
-            return Refused(str(error))
+            return NotMeasured(str(error))

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
 from autotune.child.measure.xspace import Event, Plane
-from autotune.measuring.refused import Refused
+from autotune.domain.measurement import NotMeasured
 
 _TPU = re.compile(r"/device:TPU:\d+")
 _GPU = re.compile(r"/device:GPU:\d+")
@@ -21,7 +21,7 @@ _MODULES, _OPS = "XLA Modules", "XLA Ops"
 _STREAM = "Stream #"
 _SLACK_PS = 1000  # what rounding to nanoseconds may add
 
-Times = tuple[int, ...] | Refused
+Times = tuple[int, ...] | NotMeasured
 
 
 def call_times_ps(planes: Sequence[Plane], module: str, calls: int) -> Times:
@@ -32,15 +32,15 @@ def call_times_ps(planes: Sequence[Plane], module: str, calls: int) -> Times:
     tpus = [plane for plane in planes if _TPU.fullmatch(plane.name)]
     gpus = [plane for plane in planes if _GPU.fullmatch(plane.name)]
     if not tpus and not gpus:
-        return Refused("the profile has no plane of a device")
+        return NotMeasured("the profile has no plane of a device")
     found = [_tpu_times(plane, module, calls) for plane in tpus if _runs(plane, module)]
     found += [_gpu_times(plane, module, calls) for plane in gpus if _kernels(plane, module)]
     if not found:
-        return Refused(f"the profile shows no run of {module}, {calls} were made")
+        return NotMeasured(f"the profile shows no run of {module}, {calls} were made")
     for times in found:
-        if isinstance(times, Refused):
+        if isinstance(times, NotMeasured):
             return times
-    by_device = [times for times in found if not isinstance(times, Refused)]
+    by_device = [times for times in found if not isinstance(times, NotMeasured)]
     return tuple(max(one) for one in zip(*by_device, strict=True))
 
 
@@ -57,7 +57,7 @@ def union_ps(events: Iterable[Event]) -> int:
 def _tpu_times(plane: Plane, module: str, calls: int) -> Times:
     runs = _runs(plane, module)
     if len(runs) != calls:
-        return Refused(f"{plane.name} shows {len(runs)} runs of {module}, {calls} were made")
+        return NotMeasured(f"{plane.name} shows {len(runs)} runs of {module}, {calls} were made")
     ops = sorted(_events(plane, _OPS), key=lambda e: e.start_ps)
     every = sorted(_events(plane, _MODULES), key=lambda e: e.start_ps)
     bad = _broken(plane, every) or _broken(plane, ops, nested=True)
@@ -66,7 +66,7 @@ def _tpu_times(plane: Plane, module: str, calls: int) -> Times:
     groups = [_within(run, ops) for run in runs]
     for run, group in zip(runs, groups, strict=True):
         if any(op.end_ps > run.end_ps + _SLACK_PS for op in group):
-            return Refused(f"{plane.name} shows an operation that outlasts its run of {module}")
+            return NotMeasured(f"{plane.name} shows an operation that outlasts its run of {module}")
     return _alike(plane, module, groups)
 
 
@@ -74,7 +74,7 @@ def _gpu_times(plane: Plane, module: str, calls: int) -> Times:
     """Kernels of a program, in the order of their start: as many for each call, the same ones."""
     kernels = _kernels(plane, module)
     if len(kernels) % calls:
-        return Refused(
+        return NotMeasured(
             f"{plane.name} shows {len(kernels)} kernels of {module}, which {calls} calls cannot "
             "have started"
         )
@@ -87,11 +87,11 @@ def _alike(plane: Plane, module: str, groups: Sequence[Sequence[Event]]) -> Time
     """The union of each group, if all have the same operations as often."""
     counts = [Counter(event.name for event in group) for group in groups]
     if not counts[0]:
-        return Refused(f"{plane.name} shows no operation within a run of {module}")
+        return NotMeasured(f"{plane.name} shows no operation within a run of {module}")
     for number, count in enumerate(counts):
         if count != counts[0]:
             name = next(iter((counts[0] - count) or (count - counts[0])))
-            return Refused(
+            return NotMeasured(
                 f"{plane.name} shows operation {name[:60]} {counts[0][name]} times in run 0 of "
                 f"{module} and {count[name]} times in run {number}"
             )
@@ -104,17 +104,17 @@ def _within(run: Event, ops: Sequence[Event]) -> Sequence[Event]:
     return ops[first : bisect_left(ops, run.end_ps, key=lambda e: e.start_ps)]
 
 
-def _broken(plane: Plane, events: Sequence[Event], *, nested: bool = False) -> Refused | None:
+def _broken(plane: Plane, events: Sequence[Event], *, nested: bool = False) -> NotMeasured | None:
     """What no device does: a duration that is not positive, or two runs at a time."""
     for event in events:
         if event.duration_ps < 0 or (not nested and event.duration_ps == 0):
-            return Refused(
+            return NotMeasured(
                 f"{plane.name} gives {event.name[:60]} {event.duration_ps} ps: its clock wrapped"
             )
     if not nested:
         for one, after in pairwise(events):
             if after.start_ps < one.end_ps:
-                return Refused(
+                return NotMeasured(
                     f"{plane.name} shows {after.name[:60]} before the end of {one.name[:60]}: an "
                     "event is doubled, or its clock wrapped"
                 )

@@ -16,7 +16,6 @@ if __name__ == "__main__":
 
     stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.child.compile.build import StageError
 from autotune.child.loading import Loader, LoadError
 from autotune.child.measure import device as accelerator
@@ -24,9 +23,10 @@ from autotune.child.measure import programs
 from autotune.child.serving import failed, serve
 from autotune.domain.chip import Chip
 from autotune.domain.config import config_from_data
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import Problem, problem_from_data
 from autotune.kernel import Kernel
-from autotune.measuring.refused import Refused
 
 
 class Measurer:
@@ -84,7 +84,7 @@ class Measurer:
         order = request["order"]
         times = accelerator.timed(order, self.programs, self.inputs, self.taken, self.device)
         self.taken += len(order)
-        return [time.reason if isinstance(time, Refused) else time for time in times]
+        return [time.reason if isinstance(time, NotMeasured) else time for time in times]
 
     def _compiled(self, request: dict[str, Any]) -> Any:
         kernel, problem = self._subject(request)

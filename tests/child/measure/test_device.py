@@ -7,14 +7,14 @@ import jax
 import numpy as np
 import pytest
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.child.measure import device
 from autotune.child.measure.device import read, why_not
 from autotune.domain.chip import Chip
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.kernel import Array
 from autotune.measuring.process import CannotMeasureError, Device, Work
-from autotune.measuring.refused import Refused
 from autotune.measuring.session import _check
 from tests.samples.profiles import profile, tpu
 
@@ -51,8 +51,8 @@ def test_times_go_to_the_runs_that_they_are_of() -> None:
 def test_a_program_that_is_not_in_the_profile_costs_only_itself() -> None:
     modules, ops = [("jit_measured_a(1)", 0, 2000)], [("kernel", 10, 500)]
     times = read(["b", "a"], profile(tpu(0, modules, ops)))
-    assert times[1] == 500 and isinstance(times[0], Refused) and "no run of" in times[0].reason
-    nothing = Refused("the profiler wrote no profile")
+    assert times[1] == 500 and isinstance(times[0], NotMeasured) and "no run of" in times[0].reason
+    nothing = NotMeasured("the profiler wrote no profile")
     assert read(["a", "a"], nothing) == [nothing, nothing]
 
 

@@ -5,13 +5,13 @@ from jax.profiler import ProfileData
 
 from autotune.child.measure.profile import call_times_ps
 from autotune.child.measure.xspace import UnreadableProfileError, planes
-from autotune.measuring.refused import Refused
+from autotune.domain.measurement import NotMeasured
 from tests.samples.profiles import EPOCH_NS, Row, calls, profile, serialized, text, tpu
 
 
 def refusal(*texts: str, count: int = 3) -> str:
     found = call_times_ps(profile(*texts), "jit_k", count)
-    assert isinstance(found, Refused), found
+    assert isinstance(found, NotMeasured), found
     return found.reason
 
 
@@ -116,8 +116,8 @@ def test_a_gpus_kernels_are_taken_by_module_and_call() -> None:
     }
     found = profile(text("/device:GPU:0", streams, module="jit_k"))
     assert call_times_ps(found, "jit_k", 2) == (700, 600)
-    assert isinstance(call_times_ps(found, "jit_else", 2), Refused)
-    assert isinstance(call_times_ps(found, "jit_k", 3), Refused)
+    assert isinstance(call_times_ps(found, "jit_else", 2), NotMeasured)
+    assert isinstance(call_times_ps(found, "jit_k", 3), NotMeasured)
 
 
 def test_a_gpus_copies_and_graphs_count_where_the_program_started_them() -> None:
@@ -148,7 +148,7 @@ def test_a_gpus_lost_or_doubled_kernel_voids_it() -> None:
 
 
 def _reason(found: object) -> str:
-    assert isinstance(found, Refused), found
+    assert isinstance(found, NotMeasured), found
     return found.reason
 
 

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from autotune.catalogue.discovery import KernelRef, find_kernel
+from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import Candidate, Measurement
 from autotune.domain.outcome import CompileFailed

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.catalogue.discovery import KernelRef
 from autotune.compiler.client import Compiler
 from autotune.domain.chip import Chip
 from autotune.domain.config import AxisValue, make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.verdict import (
     BOUNDS,
     OUTPUTS,
