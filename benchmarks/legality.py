@@ -25,6 +25,7 @@ from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
+from autotune.wording.violation import violation_text
 from benchmarks.harness.points import as_they_come
 
 _KERNELS = Path(__file__).with_name("kernels")
@@ -131,17 +132,17 @@ def _of_order(
     rank = len(trace.grid)
     revisited = rules.bad_output_visits(trace)
     if revisited:
-        yield case((ARBITRARY,) * rank, REVISITED, revisited)
+        yield case((ARBITRARY,) * rank, REVISITED, violation_text(revisited))
         return
     prefix = rules.parallel_prefix(trace)
     for semantics in all_prefixes(rank, prefix):
         yield case(semantics, None)
     if prefix < rank:
-        why = rules.sequential_axis(trace, prefix) or ""
+        first = rules.sequential_axis(trace, prefix)
         for axis in range(prefix, rank):
-            blamed = why if axis == prefix else (rules.sequential_axis(trace, axis) or why)
+            blamed = rules.sequential_axis(trace, axis) or first
             kinds = (PARALLEL,) * (axis + 1) + (ARBITRARY,) * (rank - axis - 1)
-            yield case(kinds, SEQUENTIAL, blamed)
+            yield case(kinds, SEQUENTIAL, violation_text(blamed) if blamed else "")
     for axis in range(1, prefix):
         kinds = tuple(PARALLEL if a == axis else ARBITRARY for a in range(rank))
         yield case(kinds, PREFIX)
@@ -171,8 +172,9 @@ def broken_cases(pool: CompilerPool) -> Iterator[Case]:
             lambda c, r=ref, p=problem, g=config: c.traces(r, p, [g], orders=False)[0]  # type: ignore[misc]
         )
         assert isinstance(traces, list), traces
-        why = rules.bad_output_visits(traces[0]) or rules.sequential_axis(traces[0], 0)
-        assert why, f"the rules allow {attribute}"
+        broken = rules.bad_output_visits(traces[0]) or rules.sequential_axis(traces[0], 0)
+        assert broken, f"the rules allow {attribute}"
+        why = violation_text(broken)
         yield Case(ref=ref, kernel=spec.name, problem=problem, config=config, rule=rule, why=why)
 
 

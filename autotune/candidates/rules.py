@@ -1,48 +1,55 @@
 """The *legal* question: rules of Pallas on TPU, decided on a trace alone."""
 
+from collections.abc import Iterator
+
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import ARBITRARY, PARALLEL
 from autotune.domain.dtype import bits
+from autotune.domain.outcome import Illegal
 from autotune.domain.trace import Operand, Trace
+from autotune.domain.violation import (
+    Dependency,
+    MisalignedBlock,
+    ParallelAfterArbitrary,
+    RevisitedOutput,
+    SemanticsRank,
+    SequentialAxis,
+    UnsafeAlias,
+    UnwrittenOutput,
+    Violation,
+)
+from autotune.wording.violation import violation_text
 
 
-def misaligned(trace: Trace, chip: ChipInfo) -> str | None:
-    """Why a block shape is not aligned, or None.
+def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
+    """The first block whose shape is not aligned, or None.
 
     Source: ``_check_block_mappings`` in jax/_src/pallas/mosaic/lowering.py: the last two
     dimensions must be multiples of (8, 128) or the whole dimension; a rank-1 block must be the
     whole, a multiple of 8·128, or a power of two of at least 128 times the packing of its dtype.
     """
     for op in trace.operands:
-        if op.space in ("default", "vmem", "smem") and not _is_aligned(op, chip):
-            if op.space == "smem" and op.blocks == op.blocks_total == 1:
-                continue
-            return (
-                f"block {_shape(op.block)} of {op.name} {_shape(op.shape)} {op.dtype} is not "
-                f"aligned: {_requirement(op, chip)}"
-            )
+        if op.space == "smem" and op.blocks == op.blocks_total == 1:
+            continue
+        if op.space in ("default", "vmem", "smem"):
+            found = _misaligned_block(op, chip)
+            if found:
+                return found
     return None
 
 
-def bad_output_visits(trace: Trace) -> str | None:
+def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
     """Why an output would be wrong in this grid order whatever the semantics, or None. What
     nobody reads cannot be wrong."""
     for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
         if op.fetches != op.blocks:
-            return (
-                f"blocks of output {op.name} are visited again after others "
-                f"({op.fetches} visits of {op.blocks} blocks): what was written is lost"
-            )
+            return RevisitedOutput(operand=op.name, visits=op.fetches, blocks=op.blocks)
         if op.blocks < op.blocks_total and not _is_aliased(trace, op):
-            return (
-                f"only {op.blocks} of {op.blocks_total} blocks of output {op.name} are ever written"
-            )
-    if not trace.alias_safe:
-        return "an input that shares memory with an output is read where another step writes"
-    return None
+            return UnwrittenOutput(operand=op.name, blocks=op.blocks, blocks_total=op.blocks_total)
+    return None if trace.alias_safe else UnsafeAlias()
 
 
-def sequential_axis(trace: Trace, axis: int, *, shown: bool = True) -> str | None:
+def sequential_axis(trace: Trace, axis: int, *, shown: bool = True) -> SequentialAxis | None:
     """Why a grid axis must not be ``parallel``, or None when it may be.
 
     An axis may be parallel when no output block is written from two of its positions and no
@@ -51,22 +58,27 @@ def sequential_axis(trace: Trace, axis: int, *, shown: bool = True) -> str | Non
     """
     if trace.grid[axis] == 1:
         return None
+    for dependency, buffer in _dependencies(trace, axis, shown=shown):
+        return SequentialAxis(axis=axis, dependency=dependency, buffer=buffer)
+    return None
+
+
+def _dependencies(trace: Trace, axis: int, *, shown: bool) -> Iterator[tuple[Dependency, str]]:
+    """What ties the positions of an axis together, and the name of the buffer."""
     for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
         if not op.exclusive[axis]:
-            return f"output {op.name} has blocks that are written from several positions of it"
+            yield Dependency.SHARED_OUTPUT, op.name
     for op in trace.operands:
         if shown and _counts(op) and not op.is_pipelined and op.space != "semaphore":
-            return f"output {op.name} is written by hand: nothing shows that positions are apart"
+            yield Dependency.OUTPUT_BY_HAND, op.name
     for number, scratch in enumerate(trace.scratch):
         if not scratch.carried:
             continue
-        if scratch.reset_axes is None and not shown:
-            continue
         if scratch.reset_axes is None:
-            return f"scratch {number} carries values from step to step"
-        if any(reset <= axis for reset in scratch.reset_axes):
-            return f"scratch {number} carries values along it or across it"
-    return None
+            if shown:
+                yield Dependency.SCRATCH, f"scratch {number}"
+        elif any(reset <= axis for reset in scratch.reset_axes):
+            yield Dependency.SCRATCH_ALONG_AXIS, f"scratch {number}"
 
 
 def parallel_prefix(trace: Trace) -> int:
@@ -103,28 +115,35 @@ def semantics_variants(trace: Trace, chip: Chip) -> list[tuple[str, ...]]:
     return list(seen.values())
 
 
-def illegal_semantics(trace: Trace) -> str | None:
+def illegal_semantics(
+    trace: Trace,
+) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
     """Why the semantics that the kernel was traced with are against the rules, or None. Its author
     is believed where the trace leaves it open: verification runs it on two cores."""
     semantics = trace.dimension_semantics
     if not semantics:
         return None
     if len(semantics) != len(trace.grid):
-        return f"{len(semantics)} dimension semantics for a grid of {len(trace.grid)} axes"
+        return SemanticsRank(semantics=len(semantics), grid=len(trace.grid))
     for axis, kind in enumerate(semantics):
         if kind != PARALLEL:
             continue
         if ARBITRARY in semantics[:axis]:
-            return f"grid axis {axis} is parallel behind an arbitrary one"
-        why = sequential_axis(trace, axis, shown=False)
-        if why:
-            return f"grid axis {axis} must not be parallel: {why}"
+            return ParallelAfterArbitrary(axis=axis)
+        found = sequential_axis(trace, axis, shown=False)
+        if found:
+            return found
     return None
 
 
-def illegal(trace: Trace, chip: ChipInfo) -> str | None:
+def violation(trace: Trace, chip: ChipInfo) -> Violation | None:
     """The first rule that a traced candidate breaks, or None."""
     return misaligned(trace, chip) or bad_output_visits(trace) or illegal_semantics(trace)
+
+
+def illegal(broken: Violation) -> Illegal:
+    """The outcome of a candidate that breaks a rule."""
+    return Illegal(reason=violation_text(broken), rule=broken.rule)
 
 
 def _counts(op: Operand) -> bool:
@@ -132,30 +151,52 @@ def _counts(op: Operand) -> bool:
     return op.is_output and not op.is_unread
 
 
-def _is_aligned(op: Operand, chip: ChipInfo) -> bool:
+def _misaligned_block(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
+    if len(op.block) < 2:
+        return _misaligned_vector(op, chip) if op.block else _misaligned_at(op, 0, 0)
+    if _is_off(op, -1, chip.num_lanes):
+        return _misaligned_at(op, -1, chip.num_lanes)
+    return _misaligned_at(op, -2, chip.num_sublanes) if _is_off(op, -2, chip.num_sublanes) else None
+
+
+def _is_off(op: Operand, place: int, multiple: int) -> bool:
+    return op.block[place] != op.shape[place] and op.block[place] % multiple != 0
+
+
+def _misaligned_vector(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
+    """A block of rank 1."""
+    size, multiple = op.block[0], chip.num_sublanes * chip.num_lanes
+    least = chip.num_lanes * max(1, 32 // _memory_bits(op.dtype))
+    if not _is_off(op, 0, multiple) or (size >= least and size & (size - 1) == 0):
+        return None
+    return _misaligned_at(op, 0, multiple, least_power=least)
+
+
+def _misaligned_at(
+    op: Operand, place: int, multiple: int, least_power: int | None = None
+) -> MisalignedBlock:
     if not op.block:
-        return False
-    lanes, sublanes = chip.num_lanes, chip.num_sublanes
-    if len(op.block) == 1:
-        size, packing = op.block[0], max(1, 32 // _memory_bits(op.dtype))
-        return (
-            size == op.shape[0]
-            or size % (sublanes * lanes) == 0
-            or (size >= lanes * packing and size & (size - 1) == 0)
-        )
-    minor_ok = op.block[-1] == op.shape[-1] or op.block[-1] % lanes == 0
-    return minor_ok and (op.block[-2] == op.shape[-2] or op.block[-2] % sublanes == 0)
+        return MisalignedBlock(operand=op.name, block=())
+    return MisalignedBlock(
+        operand=op.name,
+        block=op.block,
+        dimension=place % len(op.block),
+        whole=op.shape[place],
+        multiple=multiple,
+        least_power=least_power,
+        nearest=_nearest(op.block[place], op.shape[place], multiple, least_power),
+    )
 
 
-def _requirement(op: Operand, chip: ChipInfo) -> str:
-    lanes, sublanes = chip.num_lanes, chip.num_sublanes
-    if len(op.block) == 1:
-        packing = max(1, 32 // _memory_bits(op.dtype))
-        return (
-            f"it must be the whole, a multiple of {sublanes * lanes}, or a power of two from "
-            f"{lanes * packing}"
-        )
-    return f"the last two sizes must be multiples of ({sublanes}, {lanes}) or the whole dimension"
+def _nearest(size: int, whole: int, multiple: int, least_power: int | None) -> tuple[int, ...]:
+    """The legal sizes next to a wrong one, below and above."""
+    legal = {whole, size // multiple * multiple, -(-size // multiple) * multiple}
+    if least_power is not None:
+        power = 1 << (size.bit_length() - 1)
+        legal |= {max(p, least_power) for p in (power, 2 * power)}
+    kept = [one for one in legal if 0 < one <= whole]
+    below, above = [one for one in kept if one < size], [one for one in kept if one > size]
+    return tuple(([max(below)] if below else []) + ([min(above)] if above else []))
 
 
 def _memory_bits(dtype: str) -> int:
@@ -165,7 +206,3 @@ def _memory_bits(dtype: str) -> int:
 
 def _is_aliased(trace: Trace, operand: Operand) -> bool:
     return any(trace.operands[out] is operand for _, out in trace.aliases)
-
-
-def _shape(shape: tuple[int, ...]) -> str:
-    return "x".join(str(size) for size in shape)

@@ -4,17 +4,24 @@ The raw space is the product of the declared axes; grid orders, ``dimension_sema
 VMEM limit come from the rules. Two points that compile to the same program are one candidate.
 """
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import permutations, product
 from random import Random
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.candidates import rules
 from autotune.candidates.roofline import Roofline, roofline
-from autotune.candidates.vmem import VmemUse, first_rung, limit_bytes, next_rung, vmem_use
+from autotune.candidates.vmem import (
+    VmemUse,
+    first_rung,
+    limit_bytes,
+    next_rung,
+    out_of_vmem,
+    vmem_use,
+    with_limit_source,
+)
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import ChipInfo
@@ -25,10 +32,10 @@ from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.errors import InvalidInputError, NoLegalConfigError
+from autotune.wording.violation import refusal_group
 
 MAX_TRACED = 20_000
 _BATCH = 12
-_FIGURES = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,20 +62,20 @@ class Judged:
     """A raw point, its grid order included. ``refused``: why it is not compiled under any semantics
     and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, it is compiled under
     ``limit`` first and under each of the ``semantics``, the most parallel ones first;
-    ``sequential``: why the first axis that is not parallel in those must not be."""
+    ``sequential``: that the first axis that is not parallel in those must not be."""
 
     config: Config
     refused: Failure | None
     least_bytes: int = 0
     limit: int | None = None
     semantics: tuple[tuple[str, ...], ...] = ((),)
-    sequential: str = ""
+    sequential: Illegal | None = None
 
 
 @dataclass(slots=True, kw_only=True)
 class Space:
     """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
-    the first of those that differ in their figures only (``alike``: by reason without figures);
+    the first of those that differ in their figures only (``alike``: by what they have in common);
     ``default`` is the default config, judged even when the rules refuse it. ``judged``: every raw
     point that was traced; ``sampled``: not all were."""
 
@@ -85,6 +92,7 @@ class Space:
 
 
 Progress = Callable[[int, int], None]
+_Refused = TypeVar("_Refused", bound=Failure | Illegal)
 
 
 def explore(
@@ -129,6 +137,14 @@ def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
         return None
     limit = next_rung(candidate.config.vmem_limit_bytes, chip)
     return None if limit is None else _with_limit(candidate, limit)
+
+
+def limit_named(space: Space, config: Config, refused: OutOfVmem, chip: ChipInfo) -> OutOfVmem:
+    """A verdict of the compiler, and who set the limit: its message does not say."""
+    if space.passed_on.limit:
+        return with_limit_source(refused, config.vmem_limit_bytes, chip)
+    own = None if refused.allowed_bytes == chip.scoped_vmem_bytes else refused.allowed_bytes
+    return with_limit_source(refused, own, chip, own_limit_bytes=refused.used_bytes)
 
 
 def _points(choices: Choices) -> list[Config]:
@@ -202,15 +218,15 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
             f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
             f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
         )
-    why = rules.illegal(trace, chip)
+    broken = rules.violation(trace, chip)
     if space.passed_on.semantics:
         semantics = rules.semantics_variants(trace, chip.chip)[0]
         space.default = space.default.replace(dimension_semantics=semantics)
-    certain = vmem_use(trace, chip).certain_bytes
-    if why:
-        space.default_verdict = Illegal(reason=why)
-    elif certain > limit_bytes(trace.vmem_limit_bytes, chip):
-        space.default_verdict = out_of_vmem(certain, trace.vmem_limit_bytes, chip)
+    use = vmem_use(trace, chip)
+    if broken:
+        space.default_verdict = rules.illegal(broken)
+    elif use.certain_bytes > limit_bytes(trace.vmem_limit_bytes, chip):
+        space.default_verdict = _over_vmem(space, use, trace.vmem_limit_bytes, chip)
     else:
         return _candidate(space, space.default, trace, chip)
     return None
@@ -219,8 +235,7 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
 def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
     if not isinstance(found, list):
         space.raw_points += 1
-        alike = space.alike.setdefault(_FIGURES.sub("N", found.reason), found.reason)
-        space.refused[alike] += 1
+        _count(space, found)
         for order in permutations(config.grid_order):
             judged = Judged(config=config.replace(grid_order=order), refused=found)
             space.judged.append(judged)
@@ -241,16 +256,15 @@ def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip:
 
 def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
     own = None if space.passed_on.semantics else rules.illegal_semantics(trace)
-    why = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
-    if why:
-        space.refused["illegal: " + _kind_of(why)] += 1
-        return Judged(config=config, refused=Illegal(reason=why))
+    broken = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
+    if broken:
+        return Judged(config=config, refused=_count(space, rules.illegal(broken)))
     use = vmem_use(trace, chip)
     rung = _first_rung(space, use, trace, chip)
     if rung is None:
-        space.refused["over the VMEM of the chip"] += 1
         limit = chip.vmem_capacity_bytes if space.passed_on.limit else trace.vmem_limit_bytes
-        return Judged(config=config, refused=out_of_vmem(use.certain_bytes, limit, chip))
+        refused = _over_vmem(space, use, limit, chip)
+        return Judged(config=config, refused=_count(space, refused))
     variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
     for semantics in variants:
         chosen = config.replace(dimension_semantics=semantics)
@@ -266,11 +280,24 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Ju
     )
 
 
-def _sequential(trace: Trace, semantics: tuple[str, ...]) -> str:
+def _count(space: Space, refused: _Refused) -> _Refused:
+    """Counted under the first of those that differ in their figures only."""
+    text = refusal_group(refused)
+    same = getattr(refused, "raised_at", "") or text
+    space.refused[space.alike.setdefault(same, text)] += 1
+    return refused
+
+
+def _over_vmem(space: Space, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+    own = None if space.passed_on.limit else max(use.expected_bytes, use.certain_bytes)
+    return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=own)
+
+
+def _sequential(trace: Trace, semantics: tuple[str, ...]) -> Illegal | None:
     if ARBITRARY not in semantics:
-        return ""
-    axis = semantics.index(ARBITRARY)
-    return f"grid axis {axis} must not be parallel: {rules.sequential_axis(trace, axis)}"
+        return None
+    found = rules.sequential_axis(trace, semantics.index(ARBITRARY))
+    return rules.illegal(found) if found else None
 
 
 def _first_rung(
@@ -308,29 +335,8 @@ def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
     return tuple(name for name, extent in zip(order, trace.grid, strict=True) if extent > 1)
 
 
-def out_of_vmem(certain: int, limit: int | None, chip: ChipInfo) -> OutOfVmem:
-    """The verdict of the rules, before compiling."""
-    allowed = limit_bytes(limit, chip)
-    return OutOfVmem(
-        reason=f"needs at least {certain / 2**20:.2f} MiB of VMEM, {allowed / 2**20:.2f} "
-        "are allowed",
-        used_bytes=certain,
-        allowed_bytes=allowed,
-        by_rule=True,
-    )
-
-
-def _kind_of(why: str) -> str:
-    """Refusals are counted by kind: their figures differ from point to point."""
-    if "aligned" in why:
-        return "block not aligned"
-    if "visited again" in why:
-        return "output block visited again after others"
-    if "ever written" in why:
-        return "output not fully written"
-    return why
-
-
 def _why_none(space: Space) -> str:
     reasons = "; ".join(f"{reason} ({n})" for reason, n in space.refused.most_common(3))
-    return f"no legal configuration among {space.raw_points} points: {reasons}"
+    text = f"no legal configuration among {space.raw_points} points: {reasons}"
+    first = space.judged[0].refused if space.judged else None
+    return f"{text}; the first of them: {first.reason}" if first else text

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.candidates.space import Judged, Space, out_of_vmem
-from autotune.candidates.vmem import limit_bytes, limit_rungs
+from autotune.candidates.space import Judged, Space
+from autotune.candidates.vmem import limit_bytes, limit_rungs, out_of_vmem
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import (
     GRID_ORDER,
@@ -175,7 +175,8 @@ class _Table:
             return point.refused
         wanted = str(under.get(SEMANTICS, "")).count(semantics_text([PARALLEL]))
         if point.semantics[0].count(PARALLEL) < wanted:
-            return Illegal(reason=point.sequential)
+            assert point.sequential is not None
+            return point.sequential
         limit = self._limits[str(under[VMEM_LIMIT])]
         return out_of_vmem(point.least_bytes, limit, self._chip)
 

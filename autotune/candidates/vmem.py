@@ -1,13 +1,15 @@
 """VMEM bytes of a kernel, from its trace: the *feasible* question before the compiler is asked."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import permutations, product
 from math import prod
 
 from autotune.domain.chip import ChipInfo
 from autotune.domain.dtype import bits
+from autotune.domain.outcome import LimitSource, OutOfVmem
 from autotune.domain.trace import Operand, Scratch, Trace
+from autotune.wording.violation import out_of_vmem_text
 
 # Rungs between the compiler's own limit and the chip's capacity, as powers of two of the former.
 _RUNG = 2
@@ -126,6 +128,38 @@ def next_rung(current: int | None, chip: ChipInfo) -> int | None:
     return next(
         (r for r in limit_rungs(chip) if r is not None and r > limit_bytes(current, chip)), None
     )
+
+
+def out_of_vmem(
+    least_bytes: int, limit: int | None, chip: ChipInfo, *, own_limit_bytes: int | None = None
+) -> OutOfVmem:
+    """The verdict before compiling. ``own_limit_bytes``: what a kernel that passes no limit of a
+    config on should ask for itself."""
+    over_chip = least_bytes > chip.vmem_capacity_bytes
+    allowed = chip.vmem_capacity_bytes if over_chip else limit_bytes(limit, chip)
+    refused = OutOfVmem(reason="", used_bytes=least_bytes, allowed_bytes=allowed, by_rule=True)
+    return with_limit_source(refused, limit, chip, own_limit_bytes=own_limit_bytes)
+
+
+def with_limit_source(
+    refused: OutOfVmem, limit: int | None, chip: ChipInfo, *, own_limit_bytes: int | None = None
+) -> OutOfVmem:
+    """The same verdict, and who set the limit that was passed. ``limit``: of the config, or the
+    kernel's own where it passes none on; the rest as in ``out_of_vmem``."""
+    if refused.allowed_bytes >= chip.vmem_capacity_bytes:
+        source, remedy = LimitSource.CHIP, None
+    else:
+        own = LimitSource.CONFIG if own_limit_bytes is None else LimitSource.KERNEL
+        source = LimitSource.COMPILER if limit is None else own
+        remedy = own_limit_bytes and min(own_limit_bytes, chip.vmem_capacity_bytes)
+    reason = out_of_vmem_text(
+        refused.used_bytes,
+        refused.allowed_bytes,
+        by_rule=refused.by_rule,
+        limited_by=source,
+        remedy_bytes=remedy,
+    )
+    return replace(refused, reason=reason, limited_by=source)
 
 
 def _buffers(operand: Operand) -> int:

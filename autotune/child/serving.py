@@ -3,6 +3,7 @@
 import json
 import os
 import resource
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
@@ -22,8 +23,10 @@ def serve(make: Callable[[], Answer]) -> None:
 
 
 def failed(error: BaseException, stage: str) -> dict[str, Any]:
-    """The answer that says so."""
-    return {"error": {"type": type(error).__name__, "message": str(error), "stage": stage}}
+    """The answer that says so, and where it was raised."""
+    name, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
+    place = f"{name} {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
+    return {"error": {"type": name, "message": str(error), "stage": stage, "raised_at": place}}
 
 
 def _encoded(answer: dict[str, Any]) -> str:

@@ -240,4 +240,8 @@ def _failure(answer: dict[str, Any]) -> Failure:
     if error["stage"] == "compile":
         return classify(error["type"], error["message"])
     reason = f"{error['stage']} raised {error['type']}: {error['message']}".rstrip(": ")
-    return CompileFailed(reason=reason.splitlines()[0][:240], message=error["message"])
+    return CompileFailed(
+        reason=reason.splitlines()[0][:240],
+        message=error["message"],
+        raised_at=error.get("raised_at", ""),
+    )

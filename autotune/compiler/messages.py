@@ -3,6 +3,7 @@
 import re
 
 from autotune.domain.outcome import CompileFailed, OutOfVmem
+from autotune.wording.violation import out_of_vmem_text
 
 Verdict = OutOfVmem | CompileFailed
 
@@ -44,7 +45,7 @@ def classify(error_type: str, message: str) -> Verdict:
         if found:
             used, allowed = _bytes(*found.group(1, 2)), _bytes(*found.group(3, 4))
             return OutOfVmem(
-                reason=f"needs {used / 2**20:.2f} MiB of VMEM, {allowed / 2**20:.2f} are allowed",
+                reason=out_of_vmem_text(used, allowed),
                 used_bytes=used,
                 allowed_bytes=allowed,
             )

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from enum import StrEnum
 from typing import Any, ClassVar
 
 from autotune.domain.explanation import Explanation, explanation_from_data
@@ -66,31 +67,46 @@ class NotEstimated:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Illegal:
-    """Against a rule of Pallas on TPU: alignment, output visits, parallel axes."""
+    """Against a rule of Pallas on TPU: alignment, output visits, parallel axes. ``rule``: one of
+    ``autotune.domain.violation.Rule``; older versions kept none."""
 
     kind: ClassVar[str] = "illegal"
     reason: str
+    rule: str = ""
+
+
+class LimitSource(StrEnum):
+    """Who set the VMEM limit that a candidate passes."""
+
+    CHIP = "chip"
+    CONFIG = "config"
+    COMPILER = "compiler"
+    KERNEL = "kernel"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutOfVmem:
-    """``by_rule``: known before compiling, ``used_bytes`` is then the least that is needed."""
+    """``by_rule``: known before compiling, ``used_bytes`` is then the least that is needed.
+    ``limited_by``: one of ``LimitSource``; empty where it is not known."""
 
     kind: ClassVar[str] = "out of VMEM"
     reason: str
     used_bytes: int
     allowed_bytes: int
     by_rule: bool = False
+    limited_by: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompileFailed:
-    """``unsupported``: the compiler says that the chip or Mosaic cannot do it."""
+    """``unsupported``: the compiler says that the chip or Mosaic cannot do it. ``raised_at``: what
+    was raised before the compiler was asked, and the file and line that raised it."""
 
     kind: ClassVar[str] = "compile failed"
     reason: str
     unsupported: bool = False
     message: str = ""
+    raised_at: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from autotune.candidates import rules
-from autotune.candidates.space import Candidate, Space, climb
+from autotune.candidates.space import Candidate, Space, climb, limit_named
 from autotune.candidates.survey import survey
 from autotune.candidates.vmem import limit_rungs
 from autotune.compiler.client import Compiler
@@ -21,7 +21,7 @@ from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimated, Illegal, Outcome, OutOfVmem
+from autotune.domain.outcome import Estimated, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
@@ -228,6 +228,8 @@ class _Loop:
                 self.space.candidates.append(higher)
 
     def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
+        if isinstance(outcome, OutOfVmem) and not outcome.limited_by:
+            outcome = limit_named(self.space, config, outcome, self.subject.chip)
         trial = Trial(
             number=max((t.number for t in self.trials), default=-1) + 1,
             config=config,
@@ -273,8 +275,8 @@ def evaluate(compiler: Compiler, subject: Subject, config: Config) -> Outcome:
     if not isinstance(answer, tuple):
         return answer
     trace, compiled = answer
-    why = rules.illegal(trace, subject.chip)
-    return Illegal(reason=why) if why else estimate(trace, compiled, subject.chip)
+    broken = rules.violation(trace, subject.chip)
+    return rules.illegal(broken) if broken else estimate(trace, compiled, subject.chip)
 
 
 def _time(outcome: Outcome) -> float | None:

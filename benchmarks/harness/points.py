@@ -21,6 +21,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
+from autotune.wording.violation import violation_text
 
 T = TypeVar("T")
 
@@ -236,11 +237,12 @@ def _limits(chip: ChipInfo) -> tuple[int, ...]:
 
 
 def _point(subject: Subject, config: Config, chip: ChipInfo, trace: Trace) -> Point:
+    misaligned = rules.misaligned(trace, chip)
     return Point(
         subject=subject,
         config=config,
         chip=chip,
         trace=trace,
-        misaligned=rules.misaligned(trace, chip),
+        misaligned=misaligned and violation_text(misaligned),
         use=vmem_use(trace, chip),
     )

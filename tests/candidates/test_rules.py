@@ -12,6 +12,8 @@ from hypothesis import strategies as st
 from autotune.candidates import rules
 from autotune.child.trace.visits import BlockWalk, visits
 from autotune.domain.chip import Chip
+from autotune.domain.violation import MisalignedBlock, UnsafeAlias, UnwrittenOutput
+from autotune.wording.violation import violation_text
 from tests.samples.traces import V4, V5E, V7X, operand, scratch, trace
 
 P, A = "parallel", "arbitrary"
@@ -50,10 +52,65 @@ def test_alignment_of_known_blocks(shape, block, dtype, aligned):
     assert (found is None) == aligned, found
 
 
-def test_a_misaligned_block_is_described():
-    sentence = rules.misaligned(trace(operand((1024, 1024), (12, 128), name="lhs")), V5E)
-    assert sentence is not None
-    assert "12x128" in sentence and "lhs" in sentence and "(8, 128)" in sentence
+@pytest.mark.parametrize(
+    ("shape", "block", "sentence"),
+    [
+        (
+            (4096, 1024),
+            (37, 128),
+            "block (37, 128) of x: 37 is not a multiple of 8 and not the whole dimension 4096; "
+            "32 or 40 are",
+        ),
+        (
+            (1024, 192),
+            (8, 100),
+            "block (8, 100) of x: 100 is not a multiple of 128 and not the whole dimension 192; "
+            "128 is",
+        ),
+        (
+            (1024, 150),
+            (8, 140),
+            "block (8, 140) of x: 140 is not a multiple of 128 and not the whole dimension 150; "
+            "128 or 150 are",
+        ),
+        (
+            (10_000,),
+            (384,),
+            "block (384) of x: 384 is not a multiple of 1024, not a power of two from 256 and not "
+            "the whole dimension 10000; 256 or 512 are",
+        ),
+        (
+            (10_000,),
+            (100,),
+            "block (100) of x: 100 is not a multiple of 1024, not a power of two from 256 and not "
+            "the whole dimension 10000; 256 is",
+        ),
+    ],
+)
+def test_a_misaligned_block_is_described(shape, block, sentence):
+    found = rules.misaligned(trace(operand(shape, block)), V5E)
+    assert found is not None and violation_text(found) == sentence
+
+
+@given(
+    st.lists(st.integers(1, 5000), min_size=1, max_size=3).map(tuple),
+    st.data(),
+    st.sampled_from(["float32", "bfloat16", "int8"]),
+)
+def test_the_nearest_sizes_that_a_refusal_names_are_legal_and_the_nearest(shape, data, dtype):
+    block = tuple(data.draw(st.integers(1, size)) for size in shape)
+    found = rules.misaligned(trace(operand(shape, block, dtype)), V5E)
+    assume(found is not None)
+
+    def is_legal(size):
+        other = tuple(size if n == found.dimension else b for n, b in enumerate(block))
+        again = rules.misaligned(trace(operand(shape, other, dtype)), V5E)
+        return again is None or again.dimension != found.dimension
+
+    size, whole = block[found.dimension], shape[found.dimension]
+    legal = [n for n in range(1, whole + 1) if is_legal(n)]
+    below, above = [n for n in legal if n < size], [n for n in legal if n > size]
+    assert found.nearest == (*below[-1:], *above[:1])
 
 
 def test_only_blocks_in_vector_and_scalar_memory_are_checked():
@@ -118,7 +175,8 @@ def test_an_axis_is_sequential_exactly_when_two_positions_write_one_block(case):
 
 def test_an_output_must_be_written_whole_unless_it_shares_memory_with_an_input():
     half = output(fetches=2, blocks=2, blocks_total=4)
-    assert "2 of 4" in (rules.bad_output_visits(trace(half)) or "")
+    found = rules.bad_output_visits(trace(half))
+    assert found == UnwrittenOutput(operand="out", blocks=2, blocks_total=4)
     x = operand((64, 512), (16, 128))
     assert rules.bad_output_visits(trace(x, half, aliases=((0, 1),))) is None
 
@@ -235,6 +293,6 @@ def test_the_axis_that_two_cores_divide(grid, semantics, axis):
 
 def test_the_first_broken_rule_is_the_answer():
     misaligned = trace(operand((64, 512), (3, 128)), alias_safe=False)
-    assert "aligned" in (rules.illegal(misaligned, V4) or "")
-    assert "shares memory" in (rules.illegal(trace(output(), alias_safe=False), V7X) or "")
-    assert rules.illegal(trace(output()), V7X) is None
+    assert isinstance(rules.violation(misaligned, V4), MisalignedBlock)
+    assert rules.violation(trace(output(), alias_safe=False), V7X) == UnsafeAlias()
+    assert rules.violation(trace(output()), V7X) is None

@@ -5,13 +5,14 @@ from typing import Any
 
 import pytest
 
-from autotune.candidates.space import Space, climb, explore
+from autotune.candidates.space import Space, climb, explore, limit_named
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
-from autotune.domain.outcome import CompileFailed, Illegal, OutOfVmem
+from autotune.domain.outcome import CompileFailed, Illegal, LimitSource, OutOfVmem
 from autotune.domain.problem import ProblemSpec
 from autotune.domain.trace import Trace
+from autotune.domain.violation import Rule
 from autotune.errors import InvalidInputError, NoLegalConfigError
 from tests.fakes.compiler import InlinePool, ScriptedCompiler
 from tests.samples.traces import V5E, operand, trace
@@ -94,6 +95,14 @@ def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
     assert {c.trace.dimension_semantics for c in space.candidates} == {("parallel", "arbitrary")}
     assert {size for size, _ in configs(space)} == {512, 1024}  # 2048 needs 64 MiB of 24
     assert all(climb(candidate, V5E) is None for candidate in space.candidates)
+    assert space.refused == {"over the VMEM limit that the kernel sets, 24.00 MiB": 2}
+    refused = next(one.refused for one in space.judged if one.refused)
+    assert isinstance(refused, OutOfVmem) and refused.limited_by == LimitSource.KERNEL
+    assert refused.reason == (
+        "needs at least 64.00 MiB of VMEM, the limit that the kernel sets is 24.00 MiB, and no "
+        "limit of a config is passed on: give pallas_call `compiler_params` with "
+        "`vmem_limit_bytes` >= 67_108_864"
+    )
 
 
 def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
@@ -114,7 +123,7 @@ def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
     assert isinstance(space.default_verdict, OutOfVmem) and space.default_verdict.by_rule
     space = explored([512], 100)
     assert isinstance(space.default_verdict, Illegal)
-    assert "not aligned" in space.default_verdict.reason
+    assert space.default_verdict.rule == Rule.BLOCK_ALIGNMENT
 
 
 def test_points_are_refused_with_their_reasons() -> None:
@@ -166,6 +175,32 @@ def test_a_point_whose_build_raises_is_counted_and_the_rest_goes_on() -> None:
     space = explored([512, 1024], 512, answer)
     assert space.refused["build raised ValueError: odd"] == 1
     assert {size for size, _ in configs(space)} == {512}
+
+
+def test_what_one_line_raises_is_counted_together_whatever_its_figures() -> None:
+    def answer(config: Config) -> Any:
+        size = config["size"]
+        place = "ValueError k.py:7" if size != 2048 else "ValueError k.py:9"
+        bad = CompileFailed(reason=f"{size} does not divide", raised_at=place)
+        return traced(config) if size == 512 else bad
+
+    space = explored([256, 512, 1024, 2048], 512, answer)
+    assert space.refused == {"256 does not divide": 2, "2048 does not divide": 1}
+
+
+def test_the_compilers_verdict_says_who_set_the_limit() -> None:
+    found = OutOfVmem(reason="", used_bytes=20 << 20, allowed_bytes=16 << 20)
+    tuned, own = explored([512], 512), explored([512], 512, fixed)
+    config = tuned.default
+    said = limit_named(tuned, config, found, V5E)
+    assert said.limited_by == LimitSource.COMPILER and "pallas_call" not in said.reason
+    set_by_config = config.replace(vmem_limit_bytes=16 << 20)
+    assert limit_named(tuned, set_by_config, found, V5E).limited_by == LimitSource.CONFIG
+    whole = replace(found, used_bytes=130 << 20, allowed_bytes=128 << 20)
+    assert limit_named(tuned, config, whole, V5E).limited_by == LimitSource.CHIP
+    said = limit_named(own, config, found, V5E)
+    assert said.limited_by == LimitSource.COMPILER
+    assert said.reason.endswith("with `vmem_limit_bytes` >= 20_971_520")
 
 
 def test_no_legal_config_is_an_error_that_counts_the_reasons() -> None:

@@ -42,7 +42,7 @@ def judged(a: int, b: int, fuse: bool, order: tuple[str, ...]) -> Judged:
         least_bytes=needs,
         semantics=(kind,),
         limit=limit,
-        sequential=f"grid axis {axis} must not be parallel: it carries",
+        sequential=Illegal(reason=f"grid axis {axis} must not be parallel: it carries"),
     )
 
 
@@ -94,7 +94,9 @@ def test_a_limit_closes_what_needs_more_for_certain(found: Refusals) -> None:
     assert ("32", "own") in cells and "own" not in {limit for a, limit in cells if a == "16"}
     one = cells["32", "own"]
     assert (one.kind, one.points) == ("out of VMEM", 16)
-    assert one.reason == "needs at least 32.00 MiB of VMEM, 16.00 are allowed"
+    assert (
+        one.reason == "needs at least 32.00 MiB of VMEM, the compiler's default limit is 16.00 MiB"
+    )
     assert ("32", "32.00 MiB") not in cells
     assert {limit for a, limit in cells if a == "1"} == {
         "own",

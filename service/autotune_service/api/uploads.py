@@ -189,6 +189,7 @@ class NotEstimatedIn(Part):
 class IllegalIn(Part):
     kind: Literal["illegal"]
     reason: Text
+    rule: Text = ""
 
 
 class OutOfVmemIn(Part):
@@ -197,6 +198,7 @@ class OutOfVmemIn(Part):
     used_bytes: Bytes
     allowed_bytes: Bytes
     by_rule: Flag = False
+    limited_by: Text = ""
 
 
 class CompileFailedIn(Part):
@@ -204,6 +206,7 @@ class CompileFailedIn(Part):
     reason: Text
     unsupported: Flag = False
     message: Text = ""
+    raised_at: Text = ""
 
 
 class TimedOutIn(Part):
