@@ -30,7 +30,7 @@ from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
 from autotune.lookup.bundle import read_bundle
 from autotune.lookup.matching import DEFAULT, EXACT
-from autotune.ports import Store
+from autotune.ports import RuntimeStore
 
 _log = logging.getLogger("autotune")
 
@@ -75,7 +75,7 @@ class BundleSource:
 class StoreSource:
     """Records of a database, such as ``db.open_store(url)``; it keeps the misses."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: RuntimeStore) -> None:
         self._store = store
 
     def find(self, key: Key) -> Record | None:

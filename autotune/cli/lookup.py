@@ -19,7 +19,7 @@ from autotune.domain.key import Key
 from autotune.domain.trial import Record, record_to_data
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookup.matching import Match
-from autotune.ports import Store
+from autotune.ports import LookupStore
 from autotune.wording.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
@@ -99,7 +99,7 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
         click.echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
 
 
-def _spec(store: Store, name: str) -> KernelSpec:
+def _spec(store: LookupStore, name: str) -> KernelSpec:
     """The kernel as it is installed here if it was ever searched, else as last searched."""
     from autotune.catalogue.discovery import catalogue, find_kernel, fingerprint
     from autotune.errors import AutotuneError
@@ -124,7 +124,7 @@ def _spec(store: Store, name: str) -> KernelSpec:
     return found
 
 
-def _others(store: Store, key: Key) -> list[str]:
+def _others(store: LookupStore, key: Key) -> list[str]:
     """What is published for the same kernel: so that a miss tells where it missed."""
     lines = []
     for record in store.records(key.kernel):

@@ -10,7 +10,7 @@ from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
-from autotune.ports import Searches
+from autotune.ports import SearchStatuses
 
 _EVERY_S = 1.0
 
@@ -22,7 +22,7 @@ class Telling:
     def __init__(
         self,
         watcher: Watcher,
-        searches: Searches,
+        searches: SearchStatuses,
         key: Key,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -59,6 +59,6 @@ class Telling:
             **changes,  # type: ignore[arg-type]
         )
         try:
-            self._searches.tell(self._key, self._space, self._progress, over=over)
+            self._searches.report(self._key, self._space, self._progress, over=over)
         except StoreError:
             return

@@ -12,7 +12,7 @@ from autotune.domain.chip import parse_chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.trial import KeyResult, Pushed, Record
 from autotune.errors import ServiceError
-from autotune.ports import Store
+from autotune.ports import ResultStore
 from autotune.remote.http import Remote
 from autotune.remote.push import contradiction, send, whole_result
 
@@ -69,7 +69,7 @@ def push(
 
 
 def _good(
-    store: Store,
+    store: ResultStore,
     kernels: Sequence[KernelSpec],
     records: Sequence[Record],
     left: list[str],

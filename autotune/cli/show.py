@@ -10,7 +10,7 @@ from autotune.domain.key import Key, key_to_data
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
 from autotune.domain.trial import Record, Trial, record_to_data
 from autotune.errors import UnknownNameError
-from autotune.ports import Store
+from autotune.ports import TrialHistory
 from autotune.publishing.baseline import compared
 from autotune.wording.command import reproduce
 from autotune.wording.standing import measured, measured_data, measured_line, standing
@@ -66,7 +66,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     click.echo(f"reproduce: {reproduce(found.key, found.trial)}")
 
 
-def find_trial(store: Store, trial_id: int) -> StoredTrial:
+def find_trial(store: TrialHistory, trial_id: int) -> StoredTrial:
     """Raises ``UnknownNameError`` when there is none with this number."""
     found = store.trial(trial_id)
     if found is None:

@@ -12,7 +12,7 @@ from autotune.domain.trial import Miss, Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TargetCount:
     """How many keys of a kernel have trials, on one chip with one toolchain."""
 
     kernel: str
@@ -22,7 +22,7 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Numbered:
+class NumberedTrial:
     """A trial with its number in the whole database."""
 
     id: int
@@ -30,7 +30,7 @@ class Numbered:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Searched:
+class SearchedKey:
     """A key with its number and what its trials came to. ``outcomes``: trials by kind; times in
     microseconds, None where there is no estimate; ``last_at``: of the newest trial."""
 
@@ -47,7 +47,7 @@ class Searched:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Improvement:
     """A trial that was the fastest so far, or the newest one. ``at``: when it was finished."""
 
     number: int
@@ -56,7 +56,7 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class KeyMiss:
     """A miss, and the number of its key."""
 
     key_id: int
@@ -64,7 +64,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Only:
+class KeyFilter:
     """Which keys of a kernel are meant; None: any."""
 
     chip: Chip | None = None
@@ -76,11 +76,11 @@ class SameConfig:
     """One config, and its trials by the number of the key that they belong to."""
 
     config: Config
-    trials: dict[int, Numbered]
+    trials: dict[int, NumberedTrial]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class SearchStatus:
     """What the last search of a key said of itself. ``space``: how the raw space became candidates,
     in words. ``over``: it has ended; one that died cannot say so, but is not heard of again."""
 

@@ -19,7 +19,7 @@ from autotune.domain.measurement import Candidate, Measurement, NotMeasured
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
-from autotune.ports import Queue, Store
+from autotune.ports import Queue, WorkerStore
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
@@ -126,7 +126,7 @@ class Worker:
     def __init__(
         self,
         pool: CompilerPool,
-        store: Store,
+        store: WorkerStore,
         jobs: Queue,
         refs: Mapping[str, KernelRef],
         *,

@@ -10,7 +10,7 @@ from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import WrongResult
 from autotune.domain.trial import Evidence, Record, Trial
 from autotune.domain.verdict import Verdict
-from autotune.ports import Store
+from autotune.ports import PublishStore
 from autotune.publishing import measured
 from autotune.publishing.baseline import compared, evidence
 from autotune.publishing.measured import Measure, different
@@ -42,7 +42,7 @@ class Publication:
 
 def publish(
     pool: CompilerPool,
-    store: Store,
+    store: PublishStore,
     result: Result,
     *,
     allow_unverified: bool = False,
@@ -70,7 +70,7 @@ class _Gate:
     """Verifies each trial once, and marks in the store what is wrong."""
 
     pool: CompilerPool
-    store: Store
+    store: PublishStore
     subject: Subject
     announce: Callable[[str], None]
     allow_unverified: bool

@@ -13,7 +13,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.refusals import refusals_to_data
 from autotune.domain.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
 from autotune.errors import ServiceError
-from autotune.ports import Store
+from autotune.ports import ResultStore
 from autotune.remote.http import Remote
 
 MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
@@ -155,7 +155,7 @@ def _part(
     return _Part(kernels=kernels, results=some)
 
 
-def whole_result(store: Store, record: Record) -> KeyResult:
+def whole_result(store: ResultStore, record: Record) -> KeyResult:
     """A record with all that its search has found."""
     trials, refusals = store.trials(record.key), store.refusals(record.key)
     return KeyResult(record=record, trials=tuple(trials), refusals=refusals)

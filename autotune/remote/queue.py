@@ -11,7 +11,7 @@ from autotune.domain.job import Ability, Job, Progress, State, job_from_data
 from autotune.domain.kernel_spec import KernelSpec, spec_to_data
 from autotune.domain.key import Key
 from autotune.errors import ServiceError, StoreError
-from autotune.ports import Store
+from autotune.ports import JobResultStore
 from autotune.remote.http import Remote
 from autotune.remote.push import MAY_PASS, send, whole_result
 
@@ -26,7 +26,7 @@ class RemoteJobs:
     the service may be back soon, ``ServiceError`` where it refuses.
     """
 
-    def __init__(self, remote: Remote, store: Store) -> None:
+    def __init__(self, remote: Remote, store: JobResultStore) -> None:
         self._remote, self._store = remote, store
         self._able: Ability | None = None
         self._described: list[dict[str, Any]] = []

@@ -26,7 +26,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
-from autotune.ports import Store
+from autotune.ports import SearchStore
 from autotune.search.study import CandidateStudy, coordinates
 
 
@@ -83,7 +83,7 @@ class Result:
 
 def run_search(
     pool: CompilerPool,
-    store: Store,
+    store: SearchStore,
     subject: Subject,
     space: Space,
     limits: Limits,
@@ -126,7 +126,7 @@ def run_search(
 @dataclass(slots=True)
 class _Loop:
     pool: CompilerPool
-    store: Store
+    store: SearchStore
     subject: Subject
     space: Space
     study: CandidateStudy

@@ -299,7 +299,7 @@ def publish(database: str, ports: list[int], count: int) -> list[float]:
         for number in range(count):
             time.sleep(0.5)
             store.save_record(replace(sample(number), trials=number))
-            begun, newest = time.perf_counter(), store.latest_snapshot()
+            begun, newest = time.perf_counter(), store.snapshots(1)[0].number
             waiting = list(ports)
             while waiting:
                 time.sleep(0.02)

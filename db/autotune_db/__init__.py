@@ -1,4 +1,4 @@
-"""The database behind ``autotune.ports.Store``: SQLite or PostgreSQL. Rows never leave here."""
+"""The database behind ``autotune.ports``: SQLite or PostgreSQL. Rows never leave here."""
 
 from autotune_db.migration import current, upgrade
 from autotune_db.store import SqlStore, open_store

@@ -1,6 +1,6 @@
 """The queue of tuning requests: exactly one worker has a job, also when workers die."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from typing import Any
@@ -19,20 +19,16 @@ from autotune.domain.job import (
     request_to_data,
 )
 from autotune_db import query, rows
-from autotune_db.canonical import digest, to_text
+from autotune_db.adapter import Adapter
+from autotune_db.json_columns import digest, to_text
 from autotune_db.tables import JobRow
-from autotune_db.transaction import Transactions
 
 _GONE = "its workers died: {n} of them, the last was {worker}"
 
 
-class SqlJobs:
+class SqlJobs(Adapter):
     """Implements ``autotune.ports.Jobs``. Leases go by the clock of the database where it has one,
     so that the clocks of workers do not decide."""
-
-    def __init__(self, work: Transactions, clock: Callable[[], datetime]) -> None:
-        self._work = work
-        self._clock = clock
 
     def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
         values = {
@@ -84,7 +80,7 @@ class SqlJobs:
             mine = select(JobRow).where(JobRow.state == State.RUNNING, JobRow.worker == worker)
             row = session.scalar(mine) if again else None  # the first attempt may have claimed it
             if row is None:
-                _bury(session, silent, now)
+                _expire(session, silent, now)
                 row = session.scalar(_next(able, silent))
                 if row is None:
                     return None
@@ -97,7 +93,7 @@ class SqlJobs:
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         def write(session: Session, _: bool) -> bool:
-            row = _held(session, job)
+            row = _leased(session, job)
             if row is None:
                 return False
             row.heard_at, row.progress = self._now(session), to_text(asdict(progress))
@@ -109,7 +105,7 @@ class SqlJobs:
         assert state in (State.DONE, State.FAILED, State.CANCELLED)
 
         def write(session: Session, again: bool) -> bool:
-            row = _held(session, job)
+            row = _leased(session, job)
             if row is None:
                 row = session.get(JobRow, job.number)
                 return again and row is not None and (row.state, row.message) == (state, message)
@@ -120,7 +116,7 @@ class SqlJobs:
 
     def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
         def write(session: Session, _: bool) -> bool:
-            row = _held(session, job)
+            row = _leased(session, job)
             if row is None:
                 return False
             if row.cancel_wanted:
@@ -169,7 +165,7 @@ def _next(able: Ability, silent: ColumnElement[bool]) -> Select[JobRow]:
     return wanted.order_by(JobRow.id).limit(1).with_for_update(skip_locked=True)
 
 
-def _bury(session: Session, silent: ColumnElement[bool], now: datetime) -> None:
+def _expire(session: Session, silent: ColumnElement[bool], now: datetime) -> None:
     """Jobs whose worker is silent and that nobody is to try again."""
     hopeless = or_(JobRow.attempt >= MOST_ATTEMPTS, JobRow.cancel_wanted)
     statement = select(JobRow).where(silent, hopeless).with_for_update(skip_locked=True)
@@ -180,7 +176,7 @@ def _bury(session: Session, silent: ColumnElement[bool], now: datetime) -> None:
             _end(row, State.FAILED, _GONE.format(n=row.attempt, worker=row.worker), now)
 
 
-def _held(session: Session, job: Job) -> JobRow | None:
+def _leased(session: Session, job: Job) -> JobRow | None:
     """The row while this worker, in this attempt, still has the job."""
     mine: tuple[Any, ...] = (
         JobRow.id == job.number,

@@ -8,7 +8,7 @@ from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, 
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
-from autotune.domain.browsing import Searched
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.refusals import Refusals
@@ -144,7 +144,7 @@ def summary(session: Session, row: KeyRow) -> KeySummary:
     )
 
 
-def tried(session: Session, key: KeyRow) -> Searched:
+def tried(session: Session, key: KeyRow) -> SearchedKey:
     """Counted and timed from indexes alone, but for the newest trial."""
     mine = TrialRow.key_id == key.id
     kinds = select(TrialRow.kind, func.count()).where(mine).group_by(TrialRow.kind)
@@ -156,7 +156,7 @@ def tried(session: Session, key: KeyRow) -> Searched:
         select(TrialRow.created_at).where(TrialRow.id == newest).scalar_subquery(),
     )
     best_us, default_us, last_at = session.execute(times).one()
-    return Searched(
+    return SearchedKey(
         id=key.id,
         key=rows.key_from_row(key),
         outcomes=tuple(sorted(counted, key=lambda c: (-c[1], c[0]))),

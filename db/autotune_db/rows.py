@@ -29,7 +29,7 @@ from autotune.domain.trial import (
     measured_from_data,
     measured_to_data,
 )
-from autotune_db.canonical import digest, from_text, to_text
+from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import (
     JobRow,
     KernelRow,

@@ -57,7 +57,7 @@ def unpin(session: Session, key_id: int, now: datetime, *, by: str, note: str) -
     before = latest(session)
     assert before is not None  # there is a record, hence a snapshot
     row = publish(session, before.record_id, now, by=by, note=note)
-    _end(session.scalars(select(PinRow).where(PinRow.key_id == key_id, _holds(before.id))), row)
+    _end(session.scalars(select(PinRow).where(PinRow.key_id == key_id, _in_force(before.id))), row)
     return row
 
 
@@ -76,7 +76,7 @@ def roll_back(session: Session, target: SnapshotRow, now: datetime, *, by: str) 
     session.add(row)
     session.flush()
     then, now_held = (
-        {pin.key_id: pin for pin in session.scalars(select(PinRow).where(_holds(number)))}
+        {pin.key_id: pin for pin in session.scalars(select(PinRow).where(_in_force(number)))}
         for number in (target.id, before.id)
     )
     _end(now_held.values(), row)
@@ -109,7 +109,7 @@ def prune(session: Session, before: datetime) -> int:
 
 def record_id(session: Session, row: SnapshotRow, key_id: Any) -> int | None:
     """The record of one key in a snapshot."""
-    pins = select(PinRow.record_id).where(PinRow.key_id == key_id, _holds(row.id))
+    pins = select(PinRow.record_id).where(PinRow.key_id == key_id, _in_force(row.id))
     pinned = session.scalar(pins.order_by(PinRow.id.desc()).limit(1))
     if pinned is not None:
         return pinned
@@ -163,11 +163,11 @@ def _same_ground(session: Session, old: SnapshotRow, new: SnapshotRow) -> bool:
 
 
 def _pinned(session: Session, number: int) -> Members:
-    pins = select(PinRow.key_id, PinRow.record_id).where(_holds(number)).order_by(PinRow.id)
+    pins = select(PinRow.key_id, PinRow.record_id).where(_in_force(number)).order_by(PinRow.id)
     return {key_id: record for key_id, record in session.execute(pins)}  # noqa: C416 (rows)
 
 
-def _holds(number: int) -> ColumnElement[bool]:
+def _in_force(number: int) -> ColumnElement[bool]:
     """Of a pin, in the snapshot with this number."""
     return and_(PinRow.from_id <= number, or_(PinRow.until_id.is_(None), PinRow.until_id > number))
 

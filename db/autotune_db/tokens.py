@@ -2,7 +2,7 @@
 
 import hashlib
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from sqlalchemy import select
@@ -10,9 +10,9 @@ from sqlalchemy.orm import Session
 
 from autotune.domain.token import Token
 from autotune_db import rows
+from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
 from autotune_db.tables import TokenRow
-from autotune_db.transaction import Transactions
 
 _PREFIX = "autotune_"  # so that people and scanners recognise one that leaked
 _BYTES = 32
@@ -22,12 +22,8 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-class SqlTokens:
+class SqlTokens(Adapter):
     """Implements ``autotune.ports.Tokens``."""
-
-    def __init__(self, work: Transactions, clock: Callable[[], datetime]) -> None:
-        self._work = work
-        self._clock = clock
 
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
         secret = _PREFIX + secrets.token_urlsafe(_BYTES)

@@ -5,7 +5,7 @@ import logging
 
 from autotune.domain.key import Key
 from autotune.errors import StoreError
-from autotune.ports import Store
+from autotune.ports import MissCounter
 
 _log = logging.getLogger("autotune.service")
 
@@ -18,7 +18,7 @@ MOST_KEYS = 10_000  # between two writes: what is beyond is dropped, so that nob
 class Missed:
     """Counts by key and by what was answered. Only ``write`` touches the database."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: MissCounter) -> None:
         self._store = store
         self._counts: dict[tuple[Key, str], int] = {}
         self._one_write = asyncio.Lock()

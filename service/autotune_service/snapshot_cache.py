@@ -14,7 +14,7 @@ from autotune.errors import StoreError
 from autotune.lookup.bundle import bundle_to_bytes, new_bundle, slim
 from autotune.lookup.layered import Layered
 from autotune.lookup.matching import EXACT, Identity, Index, exact_match, identity_of
-from autotune.ports import Store
+from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import Refusal, unavailable
 
@@ -105,7 +105,7 @@ EMPTY = Snapshot(0, Index(), Layered(), {})
 class Held:
     """``current`` is replaced as a whole, so that a call that took it keeps one snapshot."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: SnapshotStore) -> None:
         self.current = EMPTY
         self.made_at: datetime | None = None
         self._store = store

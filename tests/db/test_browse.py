@@ -5,13 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-from autotune.domain.browsing import Only, Place
+from autotune.domain.browsing import KeyFilter, TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.job import Progress, Request
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import KeyResult
 from autotune_db.store import SqlStore
+from tests.samples.database import key_id
 from tests.samples.records import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial
 
 OLD = key(jax="0.8.0")
@@ -40,10 +41,10 @@ def _outcome(time_us: float | None) -> Estimated | Illegal:
 
 
 def test_places_count_what_has_trials(filled: SqlStore) -> None:
-    found = {(p.chip, p.toolchain.jax): p.searched for p in filled.browse.places()}
+    found = {(p.chip, p.toolchain.jax): p.searched for p in filled.browse.targets()}
     assert found == {(Chip.V5E, "0.9.0"): 1, (Chip.V5E, "0.8.0"): 1, (Chip.V6E, "0.9.0"): 1}
-    assert filled.browse.places("none") == []
-    assert all(isinstance(place, Place) for place in filled.browse.places("matmul"))
+    assert filled.browse.targets("none") == []
+    assert all(isinstance(place, TargetCount) for place in filled.browse.targets("matmul"))
 
 
 def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
@@ -57,13 +58,13 @@ def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
 
 def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
     browse = filled.browse
-    assert [one.id for one in browse.problems("matmul", Only(), 0, 9)] == [3, 2, 1]
-    assert [one.id for one in browse.problems("matmul", Only(), 1, 1)] == [2]
+    assert [one.id for one in browse.problems("matmul", KeyFilter(), 0, 9)] == [3, 2, 1]
+    assert [one.id for one in browse.problems("matmul", KeyFilter(), 1, 1)] == [2]
     for only, ids in (
-        (Only(chip=Chip.V6E), [3]),
-        (Only(toolchain=OLD.toolchain), [2]),
-        (Only(chip=Chip.V6E, toolchain=OLD.toolchain), []),
-        (Only(chip=Chip.V4), []),
+        (KeyFilter(chip=Chip.V6E), [3]),
+        (KeyFilter(toolchain=OLD.toolchain), [2]),
+        (KeyFilter(chip=Chip.V6E, toolchain=OLD.toolchain), []),
+        (KeyFilter(chip=Chip.V4), []),
     ):
         assert [one.id for one in browse.problems("matmul", only, 0, 9)] == ids
         assert browse.count_problems("matmul", only) == len(ids)
@@ -79,7 +80,7 @@ def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
 
 
 def test_a_key_without_trials(filled: SqlStore) -> None:
-    found = filled.browse.searched(filled.browse.key_id(MISSED) or 0)
+    found = filled.browse.searched(key_id(filled, MISSED) or 0)
     assert found is not None
     assert (found.outcomes, found.best_us, found.last_at) == ((), None, None)
 
@@ -140,10 +141,10 @@ def test_a_config_under_every_toolchain(filled: SqlStore) -> None:
 
 
 def test_wanted_are_misses_without_a_record(filled: SqlStore) -> None:
-    found = filled.browse.wanted(0, 9)
+    found = filled.browse.missed_keys(0, 9)
     assert [(one.miss.key, one.miss.count) for one in found] == [(MISSED, 3)]
     assert filled.browse.searched(found[0].key_id) is not None
-    assert filled.browse.wanted(1, 9) == []
+    assert filled.browse.missed_keys(1, 9) == []
 
 
 def test_open_jobs_wait_or_run(filled: SqlStore) -> None:
@@ -169,14 +170,14 @@ def test_the_newest_trial(filled: SqlStore) -> None:
 
 
 def test_the_last_word_of_a_search_counts(filled: SqlStore) -> None:
-    assert filled.searches.told(1) is None
-    filled.searches.tell(key(), "9 points", Progress(goal=9, note="compiling"), over=False)
+    assert filled.searches.status(1) is None
+    filled.searches.report(key(), "9 points", Progress(goal=9, note="compiling"), over=False)
     last = Progress(done=9, goal=9, best_us=1.5, default_us=3.0)
-    filled.searches.tell(key(), "9 points", last, over=True)
-    found = filled.searches.told(1)
+    filled.searches.report(key(), "9 points", last, over=True)
+    found = filled.searches.status(1)
     assert found is not None
     assert (found.space, found.progress, found.over) == ("9 points", last, True)
-    assert filled.searches.told(2) is None
+    assert filled.searches.status(2) is None
 
 
 def test_refusals_are_kept_once_for_each_key(store: SqlStore) -> None:
@@ -205,6 +206,6 @@ def test_pushed_refusals_take_no_place(store: SqlStore) -> None:
 
 
 def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:
-    store.searches.tell(key(), "", Progress(), over=False)
-    assert store.browse.key_id(key()) == 1
-    assert store.browse.problems("matmul", Only(), 0, 9) == []
+    store.searches.report(key(), "", Progress(), over=False)
+    assert store.searches.status(1) is not None
+    assert store.browse.problems("matmul", KeyFilter(), 0, 9) == []

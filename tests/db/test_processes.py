@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 from autotune.errors import StoreError
 from autotune_db import engine, open_store, query, store, transaction
 from autotune_db.failure import BUSY_TIMEOUT_S
+from tests.samples.database import latest_snapshot
 from tests.samples.records import key, record, spec, trial
 from tests.servers.postgres import Postgres
 
@@ -288,7 +289,7 @@ def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> Non
     with open_store(sqlite_url, create=True) as first:
         first.save_record(record())
         with open_store(sqlite_url, create=False) as second:
-            assert second.latest_snapshot() == 1
+            assert latest_snapshot(second) == 1
         code = (
             "import sys; from tests.samples.records import record\n"
             "from autotune_db import open_store\n"
@@ -299,5 +300,5 @@ def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> Non
             subprocess.run(
                 [sys.executable, "-c", code, sqlite_url], check=True, timeout=60, cwd=ROOT
             )
-            seen.append(first.latest_snapshot())
+            seen.append(latest_snapshot(first))
         assert seen == [2, 3]

@@ -1,4 +1,4 @@
-"""Pushing, pinning, rolling back, pruning: the contract of ``autotune.ports.Store``."""
+"""Pushing, pinning, rolling back, pruning: the contract of the ports of results."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -11,11 +11,12 @@ from autotune.domain.key import Key
 from autotune.domain.trial import KeyResult, Record
 from autotune_db import store as store_module
 from autotune_db.store import SqlStore, open_store
+from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import NOON, key, record, spec, trial
 
 
 def members(store: SqlStore, number: int | None = None) -> dict[Key, Record]:
-    found = store.snapshot_records(store.latest_snapshot() if number is None else number)
+    found = snapshot_records(store, latest_snapshot(store) if number is None else number)
     assert found is not None
     return {one.key: one for one in found}
 
@@ -84,7 +85,7 @@ class TestPush:
         )
         with pytest.raises(ZeroDivisionError):
             store.push([spec()], [KeyResult(record=later(1, m=m)) for m in (1, 2)], "ci")
-        assert (store.latest_snapshot(), store.kernels(), store.records()) == (0, [], [])
+        assert (latest_snapshot(store), store.kernels(), store.records()) == (0, [], [])
 
 
 class TestPins:
@@ -117,7 +118,7 @@ class TestPins:
         assert store.pin(number) is None
         assert store.unpin(number) is None
         assert store.roll_back(number) is None
-        assert store.latest_snapshot() == 1
+        assert latest_snapshot(store) == 1
 
 
 class TestRollBack:
@@ -156,7 +157,7 @@ class TestPrune:
                 store.save_record(later(n))
             assert store.prune(NOON + timedelta(days=4)) == 4
             assert [one.number for one in store.snapshots()] == [6, 5]
-            assert store.snapshot_records(2) is None
+            assert snapshot_records(store, 2) is None
             assert len(store.published()) == 6
             change = store.snapshot_change(6, since=2)
             assert change is not None and change.records == [later(5)]

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, event
 
-from autotune.domain.browsing import Only
+from autotune.domain.browsing import KeyFilter
 from autotune.domain.chip import Chip
 from autotune_db.store import SqlStore, open_store
 from tests.samples.records import key, record, spec, trial
@@ -37,10 +37,10 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
 }
 
 OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
-    "places": lambda store: store.browse.places(),
+    "places": lambda store: store.browse.targets(),
     "latest": lambda store: store.browse.latest(10),
-    "problems": lambda store: store.browse.problems("matmul", Only(chip=Chip.V5E), 0, 50),
-    "problems counted": lambda store: store.browse.count_problems("matmul", Only()),
+    "problems": lambda store: store.browse.problems("matmul", KeyFilter(chip=Chip.V5E), 0, 50),
+    "problems counted": lambda store: store.browse.count_problems("matmul", KeyFilter()),
     "other toolchains": lambda store: store.browse.other_toolchains(key()),
 }
 """These look at keys, of which there are few; at trials only through indexes."""

@@ -15,7 +15,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.problem import Problem
-from autotune_db.canonical import digest
+from autotune_db.json_columns import digest
 from autotune_db.rows import key_identity, key_values, trial_from_row, trial_values
 from autotune_db.tables import TrialRow
 from tests.samples.records import key, trial

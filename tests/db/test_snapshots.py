@@ -1,4 +1,4 @@
-"""Snapshots and misses: the contract of ``autotune.ports.Store``, on both databases."""
+"""Snapshots and misses: the contract of the ports of results, on both databases."""
 
 import subprocess
 import sys
@@ -19,6 +19,7 @@ from autotune_db.migration import config_for
 from autotune_db.store import SqlStore
 from autotune_db.tables import SnapshotRow
 from autotune_db.url import parse_database
+from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import key, record
 
 
@@ -31,29 +32,29 @@ def changed(store: SqlStore, number: int, since: int) -> list[Record]:
 
 class TestSnapshots:
     def test_none_yet(self, store: SqlStore) -> None:
-        assert store.latest_snapshot() == 0
+        assert latest_snapshot(store) == 0
         assert store.snapshots() == []
-        assert store.snapshot_records(0) == []
+        assert snapshot_records(store, 0) == []
 
     @pytest.mark.parametrize("number", [-1, 2, 2**31, 2**63, 10**30])
     def test_a_number_that_is_not_there(self, store: SqlStore, number: int) -> None:
         store.save_record(record())
-        assert store.snapshot_records(number) is None
+        assert snapshot_records(store, number) is None
 
     def test_each_publication_makes_one(self, store: SqlStore) -> None:
         for m in (1, 2, 3):
             store.save_record(record(key(m=m)))
         assert [one.number for one in store.snapshots()] == [3, 2, 1]
         assert [one.number for one in store.snapshots(limit=2)] == [3, 2]
-        assert store.latest_snapshot() == 3
+        assert latest_snapshot(store) == 3
 
     def test_a_newer_record_does_not_change_an_older_snapshot(self, store: SqlStore) -> None:
         first, other, newer = record(), record(key(m=1)), record(time_us=1.0)
         for one in (first, other, newer):
             store.save_record(one)
-        assert store.snapshot_records(1) == [first]
-        assert store.snapshot_records(2) == [other, first]
-        assert store.snapshot_records(3) == [newer, other]
+        assert snapshot_records(store, 1) == [first]
+        assert snapshot_records(store, 2) == [other, first]
+        assert snapshot_records(store, 3) == [newer, other]
 
     def test_only_what_an_older_one_does_not_have(self, store: SqlStore) -> None:
         saved = [record(), record(key(m=1)), record(time_us=1.0), record(time_us=2.0)]
@@ -73,7 +74,7 @@ class TestSnapshots:
         with pytest.raises(RuntimeError, match="stop"):
             store.save_record(record())
         monkeypatch.undo()
-        assert (store.latest_snapshot(), store.record(key())) == (0, None)
+        assert (latest_snapshot(store), store.record(key())) == (0, None)
 
     def test_what_was_published_before_there_were_any_is_the_first(self, url: str) -> None:
         with open_store(url, create=True) as store:
@@ -86,7 +87,7 @@ class TestSnapshots:
         upgrade(url)
         with open_store(url, create=False) as store:
             (only,) = store.snapshots()
-            assert store.snapshot_records(only.number) == [record(key(m=1)), record()]
+            assert snapshot_records(store, only.number) == [record(key(m=1)), record()]
 
 
 @contextmanager
@@ -115,10 +116,10 @@ def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
     with open_store(url, create=True) as store, publishers(url, 3) as processes:
         order = []
         while any(process.poll() is None for process in processes):
-            number = store.latest_snapshot()
+            number = latest_snapshot(store)
             if number not in seen:
                 order.append(number)
-                seen[number] = list(store.snapshot_records(number) or [])
+                seen[number] = list(snapshot_records(store, number) or [])
         assert [process.returncode for process in processes] == [0] * 3
         assert order == sorted(order)
         assert len(order) > 10  # it did read while they published
@@ -126,7 +127,7 @@ def test_a_snapshot_never_changes_while_processes_publish(url: str) -> None:
         assert len(numbers) == 90
         assert numbers == sorted(set(numbers), reverse=True)
         for number, records in seen.items():
-            assert store.snapshot_records(number) == records
+            assert snapshot_records(store, number) == records
 
 
 def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,11 +149,11 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
         second = threads.submit(store.save_record, record(key(m=1)))
         with pytest.raises(TimeoutError):
             second.result(timeout=0.5)
-        assert store.latest_snapshot() == 0  # readers do not wait
+        assert latest_snapshot(store) == 0  # readers do not wait
         go_on.set()
         first.result(), second.result()
-        assert store.snapshot_records(1) == [record()]
-        assert store.snapshot_records(2) == [record(key(m=1)), record()]
+        assert snapshot_records(store, 1) == [record()]
+        assert snapshot_records(store, 2) == [record(key(m=1)), record()]
 
 
 class TestMisses:

@@ -1,19 +1,24 @@
-"""The contract of ``autotune.ports.Store``, on SQLite and on a real PostgreSQL."""
+"""The contract of the ports of results, on SQLite and on a real PostgreSQL."""
 
 import threading
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from inspect import signature
 from pathlib import Path
 
 import pytest
 
+from autotune import ports
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.outcome import KINDS, Estimated, Illegal, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
-from autotune.ports import Store
+from autotune_db.browse import SqlBrowse
+from autotune_db.jobs import SqlJobs
+from autotune_db.searches import SqlSearches
 from autotune_db.store import SqlStore, open_store
+from autotune_db.tokens import SqlTokens
 from tests.samples.records import (
     NASTY,
     NOON,
@@ -27,10 +32,36 @@ from tests.samples.records import (
     trial,
 )
 
+PORTS = (
+    (SqlStore, ports.WorkerStore),
+    (SqlStore, ports.RuntimeStore),
+    (SqlStore, ports.LookupStore),
+    (SqlStore, ports.Misses),
+    (SqlStore, ports.SnapshotStore),
+    (SqlStore, ports.PushSource),
+    (SqlStore, ports.PushTarget),
+    (SqlStore, ports.JobResultStore),
+    (SqlStore, ports.TrialHistory),
+    (SqlStore, ports.ReleaseStore),
+    (SqlBrowse, ports.Pages),
+    (SqlJobs, ports.Jobs),
+    (SqlSearches, ports.SearchStatuses),
+    (SqlTokens, ports.Tokens),
+)
 
-def test_it_is_a_store(store: SqlStore) -> None:
-    as_port: Store = store
-    assert as_port.trials(key()) == []
+
+@pytest.mark.parametrize(("adapter", "port"), PORTS, ids=lambda one: one.__name__)
+def test_every_method_of_a_port_takes_what_the_port_says(adapter: type, port: type) -> None:
+    names = [name for name in dir(port) if not name.startswith("_")]
+    assert names
+    for name in names:
+        asked = list(signature(getattr(port, name)).parameters)
+        assert list(signature(getattr(adapter, name)).parameters)[: len(asked)] == asked
+
+
+def test_no_port_is_left_out() -> None:
+    checked = {part.__name__ for _, port in PORTS for part in port.__mro__}
+    assert set(ports.__all__) <= checked
 
 
 class TestTrials:

@@ -15,6 +15,7 @@ from tests.load.reader import digest, questions
 from tests.load.samples import SHARED, key, lookup_body
 from tests.load.service import BASE, Service, wait_for
 from tests.load.writer import OWN
+from tests.samples.database import latest_snapshot
 
 _BATCH = 500
 
@@ -102,7 +103,7 @@ def check_lookups(service: Service, database: str, writers: list[dict[str, Any]]
         for n in range(OWN)
     }
     with open_store(database, create=False) as store:
-        newest_number = store.latest_snapshot()
+        newest_number = latest_snapshot(store)
         for number in range(SHARED):
             newest = store.record(key(0, number))
             assert newest is not None

@@ -13,6 +13,7 @@ from autotune.domain.token import ADMIN, READER
 from autotune_db import SqlStore
 from autotune_service.middleware.front import MAX_UPLOAD_BYTES
 from autotune_service.middleware.throttle import Throttle
+from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
 from tests.servers.service import Running, asked, running, until
 
@@ -58,7 +59,7 @@ class TestWriting:
                 assert (status, method, path, token) == (expected, method, path, token)
                 assert ("www-authenticate" in headers) == (expected == 401)
                 assert set(json.loads(body)["error"]) == {"code", "message", "field"}
-        assert store.latest_snapshot() == 2 and store.jobs.list() == []
+        assert latest_snapshot(store) == 2 and store.jobs.list() == []
 
     @pytest.mark.parametrize(
         "path", ["/v1/snapshots/1/rollback", "/v1/records/1/pin", "/v1/records/1/unpin"]

@@ -8,6 +8,7 @@ import pytest
 
 from autotune.domain.job import Request
 from autotune_db import SqlStore
+from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
 from tests.servers.service import Running
 
@@ -53,5 +54,5 @@ def test_without_a_token_nothing_is_written(
     # Who has no token is told so, not which methods there are.
     without = ("--exclude-checks", "unsupported_method")
     schemathesis(service, tmp_path, "--max-examples", "5", *without)
-    assert store.latest_snapshot() == 2
+    assert latest_snapshot(store) == 2
     assert store.jobs.list() == []

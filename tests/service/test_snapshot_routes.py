@@ -8,6 +8,7 @@ import pytest
 
 from autotune.lookup.bundle import bundle_from_bytes
 from autotune_db import SqlStore, open_store
+from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Failing, Running, running, until
 
@@ -70,7 +71,7 @@ def test_a_process_that_saw_all_of_them_has_the_same_bundle(
 ) -> None:
     for block in (128, 512):
         store.save_record(record(question(1024), block))
-        until(lambda: service.get("/healthz")[1]["snapshot"] == store.latest_snapshot())
+        until(lambda: service.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     with running(database) as other:
         answers = [one.raw("GET", "/v1/snapshots/4") for one in (other, service)]
     assert answers[0][2] == answers[1][2]

@@ -14,6 +14,7 @@ from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import KeyResult, Record, Trial
 from autotune.remote.push import result_to_data
 from autotune_db import SqlStore
+from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, asked, until
 
@@ -88,7 +89,7 @@ class TestResults:
         status, found = service.post("/v1/results", {**body(), "results": [result]}, writer)
         assert (status, found["error"]["code"]) == (422, "invalid_field")
         assert "refusals" in found["error"]["field"]
-        assert store.latest_snapshot() == 2
+        assert latest_snapshot(store) == 2
 
     BAD: ClassVar[dict[str, tuple[dict[str, Any], str]]] = {
         "not verified": ({"verified": False, "verification": "no TPU"}, "not verified: no TPU"),
@@ -128,7 +129,7 @@ class TestResults:
         assert (status, found["error"]["code"]) == (422, "contradiction")
         assert says in found["error"]["message"]
         assert found["error"]["field"] == "results[1]"
-        assert store.latest_snapshot() == 2
+        assert latest_snapshot(store) == 2
 
     @pytest.mark.parametrize(
         "path, value",
@@ -164,7 +165,7 @@ class TestResults:
         status, found = service.post("/v1/results", pushed, writer)
         assert (status, found["error"]["code"]) == (422, "invalid_field")
         assert path[0] in found["error"]["field"]
-        assert store.latest_snapshot() == 2
+        assert latest_snapshot(store) == 2
 
     @pytest.mark.parametrize(
         "content", [b"", b"{", b"[1]", b"\xff", b'{"kernels": [], "results": [NaN]}']

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from autotune.domain.browsing import Numbered
+from autotune.domain.browsing import NumberedTrial
 from autotune.domain.config import Config, parts_of
 from autotune.domain.outcome import Estimate, NotEstimated, OutOfVmem
 from autotune.domain.trial import Record
@@ -82,7 +82,7 @@ class Candidate:
         return "<br>".join(lines)
 
 
-def candidates(found: Sequence[Numbered], record: Record | None) -> list[Candidate]:
+def candidates(found: Sequence[NumberedTrial], record: Record | None) -> list[Candidate]:
     """``record``: what is published for their key."""
     return [_candidate(one, record) for one in found]
 
@@ -117,7 +117,7 @@ def escaped(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def _candidate(one: Numbered, record: Record | None) -> Candidate:
+def _candidate(one: NumberedTrial, record: Record | None) -> Candidate:
     trial = one.trial
     used, allowed = _vmem(trial.outcome)
     is_winner = record is not None and trial.config == record.config

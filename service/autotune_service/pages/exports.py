@@ -7,7 +7,7 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from autotune.domain.browsing import Numbered, Only, SameConfig, Searched
+from autotune.domain.browsing import KeyFilter, NumberedTrial, SameConfig, SearchedKey
 from autotune.domain.config import config_to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key, key_to_data
@@ -32,7 +32,7 @@ _LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
 @exports.get("/export/coverage.{form}")
 async def coverage(request: Request, form: str) -> Response:
     """Where something was searched, and how much of it is published."""
-    places = await ask(request, store(request).browse.places)
+    places = await ask(request, store(request).browse.targets)
     published = held(request).current.places()
     lines = (
         {
@@ -49,7 +49,7 @@ async def coverage(request: Request, form: str) -> Response:
 
 @exports.get("/export/misses.{form}")
 async def misses(request: Request, form: str) -> Response:
-    found = await ask(request, store(request).browse.wanted, 0, _MISSES)
+    found = await ask(request, store(request).browse.missed_keys, 0, _MISSES)
     lines = (
         {
             "miss": one.miss.number,
@@ -99,8 +99,8 @@ async def toolchains(request: Request, key_id: str, form: str) -> Response:
 async def kernel(request: Request, form: str, name: str) -> Response:
     """The problems of a kernel with what is published."""
     query, browse, snapshot = query_of(request), store(request).browse, held(request).current
-    places = await ask(request, browse.places, name)
-    only = Only(
+    places = await ask(request, browse.targets, name)
+    only = KeyFilter(
         chip=query.chip({p.chip for p in places}),
         toolchain=query.toolchain(newest_first({p.toolchain for p in places})),
     )
@@ -121,7 +121,7 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
         raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
 
-    def read(offset: int) -> list[Numbered]:
+    def read(offset: int) -> list[NumberedTrial]:
         return list(browse.trials(number, kind, fastest=False, offset=offset, limit=AT_ONCE))
 
     record = held(request).current.index.exact(searched.key)
@@ -136,7 +136,7 @@ async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     found = await ask(request, store(request).trial, number)
     if found is None:
         raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
-    key, one = found[0], Numbered(id=number, trial=found[1])
+    key, one = found[0], NumberedTrial(id=number, trial=found[1])
     return {"key": key_to_data(key), **_whole(one, held(request).current.index.exact(key))}
 
 
@@ -151,7 +151,7 @@ def _key(key: Key) -> dict[str, Any]:
 
 
 def _problem(row: Row) -> Line:
-    searched: Searched = row.searched
+    searched: SearchedKey = row.searched
     record, speed = row.record, row.speed
     return {
         "key": searched.id,
@@ -201,7 +201,7 @@ def _versions(shown: Sequence[Column], same: Sequence[SameConfig]) -> Iterator[L
                 yield {"key": column.searched.id, **_key(key), **line}
 
 
-def _trial(one: Numbered, record: Record | None) -> Line:
+def _trial(one: NumberedTrial, record: Record | None) -> Line:
     trial, e = one.trial, one.trial.estimate
     run, timed = measured(record, trial.config) or (None, None)
     return {
@@ -232,7 +232,7 @@ def _trial(one: Numbered, record: Record | None) -> Line:
     }
 
 
-def _whole(one: Numbered, record: Record | None) -> Line:
+def _whole(one: NumberedTrial, record: Record | None) -> Line:
     trial = one.trial
     return {
         "trial": one.id,

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.domain.browsing import Searched
+from autotune.domain.browsing import SearchedKey
 from autotune.domain.trial import Record
 from autotune.wording.units import ratio
 from autotune_service.pages.candidates import escaped
@@ -16,16 +16,16 @@ from autotune_service.snapshot_cache import Snapshot
 class Row:
     """A problem with what is published for it in the snapshot in force."""
 
-    searched: Searched
+    searched: SearchedKey
     record: Record | None
     speed: Speed | None
 
 
-def rows(found: Sequence[Searched], snapshot: Snapshot) -> list[Row]:
+def rows(found: Sequence[SearchedKey], snapshot: Snapshot) -> list[Row]:
     return [_row(one, snapshot.index.exact(one.key)) for one in found]
 
 
-def _row(searched: Searched, record: Record | None) -> Row:
+def _row(searched: SearchedKey, record: Record | None) -> Row:
     return Row(searched=searched, record=record, speed=speed(record) if record else None)
 
 
@@ -121,7 +121,7 @@ def _kind(name: str) -> str:
     return "" if name.endswith("measured") else ", estimated"
 
 
-def _short(one: Searched) -> str:
+def _short(one: SearchedKey) -> str:
     key = one.key
     dims = "×".join(str(size) for _, size in key.problem.dims)
     options = "".join(f" {value}" for _, value in key.problem.options if isinstance(value, str))

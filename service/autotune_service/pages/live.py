@@ -13,7 +13,7 @@ from typing import Any
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
 
-from autotune.domain.browsing import Searched, Told
+from autotune.domain.browsing import SearchedKey, SearchStatus
 from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune_service.dependencies import ask, held, store
@@ -69,12 +69,12 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any]]:
         "newest": newest,
         **progress(searched),
         "job": job and job_progress(job),
-        "search": search_progress(store(request).searches.told(key_id), datetime.now(UTC)),
+        "search": search_progress(store(request).searches.status(key_id), datetime.now(UTC)),
         "published": record and record.created_at.isoformat(),
     }
 
 
-def progress(searched: Searched) -> dict[str, Any]:
+def progress(searched: SearchedKey) -> dict[str, Any]:
     """What the terminal shows while a search runs."""
     default, best = searched.default_us, searched.best_us
     return {
@@ -96,7 +96,7 @@ def job_progress(job: Job) -> dict[str, Any]:
     }
 
 
-def search_progress(told: Told | None, now: datetime) -> dict[str, Any] | None:
+def search_progress(told: SearchStatus | None, now: datetime) -> dict[str, Any] | None:
     """None where no search runs, or where it has died."""
     if told is None or told.over or now - told.heard_at > _SILENT:
         return None

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from autotune.domain.browsing import Place
+from autotune.domain.browsing import TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
 from autotune_service.pages.filters import toolchain_name
@@ -43,7 +43,7 @@ class Grid:
 
 
 def coverage(
-    places: Sequence[Place],
+    places: Sequence[TargetCount],
     published: "Counter[Published]",
     kernels: Sequence[str],
     only: Toolchain | None,

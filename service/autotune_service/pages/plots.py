@@ -7,7 +7,7 @@ from datetime import datetime
 from math import log10
 from typing import Any
 
-from autotune.domain.browsing import Step
+from autotune.domain.browsing import Improvement
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.wording.units import micros
@@ -47,7 +47,9 @@ def plain_ticks(low: float, high: float) -> list[float]:
     return ones if len(kept) > 9 else kept
 
 
-def over_trials(found: Sequence[Candidate], steps: Sequence[Step], xla: Sequence[float]) -> Figure:
+def over_trials(
+    found: Sequence[Candidate], steps: Sequence[Improvement], xla: Sequence[float]
+) -> Figure:
     """Every trial and the best so far, by number."""
     best = [(step.number, step.time_us) for step in steps if step.time_us >= LEAST_US]
     end = max([c.number for c in found] + [step.number for step in steps], default=0)
@@ -55,7 +57,7 @@ def over_trials(found: Sequence[Candidate], steps: Sequence[Step], xla: Sequence
 
 
 def over_time(
-    found: Sequence[Candidate], steps: Sequence[Step], began: datetime, xla: Sequence[float]
+    found: Sequence[Candidate], steps: Sequence[Improvement], began: datetime, xla: Sequence[float]
 ) -> Figure:
     """The same by the time at which a trial was finished."""
     passed = [(c.at - began).total_seconds() for c in found]

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from autotune.domain.browsing import Numbered, Searched, Step
+from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Record
-from autotune.ports import Browse
+from autotune.ports import ProblemPages
 from autotune.wording.facts import FACTS, part_us
 from autotune.wording.units import micros
 from autotune_service.pages.axes import Axes, axes
@@ -30,16 +30,16 @@ Table = list[tuple[str, list[str]]]
 class Found:
     """What the database knows of a key."""
 
-    searched: Searched
+    searched: SearchedKey
     refusals: Refusals | None
-    drawn: Sequence[Numbered]
-    steps: Sequence[Step]
-    default: Numbered | None
-    winner: Numbered | None
+    drawn: Sequence[NumberedTrial]
+    steps: Sequence[Improvement]
+    default: NumberedTrial | None
+    winner: NumberedTrial | None
     newest: int
 
 
-def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
+def find(browse: ProblemPages, key_id: int, record: Record | None) -> Found | None:
     """None: there is no such key."""
     searched = browse.searched(key_id)
     if searched is None:
@@ -58,7 +58,7 @@ def find(browse: Browse, key_id: int, record: Record | None) -> Found | None:
 
 @dataclass(slots=True, kw_only=True)
 class View:
-    searched: Searched
+    searched: SearchedKey
     record: Record | None
     speed: Speed | None
     measured: list[Row]
@@ -93,7 +93,7 @@ def view(found: Found, record: Record | None, query: Query) -> View:
     )
 
 
-def outcome_groups(searched: Searched) -> list[tuple[str, str, str, int]]:
+def outcome_groups(searched: SearchedKey) -> list[tuple[str, str, str, int]]:
     """Kinds of outcome as (kind, colour, what it means, how many)."""
     found = []
     for kind, count in searched.outcomes:

@@ -4,7 +4,7 @@ from functools import partial
 
 from fastapi import APIRouter, Request, Response
 
-from autotune.domain.browsing import Only, Searched
+from autotune.domain.browsing import KeyFilter, SearchedKey
 from autotune.domain.trial import Record
 from autotune_service.dependencies import ask, held, store
 from autotune_service.errors import Refusal
@@ -26,12 +26,12 @@ _LATEST, _JOBS = 10, 10
 async def overview(request: Request) -> Response:
     """What is tuned, what is missing."""
     query, browse, now = query_of(request), store(request).browse, held(request)
-    places = await ask(request, browse.places)
+    places = await ask(request, browse.targets)
     published = await ask(request, now.current.places)
     toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in published})
     only = query.toolchain(toolchains)
     specs = await ask(request, store(request).kernels)
-    wanted = await ask(request, browse.wanted, 0, PAGE_ROWS)
+    wanted = await ask(request, browse.missed_keys, 0, PAGE_ROWS)
     grid = coverage(places, published, [spec.name for spec in specs], only)
     return await page(
         request,
@@ -57,7 +57,7 @@ async def misses(request: Request) -> Response:
     query = query_of(request)
     number = query.page()
     offset = (number - 1) * PAGE_ROWS
-    found = await ask(request, store(request).browse.wanted, offset, PAGE_ROWS + 1)
+    found = await ask(request, store(request).browse.missed_keys, offset, PAGE_ROWS + 1)
     total = offset + len(found)  # as far as is known: counting all would read them all
     return await page(
         request,
@@ -75,13 +75,13 @@ async def kernel(request: Request, name: str) -> Response:
     query, browse, snapshot = query_of(request), store(request).browse, held(request).current
     spec, places = (
         await ask(request, store(request).kernel, name),
-        await ask(request, browse.places, name),
+        await ask(request, browse.targets, name),
     )
     if spec is None and not places:
         raise Refusal(404, "unknown_kernel", f"There is no kernel {name}.")
     chips = sorted({place.chip for place in places})
     toolchains = newest_first({place.toolchain for place in places})
-    only = Only(chip=query.chip(chips), toolchain=query.toolchain(toolchains))
+    only = KeyFilter(chip=query.chip(chips), toolchain=query.toolchain(toolchains))
     shown = pages(query, await ask(request, browse.count_problems, name, only))
     found = await ask(request, browse.problems, name, only, shown.offset, PAGE_ROWS)
     rows = kernels.rows(found, snapshot)
@@ -133,7 +133,7 @@ async def key(request: Request, key_id: str) -> Response:
         pages=shown,
         rows=candidates(listed, record),
         newest=found.newest,
-        told=await ask(request, store(request).searches.told, searched.id),
+        told=await ask(request, store(request).searches.status, searched.id),
         others=len(await ask(request, browse.other_toolchains, searched.key)),
         kernel_path=kernel_path,
     )
@@ -189,7 +189,7 @@ async def session(request: Request) -> Response:
     return response
 
 
-async def _known(request: Request, key_id: str) -> tuple[Searched, Record | None]:
+async def _known(request: Request, key_id: str) -> tuple[SearchedKey, Record | None]:
     """A key and what is published for it. Raises ``Refusal``."""
     searched = await ask(request, store(request).browse.searched, number_of(key_id, "problem"))
     if searched is None:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.browsing import Numbered, Searched
+from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import (
     CompileFailed,
@@ -13,7 +13,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.trial import Record
-from autotune.ports import Browse
+from autotune.ports import TrialPages
 from autotune.wording.command import reproduce
 from autotune.wording.facts import FACTS
 from autotune.wording.units import mebibytes, micros
@@ -30,8 +30,8 @@ class TrialView:
     """``message``: what the compiler, or the last lines of its log, said."""
 
     candidate: Candidate
-    trial: Numbered
-    searched: Searched
+    trial: NumberedTrial
+    searched: SearchedKey
     record: Record | None
     details: Rows
     measured: Rows
@@ -40,27 +40,29 @@ class TrialView:
     message: str
     command: str
     xla: str
-    before: Numbered | None
-    after: Numbered | None
+    before: NumberedTrial | None
+    after: NumberedTrial | None
 
 
-def find(browse: Browse, trial_id: int) -> tuple[Searched, Numbered] | None:
+def find(browse: TrialPages, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | None:
     key_id = browse.key_of(trial_id)
     searched = browse.searched(key_id) if key_id else None
     one = browse.trial(trial_id) if searched else None
     return (searched, one) if searched and one else None
 
 
-def neighbours(browse: Browse, key_id: int, one: Numbered) -> tuple[Numbered | None, ...]:
+def neighbours(
+    browse: TrialPages, key_id: int, one: NumberedTrial
+) -> tuple[NumberedTrial | None, ...]:
     number = one.trial.number
     return tuple(browse.by_number(key_id, n) for n in (number - 1, number + 1))
 
 
 def view(
-    searched: Searched,
-    one: Numbered,
+    searched: SearchedKey,
+    one: NumberedTrial,
     record: Record | None,
-    around: tuple[Numbered | None, ...],
+    around: tuple[NumberedTrial | None, ...],
 ) -> TrialView:
     shown = candidates([one], record)[0]
     e, why = shown.estimate, shown.estimate and shown.estimate.explanation
@@ -85,7 +87,7 @@ def view(
     )
 
 
-def _details(one: Numbered) -> Rows:
+def _details(one: NumberedTrial) -> Rows:
     """What only this kind of outcome has."""
     outcome = one.trial.outcome
     rows: Rows = []

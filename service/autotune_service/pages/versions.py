@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.domain.browsing import Numbered, SameConfig, Searched
+from autotune.domain.browsing import NumberedTrial, SameConfig, SearchedKey
 from autotune.domain.config import Config
 from autotune.domain.trial import Record
-from autotune.ports import Browse
+from autotune.ports import KeyPages
 from autotune.wording.units import error_bar, mebibytes, micros
 from autotune_service.pages.candidates import ESTIMATED, GROUPS, LEAST_US, escaped, group_of
 from autotune_service.pages.overview import newest_first
@@ -22,7 +22,7 @@ _MOST_CONFIGS = 60
 class Column:
     """One toolchain. ``changed``: another source of the kernel than that of the key asked for."""
 
-    searched: Searched
+    searched: SearchedKey
     record: Record | None
     changed: bool
 
@@ -54,7 +54,7 @@ class Line:
     broke: bool
 
 
-def columns(browse: Browse, searched: Searched, snapshot: Snapshot) -> list[Column]:
+def columns(browse: KeyPages, searched: SearchedKey, snapshot: Snapshot) -> list[Column]:
     """The newest toolchain first."""
     found = browse.other_toolchains(searched.key)
     order = newest_first({one.key.toolchain for one in found})
@@ -86,7 +86,7 @@ def _line(one: SameConfig, shown: Sequence[Column]) -> Line:
     return Line(config=one.config, cells=cells, broke=ESTIMATED in groups and len(groups) > 1)
 
 
-def _cell(one: Numbered | None) -> Cell:
+def _cell(one: NumberedTrial | None) -> Cell:
     if one is None:
         return Cell()
     outcome = one.trial.outcome

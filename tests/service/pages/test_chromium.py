@@ -16,6 +16,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import evil_key, fill
+from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.servers.service import Running, running, until
 
@@ -325,7 +326,7 @@ class TestOwnDatabase:
     def test_no_text_from_outside_runs(
         self, browser: Browser, store: SqlStore, tmp_path: Path
     ) -> None:
-        number = store.browse.key_id(evil_key())
+        number = key_id(store, evil_key())
         kernel = f"/kernels/{quote(evil_key().kernel, safe='')}"
         trials = [f"/trials/{one}" for one in range(7, 16)]
         with running(str(tmp_path / "own.db")) as service:

@@ -7,7 +7,7 @@ from math import log10
 
 import pytest
 
-from autotune.domain.browsing import Numbered, Step
+from autotune.domain.browsing import Improvement, NumberedTrial
 from autotune.domain.outcome import Outcome, OutOfVmem
 from autotune.domain.refusals import Refusals
 from autotune_service.pages import plots
@@ -32,7 +32,7 @@ from tests.samples.matching import question
 
 
 def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Candidate]:
-    trials = [Numbered(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
+    trials = [NumberedTrial(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
     return candidates(trials, replace(published(question()), config=config(winner)))
 
 
@@ -172,7 +172,7 @@ def test_colours_end_at_twice_the_best() -> None:
 
 def test_the_best_so_far_and_the_lines() -> None:
     shown = found()
-    steps = [Step(number=c.number, at=c.at, time_us=c.time_us or 0.0) for c in shown[:3]]
+    steps = [Improvement(number=c.number, at=c.at, time_us=c.time_us or 0.0) for c in shown[:3]]
     figure = plots.over_trials(shown, steps, (4.75, 7.6))
     by_name = {trace["name"]: trace for trace in figure["data"]}
     assert by_name["best so far"]["y"] == [100.0, 25.0, 9.5, 9.5]
@@ -257,9 +257,9 @@ def test_times_that_hardly_differ_have_nearly_one_colour() -> None:
 def test_groups_of_outcomes_say_what_they_mean() -> None:
     from datetime import UTC, datetime
 
-    from autotune.domain.browsing import Searched
+    from autotune.domain.browsing import SearchedKey
 
-    searched = Searched(
+    searched = SearchedKey(
         id=1,
         key=question(),
         outcomes=(("crashed", 2),),

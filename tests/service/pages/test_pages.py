@@ -29,6 +29,7 @@ from tests.samples.dashboard import (
     running_job,
     trial,
 )
+from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.servers.service import Failing, Running, running, until
 
@@ -191,7 +192,7 @@ def test_big_tables_are_paged_and_links_keep_the_filters(own: Running, store: Sq
 
 
 def evil_pages(store: SqlStore) -> list[str]:
-    number = store.browse.key_id(evil_key())
+    number = key_id(store, evil_key())
     ids = [
         one.id for one in store.browse.trials(number or 0, None, fastest=False, offset=0, limit=9)
     ]
@@ -222,7 +223,7 @@ def test_no_text_from_outside_becomes_markup(own: Running, store: SqlStore) -> N
 
 def test_events_cannot_be_forged_by_a_text(own: Running, store: SqlStore) -> None:
     running_job(store, note="a\n\nevent: progress\ndata: {}")
-    number = store.browse.key_id(evil_key())
+    number = key_id(store, evil_key())
     first = events(own, f"/keys/{number}/events")[0]
     assert first["job"]["note"] == "a\n\nevent: progress\ndata: {}"
 
@@ -250,8 +251,8 @@ def test_a_stream_tells_what_the_terminal_shows_and_ends_by_itself(
 
 def test_a_stream_tells_how_far_a_search_is(own: Running, store: SqlStore) -> None:
     progress = Progress(done=3, goal=9, note="compiling")
-    store.searches.tell(question(), "9 points", progress, over=False)
-    over = threading.Timer(1.5, store.searches.tell, (question(), "9 points", progress))
+    store.searches.report(question(), "9 points", progress, over=False)
+    over = threading.Timer(1.5, store.searches.report, (question(), "9 points", progress))
     over.kwargs = {"over": True}
     over.start()
     found = events(own, "/keys/1/events")
@@ -417,7 +418,7 @@ def test_numbers_that_nobody_expects_break_no_page(
     wild = replace(config(5), axes=(("bm", True), ("unroll", 1)))
     store.save_trial(of, replace(trial(2, Estimated(estimate=odd, program="p")), config=wild))
     store.save_record(replace(published(of), estimate=odd, config=config(1)))
-    number = store.browse.key_id(of)
+    number = key_id(store, of)
     last = store.browse.newest(number or 0)
     until(lambda: own.get("/healthz")[1]["records"] == 3)
     paths = ("/", "/kernels/mm", f"/keys/{number}", f"/toolchains/{number}", f"/trials/{last}")
@@ -430,6 +431,6 @@ def test_numbers_that_nobody_expects_break_no_page(
 
 def test_a_key_without_trials_has_a_page(own: Running, store: SqlStore) -> None:
     store.save_record(published(question(5, 5)))
-    number = store.browse.key_id(question(5, 5))
+    number = key_id(store, question(5, 5))
     until(lambda: "verified" in html(own, f"/keys/{number}"))
     assert "There are no trials yet." in html(own, f"/keys/{number}")

@@ -1,0 +1,26 @@
+"""Who may write."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from autotune.domain.token import Token
+
+
+class Tokens(Protocol):
+    """Bearer tokens. Only digests of the secrets are kept."""
+
+    def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
+        """A new one, and its secret, which cannot be had again."""
+
+    def list(self) -> Sequence[Token]:
+        """All, revoked and expired ones too."""
+
+    def revoke(self, number: int) -> Token | None:
+        """It is valid no more. None: there is no such token."""
+
+    def find(self, secret: str) -> Token | None:
+        """The valid token with this secret."""
+
+    def valid(self) -> Mapping[str, Token]:
+        """All valid ones by the SHA-256 of their secrets, in hexadecimal digits."""

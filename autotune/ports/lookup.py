@@ -1,0 +1,64 @@
+"""What those ask who answer lookups."""
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from autotune.domain.chip import Chip
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.trial import Change, Miss, Record, Snapshot
+
+
+class RecordFinder(Protocol):
+    """One record by its key."""
+
+    def record(self, key: Key) -> Record | None:
+        """The record of exactly this key in the newest snapshot."""
+
+
+class MissCounter(Protocol):
+    """Where questions without an exact answer are counted."""
+
+    def save_misses(self, counts: Mapping[tuple[Key, str], int]) -> None:
+        """Count, all or none, how often a key was asked for and got this other answer instead."""
+
+
+class Misses(MissCounter, Protocol):
+    """What was asked for and is not published."""
+
+    def misses(self, limit: int = 50) -> Sequence[Miss]:
+        """Keys that were asked for and still have no record, the most wanted first."""
+
+    def miss(self, number: int) -> Miss | None:
+        """One by its number."""
+
+
+class RuntimeStore(RecordFinder, MissCounter, Protocol):
+    """What a model asks of a database on its own machine."""
+
+
+class LookupStore(RecordFinder, Protocol):
+    """What ``autotune lookup`` asks."""
+
+    def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
+        """The description with that fingerprint, or the one saved last."""
+
+    def kernels(self) -> Sequence[KernelSpec]:
+        """All descriptions, by name, the one saved last first."""
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        """Those of the newest snapshot, newest first."""
+
+
+class SnapshotStore(Protocol):
+    """What the snapshot cache of a service loads."""
+
+    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
+        """The newest first; none before anything is published."""
+
+    def snapshot_change(self, number: int, since: int) -> Change | None:
+        """What makes the snapshot of the other one; all of it where there is no other one, as 0 is
+        none. For a number always the same. None for a number that there is not."""
+
+    def kernels(self) -> Sequence[KernelSpec]:
+        """All descriptions, by name, the one saved last first."""

@@ -1,0 +1,107 @@
+"""What the pages of a service show: never more rows than are asked for."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from autotune.domain.browsing import (
+    Improvement,
+    KeyFilter,
+    KeyMiss,
+    NumberedTrial,
+    SameConfig,
+    SearchedKey,
+    TargetCount,
+)
+from autotune.domain.config import Config
+from autotune.domain.job import Job
+from autotune.domain.key import Key
+from autotune.domain.refusals import Refusals
+
+
+class OverviewPages(Protocol):
+    """The first page, and the list of misses."""
+
+    def targets(self, kernel: str | None = None) -> Sequence[TargetCount]:
+        """Where something was searched: of all kernels, or of one."""
+
+    def latest(self, limit: int) -> Sequence[SearchedKey]:
+        """The keys whose trials came in last, those with the latest trial first."""
+
+    def missed_keys(self, offset: int, limit: int) -> Sequence[KeyMiss]:
+        """Keys that were asked for and have no record, the most wanted first."""
+
+    def open_jobs(self, limit: int) -> Sequence[Job]:
+        """Those that wait or run, the newest first."""
+
+
+class KeyPages(Protocol):
+    """A kernel's page: its keys."""
+
+    def problems(
+        self, kernel: str, only: KeyFilter, offset: int, limit: int
+    ) -> Sequence[SearchedKey]:
+        """The keys of a kernel that have trials, the newest key first."""
+
+    def count_problems(self, kernel: str, only: KeyFilter) -> int:
+        """How many there are of these."""
+
+    def searched(self, key_id: int) -> SearchedKey | None:
+        """One key by its number."""
+
+    def other_toolchains(self, key: Key) -> Sequence[SearchedKey]:
+        """The same kernel, problem and chip with any source and toolchain that has trials."""
+
+    def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
+        """For each of some keys the fastest configs and those that failed, and what became of
+        the same configs for the others."""
+
+
+class ProblemPages(Protocol):
+    """A problem's page: the trials of one key."""
+
+    def searched(self, key_id: int) -> SearchedKey | None:
+        """One key by its number."""
+
+    def refusals(self, key_id: int) -> Refusals | None:
+        """Where the rules leave nothing of the space of a key, as its last search found."""
+
+    def trials(
+        self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int
+    ) -> Sequence[NumberedTrial]:
+        """Trials of a key, all or of one kind, by number; or those with a time, ``fastest``
+        first, whatever the kind."""
+
+    def fastest_and_others(self, key_id: int, fastest: int, others: int) -> Sequence[NumberedTrial]:
+        """At most so many of the fastest trials and of those without a time, by number."""
+
+    def with_config(self, key_id: int, config: Config) -> NumberedTrial | None:
+        """The trial of a config."""
+
+    def by_number(self, key_id: int, number: int) -> NumberedTrial | None:
+        """The trial with this number within its key."""
+
+    def newest(self, key_id: int) -> int:
+        """The number, in the whole database, of the newest trial of a key; 0: there is none."""
+
+    def best_so_far(self, key_id: int) -> Sequence[Improvement]:
+        """The trials of a key that were faster than all before them."""
+
+
+class TrialPages(Protocol):
+    """A trial's page."""
+
+    def key_of(self, trial_id: int) -> int | None:
+        """The number of the key of a trial."""
+
+    def searched(self, key_id: int) -> SearchedKey | None:
+        """One key by its number."""
+
+    def trial(self, trial_id: int) -> NumberedTrial | None:
+        """One by its number in the whole database."""
+
+    def by_number(self, key_id: int, number: int) -> NumberedTrial | None:
+        """The trial with this number within its key."""
+
+
+class Pages(OverviewPages, KeyPages, ProblemPages, TrialPages, Protocol):
+    """All pages, for what puts a service together."""

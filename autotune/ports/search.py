@@ -1,0 +1,58 @@
+"""What a search, and the publication after it, keep."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from autotune.domain.browsing import SearchStatus
+from autotune.domain.job import Progress
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Outcome
+from autotune.domain.refusals import Refusals
+from autotune.domain.trial import Record, Trial
+
+
+class SearchStore(Protocol):
+    """Where a search keeps its trials, and finds those of earlier runs."""
+
+    def save_kernel(self, spec: KernelSpec) -> None:
+        """Keep the description of a kernel; the same (name, fingerprint) again changes nothing."""
+
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        """Keep where the rules leave nothing of the space of a key, in the place of what was kept
+        before."""
+
+    def trials(self, key: Key) -> Sequence[Trial]:
+        """All trials of a key, by number."""
+
+    def save_trial(self, key: Key, trial: Trial) -> bool:
+        """Keep a finished trial. False: this (key, config) or (key, number) is there already."""
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        """Put another outcome in the place of a trial's: a newer model's estimate, or *wrong
+        result*."""
+
+
+class PublishStore(Protocol):
+    """Where the decision about a search is kept."""
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        """As ``SearchStore`` has it: a finalist that gave a wrong result."""
+
+    def save_record(self, record: Record) -> None:
+        """Publish, which makes a new snapshot; an earlier record of the same key stays in the
+        history and in the snapshots that had it."""
+
+
+class WorkerStore(SearchStore, PublishStore, Protocol):
+    """What a worker needs: it searches and publishes."""
+
+
+class SearchStatuses(Protocol):
+    """How far searches are, for those who watch."""
+
+    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+        """The last report of a key counts."""
+
+    def status(self, key_id: int) -> SearchStatus | None:
+        """The last report of a key, by its number."""

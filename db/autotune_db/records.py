@@ -1,0 +1,135 @@
+"""What is published: records, and the snapshots that they are in."""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import TypeVar
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.domain.chip import Chip
+from autotune.domain.key import Key
+from autotune.domain.trial import Change, Record, Snapshot
+from autotune_db import query, rows, snapshots
+from autotune_db.adapter import Adapter
+from autotune_db.query import MAX_ID
+from autotune_db.tables import RecordRow, SnapshotRow
+
+T = TypeVar("T")
+
+
+class SqlRecords(Adapter):
+    """Records of the newest snapshot, and publishing one more."""
+
+    def save_record(self, record: Record) -> None:
+        def write(session: Session, again: bool) -> None:
+            query.one_publisher(session)
+            if again and exists(session, record):  # the first attempt was committed after all
+                return
+            added = add_record(session, record)
+            snapshots.publish(session, added, self._clock(), by="", note=f"record {added}")
+
+        self._work.write(write)
+
+    def record(self, key: Key) -> Record | None:
+        def find(session: Session) -> Record | None:
+            row, key_id = snapshots.latest(session), query.find_key(session, key)
+            if row is None or key_id is None:
+                return None
+            found = session.get(RecordRow, snapshots.record_id(session, row, key_id) or 0)
+            return rows.record_from_row(found, key) if found else None
+
+        return self._work.read(find)
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        def find(session: Session) -> list[Record]:
+            row = snapshots.latest(session)
+            return snapshots.records(session, row, *query.only(kernel, chip)) if row else []
+
+        return self._work.read(find)
+
+    def published(
+        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+    ) -> Sequence[tuple[int, Record]]:
+        statement = query.numbered_records(kernel, chip).limit(limit)
+        return self._work.read(
+            lambda s: [
+                (record.id, rows.record_from_row(record, rows.key_from_row(key)))
+                for key, record in s.execute(statement)
+            ]
+        )
+
+
+class SqlSnapshots(Adapter):
+    """With ``SqlKernels`` a ``SnapshotStore``, with ``SqlRecords`` a ``ReleaseStore``."""
+
+    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
+        statement = snapshots.newest_first().limit(limit)
+        return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.scalars(statement))))
+
+    def snapshot_change(self, number: int, since: int) -> Change | None:
+        def find(session: Session, row: SnapshotRow) -> Change:
+            old = session.get(SnapshotRow, since) if 0 < since <= MAX_ID else None
+            if old is None:
+                return Change(records=snapshots.records(session, row))
+            return snapshots.change(session, old, row)
+
+        return Change() if number == 0 else self._of_snapshot(number, find)
+
+    def roll_back(self, number: int, by: str = "") -> int | None:
+        def write(session: Session, now: datetime) -> int | None:
+            target = session.get(SnapshotRow, number)
+            return snapshots.roll_back(session, target, now, by=by).id if target else None
+
+        return self._make_snapshot(write) if 0 < number <= MAX_ID else None
+
+    def pin(self, record: int, by: str = "") -> int | None:
+        def write(session: Session, now: datetime) -> int | None:
+            row = session.get(RecordRow, record)
+            return snapshots.pin(session, row, now, by=by).id if row else None
+
+        return self._make_snapshot(write) if 0 < record <= MAX_ID else None
+
+    def unpin(self, record: int, by: str = "") -> int | None:
+        def write(session: Session, now: datetime) -> int | None:
+            row = session.get(RecordRow, record)
+            if row is None:
+                return None
+            note = f"unpinned record {record}"
+            return snapshots.unpin(session, row.key_id, now, by=by, note=note).id
+
+        return self._make_snapshot(write) if 0 < record <= MAX_ID else None
+
+    def prune(self, before: datetime) -> int:
+        return self._make_snapshot(lambda session, _: snapshots.prune(session, before))
+
+    def _of_snapshot(self, number: int, read: Callable[[Session, SnapshotRow], T]) -> T | None:
+        def find(session: Session) -> T | None:
+            row = session.get(SnapshotRow, number)
+            return None if row is None else read(session, row)
+
+        return self._work.read(find) if 0 < number <= MAX_ID else None
+
+    def _make_snapshot(self, make: Callable[[Session, datetime], T]) -> T:
+        def write(session: Session, _: bool) -> T:
+            query.one_publisher(session)
+            return make(session, self._clock())
+
+        return self._work.write(write)
+
+
+def exists(session: Session, record: Record) -> bool:
+    """Whoever brought it."""
+    values = rows.record_values(record)
+    same = select(RecordRow.id).where(RecordRow.key_id == query.find_key(session, record.key))
+    for name in ("config", "evidence", "created_at"):
+        same = same.where(getattr(RecordRow, name) == values[name])
+    return session.scalar(same.limit(1)) is not None
+
+
+def add_record(session: Session, record: Record) -> int:
+    """Its id."""
+    row = RecordRow(**rows.record_values(record), key_id=query.key_id(session, record.key))
+    session.add(row)
+    session.flush()
+    return row.id

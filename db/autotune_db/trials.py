@@ -1,0 +1,97 @@
+"""Kernels and what was tried: for searches, and for those who look back."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.domain.chip import Chip
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Outcome
+from autotune.domain.refusals import Refusals
+from autotune.domain.trial import KeySummary, Trial
+from autotune_db import query, rows
+from autotune_db.adapter import Adapter
+from autotune_db.query import MAX_ID
+from autotune_db.tables import KernelRow, KeyRow, TrialRow
+
+
+class SqlKernels(Adapter):
+    """Descriptions of kernels, for all ports that ask for them."""
+
+    def save_kernel(self, spec: KernelSpec) -> None:
+        values = {**rows.kernel_values(spec), "created_at": self._clock()}
+        self._work.write(lambda session, _: query.insert(session, KernelRow, values))
+
+    def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
+        statement = query.kernels(name, fingerprint).limit(1)
+        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
+        return found[0] if found else None
+
+    def kernels(self) -> Sequence[KernelSpec]:
+        statement = query.kernels()
+        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
+        return sorted(found, key=lambda spec: spec.name)  # collations differ between servers
+
+
+class SqlTrials(Adapter):
+    """A ``TrialHistory`` and a ``ResultStore``; with ``SqlKernels`` a ``SearchStore``."""
+
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        self._work.write(lambda s, _: query.save_refusals(s, key, refusals, again=True))
+
+    def refusals(self, key: Key) -> Refusals | None:
+        return self._work.read(lambda s: query.refusals(s, query.find_key(s, key)))
+
+    def save_trial(self, key: Key, trial: Trial) -> bool:
+        values = rows.trial_values(trial)
+        same_number = query.trials(key).where(TrialRow.number == trial.number)
+
+        def save(session: Session, again: bool) -> bool:
+            key_id = query.key_id(session, key)
+            if query.insert(session, TrialRow, {**values, "key_id": key_id}):
+                return True
+            # The connection may have broken after the commit of the first attempt.
+            return again and trial in map(rows.trial_from_row, session.scalars(same_number))
+
+        return self._work.write(save)
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        statement = query.trials(key).where(TrialRow.number == number)
+
+        def write(session: Session, _: bool) -> None:
+            for row in session.scalars(statement):
+                for name, value in rows.outcome_values(outcome).items():
+                    setattr(row, name, value)
+
+        self._work.write(write)
+
+    def trials(self, key: Key) -> Sequence[Trial]:
+        statement = query.trials(key)
+        return self._work.read(lambda s: list(map(rows.trial_from_row, s.scalars(statement))))
+
+    def history(
+        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+    ) -> Sequence[KeySummary]:
+        keys = query.tried_keys(kernel, chip).limit(limit)
+        return self._work.read(
+            lambda session: [query.summary(session, key) for key, _ in session.execute(keys)]
+        )
+
+    def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
+        if not 0 < trial_id <= MAX_ID:
+            return None
+        statement = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id == trial_id)
+
+        def find(session: Session) -> tuple[Key, Trial] | None:
+            row = session.execute(statement).one_or_none()
+            return (rows.key_from_row(row[0]), rows.trial_from_row(row[1])) if row else None
+
+        return self._work.read(find)
+
+    def trial_id(self, key: Key, number: int) -> int | None:
+        if not 0 <= number <= MAX_ID:
+            return None
+        statement = query.trials(key).where(TrialRow.number == number)
+        return self._work.read(lambda s: s.scalar(statement.with_only_columns(TrialRow.id)))
