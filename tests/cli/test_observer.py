@@ -40,13 +40,13 @@ class Heard:
     said: list[tuple[str, Progress, bool]] = field(default_factory=list)
     gone: bool = False
 
-    def tell(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
+    def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
         assert key == KEY
         if self.gone:
             raise StoreError("the disk is full")
         self.said.append((space, progress, over))
 
-    def told(self, key_id: int) -> Any:
+    def status(self, key_id: int) -> Any:
         raise NotImplementedError
 
 

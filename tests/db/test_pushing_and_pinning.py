@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from autotune.domain.key import Key
 from autotune.domain.trial import KeyResult, Record
-from autotune_db import store as store_module
+from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import NOON, key, record, spec, trial
@@ -77,10 +77,10 @@ class TestPush:
         assert (done.records, done.lost) == (0, 1)  # what was measured stays
 
     def test_all_or_nothing(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = store_module._add_record
+        real = pushing.add_record
         monkeypatch.setattr(
-            store_module,
-            "_add_record",
+            pushing,
+            "add_record",
             lambda session, one: 1 / 0 if one.key == key(m=2) else real(session, one),
         )
         with pytest.raises(ZeroDivisionError):
