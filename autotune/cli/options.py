@@ -3,7 +3,8 @@
 import json
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
@@ -52,7 +53,14 @@ def problem_options(command: F) -> F:
 
 def compiler_options(command: F) -> F:
     """What ``new_pool`` takes."""
+    command = _takes_jax(command)
     for option in (
+        click.option(
+            "--jax",
+            default=None,
+            metavar="VERSION",
+            help="Compile with the JAX of an environment of `autotune env`.",
+        ),
         click.option(
             "--python",
             default=sys.executable,
@@ -85,6 +93,27 @@ def compiler_options(command: F) -> F:
     ):
         command = option(command)
     return command
+
+
+def _takes_jax(command: F) -> F:
+    """``--jax`` is another way to give ``--python``."""
+
+    @wraps(command)
+    def taking(*arguments: Any, jax: str | None, **options: Any) -> Any:
+        if jax is not None:
+            options["python"] = _interpreter_of(jax)
+        return command(*arguments, **options)
+
+    return cast(F, taking)
+
+
+def _interpreter_of(jax: str) -> str:
+    from autotune.environments.environment import environments_folder, find_environment
+
+    given = click.get_current_context().get_parameter_source("python")
+    if given is click.core.ParameterSource.COMMANDLINE:
+        raise InvalidInputError("--jax and --python both name an interpreter: give one of them")
+    return find_environment(environments_folder(), jax).python
 
 
 def measuring_options(command: F) -> F:

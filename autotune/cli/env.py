@@ -1,0 +1,71 @@
+"""``autotune env``: toolchains side by side."""
+
+from dataclasses import asdict
+
+import click
+
+from autotune.cli.options import json_option, print_json
+
+
+@click.group()
+def env() -> None:
+    """Make environments with other versions of JAX, for --jax of other commands.
+
+    They are kept in $AUTOTUNE_ENVIRONMENTS, else in your data directory.
+    """
+
+
+@env.command()
+@click.argument("release", metavar="jax==VERSION")
+@click.argument("extra", nargs=-1, metavar="[PACKAGE]...")
+@click.option("--python", default=None, metavar="INTERPRETER", help="Build on this one.")
+@json_option
+def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bool) -> None:
+    """Make an environment with this JAX, its libtpu, and what else is named.
+
+    The same command again does nothing, or goes on where it was killed.
+    """
+    from autotune.environments.create import create_environment
+    from autotune.environments.environment import environments_folder
+
+    made = create_environment(
+        environments_folder(),
+        release,
+        extra=extra,
+        python=python,
+        announce=lambda text: click.echo(f"{text} …", err=True),
+    )
+    if as_json:
+        print_json(asdict(made))
+    else:
+        click.echo(
+            f"{made.toolchain} on Python {made.python_version}: use it with --jax {made.name}"
+        )
+
+
+@env.command("list")
+@json_option
+def list_environments(as_json: bool) -> None:
+    """List the environments."""
+    from autotune.environments.environment import environments, environments_folder
+
+    found = environments(environments_folder())
+    if as_json:
+        print_json([asdict(one) for one in found])
+    elif not found:
+        click.echo("there is none yet: make one with `autotune env create jax==VERSION`")
+    for one in [] if as_json else found:
+        beside = f"  with {', '.join(one.extra)}" if one.extra else ""
+        click.echo(f"{one.name:<10} {one.toolchain}, Python {one.python_version}{beside}")
+
+
+@env.command()
+@click.argument("version")
+def remove(version: str) -> None:
+    """Delete an environment."""
+    from autotune.environments import environment
+
+    place = environment.environments_folder()
+    found = environment.find_environment(place, version.removeprefix("jax=="))
+    environment.remove(place, found)
+    click.echo(f"removed jax {found.name}")
