@@ -11,24 +11,25 @@ import numpy as np
 from autotune.candidates.space import Judged, Space
 from autotune.candidates.vmem import limit_bytes, limit_rungs, out_of_vmem
 from autotune.domain.chip import ChipInfo
-from autotune.domain.config import (
+from autotune.domain.config import PARALLEL, AxisValue
+from autotune.domain.outcome import Illegal, Outcome, OutOfVmem
+from autotune.domain.refusals import MOST_CELLS, Cell, Pair, Refusals, Refused
+from autotune.wording.config import (
     GRID_ORDER,
-    PARALLEL,
     SEMANTICS,
     VMEM_LIMIT,
-    AxisValue,
     limit_text,
     order_text,
     semantics_text,
 )
-from autotune.domain.outcome import Illegal, Outcome, OutOfVmem
-from autotune.domain.refusals import MOST_CELLS, Cell, Pair, Refusals, Refused
 
 _MOST_POINTS = 100_000  # takes 0.6 s
 # How close a point is to being compiled; the two before the last are in the way of some settings.
 _FAILED, _ILLEGAL, _VMEM, _SEQUENTIAL, _OVER_LIMIT, _LEGAL = range(6)
 _STEP = 2**50  # between stages: more than any bytes of VMEM
 
+Under = dict[str, int | None]
+"""The settings that points are looked at under: how many grid axes are parallel, and the limit."""
 Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 
@@ -59,11 +60,12 @@ def survey(space: Space, chip: ChipInfo) -> Refusals:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Part:
     """``codes``: the place of each point's value. None for a setting: a raw point is without one,
-    and stands for all of its values."""
+    and stands for all of its values, which ``settings`` are the meanings of (see ``Under``)."""
 
     name: str
     values: tuple[AxisValue, ...]
     codes: Ints | None = None
+    settings: tuple[int | None, ...] = ()
 
 
 def _columns(points: Sequence[Judged]) -> list[_Part]:
@@ -97,11 +99,13 @@ def _settings(space: Space, points: Sequence[Judged], chip: ChipInfo) -> list[_P
     kinds = {kind for point in legal for kind in point.semantics if kind}
     if space.passed_on.semantics and kinds:
         ordered = sorted(kinds, key=lambda kind: (-kind.count(PARALLEL), kind))
-        settings.append(_Part(name=SEMANTICS, values=tuple(map(semantics_text, ordered))))
+        texts, parallel = map(semantics_text, ordered), (kind.count(PARALLEL) for kind in ordered)
+        settings.append(_Part(name=SEMANTICS, values=tuple(texts), settings=tuple(parallel)))
     if space.passed_on.limit:
         used = {point.limit for point in legal}
         rungs = [rung for rung in limit_rungs(chip) if rung in used]
-        settings.append(_Part(name=VMEM_LIMIT, values=tuple(map(limit_text, rungs))))
+        texts = map(limit_text, rungs)
+        settings.append(_Part(name=VMEM_LIMIT, values=tuple(texts), settings=tuple(rungs)))
     return [setting for setting in settings if setting.values]
 
 
@@ -120,26 +124,26 @@ class _Table:
 
     def __init__(self, points: Sequence[Judged], chip: ChipInfo) -> None:
         self._points, self._chip = points, chip
-        self._limits = {limit_text(rung): rung for rung in limit_rungs(chip)}
         self._stage = np.array([_stage(point.refused) for point in points], dtype=np.int64)
         self._least = np.array(list(map(_least_bytes, points)), dtype=np.int64)
         parallel = [point.semantics[0].count(PARALLEL) for point in points]
         self._parallel = np.array(parallel, dtype=np.int64)
-        self._ranked: dict[tuple[tuple[str, AxisValue], ...], _Ranked] = {}
+        self._ranked: dict[tuple[tuple[str, int | None], ...], _Ranked] = {}
 
     def closed(self, x: _Part, y: _Part) -> Iterator[tuple[Cell, Refused]]:
         """The cells of two parts in which nothing may be compiled."""
         settings = {part.name: part for part in (x, y) if part.codes is None}
-        for values in product(*(part.values for part in settings.values())):
-            under = dict(zip(settings, values, strict=True))
-            places = [_codes(part, under, len(self._points)) for part in (x, y)]
+        for places_of in product(*(range(len(part.values)) for part in settings.values())):
+            chosen = dict(zip(settings, places_of, strict=True))
+            under = {name: settings[name].settings[place] for name, place in chosen.items()}
+            places = [_codes(part, chosen, len(self._points)) for part in (x, y)]
             for cell, point, count in self._refused(places, (x, y), under):
                 why = self._why(self._points[point], under)
                 names = (str(x.values[cell[0]]), str(y.values[cell[1]]))
                 yield names, Refused(kind=why.kind, reason=why.reason, points=count)
 
     def _refused(
-        self, places: Sequence[Ints], parts: tuple[_Part, _Part], under: Mapping[str, AxisValue]
+        self, places: Sequence[Ints], parts: tuple[_Part, _Part], under: Under
     ) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Each closed cell with the point that comes closest and the number of its points."""
         width = len(parts[1].values)
@@ -154,15 +158,15 @@ class _Table:
         for cell, point in zip(cells[kept].tolist(), points[kept].tolist(), strict=True):
             yield divmod(cell, width), point, int(counts[cell])
 
-    def _under(self, under: Mapping[str, AxisValue]) -> _Ranked:
+    def _under(self, under: Under) -> _Ranked:
         key = tuple(under.items())
         if key not in self._ranked:
             stage = self._stage.copy()
             if VMEM_LIMIT in under:
-                allowed = limit_bytes(self._limits[str(under[VMEM_LIMIT])], self._chip)
+                allowed = limit_bytes(under[VMEM_LIMIT], self._chip)
                 stage[(stage == _LEGAL) & (self._least > allowed)] = _OVER_LIMIT
             if SEMANTICS in under:
-                wanted = str(under[SEMANTICS]).count(semantics_text([PARALLEL]))
+                wanted = under[SEMANTICS] or 0
                 stage[(self._stage == _LEGAL) & (self._parallel < wanted)] = _SEQUENTIAL
             order = np.argsort(stage * _STEP - self._least, kind="stable")
             rank = np.empty_like(order)
@@ -170,21 +174,19 @@ class _Table:
             self._ranked[key] = _Ranked(stage=stage, order=order, rank=rank)
         return self._ranked[key]
 
-    def _why(self, point: Judged, under: Mapping[str, AxisValue]) -> Outcome:
+    def _why(self, point: Judged, under: Under) -> Outcome:
         if point.refused is not None:
             return point.refused
-        wanted = str(under.get(SEMANTICS, "")).count(semantics_text([PARALLEL]))
-        if point.semantics[0].count(PARALLEL) < wanted:
+        if point.semantics[0].count(PARALLEL) < (under.get(SEMANTICS) or 0):
             assert point.sequential is not None
             return point.sequential
-        limit = self._limits[str(under[VMEM_LIMIT])]
-        return out_of_vmem(point.least_bytes, limit, self._chip)
+        return out_of_vmem(point.least_bytes, under[VMEM_LIMIT], self._chip)
 
 
-def _codes(part: _Part, under: Mapping[str, AxisValue], count: int) -> Ints:
+def _codes(part: _Part, chosen: Mapping[str, int], count: int) -> Ints:
     if part.codes is not None:
         return part.codes
-    return np.full(count, part.values.index(under[part.name]), dtype=np.int64)
+    return np.full(count, chosen[part.name], dtype=np.int64)
 
 
 def _stage(refused: Outcome | None) -> int:

@@ -13,6 +13,7 @@ from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.key import key_to_data
 from autotune.errors import InvalidInputError
 from autotune.wording.comparison import Comparison, Named, compare, why
+from autotune.wording.config import parts_of
 from autotune.wording.facts import explanation_data
 from autotune.wording.standing import measured, measured_line
 
@@ -157,20 +158,10 @@ def _config_rows(found: list[StoredTrial]) -> list[tuple[str, ...]]:
     """Where two configs differ, value beside value."""
     if len(found) < 2:
         return []
-    one, other = (_config_values(t) for t in found)
+    one, other = (parts_of(t.trial.config) for t in found)
     names = dict.fromkeys([*one, *other])
-    rows = [(name, one.get(name, "–"), other.get(name, "–")) for name in names]
+    rows = [(name, str(one.get(name, "–")), str(other.get(name, "–"))) for name in names]
     return [row for row in rows if row[1] != row[2]]
-
-
-def _config_values(found: StoredTrial) -> dict[str, str]:
-    config = found.trial.config
-    values = {name: str(value) for name, value in config.axes}
-    values["grid order"] = ">".join(config.grid_order)
-    values["semantics"] = ", ".join(config.dimension_semantics)
-    limit = config.vmem_limit_bytes
-    values["VMEM limit"] = "the compiler's own" if limit is None else f"{limit / 2**20:g} MiB"
-    return values
 
 
 def _explained(found: list[StoredTrial]) -> list[Explained]:

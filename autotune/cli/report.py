@@ -15,6 +15,7 @@ from autotune.domain.key import key_to_data
 from autotune.domain.trial import Trial, evidence_to_data, record_to_data
 from autotune.publishing.publish import Publication
 from autotune.search.loop import Result
+from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
@@ -109,12 +110,11 @@ def _table(result: Result, published: Publication, ids: Ids) -> Table:
 
 def _config_cells(trial: Trial) -> list[str]:
     config = trial.config
-    limit = config.vmem_limit_bytes
     return [
         *(str(value) for _, value in config.axes),
-        ">".join(config.grid_order),
-        "".join(s[0].upper() for s in config.dimension_semantics),
-        "own" if limit is None else mebibytes(limit),
+        order_text(config.grid_order),
+        semantics_text(config.dimension_semantics),
+        limit_text(config.vmem_limit_bytes),
     ]
 
 

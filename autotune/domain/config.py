@@ -1,16 +1,13 @@
 """One point of a kernel's space."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
-
-from autotune.wording.units import mebibytes
 
 AxisValue = int | str | bool
 
 PARALLEL = "parallel"
 ARBITRARY = "arbitrary"
-GRID_ORDER, SEMANTICS, VMEM_LIMIT = "grid order", "semantics", "VMEM limit"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,32 +45,6 @@ class Config:
 def make_config(axes: Mapping[str, AxisValue], **fields: Any) -> Config:
     """A config from a mapping of axis values, in the mapping's order."""
     return Config(axes=tuple(axes.items()), **fields)
-
-
-def parts_of(config: Config) -> dict[str, AxisValue]:
-    """Its axes, and what every Pallas kernel has, by the names under which people see them."""
-    parts: dict[str, AxisValue] = dict(config.axes)
-    if config.grid_order:
-        parts[GRID_ORDER] = order_text(config.grid_order)
-    if config.dimension_semantics:
-        parts[SEMANTICS] = semantics_text(config.dimension_semantics)
-    parts[VMEM_LIMIT] = limit_text(config.vmem_limit_bytes)
-    return parts
-
-
-def order_text(order: Sequence[str]) -> str:
-    """From the outermost axis to the innermost."""
-    return ">".join(order)
-
-
-def semantics_text(semantics: Sequence[str]) -> str:
-    """A letter for each grid axis."""
-    return "".join(kind[:1].upper() for kind in semantics)
-
-
-def limit_text(limit_bytes: int | None) -> str:
-    """*own* is the compiler's own."""
-    return "own" if limit_bytes is None else mebibytes(limit_bytes)
 
 
 def config_to_data(config: Config) -> dict[str, Any]:

@@ -24,7 +24,7 @@ class Refused:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refusals:
-    """``values`` of each part of a config, under the names of ``autotune.domain.config.parts_of``.
+    """``values`` of each part of a config, under the names of ``autotune.wording.config.parts_of``.
 
     ``cells``: for two parts, in the order of ``values``, their values (as text) with which nothing
     may be compiled; for one part beside itself, the values that are out of the question whatever

@@ -10,9 +10,10 @@ import pytest
 from autotune.candidates import survey as surveying
 from autotune.candidates.space import Judged, PassedOn, Space
 from autotune.candidates.survey import survey
-from autotune.domain.config import Config, parts_of
+from autotune.domain.config import Config
 from autotune.domain.outcome import CompileFailed, Illegal, OutOfVmem
 from autotune.domain.refusals import Refusals, refusals_from_data, refusals_to_data
+from autotune.wording.config import parts_of
 from tests.samples.traces import V5E
 
 MIB = 2**20

@@ -62,7 +62,8 @@ def values_of(found: Sequence[Candidate], name: str, refusals: Refusals | None) 
 
 def _all_values(found: Sequence[Candidate], name: str, refusals: Refusals | None) -> list[str]:
     known = refusals.values.get(name, ()) if refusals else ()
-    return ordered([*known, *(c.values[name] for c in found if name in c.values)])
+    tried = (c.values[name] for c in found if name in c.values)
+    return ordered(name, [*known, *tried], found)
 
 
 def _cut(shown: Sequence[Candidate], refusals: Refusals | None, names: Sequence[str]) -> str:

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from autotune.domain.browsing import NumberedTrial
-from autotune.domain.config import Config, parts_of
+from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate, NotEstimated, OutOfVmem
 from autotune.domain.trial import Record
+from autotune.wording.config import parts_of
 from autotune.wording.standing import Measured, measured, measured_line
 from autotune.wording.units import error_bar, mebibytes, micros
 

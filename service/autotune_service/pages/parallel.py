@@ -65,7 +65,7 @@ def _fastest(found: Sequence[Candidate]) -> list[Candidate]:
 
 
 def _of_config(name: str, found: Sequence[Candidate]) -> Axis:
-    order = ordered(c.values.get(name, "–") for c in found)
+    order = ordered(name, (c.values.get(name, "–") for c in found), found)
     last = max(1, len(order) - 1)
     places = {value: number / last for number, value in enumerate(order)}
     ticks = [(place, value) for value, place in places.items()]

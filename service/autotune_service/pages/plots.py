@@ -1,8 +1,7 @@
 """Figures for plotly.js as plain data. ``@name`` stands for a colour of the theme, which the page
 puts in; every axis has its unit."""
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from math import log10
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 from autotune.domain.browsing import Improvement
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
+from autotune.wording.config import VMEM_LIMIT, limit_sizes
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (
     DEFAULT,
@@ -22,7 +22,6 @@ from autotune_service.pages.candidates import (
 
 Figure = dict[str, Any]
 _MIB = 2**20
-_SIZE = re.compile(r"(\d{1,9}\.\d\d) MiB")
 
 
 def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
@@ -247,18 +246,24 @@ def _limit_note(limit: int) -> Figure:
     }
 
 
-def ordered(values: Iterable[str | int | bool]) -> list[str]:
-    """Each once, as text: numbers by size, then words, sizes among them by size."""
+def ordered(name: str, values: Iterable[str | int | bool], found: Sequence[Candidate]) -> list[str]:
+    """The values of a part of the config, each once, as text: numbers by size, then words; VMEM
+    limits by size."""
     seen = list(values)
+    if name == VMEM_LIMIT:
+        return _limits(list(map(str, seen)), limit_sizes(c.config for c in found))
     numbers = sorted({v for v in seen if type(v) is int})
-    words = sorted({str(v) for v in seen if type(v) is not int}, key=_size_then_word)
+    words = sorted({str(v) for v in seen if type(v) is not int})
     return list(dict.fromkeys([*map(str, numbers), *words]))
 
 
-def _size_then_word(word: str) -> tuple[float, str]:
-    """As ``config.limit_text`` writes them; the compiler's own limit is the smallest."""
-    found = _SIZE.fullmatch(word)
-    return (float(found[1]) if found else 0.0, word)
+def _limits(texts: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
+    """One that no trial had stands behind the one before it: the rules tell theirs in order."""
+    last, places = 0, dict[str, tuple[int, int]]()
+    for number, text in enumerate(texts):
+        last = sizes.get(text, last)
+        places.setdefault(text, (last, number))
+    return sorted(places, key=lambda text: places[text])
 
 
 def varying(found: Sequence[Candidate]) -> list[str]:

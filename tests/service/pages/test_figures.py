@@ -239,12 +239,20 @@ def test_ticks_are_plain_numbers() -> None:
 
 
 def test_numbers_are_ordered_as_numbers() -> None:
-    assert plots.ordered([1024, 128, True, "own", 256]) == ["128", "256", "1024", "True", "own"]
+    values = [1024, 128, True, "own", 256]
+    assert plots.ordered("block", values, []) == ["128", "256", "1024", "True", "own"]
 
 
-def test_limits_are_ordered_by_size() -> None:
-    limits = ["64.00 MiB", "128.00 MiB", "own", "32.00 MiB"]
-    assert plots.ordered(limits) == ["own", "32.00 MiB", "64.00 MiB", "128.00 MiB"]
+def test_limits_are_ordered_by_size_also_those_that_no_trial_had() -> None:
+    trials = [
+        NumberedTrial(id=n, trial=replace(trial(n, estimated(9.0)), config=own))
+        for n, limit in enumerate([2**30, 2**27, 2**25, None])
+        for own in [config(n).replace(vmem_limit_bytes=limit)]
+    ]
+    tried = candidates(trials, None)
+    known = ["own", "32.00 MiB", "64.00 MiB", "128.00 MiB", "256.00 MiB"]
+    values = [*known, *(c.values["VMEM limit"] for c in tried)]
+    assert plots.ordered("VMEM limit", values, tried) == [*known, "1.00 GiB"]
 
 
 def test_times_that_hardly_differ_have_nearly_one_colour() -> None:
