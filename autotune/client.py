@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from autotune.domain.config import config_from_data
-from autotune.domain.key import Key, key_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
+from autotune.domain.key import Key
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Record, record_from_data
+from autotune.domain.trial import Record
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookup.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
@@ -218,7 +219,7 @@ class Client:
 
 
 def _ask(remote: Remote, questions: Sequence[Key], snapshot: int | None) -> tuple[int, list[Match]]:
-    data = {"questions": [key_to_data(key) for key in questions], "snapshot": snapshot}
+    data = {"questions": [to_data(key) for key in questions], "snapshot": snapshot}
     found = json.loads(remote.call("POST", "/v1/lookup", json.dumps(data).encode()))
     number, answers = found["snapshot"], found["answers"]
     if type(number) is not int or snapshot not in (None, number):
@@ -232,8 +233,8 @@ def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
         why = str(data["error"]["message"])
         _log.warning("autotune: a kernel takes its default: %s", why)
         return Match(kind=DEFAULT, config=None, record=None, why=why)
-    record = data["record"] and record_from_data(data["record"])
-    config = data["config"] and config_from_data(data["config"])
+    record = data["record"] and from_data(Record, data["record"])
+    config = data["config"] and from_data(Config, data["config"])
     kind = data["match"]
     if kind not in KINDS or (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")

@@ -20,6 +20,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from autotune.client import Client
+from autotune.domain.codec import to_data
 from autotune.lookup.bundle import read_bundle
 from benchmarks.harness.servers import (
     cpu_each,
@@ -128,20 +129,19 @@ CLIENT = """
 import sys
 from autotune.lookup.bundle import read_bundle
 from autotune.client import Client
-from autotune.domain.key import key_from_data
+from autotune.domain.codec import from_data
+from autotune.domain.key import Key
 import json
-keys = [key_from_data(data) for data in json.load(open(sys.argv[1]))]
+keys = [from_data(Key, data) for data in json.load(open(sys.argv[1]))]
 client = Client(sys.argv[2] or None, cache=sys.argv[3] or None, timeout_s=20)
 assert {one.kind for one in client.lookup(keys)} == {"exact"}
 """
 
 
 def measure_client(folder: Path, runs: int) -> None:
-    from autotune.domain.key import key_to_data
-
     questions, cache = folder / "questions.json", folder / "configs.bundle"
     keys = [sample(number).key for number in range(BATCH)]
-    questions.write_text(json.dumps([key_to_data(key) for key in keys]))
+    questions.write_text(json.dumps([to_data(key) for key in keys]))
     with server("service", str(folder / "few.db")) as port:
         url = f"http://127.0.0.1:{port}"
         client = Client(url, cache=cache, timeout_s=20, strict=True)

@@ -35,9 +35,10 @@ from autotune.compiler import libtpu
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
-from autotune.domain.config import Config, config_from_data, config_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
 from autotune.domain.outcome import Crashed, Outcome, TimedOut
-from autotune.domain.problem import problem_from_data, problem_to_data
+from autotune.domain.problem import Problem
 from autotune.search.loop import Subject, evaluate
 
 _CHIP = Chip.V5E
@@ -141,7 +142,7 @@ def _measured(
 def _serial(work: Sequence[Work]) -> Way:
     """Runs this benchmark again, with the compiler's environment."""
     rows = [
-        {"kernel": s.spec.name, "problem": problem_to_data(s.problem), "config": config_to_data(c)}
+        {"kernel": s.spec.name, "problem": to_data(s.problem), "config": to_data(c)}
         for s, c in work
     ]
     with tempfile.TemporaryDirectory(prefix="throughput-") as name:
@@ -174,8 +175,8 @@ def _serial_child(path: Path) -> int:
     device, loader, answered = compile_only_device(_CHIP), Loader(), 0
     for row in json.loads(path.read_text()):
         kernel = loader.kernel(find_kernel(row["kernel"]))
-        problem = problem_from_data(row["problem"])
-        function = kernel.build(problem, config_from_data(row["config"]))
+        problem = from_data(Problem, row["problem"])
+        function = kernel.build(problem, from_data(Config, row["config"]))
         sharding = SingleDeviceSharding(device)
         specs = [
             jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=sharding)

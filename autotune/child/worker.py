@@ -28,11 +28,11 @@ from autotune.child.loading import Loader, LoadError
 from autotune.child.serving import failed, serve
 from autotune.compiler import libtpu
 from autotune.domain.chip import Chip
-from autotune.domain.config import config_from_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec, spec_to_data
-from autotune.domain.problem import Problem, problem_from_data
-from autotune.domain.trace import trace_to_data
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
 
 
@@ -84,7 +84,7 @@ class Worker:
             doc=kernel.doc or "",
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
-        return spec_to_data(spec)
+        return to_data(spec)
 
     def do_choices(self, request: dict[str, Any]) -> dict[str, Any]:
         kernel, problem = self._subject(request)
@@ -113,24 +113,24 @@ class Worker:
         for data in request["configs"]:
             try:
                 traces = build.trace_config(
-                    kernel, problem, config_from_data(data), orders=request["orders"], chip=chip
+                    kernel, problem, from_data(Config, data), orders=request["orders"], chip=chip
                 )
-                answers.append({"ok": [trace_to_data(trace) for trace in traces]})
+                answers.append({"ok": [to_data(trace) for trace in traces]})
             except build.StageError as error:
                 answers.append(failed(error.cause, error.stage))
         return answers
 
     def do_compile(self, request: dict[str, Any]) -> dict[str, Any]:
         kernel, problem = self._subject(request)
-        config = config_from_data(request["config"])
+        config = from_data(Config, request["config"])
         trace, compiled = build.compile_config(
             kernel, problem, config, Chip(request["chip"]), self.dump
         )
-        return {"trace": trace_to_data(trace), "compiled": dict(compiled)}
+        return {"trace": to_data(trace), "compiled": dict(compiled)}
 
     def do_draw(self, request: dict[str, Any]) -> dict[str, Any]:
         kernel, problem = self._subject(request)
-        config, chip = config_from_data(request["config"]), Chip(request["chip"])
+        config, chip = from_data(Config, request["config"]), Chip(request["chip"])
         steps = request["steps"]
         return dict(build.draw_config(kernel, problem, config, chip, self.dump, steps))
 
@@ -140,17 +140,16 @@ class Worker:
 
     def do_verify(self, request: dict[str, Any]) -> dict[str, Any]:
         from autotune.child.verify import gate
-        from autotune.domain.verdict import verdict_to_data
 
         kernel, problem = self._subject(request)
-        config = config_from_data(request["config"])
-        return verdict_to_data(gate.check(kernel, problem, config, Chip(request["chip"])))
+        config = from_data(Config, request["config"])
+        return to_data(gate.check(kernel, problem, config, Chip(request["chip"])))
 
     def do_executable(self, request: dict[str, Any]) -> dict[str, Any]:
         from autotune.child.measure import programs
 
         kernel, problem = self._subject(request)
-        config = request["config"] and config_from_data(request["config"])
+        config = request["config"] and from_data(Config, request["config"])
         chip = request["chip"] and Chip(request["chip"])
         compiled = programs.compiled(kernel, problem, config, request["name"], chip)
         libtpu.clear(self.dump)
@@ -158,7 +157,7 @@ class Worker:
 
     def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
         kernel = self.loader.kernel(KernelRef(**request["ref"]))
-        return kernel, problem_from_data(request["problem"])
+        return kernel, from_data(Problem, request["problem"])
 
 
 @contextmanager

@@ -2,17 +2,15 @@
 
 from typing import Any
 
-from autotune.domain.config import config_to_data
-from autotune.domain.key import key_to_data
-from autotune.domain.outcome import outcome_to_data
+from autotune.domain.codec import to_data
 from autotune.domain.trial import KeySummary, Trial
 
 
 def trial_data(trial: Trial) -> dict[str, Any]:
     return {
         "number": trial.number,
-        "config": config_to_data(trial.config),
-        "outcome": outcome_to_data(trial.outcome),
+        "config": to_data(trial.config),
+        "outcome": to_data(trial.outcome),
         "reason": trial.outcome.reason,
         "seconds": trial.seconds,
         "created_at": trial.created_at.isoformat(),
@@ -21,7 +19,7 @@ def trial_data(trial: Trial) -> dict[str, Any]:
 
 def summary_data(summary: KeySummary) -> dict[str, Any]:
     return {
-        "key": key_to_data(summary.key),
+        "key": to_data(summary.key),
         "outcomes": dict(summary.outcomes),
         "best_us": summary.best_us,
         "default_us": summary.default_us,

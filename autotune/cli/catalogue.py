@@ -5,6 +5,7 @@ import sys
 import click
 
 from autotune.cli.options import json_option, print_json
+from autotune.domain.codec import to_data
 
 
 @click.command()
@@ -29,13 +30,12 @@ def _describe(name: str, as_json: bool) -> None:
     """Dimensions, dtypes, options and axes: asks a compiler process, which needs JAX."""
     from autotune.catalogue.discovery import find_kernel
     from autotune.compiler.pool import CompilerPool
-    from autotune.domain.kernel_spec import spec_to_data
 
     ref = find_kernel(name)
     with CompilerPool(1, python=sys.executable) as pool:
         spec = pool.run(lambda c: c.describe(ref))
     if as_json:
-        print_json(spec_to_data(spec))
+        print_json(to_data(spec))
         return
     click.echo(f"{spec.name} ({spec.fingerprint}): {spec.doc}")
     click.echo(f"  --shape   {'x'.join(spec.problems.dims)}")

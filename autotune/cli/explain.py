@@ -10,7 +10,7 @@ from autotune.cli.as_data import trial_data
 from autotune.cli.breakdown import Explained, print_breakdown
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.show import StoredTrial, find_trial, heading
-from autotune.domain.key import key_to_data
+from autotune.domain.codec import to_data
 from autotune.errors import InvalidInputError
 from autotune.wording.comparison import Comparison, Named, compare, why
 from autotune.wording.config import parts_of
@@ -197,7 +197,7 @@ def _trial_data(found: StoredTrial) -> dict[str, Any]:
     data = trial_data(found.trial)
     return {
         "id": found.id,
-        "key": key_to_data(found.key),
+        "key": to_data(found.key),
         **{name: data[name] for name in ("number", "config", "reason")},
         "kind": found.trial.outcome.kind,
         "explanation": explained[0] if explained else None,

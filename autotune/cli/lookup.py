@@ -14,9 +14,10 @@ from autotune.cli.options import (
     problem_options,
 )
 from autotune.client import Client
+from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.trial import Record, record_to_data
+from autotune.domain.trial import Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookup.matching import Match
 from autotune.ports import LookupStore
@@ -75,9 +76,7 @@ def lookup(
         others = [] if record else _others(store, key)
     if as_json:
         print_json(
-            {"match": "exact", **record_to_data(record)}
-            if record
-            else {"match": None, "nearby": others}
+            {"match": "exact", **to_data(record)} if record else {"match": None, "nearby": others}
         )
     elif record:
         _print(record)
@@ -90,7 +89,7 @@ def lookup(
 
 def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
     if as_json:
-        record = record_to_data(found.record) if found.record else {}
+        record = to_data(found.record) if found.record else {}
         print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
     elif found.record:
         _print(found.record)

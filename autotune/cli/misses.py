@@ -7,7 +7,7 @@ from rich.text import Text
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.screen import screen
-from autotune.domain.key import key_to_data
+from autotune.domain.codec import to_data
 from autotune.domain.trial import Miss
 
 _LOG_WIDTH = 160  # columns, where there is no terminal
@@ -33,7 +33,7 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
 def _data(miss: Miss) -> dict[str, object]:
     return {
         "number": miss.number,
-        "key": key_to_data(miss.key),
+        "key": to_data(miss.key),
         "answer": miss.answer,
         "count": miss.count,
         "first_at": miss.first_at.isoformat(),

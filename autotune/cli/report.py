@@ -11,8 +11,8 @@ from rich.table import Table
 from autotune.cli.as_data import trial_data
 from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import screen
-from autotune.domain.key import key_to_data
-from autotune.domain.trial import Trial, evidence_to_data, record_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.search.loop import Result
 from autotune.wording.config import limit_text, order_text, semantics_text
@@ -27,7 +27,7 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
     """Everything that the table says."""
     space = result.space
     return {
-        "key": key_to_data(result.subject.key),
+        "key": to_data(result.subject.key),
         "stopped_by": result.stopped_by,
         "seconds": result.seconds,
         "reused": result.reused,
@@ -40,10 +40,10 @@ def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
         "outcomes": dict(Counter(t.outcome.kind for t in result.trials)),
         "winner": _trial_data(published.winner, ids),
         "default": _trial_data(published.default, ids),
-        "baseline": evidence_to_data(published.baseline),
+        "baseline": to_data(published.baseline),
         "top": [_trial_data(t, ids) for t in top(result.trials)],
         "ties": [ids.get(trial.number) for trial in published.ties],
-        "record": None if published.record is None else record_to_data(published.record),
+        "record": None if published.record is None else to_data(published.record),
         "reason": published.reason,
         "verification_s": published.verification_s,
         "wrong": _refused(published.wrong, ids),

@@ -6,9 +6,10 @@ import click
 
 from autotune.cli.as_data import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
-from autotune.domain.key import Key, key_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
-from autotune.domain.trial import Record, Trial, record_to_data
+from autotune.domain.trial import Record, Trial
 from autotune.errors import UnknownNameError
 from autotune.ports import TrialHistory
 from autotune.publishing.baseline import compared
@@ -45,11 +46,11 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         found = find_trial(store, trial_id)
         record = store.record(found.key)
     if as_json:
-        published = record and record_to_data(record)
+        published = record and to_data(record)
         print_json(
             {
                 "id": trial_id,
-                "key": key_to_data(found.key),
+                "key": to_data(found.key),
                 **trial_data(found.trial),
                 "measurement": measured_data(measured(record, found.trial.config)),
                 "record": published,

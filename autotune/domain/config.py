@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from autotune.domain.codec import ByName
+
 AxisValue = int | str | bool
 
 PARALLEL = "parallel"
@@ -19,7 +21,7 @@ class Config:
     ``vmem_limit_bytes`` of None leaves the compiler's own limit in force.
     """
 
-    axes: tuple[tuple[str, AxisValue], ...]
+    axes: ByName[AxisValue]
     grid_order: tuple[str, ...] = ()
     dimension_semantics: tuple[str, ...] = ()
     vmem_limit_bytes: int | None = None

@@ -1,8 +1,6 @@
 """Why a candidate takes its time: data for people, kept with the estimate."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 # Names of the parts, in the order in which they are shown.
 ISSUE, SCALAR = "vector and matrix issue", "scalar issue"
@@ -37,14 +35,3 @@ class Explanation:
     def part_us(self, name: str) -> float:
         """Microseconds of one part; 0.0 where it is not told."""
         return dict(self.parts_us).get(name, 0.0)
-
-
-def explanation_from_data(data: Mapping[str, Any]) -> Explanation:
-    """The inverse of ``dataclasses.asdict``."""
-    return Explanation(
-        **{
-            **data,
-            "parts_us": tuple((name, us) for name, us in data["parts_us"]),
-            "vmem": tuple((name, size) for name, size in data["vmem"]),
-        }
-    )

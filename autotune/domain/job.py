@@ -1,13 +1,12 @@
 """Tuning requests: what is to be searched, who searches it, how far it is."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
 from autotune.domain.chip import Chip
-from autotune.domain.problem import Problem, problem_from_data, problem_to_data
+from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 
 
@@ -27,8 +26,6 @@ LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 """How many workers may die of one job before it has failed."""
 
-_TIMES = ("created_at", "started_at", "heard_at", "finished_at")
-
 DEFAULT_TRIALS = 100
 MOST_TRIALS = 10_000
 
@@ -40,9 +37,9 @@ class Request:
     """
 
     kernel: str
+    fingerprint: str | None = None
     problem: Problem
     chip: Chip
-    fingerprint: str | None = None
     toolchain: Toolchain | None = None
     trials: int = DEFAULT_TRIALS
 
@@ -84,47 +81,3 @@ class Ability:
 
     kernels: Mapping[str, str]
     toolchain: Toolchain
-
-
-def request_to_data(request: Request) -> dict[str, Any]:
-    """Plain JSON data; ``request_from_data`` is the inverse."""
-    return {
-        "kernel": request.kernel,
-        "fingerprint": request.fingerprint,
-        "problem": problem_to_data(request.problem),
-        "chip": request.chip.value,
-        "toolchain": request.toolchain and asdict(request.toolchain),
-        "trials": request.trials,
-    }
-
-
-def request_from_data(data: Mapping[str, Any]) -> Request:
-    return Request(
-        kernel=data["kernel"],
-        fingerprint=data["fingerprint"],
-        problem=problem_from_data(data["problem"]),
-        chip=Chip(data["chip"]),
-        toolchain=data["toolchain"] and Toolchain(**data["toolchain"]),
-        trials=data["trials"],
-    )
-
-
-def job_to_data(job: Job) -> dict[str, Any]:
-    """Plain JSON data; ``job_from_data`` is the inverse."""
-    data = {name: _plain(value) for name, value in asdict(job).items()}
-    return {**data, "request": request_to_data(job.request)}
-
-
-def job_from_data(data: Mapping[str, Any]) -> Job:
-    known = dict(data)
-    known["request"] = request_from_data(known["request"])
-    known["progress"] = Progress(**known["progress"])
-    known["state"] = State(known["state"])
-    for name in _TIMES:
-        if known[name] is not None:
-            known[name] = datetime.fromisoformat(known[name])
-    return Job(**known)
-
-
-def _plain(value: Any) -> Any:
-    return value.isoformat() if isinstance(value, datetime) else value

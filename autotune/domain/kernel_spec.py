@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.domain.codec import Flat
 from autotune.domain.config import AxisValue
 from autotune.domain.problem import Option, ProblemSpec
 
@@ -18,7 +19,7 @@ class KernelSpec:
 
     name: str
     fingerprint: str
-    problems: ProblemSpec
+    problems: Flat[ProblemSpec]
     axes: tuple[str, ...]
     grid: tuple[str, ...]
     doc: str = ""

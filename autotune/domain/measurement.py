@@ -1,10 +1,8 @@
 """What was measured on an accelerator: every sample, intervals, and what may be concluded."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
-from autotune.domain.config import Config, config_from_data, config_to_data
+from autotune.domain.config import Config
 
 DEVICE_TIME, WALL_CLOCK = "device time", "wall clock"
 
@@ -95,30 +93,3 @@ class Measurement:
     def of(self, config: Config) -> Timed | None:
         """What was measured of a config."""
         return next((t for t in self.timed if t.config == config), None)
-
-
-def measurement_to_data(measurement: Measurement) -> dict[str, Any]:
-    """Plain JSON data; ``measurement_from_data`` is the inverse."""
-    timed = [
-        {**_fields(t), "config": t.config and config_to_data(t.config)} for t in measurement.timed
-    ]
-    return {**_fields(measurement), "timed": timed}
-
-
-def measurement_from_data(data: Mapping[str, Any]) -> Measurement:
-    timed = tuple(
-        Timed(
-            **{
-                **t,
-                "config": t["config"] and config_from_data(t["config"]),
-                "samples_us": tuple(t["samples_us"]),
-            }
-        )
-        for t in data["timed"]
-    )
-    return Measurement(**{**data, "timed": timed})
-
-
-def _fields(value: Any) -> dict[str, Any]:
-    found = asdict(value)
-    return {**found, "samples_us": list(found["samples_us"])} if "samples_us" in found else found

@@ -1,11 +1,10 @@
 """What became of one candidate: a closed union. Failure is data here, never a large number."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar, get_args
 
-from autotune.domain.explanation import Explanation, explanation_from_data
+from autotune.domain.explanation import Explanation
 
 _UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than most that are
 
@@ -152,42 +151,4 @@ Outcome = (
 Failure = Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed
 """What a compiler process can answer in the place of a trace or a compiled program."""
 
-_KINDS: dict[str, type[Any]] = {
-    cls.kind: cls
-    for cls in (
-        Estimated,
-        NotEstimated,
-        Illegal,
-        OutOfVmem,
-        CompileFailed,
-        TimedOut,
-        Crashed,
-        WrongResult,
-    )
-}
-
-KINDS = tuple(_KINDS)
-
-
-def outcome_to_data(outcome: Outcome) -> dict[str, Any]:
-    """Plain JSON data with a ``kind``; ``outcome_from_data`` is the inverse."""
-    return {"kind": outcome.kind, **asdict(outcome)}
-
-
-def outcome_from_data(data: Mapping[str, Any]) -> Outcome:
-    fields = {name: value for name, value in data.items() if name != "kind"}
-    if fields.get("estimate") is not None:
-        fields["estimate"] = estimate_from_data(fields["estimate"])
-    outcome: Outcome = _KINDS[data["kind"]](**fields)
-    return outcome
-
-
-def estimate_from_data(data: Mapping[str, Any]) -> Estimate:
-    explanation = data.get("explanation")
-    return Estimate(
-        **{
-            **data,
-            "notes": tuple(data["notes"]),
-            "explanation": explanation and explanation_from_data(explanation),
-        }
-    )
+KINDS: tuple[str, ...] = tuple(cls.kind for cls in get_args(Outcome))

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autotune.domain.codec import ByName
 from autotune.domain.dtype import parse_dtype
 from autotune.errors import InvalidInputError, UnknownNameError
 
@@ -24,9 +25,9 @@ class Option:
 class Problem:
     """Dimensions in the kernel's own order, element type, and every option with its value."""
 
-    dims: tuple[tuple[str, int], ...]
+    dims: ByName[int]
     dtype: str
-    options: tuple[tuple[str, OptionValue], ...] = ()
+    options: ByName[OptionValue] = ()
 
     def __getitem__(self, dim: str) -> int:
         return dict(self.dims)[dim]

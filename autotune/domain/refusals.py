@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from autotune.domain.config import AxisValue
 
@@ -47,50 +47,49 @@ class Refusals:
         """Whether nothing is known of two parts."""
         return bool({(x, y or x), (y or x, x)} & set(self.left_out))
 
-
-def refusals_to_data(refusals: Refusals) -> dict[str, Any]:
-    """Plain JSON data, each reason once; ``refusals_from_data`` is the inverse."""
-    names = list(refusals.values)
-    texts = {name: {str(v): n for n, v in enumerate(refusals.values[name])} for name in names}
-    reasons: dict[tuple[str, str], int] = {}
-    pairs = []
-    for (x, y), cells in refusals.cells.items():
-        kept = [
-            [
-                texts[x][a],
-                texts[y][b],
-                reasons.setdefault((c.kind, c.reason), len(reasons)),
-                c.points,
+    def to_data(self) -> dict[str, Any]:
+        """Plain JSON data, each reason once; ``from_data`` is the inverse."""
+        names = list(self.values)
+        texts = {name: {str(v): n for n, v in enumerate(self.values[name])} for name in names}
+        reasons: dict[tuple[str, str], int] = {}
+        pairs = []
+        for (x, y), cells in self.cells.items():
+            kept = [
+                [
+                    texts[x][a],
+                    texts[y][b],
+                    reasons.setdefault((c.kind, c.reason), len(reasons)),
+                    c.points,
+                ]
+                for (a, b), c in cells.items()
             ]
-            for (a, b), c in cells.items()
-        ]
-        pairs.append([names.index(x), names.index(y), kept])
-    return {
-        "values": [[name, list(refusals.values[name])] for name in names],
-        "reasons": [list(reason) for reason in reasons],
-        "cells": pairs,
-        "sampled": refusals.sampled,
-        "left_out": [list(pair) for pair in refusals.left_out],
-    }
-
-
-def refusals_from_data(data: Mapping[str, Any]) -> Refusals:
-    """Raises ``IndexError`` for a place where there is nothing."""
-    values = {name: tuple(found) for name, found in data["values"]}
-    names, reasons = list(values), [tuple(reason) for reason in data["reasons"]]
-    texts = [[str(value) for value in found] for found in values.values()]
-    cells = {
-        (names[x], names[y]): {
-            (texts[x][a], texts[y][b]): Refused(
-                kind=reasons[why][0], reason=reasons[why][1], points=points
-            )
-            for a, b, why, points in kept
+            pairs.append([names.index(x), names.index(y), kept])
+        return {
+            "values": [[name, list(self.values[name])] for name in names],
+            "reasons": [list(reason) for reason in reasons],
+            "cells": pairs,
+            "sampled": self.sampled,
+            "left_out": [list(pair) for pair in self.left_out],
         }
-        for x, y, kept in data["cells"]
-    }
-    return Refusals(
-        values=values,
-        cells=cells,
-        sampled=data["sampled"],
-        left_out=tuple((x, y) for x, y in data["left_out"]),
-    )
+
+    @classmethod
+    def from_data(cls, data: Mapping[str, Any]) -> Self:
+        """Raises ``IndexError`` for a place where there is nothing."""
+        values = {name: tuple(found) for name, found in data["values"]}
+        names, reasons = list(values), [tuple(reason) for reason in data["reasons"]]
+        texts = [[str(value) for value in found] for found in values.values()]
+        cells = {
+            (names[x], names[y]): {
+                (texts[x][a], texts[y][b]): Refused(
+                    kind=reasons[why][0], reason=reasons[why][1], points=points
+                )
+                for a, b, why, points in kept
+            }
+            for x, y, kept in data["cells"]
+        }
+        return cls(
+            values=values,
+            cells=cells,
+            sampled=data["sampled"],
+            left_out=tuple((x, y) for x, y in data["left_out"]),
+        )

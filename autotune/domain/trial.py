@@ -1,20 +1,14 @@
 """One config evaluated for one key, and the published answer for a key."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
-from autotune.domain.config import Config, config_from_data, config_to_data
-from autotune.domain.key import Key, key_from_data, key_to_data
-from autotune.domain.measurement import Measurement, measurement_from_data, measurement_to_data
-from autotune.domain.outcome import (
-    Estimate,
-    Outcome,
-    estimate_from_data,
-    outcome_from_data,
-    outcome_to_data,
-)
+from autotune.domain.codec import OmitNone
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement
+from autotune.domain.outcome import Estimate, Outcome
 from autotune.domain.refusals import Refusals
 
 
@@ -36,29 +30,6 @@ class Trial:
         return getattr(self.outcome, "estimate", None) if self.outcome.kind == "estimated" else None
 
 
-def trial_to_data(trial: Trial) -> dict[str, Any]:
-    """Plain JSON data; ``trial_from_data`` is the inverse."""
-    return {
-        "number": trial.number,
-        "config": config_to_data(trial.config),
-        "outcome": outcome_to_data(trial.outcome),
-        "seconds": trial.seconds,
-        "created_at": trial.created_at.isoformat(),
-        "pushed_by": trial.pushed_by,
-    }
-
-
-def trial_from_data(data: Mapping[str, Any]) -> Trial:
-    return Trial(
-        number=data["number"],
-        config=config_from_data(data["config"]),
-        outcome=outcome_from_data(data["outcome"]),
-        seconds=data["seconds"],
-        created_at=datetime.fromisoformat(data["created_at"]),
-        pushed_by=data.get("pushed_by", ""),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
     """What stands behind a time: a config (None: plain XLA), its estimate or why it has none.
@@ -69,23 +40,8 @@ class Evidence:
 
     config: Config | None
     time_us: float | None
-    note: str = ""
     expected_us: float | None = None
-
-
-def evidence_to_data(evidence: Evidence) -> dict[str, Any]:
-    """Plain JSON data; ``evidence_from_data`` is the inverse."""
-    return {
-        "config": None if evidence.config is None else config_to_data(evidence.config),
-        "time_us": evidence.time_us,
-        "expected_us": evidence.expected_us,
-        "note": evidence.note,
-    }
-
-
-def evidence_from_data(data: Mapping[str, Any]) -> Evidence:
-    config = data["config"] and config_from_data(data["config"])
-    return Evidence(**{**data, "config": config})
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +54,7 @@ class Record:
     ``pushed_by``: the name of the token that brought it, empty where it was searched.
     """
 
+    measurement: OmitNone[Measurement | None] = None
     key: Key
     config: Config
     estimate: Estimate
@@ -105,13 +62,12 @@ class Record:
     baseline: Evidence
     is_default: bool
     reason: str
-    verification: str
     verified: bool
+    verification: str
     trials: int
     method: str
     created_at: datetime
     pushed_by: str = ""
-    measurement: Measurement | None = None
 
     @property
     def time_us(self) -> float:
@@ -121,58 +77,6 @@ class Record:
         return self.estimate.time_us if measured_us is None else measured_us
 
 
-def record_to_data(record: Record) -> dict[str, Any]:
-    """Plain JSON data; ``record_from_data`` is the inverse. Without a measurement it says nothing
-    of one: older versions take it."""
-    return {
-        **measured_to_data(record),
-        "key": key_to_data(record.key),
-        "config": config_to_data(record.config),
-        "estimate": asdict(record.estimate),
-        "default": evidence_to_data(record.default),
-        "baseline": evidence_to_data(record.baseline),
-        "is_default": record.is_default,
-        "reason": record.reason,
-        "verified": record.verified,
-        "verification": record.verification,
-        "trials": record.trials,
-        "method": record.method,
-        "created_at": record.created_at.isoformat(),
-        "pushed_by": record.pushed_by,
-    }
-
-
-def measured_to_data(record: Record) -> dict[str, Any]:
-    """The field of the measurement, where there is one."""
-    found = record.measurement
-    return {} if found is None else {"measurement": measurement_to_data(found)}
-
-
-def measured_from_data(data: Mapping[str, Any]) -> Measurement | None:
-    """The inverse of ``measured_to_data``."""
-    found = data.get("measurement")
-    return None if found is None else measurement_from_data(found)
-
-
-def record_from_data(data: Mapping[str, Any]) -> Record:
-    return Record(
-        key=key_from_data(data["key"]),
-        config=config_from_data(data["config"]),
-        estimate=estimate_from_data(data["estimate"]),
-        default=evidence_from_data(data["default"]),
-        baseline=evidence_from_data(data["baseline"]),
-        is_default=data["is_default"],
-        reason=data["reason"],
-        verification=data["verification"],
-        verified=data["verified"],
-        trials=data["trials"],
-        method=data["method"],
-        created_at=datetime.fromisoformat(data["created_at"]),
-        pushed_by=data.get("pushed_by", ""),
-        measurement=measured_from_data(data),
-    )
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyResult:
     """All that a tuning machine knows of a key: its record, its trials, and where the rules leave
@@ -180,7 +84,7 @@ class KeyResult:
 
     record: Record
     trials: tuple[Trial, ...] = ()
-    refusals: Refusals | None = None
+    refusals: OmitNone[Refusals | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

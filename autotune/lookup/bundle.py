@@ -15,8 +15,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from autotune.domain.kernel_spec import KernelSpec, spec_from_data, spec_to_data
-from autotune.domain.trial import Record, record_from_data, record_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.trial import Record
 from autotune.errors import InvalidInputError
 
 FORMAT = "pallas-autotune bundle 1"
@@ -62,8 +63,8 @@ def bundle_to_bytes(bundle: Bundle) -> bytes:
         "format": FORMAT,
         "snapshot": bundle.snapshot,
         "created_at": bundle.created_at.isoformat(),
-        "records": [record_to_data(record) for record in bundle.records],
-        "kernels": [spec_to_data(spec) for spec in bundle.kernels],
+        "records": [to_data(record) for record in bundle.records],
+        "kernels": [to_data(spec) for spec in bundle.kernels],
     }
     return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
 
@@ -79,10 +80,10 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
         raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
     try:
         return Bundle(
-            records=tuple(record_from_data(record) for record in data["records"]),
+            records=tuple(from_data(Record, record) for record in data["records"]),
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
-            kernels=tuple(spec_from_data(spec) for spec in data.get("kernels", ())),
+            kernels=tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error

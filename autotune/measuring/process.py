@@ -16,10 +16,11 @@ from autotune.compiler.process import (
     CompilerProcess,
 )
 from autotune.domain.chip import Chip
-from autotune.domain.config import Config, config_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
-from autotune.domain.problem import Problem, problem_to_data
+from autotune.domain.problem import Problem
 from autotune.measuring.race import DeviceLostError
 
 WORKER = Path(__file__).parents[1] / "child" / "measure" / "worker.py"
@@ -104,7 +105,7 @@ class Child:
         request = {
             "do": "load",
             "name": program.name,
-            "config": program.config and config_to_data(program.config),
+            "config": program.config and to_data(program.config),
             "path": None if program.path is None else str(program.path),
         }
         answer = self._tried(request, self.limit_s)
@@ -177,7 +178,7 @@ class Child:
         chip = None if work.chip is None else work.chip.value
         return {
             "ref": asdict(work.ref),
-            "problem": problem_to_data(work.problem),
+            "problem": to_data(work.problem),
             "chip": chip,
             **request,
         }

@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from autotune.domain.kernel_spec import KernelSpec, spec_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.problem import Problem
-from autotune.domain.refusals import refusals_to_data
-from autotune.domain.trial import KeyResult, Pushed, Record, record_to_data, trial_to_data
+from autotune.domain.trial import KeyResult, Pushed, Record
 from autotune.errors import ServiceError
 from autotune.ports import ResultStore
 from autotune.remote.http import Remote
@@ -151,7 +151,7 @@ def _part(
     used: set[tuple[str, str]],
     some: list[Mapping[str, Any]],
 ) -> _Part:
-    kernels = [spec_to_data(specs[name]) for name in sorted(used) if name in specs]
+    kernels = [to_data(specs[name]) for name in sorted(used) if name in specs]
     return _Part(kernels=kernels, results=some)
 
 
@@ -164,14 +164,7 @@ def whole_result(store: ResultStore, record: Record) -> KeyResult:
 def result_to_data(result: KeyResult) -> dict[str, Any]:
     """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
     refusals it says nothing of them: older versions take it."""
-    found = result.refusals
-    data: dict[str, Any] = _clipped(
-        {
-            "record": record_to_data(result.record),
-            "trials": [trial_to_data(trial) for trial in result.trials],
-            **({} if found is None else {"refusals": refusals_to_data(found)}),
-        }
-    )
+    data: dict[str, Any] = _clipped(to_data(result))
     return data
 
 

@@ -7,8 +7,9 @@ from dataclasses import asdict
 from http.client import HTTPException
 from typing import Any
 
-from autotune.domain.job import Ability, Job, Progress, State, job_from_data
-from autotune.domain.kernel_spec import KernelSpec, spec_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.job import Ability, Job, Progress, State
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.errors import ServiceError, StoreError
 from autotune.ports import JobResultStore
@@ -33,7 +34,7 @@ class RemoteJobs:
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
         if able != self._able:  # a worker asks every other second, and is able to the same
-            self._described = [spec_to_data(self._spec(*one)) for one in able.kernels.items()]
+            self._described = [to_data(self._spec(*one)) for one in able.kernels.items()]
             self._able = able
         found = self._call(
             "/v1/claims",
@@ -44,7 +45,7 @@ class RemoteJobs:
                 "lease_s": lease_s,
             },
         )["job"]
-        return None if found is None else job_from_data(found)
+        return None if found is None else from_data(Job, found)
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         try:

@@ -18,8 +18,9 @@ from typing import Any
 
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler import libtpu
-from autotune.domain.config import Config, config_from_data, config_to_data
-from autotune.domain.problem import problem_from_data, problem_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
+from autotune.domain.problem import Problem
 from benchmarks.harness.points import Point
 
 _ROOT = Path(__file__).parents[2]
@@ -69,8 +70,8 @@ class EvidenceChild:
     def ask(self, point: Point) -> Evidence:
         request = {
             "kernel": point.subject.kernel,
-            "problem": problem_to_data(point.subject.problem),
-            "config": config_to_data(point.config),
+            "problem": to_data(point.subject.problem),
+            "config": to_data(point.config),
             "chip": point.chip.chip.value,
         }
         assert self._child.stdin is not None and self._child.stdout is not None
@@ -102,7 +103,7 @@ def allocations(text: str) -> Counter[str]:
 def _answer(request: Mapping[str, Any], dump: Path) -> dict[str, Any]:
     for path in dump.glob("*.txt"):
         path.unlink()
-    config = config_from_data(request["config"])
+    config = from_data(Config, request["config"])
     name = _compiled(request["kernel"], request["problem"], config, request["chip"])
     texts = {p.name: p.read_text() for p in dump.glob("*.txt") if f"-{name}." in p.name}
     before = next(text for path, text in texts.items() if "-original" in path)
@@ -121,7 +122,7 @@ def _compiled(kernel: str, problem: Mapping[str, Any], config: Config, chip: str
     from autotune.domain.chip import Chip
 
     declared = Loader().kernel(find_kernel(kernel))
-    parsed = problem_from_data(problem)
+    parsed = from_data(Problem, problem)
     device = compile_only_device(Chip(chip))
     with abstract_mesh(device):
         arrays = specs(declared.inputs(parsed), device)

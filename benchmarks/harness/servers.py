@@ -16,11 +16,12 @@ from typing import Any
 import psutil
 
 from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Problem, ProblemSpec, problem_to_data
+from autotune.domain.problem import Problem, ProblemSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Evidence, Record, Trial
 
@@ -201,7 +202,7 @@ def request(records: list[Record]) -> bytes:
         {
             "kernel": r.key.kernel,
             "fingerprint": r.key.fingerprint,
-            "problem": problem_to_data(r.key.problem),
+            "problem": to_data(r.key.problem),
         }
         for r in records
     ]

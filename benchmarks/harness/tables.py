@@ -16,13 +16,12 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.config import Config, config_from_data, config_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
 from autotune.domain.outcome import (
     Estimated,
     Outcome,
     OutOfVmem,
-    outcome_from_data,
-    outcome_to_data,
 )
 from autotune.search.loop import Subject, evaluate
 
@@ -85,8 +84,8 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
                 path,
                 {
                     "model": model,
-                    "config": config_to_data(candidate.config),
-                    "outcome": outcome_to_data(outcome),
+                    "config": to_data(candidate.config),
+                    "outcome": to_data(outcome),
                 },
             )
         higher = _higher(candidate, outcomes[candidate.config], subject.chip)
@@ -143,7 +142,7 @@ def _read(path: Path) -> tuple[dict[Config, Outcome], set[str]]:
             row = json.loads(line)
         except json.JSONDecodeError:
             continue
-        outcomes[config_from_data(row["config"])] = outcome_from_data(row["outcome"])
+        outcomes[from_data(Config, row["config"])] = from_data(Outcome, row["outcome"])
         models.add(row["model"])
     return outcomes, models
 

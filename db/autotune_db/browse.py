@@ -16,7 +16,8 @@ from autotune.domain.browsing import (
     TargetCount,
 )
 from autotune.domain.chip import Chip
-from autotune.domain.config import Config, config_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.config import Config
 from autotune.domain.job import Job, State
 from autotune.domain.key import Key
 from autotune.domain.refusals import Refusals
@@ -94,7 +95,7 @@ class SqlBrowse(Adapter):
 
     def with_config(self, key_id: int, config: Config) -> NumberedTrial | None:
         wanted = select(TrialRow).where(
-            TrialRow.key_id == key_id, TrialRow.config_digest == digest(config_to_data(config))
+            TrialRow.key_id == key_id, TrialRow.config_digest == digest(to_data(config))
         )
         return next(iter(self._numbered(wanted)), None)
 
@@ -140,7 +141,7 @@ class SqlBrowse(Adapter):
             for one in self.fastest_and_others(key_id, fastest, fastest)
         )
         by_config: dict[Config, dict[int, NumberedTrial]] = {config: {} for config in chosen}
-        digests = [digest(config_to_data(config)) for config in by_config]
+        digests = [digest(to_data(config)) for config in by_config]
         wanted = select(TrialRow).where(
             TrialRow.key_id.in_(key_ids), TrialRow.config_digest.in_(digests)
         )

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, func, or_, select, tuple_
 from sqlalchemy.orm import Session
 
+from autotune.domain.codec import to_data
 from autotune.domain.job import (
     LEASE_S,
     MOST_ATTEMPTS,
@@ -16,7 +17,6 @@ from autotune.domain.job import (
     Progress,
     Request,
     State,
-    request_to_data,
 )
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
@@ -33,7 +33,7 @@ class SqlJobs(Adapter):
     def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
         values = {
             **rows.job_values(request),
-            "open_digest": digest(request_to_data(request)),
+            "open_digest": digest(to_data(request)),
             "state": State.QUEUED.value,
             "created_by": by,
             "attempt": 0,

@@ -1,33 +1,31 @@
 """Domain values to column values and back; equal to what went in."""
 
 from dataclasses import asdict
+from math import isfinite
 from typing import Any
 
 from autotune.domain.chip import Chip
-from autotune.domain.config import config_from_data, config_to_data
-from autotune.domain.job import Job, Progress, Request, State, request_from_data, request_to_data
-from autotune.domain.kernel_spec import KernelSpec, spec_from_data, spec_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
+from autotune.domain.job import Job, Progress, Request, State
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import (
+    Estimate,
     Estimated,
     Outcome,
-    estimate_from_data,
-    outcome_from_data,
-    outcome_to_data,
 )
-from autotune.domain.problem import problem_from_data, problem_to_data
-from autotune.domain.refusals import Refusals, refusals_from_data, refusals_to_data
+from autotune.domain.problem import Problem
+from autotune.domain.refusals import Refusals
 from autotune.domain.token import Token
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import (
+    Evidence,
     Miss,
     Record,
     Snapshot,
     Trial,
-    evidence_from_data,
-    evidence_to_data,
-    measured_from_data,
-    measured_to_data,
 )
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import (
@@ -47,12 +45,12 @@ def kernel_values(spec: KernelSpec) -> dict[str, Any]:
     return {
         "name": spec.name,
         "fingerprint": spec.fingerprint,
-        "spec": to_text(spec_to_data(spec)),
+        "spec": to_text(to_data(spec)),
     }
 
 
 def kernel_from_row(row: KernelRow) -> KernelSpec:
-    return spec_from_data(from_text(row.spec))
+    return from_data(KernelSpec, from_text(row.spec))
 
 
 def key_identity(key: Key) -> dict[str, Any]:
@@ -61,7 +59,7 @@ def key_identity(key: Key) -> dict[str, Any]:
         "kernel": key.kernel,
         "fingerprint": key.fingerprint,
         "chip": key.chip.value,
-        "problem_digest": digest(problem_to_data(key.problem)),
+        "problem_digest": digest(to_data(key.problem)),
         "jax": key.toolchain.jax,
         "jaxlib": key.toolchain.jaxlib,
         "libtpu": key.toolchain.libtpu,
@@ -69,29 +67,29 @@ def key_identity(key: Key) -> dict[str, Any]:
 
 
 def key_values(key: Key) -> dict[str, Any]:
-    return {**key_identity(key), "problem": to_text(problem_to_data(key.problem))}
+    return {**key_identity(key), "problem": to_text(to_data(key.problem))}
 
 
 def key_from_row(row: KeyRow) -> Key:
     return Key(
         kernel=row.kernel,
         fingerprint=row.fingerprint,
-        problem=problem_from_data(from_text(row.problem)),
+        problem=from_data(Problem, from_text(row.problem)),
         chip=Chip(row.chip),
         toolchain=Toolchain(jax=row.jax, jaxlib=row.jaxlib, libtpu=row.libtpu),
     )
 
 
 def space_values(refusals: Refusals) -> dict[str, Any]:
-    return {"refusals": to_text(refusals_to_data(refusals))}
+    return {"refusals": to_text(to_data(refusals))}
 
 
 def refusals_from_row(row: SpaceRow) -> Refusals:
-    return refusals_from_data(from_text(row.refusals))
+    return from_data(Refusals, from_text(row.refusals))
 
 
 def trial_values(trial: Trial) -> dict[str, Any]:
-    config = config_to_data(trial.config)
+    config = to_data(trial.config)
     return {
         "number": trial.number,
         "config": to_text(config),
@@ -107,34 +105,35 @@ def outcome_values(outcome: Outcome) -> dict[str, Any]:
     """``time_us`` only for an outcome that can win."""
     return {
         "kind": outcome.kind,
-        "outcome": to_text(outcome_to_data(outcome)),
-        "time_us": outcome.estimate.time_us if isinstance(outcome, Estimated) else None,
+        "outcome": to_text(to_data(outcome)),
+        "time_us": _finite(outcome.estimate.time_us) if isinstance(outcome, Estimated) else None,
     }
+
+
+def _finite(time_us: float) -> float | None:
+    """SQLite keeps NaN as NULL, PostgreSQL sorts it behind all others."""
+    return time_us if isfinite(time_us) else None
 
 
 def trial_from_row(row: TrialRow) -> Trial:
     return Trial(
         number=row.number,
-        config=config_from_data(from_text(row.config)),
-        outcome=outcome_from_data(from_text(row.outcome)),
+        config=from_data(Config, from_text(row.config)),
+        outcome=from_data(Outcome, from_text(row.outcome)),
         seconds=row.seconds,
         created_at=row.created_at,
         pushed_by=row.pushed_by,
     )
 
 
+_EVIDENCE = ("estimate", "default", "baseline", "reason", "verification", "measurement")
+
+
 def record_values(record: Record) -> dict[str, Any]:
-    evidence = {
-        "estimate": asdict(record.estimate),
-        "default": evidence_to_data(record.default),
-        "baseline": evidence_to_data(record.baseline),
-        "reason": record.reason,
-        "verification": record.verification,
-        **measured_to_data(record),
-    }
+    data = to_data(record)
     return {
-        "config": to_text(config_to_data(record.config)),
-        "evidence": to_text(evidence),
+        "config": to_text(data["config"]),
+        "evidence": to_text({name: data[name] for name in _EVIDENCE if name in data}),
         "time_us": record.estimate.time_us,
         "is_default": record.is_default,
         "verified": record.verified,
@@ -147,12 +146,13 @@ def record_values(record: Record) -> dict[str, Any]:
 
 def record_from_row(row: RecordRow, key: Key) -> Record:
     evidence = from_text(row.evidence)
+    measured = evidence.get("measurement")
     return Record(
         key=key,
-        config=config_from_data(from_text(row.config)),
-        estimate=estimate_from_data(evidence["estimate"]),
-        default=evidence_from_data(evidence["default"]),
-        baseline=evidence_from_data(evidence["baseline"]),
+        config=from_data(Config, from_text(row.config)),
+        estimate=from_data(Estimate, evidence["estimate"]),
+        default=from_data(Evidence, evidence["default"]),
+        baseline=from_data(Evidence, evidence["baseline"]),
         is_default=row.is_default,
         reason=evidence["reason"],
         verification=evidence["verification"],
@@ -161,7 +161,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         method=row.method,
         created_at=row.created_at,
         pushed_by=row.pushed_by,
-        measurement=measured_from_data(evidence),
+        measurement=measured and from_data(Measurement, measured),
     )
 
 
@@ -198,14 +198,14 @@ def job_values(request: Request) -> dict[str, Any]:
         "kernel": request.kernel,
         "fingerprint": request.fingerprint or "",
         **asdict(versions),
-        "request": to_text(request_to_data(request)),
+        "request": to_text(to_data(request)),
     }
 
 
 def job_from_row(row: JobRow) -> Job:
     return Job(
         number=row.id,
-        request=request_from_data(from_text(row.request)),
+        request=from_data(Request, from_text(row.request)),
         state=State(row.state),
         created_at=row.created_at,
         created_by=row.created_by,
@@ -215,6 +215,6 @@ def job_from_row(row: JobRow) -> Job:
         started_at=row.started_at,
         heard_at=row.heard_at,
         finished_at=row.finished_at,
-        progress=Progress(**from_text(row.progress)),
+        progress=from_data(Progress, from_text(row.progress)),
         message=row.message,
     )

@@ -10,9 +10,10 @@ import pytest
 from autotune.candidates import survey as surveying
 from autotune.candidates.space import Judged, PassedOn, Space
 from autotune.candidates.survey import survey
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.outcome import CompileFailed, Illegal, OutOfVmem
-from autotune.domain.refusals import Refusals, refusals_from_data, refusals_to_data
+from autotune.domain.refusals import Refusals
 from autotune.wording.config import parts_of
 from tests.samples.traces import V5E
 
@@ -147,11 +148,11 @@ def test_values_keep_their_kind(found: Refusals) -> None:
 
 
 def test_it_comes_back_from_plain_data(found: Refusals) -> None:
-    data = refusals_to_data(found)
-    assert refusals_from_data(data) == found
+    data = to_data(found)
+    assert from_data(Refusals, data) == found
     assert len(data["reasons"]) < sum(map(len, found.cells.values())) / 4
     with pytest.raises(IndexError):
-        refusals_from_data({**data, "reasons": []})
+        from_data(Refusals, {**data, "reasons": []})
 
 
 def test_pairs_with_too_many_cells_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

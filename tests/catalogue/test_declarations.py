@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
-from autotune.domain.config import config_from_data, config_to_data, make_config
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.errors import InvalidInputError, KernelImportError, UnknownNameError
 from autotune.kernel import block_sizes
@@ -53,7 +54,7 @@ def test_config_round_trip() -> None:
         dimension_semantics=("parallel",),
         vmem_limit_bytes=7,
     )
-    assert config_from_data(config_to_data(config)) == config
+    assert from_data(Config, to_data(config)) == config
     assert list(dict(config.axes)) == ["z", "a"]
 
 

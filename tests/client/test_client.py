@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from autotune.client import MAX_QUESTIONS, Client
-from autotune.domain.config import config_to_data, make_config
-from autotune.domain.trial import Record, record_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import make_config
+from autotune.domain.trial import Record
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
 from autotune.lookup.bundle import new_bundle, read_bundle, write_bundle
@@ -121,10 +122,10 @@ def _answers(*answers: Any) -> bytes:
 def _answer(of: Record, **changes: Any) -> dict[str, Any]:
     return {
         "match": "exact",
-        "config": config_to_data(of.config),
+        "config": to_data(of.config),
         "why": "",
         **changes,
-        "record": record_to_data(of),
+        "record": to_data(of),
     }
 
 
@@ -153,14 +154,19 @@ LIES: dict[str, bytes | None] = {
     "too many": _answers(GOOD, GOOD, GOOD, GOOD),
     "another record": _lie(_answer(record(question(512)))),
     "another kernel": _lie(_answer(record(question(kernel="x")), match="nearest")),
-    "another config": _lie(GOOD | {"config": config_to_data(make_config({"bm": 8}))}),
+    "another config": _lie(GOOD | {"config": to_data(make_config({"bm": 8}))}),
     "a new word": _lie(GOOD | {"match": "better"}),
     "no record": _lie(GOOD | {"record": None}),
-    "a new field": _lie(
-        GOOD | {"record": GOOD["record"] | {"estimate": GOOD["record"]["estimate"] | {"new": 1}}}
-    ),
     "no snapshot": http(json.dumps({"snapshot": "x", "answers": [NOTHING] * 3}).encode()),
 }
+
+
+def test_a_newer_service_may_say_more() -> None:
+    """Services are upgraded before their hosts: these must not fall back to defaults."""
+    more = GOOD["record"] | {"new": 1, "estimate": GOOD["record"]["estimate"] | {"new": 1}}
+    with lying(_lie(GOOD | {"record": more, "new": 1})) as url:
+        answers = Client(url, timeout_s=2, strict=True).lookup(QUESTIONS)
+    assert answers[0].record == from_data(Record, GOOD["record"])
 
 
 @pytest.mark.parametrize("name", LIES)

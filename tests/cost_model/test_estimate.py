@@ -8,8 +8,9 @@ import pytest
 
 from autotune.cost_model.estimate import estimate
 from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Compiled
-from autotune.domain.outcome import Estimated, NotEstimated, outcome_from_data, outcome_to_data
+from autotune.domain.outcome import Estimated, NotEstimated, Outcome
 from autotune.simulator.constants import error_bar
 from tests.samples.simulations import simulation
 from tests.samples.traces import V5E, operand, trace
@@ -61,14 +62,14 @@ def test_the_parts_add_up_to_the_time() -> None:
 
 def test_an_explanation_survives_its_way_through_json() -> None:
     outcome = Estimated(estimate=run(100), program="p")
-    assert outcome_from_data(json.loads(json.dumps(outcome_to_data(outcome)))) == outcome
+    assert from_data(Outcome, json.loads(json.dumps(to_data(outcome)))) == outcome
 
 
 def test_an_estimate_kept_by_an_older_version_has_no_explanation() -> None:
-    data = outcome_to_data(Estimated(estimate=run(100), program="p"))
+    data = to_data(Estimated(estimate=run(100), program="p"))
     for added in ("explanation", "error", "resolution"):
         del data["estimate"][added]
-    found = outcome_from_data(data)
+    found = from_data(Outcome, data)
     assert isinstance(found, Estimated)
     assert (found.estimate.explanation, found.estimate.error) == (None, None)
     assert found.estimate.doubt > run(100).doubt

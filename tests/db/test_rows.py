@@ -5,7 +5,8 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.domain.config import Config, config_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.config import Config
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -69,12 +70,12 @@ def test_digest_ignores_the_order_of_axes(config: Config, chance: object) -> Non
     axes = list(config.axes)
     chance.shuffle(axes)  # type: ignore[attr-defined]
     turned = config.replace(axes=tuple(axes))
-    assert digest(config_to_data(turned)) == digest(config_to_data(config))
+    assert digest(to_data(turned)) == digest(to_data(config))
 
 
 @given(configs, configs)
 def test_digest_tells_configs_apart(one: Config, other: Config) -> None:
-    same = digest(config_to_data(one)) == digest(config_to_data(other))
+    same = digest(to_data(one)) == digest(to_data(other))
     typed = [{name: (type(value), value) for name, value in config.axes} for config in (one, other)]
     rest = [replace(config, axes=()) for config in (one, other)]
     assert same == (typed[0] == typed[1] and rest[0] == rest[1])

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.problem import (
     MAX_DIMENSION,
     Option,
+    Problem,
     ProblemSpec,
-    problem_from_data,
-    problem_to_data,
 )
 from autotune.errors import InvalidInputError, UnknownNameError
 
@@ -39,7 +39,7 @@ def test_options_have_their_defaults_and_take_values_in_any_case() -> None:
 @given(SIZES, st.sampled_from(SPEC.dtypes), st.booleans())
 def test_round_trip_as_data(size: int, dtype: str, transposed: bool) -> None:
     problem = SPEC.parse(f"{size}x1x1", dtype, [f"transpose_rhs={transposed}"])
-    assert problem_from_data(problem_to_data(problem)) == problem
+    assert from_data(Problem, to_data(problem)) == problem
 
 
 @pytest.mark.parametrize(

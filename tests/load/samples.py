@@ -6,11 +6,12 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
 from autotune.domain.config import Config
-from autotune.domain.kernel_spec import KernelSpec, spec_to_data
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.problem import Problem, ProblemSpec, problem_to_data
+from autotune.domain.problem import Problem, ProblemSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Evidence, KeyResult, Record, Trial
 from autotune.remote.push import result_to_data
@@ -94,7 +95,7 @@ def result(key: Key, reason: str, mark: int, time_us: float = 16.5) -> KeyResult
 
 
 def push_body(results: list[KeyResult]) -> dict[str, Any]:
-    return {"kernels": [spec_to_data(SPEC)], "results": list(map(result_to_data, results))}
+    return {"kernels": [to_data(SPEC)], "results": list(map(result_to_data, results))}
 
 
 def lookup_body(keys: list[Key], snapshot: int | None = None) -> dict[str, Any]:
@@ -102,7 +103,7 @@ def lookup_body(keys: list[Key], snapshot: int | None = None) -> dict[str, Any]:
         {
             "kernel": one.kernel,
             "fingerprint": one.fingerprint,
-            "problem": problem_to_data(one.problem),
+            "problem": to_data(one.problem),
         }
         for one in keys
     ]

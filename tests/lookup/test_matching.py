@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.chip import Chip
-from autotune.domain.kernel_spec import spec_from_data, spec_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Change, Record
@@ -169,11 +170,11 @@ def test_nothing_else_may_differ(asked: Key) -> None:
 
 
 def test_without_knowing_what_is_cut_nothing_is_near() -> None:
-    data = spec_to_data(SPEC)
+    data = to_data(SPEC)
     del data["cuts"]  # as an older version saved it
-    for kernels in ([], [spec_from_data(data)]):
+    for kernels in ([], [from_data(KernelSpec, data)]):
         assert Index([record()], kernels).match(question(2048)).kind == DEFAULT
-    assert spec_from_data(spec_to_data(SPEC)) == SPEC
+    assert from_data(KernelSpec, to_data(SPEC)) == SPEC
 
 
 def test_the_nearest_in_ratio_not_in_difference() -> None:

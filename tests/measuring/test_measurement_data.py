@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from autotune.domain.measurement import Measurement, Timed, measurement_from_data
-from autotune.domain.trial import Record, record_to_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.trial import Record
 from autotune_db import open_store
 from autotune_service.api.uploads import MeasurementIn, RecordIn
 from tests.samples.records import config, record
@@ -53,9 +54,9 @@ def test_its_time_is_the_median_of_its_own_kind() -> None:
 
 
 def test_a_service_takes_it_and_gives_back_the_same() -> None:
-    data = record_to_data(measured_record())["measurement"]
+    data = to_data(measured_record())["measurement"]
     found = MeasurementIn.model_validate(data).model_dump(mode="json")
-    assert found == data and measurement_from_data(found) == MEASURED
+    assert found == data and from_data(Measurement, found) == MEASURED
     field = RecordIn.model_fields["measurement"]
     assert field.default is None and not field.is_required()  # as older versions push
 
@@ -73,7 +74,7 @@ def test_a_service_takes_it_and_gives_back_the_same() -> None:
     ],
 )
 def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
-    data = record_to_data(measured_record())["measurement"]
+    data = to_data(measured_record())["measurement"]
     MeasurementIn.model_validate(data)
     with pytest.raises(ValidationError):
         MeasurementIn.model_validate({**data, **change})

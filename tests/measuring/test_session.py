@@ -11,14 +11,13 @@ import pytest
 
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import (
     Candidate,
     Measurement,
     NotMeasured,
-    measurement_from_data,
-    measurement_to_data,
 )
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Child, Program, Work, measuring_process
@@ -83,7 +82,7 @@ def test_the_faster_one_wins_and_every_sample_is_kept(measure: Measure) -> None:
     assert min(len(timed.samples_us) for timed in found.timed) >= 2
     assert found.baseline is not None and found.baseline.median_us
     assert not any(timed.refused or timed.note for timed in found.timed)
-    assert measurement_from_data(measurement_to_data(found)) == found
+    assert from_data(Measurement, to_data(found)) == found
 
 
 def test_the_same_program_is_measured_once(measure: Measure) -> None:

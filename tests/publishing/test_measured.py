@@ -5,10 +5,11 @@ from typing import Any
 
 import pytest
 
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
-from autotune.domain.trial import record_from_data, record_to_data
+from autotune.domain.trial import Record
 from autotune.publishing.measured import shortlist
 from autotune.remote.push import _of_measurement
 from tests.publishing.test_publish import estimated, run
@@ -137,10 +138,10 @@ def test_one_of_each_program_is_measured() -> None:
 
 def test_a_record_keeps_its_measurement_as_data() -> None:
     _, store, _ = run(OUTCOMES, measure=answering(WON))
-    assert record_from_data(record_to_data(store.saved[0])) == store.saved[0]
+    assert from_data(Record, to_data(store.saved[0])) == store.saved[0]
     _, plain, _ = run(OUTCOMES)
-    data = record_to_data(plain.saved[0])
-    assert "measurement" not in data and record_from_data(data).measurement is None
+    data = to_data(plain.saved[0])
+    assert "measurement" not in data and from_data(Record, data).measurement is None
 
 
 def test_a_push_that_only_calls_itself_measured_is_refused() -> None:

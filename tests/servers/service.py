@@ -15,8 +15,8 @@ from typing import Any
 
 import uvicorn
 
+from autotune.domain.codec import to_data
 from autotune.domain.key import Key
-from autotune.domain.problem import problem_to_data
 from autotune.errors import StoreError
 from autotune_db import SqlStore
 from autotune_service.app import create_app
@@ -71,7 +71,7 @@ def asked(key: Key, **changes: Any) -> dict[str, Any]:
         "kernel": key.kernel,
         "fingerprint": key.fingerprint,
         "chip": key.chip.value,
-        "problem": problem_to_data(key.problem),
+        "problem": to_data(key.problem),
         "toolchain": asdict(key.toolchain),
         **changes,
     }

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from autotune.domain.chip import Chip
-from autotune.domain.config import config_to_data
-from autotune.domain.trial import record_from_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.trial import Record
 from autotune_db import SqlStore
 from autotune_service.api.lookup import MAX_BODY_BYTES, MAX_QUESTIONS
 from tests.samples.matching import older, question, record
@@ -21,8 +21,8 @@ QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
 def test_an_exact_answer_is_the_record(service: Running) -> None:
     snapshot, (answer,) = service.lookup(question(1024))
     assert (snapshot, answer["match"]) == (2, "exact")
-    assert answer["config"] == config_to_data(record().config)
-    assert record_from_data(answer["record"]) == record(question(1024))
+    assert answer["config"] == to_data(record().config)
+    assert from_data(Record, answer["record"]) == record(question(1024))
 
 
 def test_each_word(service: Running, store: SqlStore) -> None:

@@ -6,10 +6,9 @@ from typing import Any, ClassVar
 
 import pytest
 
+from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Progress, State
-from autotune.domain.kernel_spec import spec_to_data
 from autotune.domain.outcome import Illegal
-from autotune.domain.problem import problem_to_data
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import KeyResult, Record, Trial
 from autotune.remote.push import result_to_data
@@ -23,7 +22,7 @@ ABLE = Ability(kernels={"mm": "f00d"}, toolchain=question().toolchain)
 
 def body(*records: Record, trials: tuple[Trial, ...] = (), **changes: Any) -> dict[str, Any]:
     results = [result_to_data(KeyResult(record=one, trials=trials)) for one in records]
-    return {"kernels": [spec_to_data(SPEC)], "results": results, **changes}
+    return {"kernels": [to_data(SPEC)], "results": results, **changes}
 
 
 def trial(number: int, bm: int) -> Trial:
@@ -179,7 +178,7 @@ class TestResults:
 class TestJobs:
     def ask(self, **changes: Any) -> dict[str, Any]:
         key = question(512)
-        return {"kernel": "mm", "problem": problem_to_data(key.problem), "chip": "v5e", **changes}
+        return {"kernel": "mm", "problem": to_data(key.problem), "chip": "v5e", **changes}
 
     def test_from_asking_to_done(self, service: Running, store: SqlStore, writer: str) -> None:
         status, made = service.post("/v1/jobs", self.ask(trials=7), writer)

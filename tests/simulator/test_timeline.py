@@ -1,17 +1,17 @@
 """Pictures of recorded listings: they tell the same as the simulation, in slices that fit."""
 
-import dataclasses
 import json
 from collections import defaultdict
 from itertools import pairwise
 
 import pytest
 
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator import Refusal
 from autotune.simulator.constants import load
 from autotune.simulator.drawing.perfetto import trace_json
-from autotune.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, picture_from_data
+from autotune.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, Picture
 from autotune.simulator.drawing.timeline import timeline
 from tests.samples import recordings
 
@@ -158,8 +158,8 @@ def test_what_cannot_be_simulated_is_not_drawn():
 
 def test_a_picture_goes_through_json():
     picture = draw(SMALL)
-    data = json.loads(json.dumps(dataclasses.asdict(picture)))
-    assert picture_from_data(data) == picture
+    data = json.loads(json.dumps(to_data(picture)))
+    assert from_data(Picture, data) == picture
 
 
 @pytest.mark.parametrize("name", DRAWN)

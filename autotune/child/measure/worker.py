@@ -22,10 +22,11 @@ from autotune.child.measure import device as accelerator
 from autotune.child.measure import programs
 from autotune.child.serving import failed, serve
 from autotune.domain.chip import Chip
-from autotune.domain.config import config_from_data
+from autotune.domain.codec import from_data
+from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
-from autotune.domain.problem import Problem, problem_from_data
+from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
 
 
@@ -88,13 +89,13 @@ class Measurer:
 
     def _compiled(self, request: dict[str, Any]) -> Any:
         kernel, problem = self._subject(request)
-        config = request["config"] and config_from_data(request["config"])
+        config = request["config"] and from_data(Config, request["config"])
         chip = Chip(request["chip"]) if request["chip"] else None
         return programs.compiled(kernel, problem, config, request["name"], chip, self.device)
 
     def _subject(self, request: dict[str, Any]) -> tuple[Kernel, Problem]:
         kernel = self.loader.kernel(KernelRef(**request["ref"]))
-        return kernel, problem_from_data(request["problem"])
+        return kernel, from_data(Problem, request["problem"])
 
 
 def main() -> None:

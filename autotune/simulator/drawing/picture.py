@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from autotune.domain.codec import from_data
 
 STEPS, CORE, READS, WRITES = "grid steps", "core", "HBM reads", "HBM writes"
 BYTES, ISSUED_IN = "bytes", "issued in"
@@ -38,7 +39,5 @@ class Picture:
     notes: tuple[str, ...]
 
 
-def picture_from_data(data: Mapping[str, Any]) -> Picture:
-    """The inverse of ``dataclasses.asdict``, also after a way through JSON."""
-    tracks = [Track(name, [Slice(*s) for s in slices]) for name, slices in data["tracks"]]
-    return Picture(**{**data, "tracks": tuple(tracks), "notes": tuple(data["notes"])})
+def picture_from_data(data: dict[str, Any]) -> Picture:
+    return from_data(Picture, data)

@@ -2,8 +2,7 @@
 
 import json
 
-from autotune.domain.config import config_to_data
-from autotune.domain.trial import record_to_data
+from autotune.domain.codec import to_data
 from autotune.lookup.matching import Match
 
 
@@ -11,8 +10,8 @@ def encode(match: Match) -> bytes:
     """One JSON object: match, config, why, and the record with its evidence and its own key."""
     data = {
         "match": match.kind,
-        "config": match.config and config_to_data(match.config),
+        "config": match.config and to_data(match.config),
         "why": match.why,
-        "record": match.record and record_to_data(match.record),
+        "record": match.record and to_data(match.record),
     }
     return json.dumps(data, separators=(",", ":")).encode()

@@ -8,9 +8,8 @@ from typing import Annotated
 from fastapi import APIRouter, Header, Path, Request, Response
 
 from autotune.domain.chip import Chip
-from autotune.domain.job import Job, State, job_to_data
-from autotune.domain.key import key_to_data
-from autotune.domain.trial import record_to_data
+from autotune.domain.codec import to_data
+from autotune.domain.job import Job, State
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.schema import (
     Health,
@@ -79,9 +78,7 @@ async def records(
     """All that was ever published, with numbers, the newest first."""
     found = await ask(request, store(request).published, kernel, chip, limit)
     return Records(
-        records=[
-            RecordData(number=number, record=record_to_data(record)) for number, record in found
-        ]
+        records=[RecordData(number=number, record=to_data(record)) for number, record in found]
     )
 
 
@@ -93,7 +90,7 @@ async def misses(request: Request, limit: Limit = 50) -> Misses:
         misses=[
             MissData(
                 number=one.number,
-                key=key_to_data(one.key),
+                key=to_data(one.key),
                 answer=one.answer,
                 count=one.count,
                 first_at=one.first_at,
@@ -121,7 +118,7 @@ async def job(request: Request, number: Number) -> JobData:
 
 
 def job_data(job: Job) -> JobData:
-    return JobData(**job_to_data(job))
+    return JobData(**to_data(job))
 
 
 @outside.get("/healthz")

@@ -17,11 +17,12 @@ from pydantic import (
 )
 
 from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data
 from autotune.domain.job import MOST_TRIALS
-from autotune.domain.kernel_spec import spec_from_data
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import MAX_DIMENSION
-from autotune.domain.refusals import MOST_CELLS, refusals_from_data
-from autotune.domain.trial import KeyResult, record_from_data, trial_from_data
+from autotune.domain.refusals import MOST_CELLS, Refusals
+from autotune.domain.trial import KeyResult
 from autotune.remote.push import MOST_CHARACTERS
 
 MOST_RESULTS = 1_000
@@ -268,8 +269,8 @@ class RefusalsIn(Part):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         try:
-            found = refusals_from_data(self.model_dump(mode="json"))
-        except IndexError as error:
+            found = from_data(Refusals, self.model_dump(mode="json"))
+        except ValueError as error:
             raise ValueError("there is no value or reason at one of the places") from error
         if sum(map(len, found.cells.values())) > MOST_CELLS:
             raise ValueError(f"there must be at most {MOST_CELLS} cells")
@@ -282,12 +283,7 @@ class ResultIn(Part):
     refusals: RefusalsIn | None = None
 
     def parsed(self) -> KeyResult:
-        data = self.model_dump(mode="json")
-        return KeyResult(
-            record=record_from_data(data["record"]),
-            trials=tuple(map(trial_from_data, data["trials"])),
-            refusals=data["refusals"] and refusals_from_data(data["refusals"]),
-        )
+        return from_data(KeyResult, self.model_dump(mode="json"))
 
 
 class OptionIn(Part):
@@ -308,7 +304,7 @@ class KernelIn(Part):
     cuts: list[tuple[Name, Name]] = Field([], max_length=_MOST_NAMES)
 
     def parsed(self) -> Any:
-        return spec_from_data(self.model_dump(mode="json"))
+        return from_data(KernelSpec, self.model_dump(mode="json"))
 
 
 class ProgressIn(Part):

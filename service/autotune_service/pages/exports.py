@@ -8,10 +8,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from autotune.domain.browsing import KeyFilter, NumberedTrial, SameConfig, SearchedKey
-from autotune.domain.config import config_to_data
+from autotune.domain.codec import to_data
 from autotune.domain.job import Job
-from autotune.domain.key import Key, key_to_data
-from autotune.domain.outcome import outcome_to_data
+from autotune.domain.key import Key
 from autotune.domain.trial import Record
 from autotune.wording.standing import measured, measured_data
 from autotune_service.dependencies import ask, held, store
@@ -137,7 +136,7 @@ async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     if found is None:
         raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
     key, one = found[0], NumberedTrial(id=number, trial=found[1])
-    return {"key": key_to_data(key), **_whole(one, held(request).current.index.exact(key))}
+    return {"key": to_data(key), **_whole(one, held(request).current.index.exact(key))}
 
 
 def _key(key: Key) -> dict[str, Any]:
@@ -237,8 +236,8 @@ def _whole(one: NumberedTrial, record: Record | None) -> Line:
     return {
         "trial": one.id,
         "number": trial.number,
-        "config": config_to_data(trial.config),
-        "outcome": outcome_to_data(trial.outcome),
+        "config": to_data(trial.config),
+        "outcome": to_data(trial.outcome),
         "seconds": trial.seconds,
         "finished_at": trial.created_at.isoformat(),
         "pushed_by": trial.pushed_by,

@@ -19,8 +19,9 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 from autotune.candidates import rules
 from autotune.candidates.roofline import roofline
 from autotune.child.trace.reader import NotOnePallasCallError, all_orders, read
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
-from autotune.domain.trace import trace_from_data, trace_to_data
+from autotune.domain.trace import Trace
 from autotune.kernel import Array
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
@@ -106,7 +107,7 @@ def test_squeezed_dimensions_are_one():
 
 def test_a_trace_survives_as_plain_data():
     for trace in of_kernel(GATHERED, "256x256x256x3", orders=all_orders(3)):
-        assert trace_from_data(trace_to_data(trace)) == trace
+        assert from_data(Trace, to_data(trace)) == trace
 
 
 def test_a_function_without_exactly_one_call_is_refused():

@@ -1,0 +1,227 @@
+"""Domain values as plain JSON data and back, by their annotations alone: one value, one shape.
+
+A dataclass is an object of its fields in their order; a value of a closed union says its ``kind``
+first; a tuple is a list, an enum its value, a time its ISO text. A number that is not finite is the
+text *inf*, *-inf* or *nan*: JSON has none, and databases and browsers refuse what Python writes.
+
+Data of older versions may lack fields that have a default, data of newer ones may have more: these
+are ignored. What a field may hold is checked where data comes from strangers, not here.
+
+Own code, because a model server pays for imports at every start: ``cattrs`` takes 75 ms and
+``msgspec`` 35 ms, this 2 ms.
+"""
+
+from collections.abc import Callable
+from dataclasses import MISSING, Field, fields, is_dataclass
+from datetime import datetime
+from enum import Enum
+from functools import cache
+from math import isfinite
+from types import NoneType, UnionType
+from typing import (
+    Annotated,
+    Any,
+    NamedTuple,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    overload,
+)
+
+T = TypeVar("T")
+
+_BY_NAME, _FLAT, _OMIT_NONE = "by name", "flat", "omit None"
+
+ByName = Annotated[tuple[tuple[str, T], ...], _BY_NAME]
+"""Pairs of a name and a plain value: an object that keeps their order, not a list."""
+
+Flat = Annotated[T, _FLAT]
+"""A dataclass whose fields stand among those of the one that holds it."""
+
+OmitNone = Annotated[T, _OMIT_NONE]
+"""A field that is left out where it is None: older versions take what does not have it."""
+
+
+class _Codec(NamedTuple):
+    """None: value and data are the same."""
+
+    encode: Callable[[Any], Any] | None = None
+    decode: Callable[[Any], Any] | None = None
+
+
+def to_data(value: Any) -> dict[str, Any]:
+    """Of a dataclass: plain JSON data, all its containers new. ``from_data`` is the inverse."""
+    form: Any = type(value)
+    encode = _codec(form).encode
+    assert encode is not None, form
+    data: dict[str, Any] = encode(value)
+    return data
+
+
+@overload
+def from_data(form: type[T], data: Any) -> T: ...
+
+
+@overload
+def from_data(form: UnionType, data: Any) -> Any: ...
+
+
+def from_data(form: Any, data: Any) -> Any:
+    """A value of a class or of a union of classes.
+
+    Raises ``ValueError`` with the reason for data that is not of this form.
+    """
+    decode = _codec(form).decode
+    assert decode is not None, form
+    try:
+        return decode(data)
+    except KeyError as error:
+        raise ValueError(f"{error} is missing or unknown") from error
+    except (TypeError, AttributeError, IndexError) as error:
+        raise ValueError(str(error)) from error
+
+
+@cache
+def _codec(hint: Any) -> _Codec:
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _Codec(dict, _pairs) if _BY_NAME in args[1:] else _codec(args[0])
+    if origin in (tuple, list):
+        return _sequence(origin, args)
+    if origin in (UnionType, Union):
+        return _union(args)
+    return _class(hint) if isinstance(hint, type) else _Codec()
+
+
+def _class(cls: type[Any]) -> _Codec:
+    if cls is float:
+        return _Codec(_number_to_data, _number_from_data)
+    if cls is datetime:
+        return _Codec(datetime.isoformat, datetime.fromisoformat)
+    if issubclass(cls, Enum):
+        return _Codec(lambda value: value.value, cls)
+    if hasattr(cls, "from_data"):  # its data are not its fields
+        return _Codec(cls.to_data, cls.from_data)
+    if is_dataclass(cls):
+        return _Codec(_encoder_of(cls), _decoder_of(cls))
+    return _named_tuple(cls) if hasattr(cls, "_fields") else _Codec()
+
+
+def _number_to_data(number: float) -> float | str:
+    return number if isfinite(number) else str(number)
+
+
+def _number_from_data(data: float | str) -> float:
+    return float(data) if isinstance(data, str) else data
+
+
+def _pairs(data: dict[str, Any]) -> tuple[tuple[str, Any], ...]:
+    return tuple(data.items())
+
+
+def _sequence(kind: type[Any], args: tuple[Any, ...]) -> _Codec:
+    if args[-1] is ... or kind is list:
+        encode, decode = _codec(args[0])
+        return _Codec(
+            (lambda value: [encode(one) for one in value]) if encode else list,
+            (lambda data: kind([decode(one) for one in data])) if decode else kind,
+        )
+    return _row(tuple, [_codec(arg) for arg in args])
+
+
+def _named_tuple(cls: type[Any]) -> _Codec:
+    hints = get_type_hints(cls, include_extras=True)
+    return _row(lambda values: cls(*values), [_codec(hints[name]) for name in cls._fields])
+
+
+def _row(make: Callable[[list[Any]], Any], places: list[_Codec]) -> _Codec:
+    """Something else at each place."""
+
+    def encode(value: Any) -> list[Any]:
+        pairs = zip(places, value, strict=True)
+        return [one if place.encode is None else place.encode(one) for place, one in pairs]
+
+    def decode(data: Any) -> Any:
+        pairs = zip(places, data, strict=True)
+        return make([one if place.decode is None else place.decode(one) for place, one in pairs])
+
+    if all(place == _Codec() for place in places):
+        return _Codec(list, make)
+    return _Codec(encode, decode)
+
+
+def _union(args: tuple[Any, ...]) -> _Codec:
+    """A closed union of dataclasses with a ``kind``, of plain values, or something or None."""
+    if NoneType in args:
+        rest = tuple(arg for arg in args if arg is not NoneType)
+        encode, decode = _codec(rest[0]) if len(rest) == 1 else _union(rest)
+        return _Codec(_or_none(encode), _or_none(decode))
+    if not all(map(_kind, args)):
+        return _Codec()
+    decoders = {_kind(arg): _codec(arg).decode for arg in args}
+    return _Codec(to_data, lambda data: decoders[data["kind"]](data))  # type: ignore[misc]
+
+
+def _or_none(function: Callable[[Any], Any] | None) -> Callable[[Any], Any] | None:
+    return function and (lambda one: None if one is None else function(one))
+
+
+def _kind(cls: Any) -> str | None:
+    kind = getattr(cls, "kind", None)
+    return kind if isinstance(kind, str) else None
+
+
+# Both functions of a dataclass are written out and compiled once, as ``dataclasses`` does with
+# ``__init__``: a service decodes 100,000 records when it starts, and a loop over fields took twice
+# as long.
+
+
+def _encoder_of(cls: type[Any]) -> Callable[[Any], Any]:
+    names: dict[str, Any] = {"kind": _kind(cls)}
+    parts = ["'kind': kind"] if _kind(cls) else []
+    for field, codec, marks in _fields(cls):
+        value = f"value.{field.name}"
+        if codec.encode is not None:
+            names[f"encode_{field.name}"] = codec.encode
+            value = f"encode_{field.name}({value})"
+        if _FLAT in marks:
+            parts.append(f"**{value}")
+        elif _OMIT_NONE in marks:
+            parts.append(f"**({{}} if value.{field.name} is None else {{{field.name!r}: {value}}})")
+        else:
+            parts.append(f"{field.name!r}: {value}")
+    return _compiled("value", f"{{{', '.join(parts)}}}", names)
+
+
+def _decoder_of(cls: type[Any]) -> Callable[[Any], Any]:
+    names: dict[str, Any] = {"cls": cls}
+    parts = []
+    for field, codec, marks in _fields(cls):
+        value = "data" if _FLAT in marks else f"data[{field.name!r}]"
+        if codec.decode is not None:
+            names[f"decode_{field.name}"] = codec.decode
+            value = f"decode_{field.name}({value})"
+        if field.default is not MISSING:
+            names[f"default_{field.name}"] = field.default
+            value += f" if {field.name!r} in data else default_{field.name}"
+        elif field.default_factory is not MISSING:
+            names[f"default_{field.name}"] = field.default_factory
+            value += f" if {field.name!r} in data else default_{field.name}()"
+        parts.append(f"{field.name}={value}")
+    return _compiled("data", f"cls({', '.join(parts)})", names)
+
+
+def _fields(cls: type[Any]) -> list[tuple[Field[Any], _Codec, tuple[Any, ...]]]:
+    """Each with its codec and its marks."""
+    hints = get_type_hints(cls, include_extras=True)
+    return [
+        (field, _codec(hints[field.name]), getattr(hints[field.name], "__metadata__", ()))
+        for field in fields(cls)
+    ]
+
+
+def _compiled(argument: str, expression: str, names: dict[str, Any]) -> Callable[[Any], Any]:
+    function: Callable[[Any], Any] = eval(f"lambda {argument}: {expression}", names)  # noqa: S307
+    return function

@@ -1,0 +1,130 @@
+"""Data that was written by earlier versions reads, and what is written stays byte for byte."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from math import inf, nan
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+
+from autotune.domain.chip import ChipInfo
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.compiled import Compiled
+from autotune.domain.config import Config
+from autotune.domain.job import Job, Progress, Request
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement
+from autotune.domain.outcome import Estimate, Estimated, Outcome, TimedOut, WrongResult
+from autotune.domain.problem import Problem
+from autotune.domain.refusals import Refusals
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.trial import Evidence, KeyResult, Pushed, Record, Trial
+from autotune.domain.verdict import Verdict
+from autotune.simulator.drawing.picture import Picture
+from tests.samples.records import OUTCOMES, estimate
+
+RECORDED = Path(__file__).parents[1] / "recorded" / "values"
+FORMS = {
+    form.__name__: form
+    for form in (
+        *(ChipInfo, Compiled, Config, Estimate, Evidence, Job, Key, KernelSpec, KeyResult),
+        *(Measurement, Picture, Problem, Progress, Pushed, Record, Refusals, Request, Toolchain),
+        *(Trace, Trial, Verdict),
+    )
+}
+
+
+def _recorded(name: str) -> list[Any]:
+    """The name of a class and the text of a value; ``today``: of 2026-11-22, before the codec."""
+    lines = (RECORDED / f"{name}.jsonl").read_text().splitlines()
+    return [pytest.param(*line.split(" ", 1), id=line[:12]) for line in lines]
+
+
+@pytest.mark.parametrize(("name", "text"), _recorded("today"))
+def test_recorded_values_are_written_again_byte_for_byte(name: str, text: str) -> None:
+    value = from_data(FORMS[name], json.loads(text))
+    assert isinstance(value, FORMS[name])
+    assert json.dumps(to_data(value), separators=(",", ":")) == text
+    assert from_data(FORMS[name], to_data(value)) == value
+
+
+def test_the_recorded_values_hold_every_outcome_and_every_form() -> None:
+    recorded = [param.values for param in _recorded("today")]
+    assert {name for name, _ in recorded} == set(FORMS)
+    trials = [from_data(Trial, json.loads(str(text))) for name, text in recorded if name == "Trial"]
+    assert {type(trial.outcome) for trial in trials} == set(get_args(Outcome))
+
+
+@pytest.mark.parametrize(("name", "text"), _recorded("older"))
+def test_values_of_older_versions_get_the_defaults_of_what_they_lack(name: str, text: str) -> None:
+    assert list(_differences(json.loads(text), to_data(from_data(FORMS[name], json.loads(text)))))
+
+
+def _differences(old: Any, new: Any) -> Iterator[str]:
+    """Names that only the new data has; everything else must be the same."""
+    if not isinstance(old, dict):
+        assert old == new
+        return
+    assert old.keys() <= new.keys()
+    yield from new.keys() - old.keys()
+    for name, value in old.items():
+        yield from _differences(value, new[name])
+
+
+def test_fields_of_newer_versions_are_ignored() -> None:
+    data = to_data(OUTCOMES[0])
+    data["estimate"]["surprise"] = data["surprise"] = 1
+    assert from_data(Outcome, data) == OUTCOMES[0]
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES)
+def test_containers_and_tuples_are_plain_data(outcome: Outcome) -> None:
+    def plain(data: Any) -> bool:
+        if isinstance(data, dict):
+            return all(map(plain, data.values()))
+        return all(map(plain, data)) if type(data) is list else type(data) in _PLAIN
+
+    assert plain(to_data(outcome))
+
+
+_PLAIN = (str, int, float, bool, type(None))
+
+
+@pytest.mark.parametrize("number", [inf, -inf, nan])
+def test_numbers_that_are_not_finite_are_text(number: float) -> None:
+    for outcome in (
+        WrongResult(reason="NaN", error=number),
+        TimedOut(reason="never", limit_s=number),
+        Estimated(estimate=estimate(number), program=""),
+    ):
+        text = json.dumps(to_data(outcome), allow_nan=False)
+        assert str(from_data(Outcome, json.loads(text))) == str(outcome)
+
+
+@pytest.mark.parametrize(
+    ("form", "data", "says"),
+    [
+        (Outcome, {"kind": "on holiday"}, "'on holiday'"),
+        (Outcome, {"kind": "illegal"}, "'reason'"),
+        (Outcome, [], "list"),
+        (Config, {"axes": [], "grid_order": []}, "items"),
+        (Estimate, None, "NoneType"),
+        (TimedOut, {"reason": "", "limit_s": "soon"}, "soon"),
+        (Refusals, {"values": [], "reasons": [], "cells": [[0, 0, []]]}, "range"),
+    ],
+)
+def test_data_of_another_form_is_one_error(form: Any, data: Any, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        from_data(form, data)
+
+
+def test_values_hold_tuples_where_the_data_has_lists() -> None:
+    for name, text in (param.values for param in _recorded("today")):
+        value = from_data(FORMS[str(name)], json.loads(str(text)))
+        assert is_dataclass(value)
+        for field in fields(value):
+            assert not isinstance(getattr(value, field.name), list)
