@@ -30,5 +30,6 @@ GROUPS = {
         "dashboard",
         "load",
         "service_faults",
+        "import_time",
     ),
 }

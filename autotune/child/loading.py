@@ -56,7 +56,7 @@ class Loader:
             names = [n for n, v in vars(module).items() if isinstance(v, Kernel)]
             raise LoadError(
                 f"{ref.path} has no kernel declaration called {ref.attribute}: "
-                + (f"it has {', '.join(names)}" if names else "an autotune.kernel.Kernel is needed")
+                + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
             )
         return found
 

@@ -29,10 +29,11 @@ class Recording(NamedTuple):
 def finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
     """Return the totals of the whole run, extrapolated where the walk stopped early.
 
-    ``total = t + passes left * mean pass over the last period`` (facts sect. 4.4), from a pass
-    that lies whole periods before the end, so that counts and bytes come out exact. The last
-    but one pass of the pipelined grid computes the last step and reads nothing; the last only
-    waits for the last write, which is neglected.
+    ``total = t + passes left * mean pass over the last period``, from a pass that lies whole
+    periods before the end, so that counts and bytes come out exact
+    (docs/compiling-without-a-tpu.md: large grids). The last but one pass of the pipelined grid
+    computes the last step and reads nothing; the last only waits for the last write, which is
+    neglected.
     """
     if recording.passes_left is None:
         return line.end

@@ -8,10 +8,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import compiler_params
+from autotune import Array, Axis, Config, Kernel, Problem, compiler_params
 
 _ROWS, _LANES = 8, 128
 

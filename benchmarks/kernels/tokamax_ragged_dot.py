@@ -17,9 +17,7 @@ import numpy as np
 from tokamax._src import precision as tokamax_precision
 from tokamax._src.ops.ragged_dot import pallas_mosaic_tpu_kernel as tokamax_kernel
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel, block
+from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 
 _BALANCED = "balanced"
 

@@ -12,9 +12,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel
+from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_jax import attention, versions
 
 _BLOCKS = ("block_q", "block_kv", "block_kv_compute")

@@ -12,10 +12,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Kernel, block
-from autotune.pallas import Grid, compiler_params
+from autotune import Array, Config, Grid, Kernel, Option, Problem, block, compiler_params
 
 _LANES = 128
 _MASKED = -0.7 * float(np.finfo(np.float32).max)  # finite: the difference of two is no NaN

@@ -10,10 +10,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Kernel, block
-from autotune.pallas import Grid, compiler_params
+from autotune import Array, Config, Grid, Kernel, Option, Problem, block, compiler_params
 
 _ACTIVATIONS: dict[str, Callable[[Any], Any]] = {
     "none": lambda x: x,

@@ -9,10 +9,7 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid, compiler_params
+from autotune import Array, Axis, Config, Grid, Kernel, Problem, compiler_params
 
 _EPSILON = 1e-6
 _MOST_ROWS, _WIDEST_CHUNK = 1024, 8192

@@ -8,10 +8,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid, compiler_params
+from autotune import Array, Axis, Config, Grid, Kernel, Problem, compiler_params
 
 _LANES = 128
 _FEWEST_ROWS, _MOST_ROWS = 8, 4096

@@ -7,10 +7,7 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid, compiler_params
+from autotune import Array, Axis, Config, Grid, Kernel, Problem, compiler_params
 
 _SMALLEST, _LARGEST = 1024, 2**18  # elements of a block
 

@@ -12,9 +12,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel, block
+from autotune import Array, Axis, Config, Kernel, Option, Problem, block
 from autotune_kernels.from_jax import attention, versions
 
 _MODULE = "flash_attention"

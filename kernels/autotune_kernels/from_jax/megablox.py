@@ -13,9 +13,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel, block, block_sizes
+from autotune import Array, Axis, Config, Kernel, Option, Problem, block
+from autotune.kernel import block_sizes
 from autotune_kernels.from_jax import versions
 
 _SEED = 0

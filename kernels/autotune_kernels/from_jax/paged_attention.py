@@ -14,9 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel
+from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_jax import versions
 
 _SEED = 0

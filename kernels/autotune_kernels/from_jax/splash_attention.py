@@ -13,9 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autotune.domain.config import Config
-from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel
+from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune_kernels.from_jax import attention, versions
 
 _MODULE = "splash_attention.splash_attention_kernel"
