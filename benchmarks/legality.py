@@ -107,12 +107,10 @@ def catalogue_cases(pool: CompilerPool) -> Iterator[Case]:
     """All orders and semantics of every kernel of the catalogue, legal and illegal."""
     for name, shape, dtype, options, axes in CASES:
         ref = WHOLE.get(name) or find_kernel(name)
-        spec = pool.run(lambda c, ref=ref: c.describe(ref))  # type: ignore[misc]
+        spec = pool.describe(ref)
         problem = spec.problems.parse(shape, dtype, [options] if options else [])
         config = make_config(axes, grid_order=spec.grid)
-        traces = pool.run(
-            lambda c, r=ref, p=problem, g=config: c.traces(r, p, [g], orders=True)[0]  # type: ignore[misc]
-        )
+        traces = next(pool.traces(ref, problem, [config], orders=True))
         assert isinstance(traces, list), traces
         found: list[Case] = []
         for order, trace in zip(permutations(spec.grid), traces, strict=True):
@@ -165,12 +163,10 @@ def broken_cases(pool: CompilerPool) -> Iterator[Case]:
     path = str(_KERNELS / "broken.py")
     for attribute, rule in BROKEN.items():
         ref = KernelRef(path=path, attribute=attribute)
-        spec = pool.run(lambda c, ref=ref: c.describe(ref))  # type: ignore[misc]
+        spec = pool.describe(ref)
         config = make_config({"block_rows": 8}, dimension_semantics=(PARALLEL,))
         problem = spec.problems.parse("32")
-        traces = pool.run(
-            lambda c, r=ref, p=problem, g=config: c.traces(r, p, [g], orders=False)[0]  # type: ignore[misc]
-        )
+        traces = next(pool.traces(ref, problem, [config], orders=False))
         assert isinstance(traces, list), traces
         broken = rules.bad_output_visits(traces[0]) or rules.sequential_axis(traces[0], 0)
         assert broken, f"the rules allow {attribute}"
@@ -184,7 +180,7 @@ def run(compiler: Compiler, case: Case) -> Ran:
 
 
 def run_all(pool: CompilerPool, cases: Sequence[Case]) -> list[Ran]:
-    pending = [pool.submit(lambda c, case=case: run(c, case)) for case in cases]  # type: ignore[misc]
+    pending = [pool.submit(run, case) for case in cases]
     done = as_they_come(pending, "interpreting")
     return sorted(done, key=lambda ran: cases.index(ran.case))
 
@@ -227,7 +223,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write every run to FILE")
     options = parser.parse_args()
     with CompilerPool(options.compilers, limit_s=300.0) as pool:
-        print(pool.run(lambda c: c.toolchain()))
+        print(pool.toolchain())
         cases = [*catalogue_cases(pool), *broken_cases(pool)]
         cases = [c for c in cases if options.kernel in (None, c.kernel)]
         done = run_all(pool, cases)

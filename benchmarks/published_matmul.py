@@ -32,7 +32,7 @@ def main() -> None:
     args = arguments(__doc__, save="keep the pairs for the accuracy benchmark", python=False)
     rows = published(args.rows, _SUBSET)
     with CompilerPool(2) as pool:
-        print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
+        print(f"{pool.toolchain()}; {len(rows)} rows of {_SUBSET}\n")
         print(f"{'problem':<28}{'blocks':<16}{'measured':>12}{'estimated':>12}{'ratio':>8}")
         pairs = [_compare(pool, row) for row in rows]
     report(pairs)
@@ -42,22 +42,22 @@ def main() -> None:
 def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     """Measured and estimated microseconds, dispatch included in both."""
     given, blocks = row["problem"], row["config"]
-    ref, spec = find_kernel("matmul"), pool.run(lambda c: c.describe(find_kernel("matmul")))
+    ref, spec = find_kernel("matmul"), pool.describe(find_kernel("matmul"))
     shape = f"m={given['m']},k={given['k']},n={given['n']}"
     problem: Problem = spec.problems.parse(shape, given["dtype"], _OPTIONS[given["variant"]])
     subject = Subject(
         ref=ref,
         spec=spec,
         problem=problem,
-        chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
-        toolchain=pool.run(lambda c: c.toolchain()),
+        chip=pool.chip_info(Chip.V5E),
+        toolchain=pool.toolchain(),
     )
     config = make_config(
         {"block_m": blocks["bm"], "block_k": blocks["bk"], "block_n": blocks["bn"]},
         grid_order=("m", "n", "k"),
         dimension_semantics=("parallel", "parallel", "arbitrary"),
     )
-    outcome = pool.run(lambda c: evaluate(c, subject, config))
+    outcome = evaluate(pool, subject, config)
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {config}: {outcome.kind}, {outcome.reason}")
     measured, estimate = row["time_us"], outcome.estimate.time_us + DISPATCH_US

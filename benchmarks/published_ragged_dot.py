@@ -38,7 +38,7 @@ def main() -> None:
     args = arguments(__doc__, save="keep the pairs for the accuracy benchmark")
     rows = published(args.rows, _SUBSET)
     with group_sizes(rows), CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}\n")
+        print(f"{pool.toolchain()}; {len(rows)} rows of {_SUBSET}\n")
         print(
             f"{'mode':<9}{'m x k x n, groups':<23}{'tiles, buffers':<17}{'measured':>9}"
             f"{'kernel':>8}{'copy':>6}{'ratio':>7}  limited by"
@@ -93,7 +93,7 @@ def problem_of(pool: CompilerPool, row: dict[str, Any]) -> Problem:
     (m, k), rhs = _shape(given["lhs"]), _shape(given["rhs"])
     n = rhs[1] if mode == "dlhs" else rhs[-1]
     options = [f"mode={mode}", *([f"sizes={row['id']}"] if _explicit_sizes(row) else [])]
-    spec = pool.run(lambda c: c.describe(find_kernel(f"{KERNEL_FILE}:KERNEL")))
+    spec = pool.describe(find_kernel(f"{KERNEL_FILE}:KERNEL"))
     return spec.problems.parse(
         f"m={m},k={k},n={n},groups={given['group_sizes']['num_groups']}", "bfloat16", options
     )
@@ -107,12 +107,12 @@ def _estimate(pool: CompilerPool, problem: Problem, axes: dict[str, int]) -> Est
     ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     subject = Subject(
         ref=ref,
-        spec=pool.run(lambda c: c.describe(ref)),
+        spec=pool.describe(ref),
         problem=problem,
-        chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
-        toolchain=pool.run(lambda c: c.toolchain()),
+        chip=pool.chip_info(Chip.V5E),
+        toolchain=pool.toolchain(),
     )
-    outcome = pool.run(lambda c: evaluate(c, subject, make_config(axes)))
+    outcome = evaluate(pool, subject, make_config(axes))
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {axes}: {outcome.kind}, {outcome.reason}")
     return outcome.estimate

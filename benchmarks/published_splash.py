@@ -52,7 +52,7 @@ def main() -> None:
     args = arguments(__doc__, save="keep the pairs of the two ways to run the test")
     rows = [r for r in published(args.rows, _SUBSET) if r["problem"]["pass"] == "fwd"]
     with CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.run(lambda c: c.toolchain())}; {len(rows)} rows of {_SUBSET}")
+        print(f"{pool.toolchain()}; {len(rows)} rows of {_SUBSET}")
         kept: list[Pair] = []
         for run in _RUNS:
             pairs = _estimated(pool, rows, *run)
@@ -66,7 +66,7 @@ def _estimated(
 ) -> list[Pair]:
     """The rows beside their estimates as forward passes of this kernel in this shape."""
     ref = find_kernel(kernel)
-    spec = pool.run(lambda c: c.describe(ref))
+    spec = pool.describe(ref)
     problem = spec.problems.parse(shape, "bfloat16", [option])
     print(f"\n{spec.name} {shape}, {option}")
     return [_compare(pool, ref, problem, row, option) for row in rows]
@@ -76,8 +76,8 @@ def _compare(
     pool: CompilerPool, ref: KernelRef, problem: Problem, row: dict[str, Any], option: str
 ) -> Pair:
     config = make_config(row["config"])
-    answer = pool.run(lambda c: c.compile(ref, problem, config, Chip.V5E))
-    chip = pool.run(lambda c: c.chip_info(Chip.V5E))
+    answer = pool.compile(ref, problem, config, Chip.V5E).result().answer
+    chip = pool.chip_info(Chip.V5E)
     outcome = estimate(*answer, chip) if isinstance(answer, tuple) else answer
     if not isinstance(outcome, Estimated):
         sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")

@@ -33,7 +33,7 @@ def main() -> None:
     ragged = [r for r in ragged if not r["problem"]["return_residuals"]]
     ragged = [r for r in ragged if not r["problem"]["mode"].startswith("drhs")]
     with group_sizes(ragged), CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.run(lambda c: c.toolchain())}")
+        print(f"{pool.toolchain()}")
         print(
             f"{'problem':<60}{'measured':>10}{'bound':>10}{'cycles':>10}{'/bound':>8}{'/cycles':>8}"
         )
@@ -48,7 +48,7 @@ def _distinct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _matmul(pool: CompilerPool, row: dict[str, Any]) -> tuple[float, float, float]:
     ref, given = find_kernel("matmul"), row["problem"]
-    spec = pool.run(lambda c: c.describe(ref))
+    spec = pool.describe(ref)
     problem = spec.problems.parse(f"m={given['m']},k={given['k']},n={given['n']}", given["dtype"])
     io_bytes = 2 * (given["m"] * given["k"] + given["k"] * given["n"] + given["m"] * given["n"])
     return _compare(pool, ref, problem, row["xla_reference_us"] - DISPATCH_US, io_bytes)
@@ -64,8 +64,8 @@ def _ragged(pool: CompilerPool, row: dict[str, Any]) -> tuple[float, float, floa
 def _compare(
     pool: CompilerPool, ref: KernelRef, problem: Problem, measured_us: float, io_bytes: int
 ) -> tuple[float, float, float]:
-    chip = pool.run(lambda c: c.chip_info(Chip.V5E))
-    cost = pool.run(lambda c: c.baseline(ref, problem, Chip.V5E))
+    chip = pool.chip_info(Chip.V5E)
+    cost = pool.baseline(ref, problem, Chip.V5E)
     if not isinstance(cost, XlaCost):
         sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
     bound, cycles = bound_us(cost, io_bytes, problem.dtype, chip), cycles_us(cost, chip)

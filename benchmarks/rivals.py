@@ -79,8 +79,8 @@ def our_verdicts(compilers: int, cases: Sequence[Case]) -> list[Ours]:
         return Ours(case=case, broken=broken, right=right)
 
     with CompilerPool(compilers) as pool:
-        _console.print(f"our gate: {pool.run(lambda c: c.toolchain())}", highlight=False)
-        pending = [pool.submit(lambda c, case=case: judge(c, case)) for case in cases]  # type: ignore[misc]
+        _console.print(f"our gate: {pool.toolchain()}", highlight=False)
+        pending = [pool.submit(judge, case) for case in cases]
         done = list(as_they_come(pending, "our gate"))
     return sorted(done, key=lambda ours: cases.index(ours.case))
 

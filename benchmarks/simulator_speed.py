@@ -44,13 +44,13 @@ def main() -> None:
 
 def _against_compiling(rng: Random) -> None:
     with CompilerPool(1) as pool:
-        print(pool.run(lambda c: c.toolchain()))
+        print(pool.toolchain())
         ratios: dict[str, list[float]] = {}
         for subject in subjects(pool):
             for config in _configs(subject, rng):
                 for chip in _CHIPS:
-                    answer = pool.run(
-                        lambda c, s=subject, g=config, p=chip: c.compile(s.ref, s.problem, g, p)
+                    answer = (
+                        pool.compile(subject.ref, subject.problem, config, chip).result().answer
                     )
                     if isinstance(answer, tuple):
                         compiled = answer[1]

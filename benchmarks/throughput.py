@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -36,10 +37,11 @@ from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
-from autotune.domain.outcome import Crashed, Outcome, TimedOut
+from autotune.domain.outcome import Crashed, TimedOut
 from autotune.domain.problem import Problem
-from autotune.search.loop import Subject, evaluate
+from autotune.search.loop import Subject, compile_config, outcome_of
 
 _CHIP = Chip.V5E
 _CASES = {"matmul": "2048x2048x2048", "flash_attention": "1x8x8x2048x2048x128"}
@@ -92,16 +94,16 @@ def _candidates(count: int, seed: int) -> list[Work]:
     with CompilerPool() as pool:
         for name, shape in _CASES.items():
             ref = find_kernel(name)
-            spec = pool.run(lambda c, ref=ref: c.describe(ref))
+            spec = pool.describe(ref)
             problem = spec.problems.parse(shape, None, ())
             subject = Subject(
                 ref=ref,
                 spec=spec,
                 problem=problem,
-                chip=pool.run(lambda c: c.chip_info(_CHIP)),
-                toolchain=pool.run(lambda c: c.toolchain()),
+                chip=pool.chip_info(_CHIP),
+                toolchain=pool.toolchain(),
             )
-            choices = pool.run(lambda c, s=subject: c.choices(s.ref, s.problem))
+            choices = pool.choices(subject.ref, subject.problem)
             space = explore(pool, ref, problem, choices, subject.chip)
             step = len(space.candidates) / (count // len(_CASES))
             chosen = [space.candidates[int(n * step)] for n in range(count // len(_CASES))]
@@ -111,30 +113,30 @@ def _candidates(count: int, seed: int) -> list[Work]:
 
 
 def _pool(work: Sequence[Work]) -> Way:
-    def job(subject: Subject, config: Config) -> Callable[[Compiler], Outcome]:
-        return lambda compiler: evaluate(compiler, subject, config)
-
-    return _measured("pool of 2", work, job)
+    with CompilerPool(2) as pool:
+        return _measured("pool of 2", work, lambda *item: compile_config(pool, *item))
 
 
 def _fresh(work: Sequence[Work]) -> Way:
-    def job(subject: Subject, config: Config) -> Callable[[Compiler], Outcome]:
-        def run(compiler: Compiler) -> Outcome:
-            compiler.process.stop()
-            return evaluate(compiler, subject, config)
+    def attempt(compiler: Compiler, subject: Subject, config: Config) -> Attempt:
+        compiler.process.stop()
+        return compiler.compile(subject.ref, subject.problem, config, _CHIP)
 
-        return run
-
-    return _measured("fresh process each, 2 side by side", work, job)
+    with CompilerPool(2) as pool:
+        name = "fresh process each, 2 side by side"
+        return _measured(name, work, lambda *item: pool.submit(attempt, *item))
 
 
 def _measured(
-    name: str, work: Sequence[Work], job: Callable[[Subject, Config], Callable[[Compiler], Outcome]]
+    name: str, work: Sequence[Work], job: Callable[[Subject, Config], Future[Attempt]]
 ) -> Way:
     started = time.monotonic()
-    with CompilerPool(2) as pool:
-        outcomes = [future.result() for future in [pool.submit(job(*item)) for item in work]]
-        seconds = time.monotonic() - started
+    pending = [job(*item) for item in work]
+    outcomes = [
+        outcome_of(future.result(), subject.chip)
+        for future, (subject, _) in zip(pending, work, strict=True)
+    ]
+    seconds = time.monotonic() - started
     answered = sum(not isinstance(outcome, (Crashed, TimedOut)) for outcome in outcomes)
     return Way(name=name, seconds=seconds, answered=answered)
 

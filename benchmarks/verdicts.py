@@ -10,9 +10,8 @@ compared.
 
 import argparse
 import json
-import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -61,7 +60,7 @@ class Answer:
 
 def choose(pool: CompilerPool, count: int, rng: Random) -> list[Point]:
     """``count`` different points, spread over kernels and chips, each stratum with its share."""
-    chips = [pool.run(lambda c, chip=chip: c.chip_info(chip)) for chip in CHIPS]  # type: ignore[misc]
+    chips = [pool.chip_info(chip) for chip in CHIPS]
     cells: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
     for subject in subjects(pool):
         for point in points(pool, subject, chips, rng, 14):
@@ -92,18 +91,14 @@ def _spread(groups: Sequence[list[Point]], count: int, rng: Random) -> list[Poin
 def ask(pool: CompilerPool, chosen: Sequence[Point]) -> list[Answer]:
     """The compiler's answer to every point, in the order in which they come."""
 
-    def job(point: Point) -> Callable[[Compiler], Answer]:
-        def run(compiler: Compiler) -> Answer:
-            compiler.toolchain()  # a child that was killed starts again: not this point's time
-            started = time.monotonic()
-            outcome = compiler.compile(
-                point.subject.ref, point.subject.problem, point.config, point.chip.chip
-            )
-            return Answer(point=point, outcome=outcome, seconds=time.monotonic() - started)
+    def run(compiler: Compiler, point: Point) -> Answer:
+        compiler.toolchain()  # a child that was killed starts again: not this point's time
+        attempt = compiler.compile(
+            point.subject.ref, point.subject.problem, point.config, point.chip.chip
+        )
+        return Answer(point=point, outcome=attempt.answer, seconds=attempt.seconds)
 
-        return run
-
-    return list(as_they_come([pool.submit(job(point)) for point in chosen], "compiling"))
+    return list(as_they_come([pool.submit(run, point) for point in chosen], "compiling"))
 
 
 def causes(answers: Sequence[Answer]) -> list[tuple[Answer, Cause]]:
@@ -258,7 +253,7 @@ def main() -> int:
     parser.add_argument("--json", metavar="FILE", help="also write every point to FILE")
     options = parser.parse_args()
     with CompilerPool(options.compilers, limit_s=LIMIT_S) as pool:
-        print(pool.run(lambda c: c.toolchain()))
+        print(pool.toolchain())
         answers = ask(pool, choose(pool, options.points, Random(options.seed)))
     found = causes(answers)
     met = report(answers, found, options.points)

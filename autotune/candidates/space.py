@@ -22,8 +22,6 @@ from autotune.candidates.vmem import (
     vmem_use,
     with_limit_source,
 )
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
@@ -32,10 +30,10 @@ from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.errors import InvalidInputError, NoLegalConfigError
+from autotune.ports.compilers import Tracer
 from autotune.wording.violation import refusal_group
 
 MAX_TRACED = 20_000
-_BATCH = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +94,7 @@ _Refused = TypeVar("_Refused", bound=Failure | Illegal)
 
 
 def explore(
-    pool: CompilerPool,
+    tracer: Tracer,
     ref: KernelRef,
     problem: Problem,
     choices: Choices,
@@ -113,12 +111,12 @@ def explore(
     sampled = len(points) > MAX_TRACED
     if sampled:
         points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
-    passed_on = _passed_on(pool, ref, problem, default, chip)
+    passed_on = _passed_on(tracer, ref, problem, default, chip)
     space = Space(
         candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
     )
     own = None
-    for config, found in _traced(pool, ref, problem, [default, *points], chip, progress):
+    for config, found in _traced(tracer, ref, problem, [default, *points], chip, progress):
         if config is default:
             own = _judge_default(space, found, chip)
         else:
@@ -161,14 +159,14 @@ def _default_config(choices: Choices) -> Config:
 
 
 def _passed_on(
-    pool: CompilerPool, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
+    tracer: Tracer, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
 ) -> PassedOn:
     """Found out by tracing the default with other settings: does the ``pallas_call`` have them?"""
 
     def traced(**changes: Any) -> Trace | None:
         config = default.replace(**changes)
-        found = pool.run(lambda c: c.traces(ref, problem, [config], orders=False, chip=chip.chip))
-        return found[0][0] if isinstance(found[0], list) else None
+        (found,) = tracer.traces(ref, problem, [config], orders=False, chip=chip.chip)
+        return found[0] if isinstance(found, list) else None
 
     plain = traced()
     if plain is None:
@@ -183,7 +181,7 @@ def _passed_on(
 
 
 def _traced(
-    pool: CompilerPool,
+    tracer: Tracer,
     ref: KernelRef,
     problem: Problem,
     configs: Sequence[Config],
@@ -191,16 +189,9 @@ def _traced(
     progress: Progress,
 ) -> Iterator[tuple[Config, list[Trace] | Failure]]:
     """Each config with its traces in all grid orders, in the order given."""
-    groups = [configs[start : start + _BATCH] for start in range(0, len(configs), _BATCH)]
-
-    def job(group: Sequence[Config]) -> Callable[[Compiler], list[list[Trace] | Failure]]:
-        return lambda compiler: compiler.traces(ref, problem, group, orders=True, chip=chip.chip)
-
-    pending = [pool.submit(job(group)) for group in groups]
-    done = 0
-    for group, future in zip(groups, pending, strict=True):
-        yield from zip(group, future.result(), strict=True)
-        done += len(group)
+    answers = tracer.traces(ref, problem, configs, orders=True, chip=chip.chip)
+    for done, pair in enumerate(zip(configs, answers, strict=True), 1):
+        yield pair
         progress(done, len(configs))
 
 

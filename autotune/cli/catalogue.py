@@ -33,7 +33,7 @@ def _describe(name: str, as_json: bool) -> None:
 
     ref = find_kernel(name)
     with CompilerPool(1, python=sys.executable) as pool:
-        spec = pool.run(lambda c: c.describe(ref))
+        spec = pool.describe(ref)
     if as_json:
         print_json(to_data(spec))
         return

@@ -83,13 +83,13 @@ def _kernel(stored: StoredTrial, given: str | None) -> KernelRef:
 
 def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -> Picture:
     key, config = stored.key, stored.trial.config
-    toolchain = pool.run(lambda c: c.toolchain())
+    toolchain = pool.toolchain()
     if toolchain != key.toolchain:
         raise CompilerUnavailableError(
             f"trial {stored.id} was compiled with {key.toolchain}, and here is {toolchain}: name "
             "an interpreter that has the former with --python"
         )
-    drawn = pool.run(lambda c: c.draw(ref, key.problem, config, key.chip, steps))
+    drawn = pool.draw(ref, key.problem, config, key.chip, steps)
     if not isinstance(drawn, Drawn):
         raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {drawn.reason}")
     outcome = stored.trial.outcome

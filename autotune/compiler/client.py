@@ -1,7 +1,7 @@
 """Typed questions to a compiler process: outcomes and values in, no dictionaries out."""
 
 import re
-from collections.abc import Sequence
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from autotune.compiler.process import (
     CompilerProcess,
 )
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compiled import Compiled, XlaCost, compiled_from_data
+from autotune.domain.compiled import Attempt, Compiled, XlaCost, compiled_from_data
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices, KernelSpec, spec_from_data
@@ -78,37 +78,33 @@ class Compiler:
         """Raises ``KernelImportError`` with what does not fit together in the declaration."""
         self._demand(protocol.check(ref, problem, chip), START_LIMIT_S)
 
-    def traces(
+    def trace(
         self,
         ref: KernelRef,
         problem: Problem,
-        configs: Sequence[Config],
+        config: Config,
         *,
         orders: bool,
         chip: Chip | None = None,
-    ) -> list[list[Trace] | Failure]:
-        """Per config its traces (one per grid order, or one), or why there are none.
+    ) -> list[Trace] | Failure:
+        """The traces of a config (one per grid order, or one), or why there are none.
 
         A kernel that asks for the TPU while it is traced needs the ``chip``.
-        One question for each config: one that kills the child, or hangs, costs only itself.
         """
-        return [
-            self._trace(protocol.trace(ref, problem, [config], orders=orders, chip=chip))
-            for config in configs
-        ]
-
-    def compile(
-        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
-    ) -> tuple[Trace, Compiled] | Failure:
-        """What became of one candidate; never raises for what the candidate does."""
-        request = protocol.compile_config(ref, problem, config, chip)
+        request = protocol.trace(ref, problem, [config], orders=orders, chip=chip)
         answer = self._ask(request, self.limit_s)
         if not isinstance(answer, dict):
             return answer
-        if "error" in answer:
-            return _failure(answer)
-        data = answer["ok"]
-        return trace_from_data(data["trace"]), compiled_from_data(data["compiled"])
+        found = answer if "error" in answer else answer["ok"][0]
+        if "error" in found:
+            return _failure(found)
+        return [trace_from_data(trace) for trace in found["ok"]]
+
+    def compile(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Attempt:
+        """What became of one candidate; never raises for what the candidate does."""
+        started = time.monotonic()
+        answer = self._compiled(protocol.compile_config(ref, problem, config, chip))
+        return Attempt(answer=answer, seconds=time.monotonic() - started)
 
     def draw(
         self, ref: KernelRef, problem: Problem, config: Config, chip: Chip, steps: int
@@ -160,14 +156,14 @@ class Compiler:
     def close(self) -> None:
         self.process.close()
 
-    def _trace(self, request: protocol.Request) -> list[Trace] | Failure:
+    def _compiled(self, request: protocol.Request) -> tuple[Trace, Compiled] | Failure:
         answer = self._ask(request, self.limit_s)
         if not isinstance(answer, dict):
             return answer
-        found = answer if "error" in answer else answer["ok"][0]
-        if "error" in found:
-            return _failure(found)
-        return [trace_from_data(trace) for trace in found["ok"]]
+        if "error" in answer:
+            return _failure(answer)
+        data = answer["ok"]
+        return trace_from_data(data["trace"]), compiled_from_data(data["compiled"])
 
     def _ask(
         self, request: protocol.Request, limit_s: float

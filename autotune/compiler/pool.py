@@ -1,23 +1,37 @@
-"""A few compiler children working side by side."""
+"""Compiler children of this machine, working side by side."""
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
-from typing import TypeVar
+from typing import Concatenate, ParamSpec, TypeVar
 
-from autotune.compiler.client import Compiler
+from autotune.compiler.client import Compiler, Drawn
 from autotune.compiler.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compiled import Attempt, XlaCost
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.outcome import Failure
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.verdict import Verdict
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
 MAX_COMPILERS = 2
 
 
 class CompilerPool:
-    """``size`` compilers, each used by one job at a time. Leaves no child behind its ``with``."""
+    """``autotune.ports.Compilers`` with ``size`` children, each used by one question at a time.
+
+    Leaves no child behind its ``with``.
+    """
 
     def __init__(
         self,
@@ -28,7 +42,6 @@ class CompilerPool:
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         worker: Path = WORKER,
     ) -> None:
-        self.size = size
         self._compilers = [
             Compiler(CompilerProcess(python, memory_bytes, worker), limit_s=limit_s)
             for _ in range(size)
@@ -38,21 +51,91 @@ class CompilerPool:
             self._free.put(compiler)
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")
 
-    def submit(self, job: Callable[[Compiler], T]) -> Future[T]:
+    @property
+    def size(self) -> int:
+        return len(self._compilers)
+
+    def toolchain(self) -> Toolchain:
+        return self._ask(Compiler.toolchain)
+
+    def chip_info(self, chip: Chip) -> ChipInfo:
+        return self._ask(Compiler.chip_info, chip)
+
+    def describe(self, ref: KernelRef) -> KernelSpec:
+        return self._ask(Compiler.describe, ref)
+
+    def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
+        return self._ask(Compiler.choices, ref, problem, chip)
+
+    def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
+        return self._ask(Compiler.check, ref, problem, chip)
+
+    def traces(
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        configs: Sequence[Config],
+        *,
+        orders: bool,
+        chip: Chip | None = None,
+    ) -> Iterator[list[Trace] | Failure]:
+        pending = [
+            self.submit(Compiler.trace, ref, problem, config, orders=orders, chip=chip)
+            for config in configs
+        ]
+        try:
+            for future in pending:
+                yield future.result()
+        finally:
+            for future in pending:
+                future.cancel()
+
+    def compile(
+        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
+    ) -> Future[Attempt]:
+        return self.submit(Compiler.compile, ref, problem, config, chip)
+
+    def draw(
+        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip, steps: int
+    ) -> Drawn | Failure:
+        """Compile a config again, and draw its first and last grid steps."""
+        return self._ask(Compiler.draw, ref, problem, config, chip, steps)
+
+    def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
+        return self._ask(Compiler.baseline, ref, problem, chip)
+
+    def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
+        return self._ask(Compiler.verify, ref, problem, config, chip)
+
+    def executable(
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        config: Config | None,
+        name: str,
+        chip: Chip | None,
+        path: Path,
+    ) -> Failure | None:
+        return self._ask(Compiler.executable, ref, problem, config, name, chip, path)
+
+    def submit(
+        self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
         """Run ``job`` with a compiler of its own as soon as one is free."""
 
         def run() -> T:
             compiler = self._free.get()
             try:
-                return job(compiler)
+                return job(compiler, *args, **kwargs)
             finally:
                 self._free.put(compiler)
 
         return self._threads.submit(run)
 
-    def run(self, job: Callable[[Compiler], T]) -> T:
-        """``submit`` and wait."""
-        return self.submit(job).result()
+    def _ask(
+        self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        return self.submit(job, *args, **kwargs).result()
 
     def __enter__(self) -> "CompilerPool":
         return self

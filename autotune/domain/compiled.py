@@ -4,6 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.domain.outcome import Failure
+from autotune.domain.trace import Trace
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
@@ -17,6 +20,15 @@ class Compiled:
     simulation: Mapping[str, Any] | None
     refusal: str
     simulate_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """What compilers made of a candidate, and the wall clock that it took, the start of a compiler
+    among it where one was needed."""
+
+    answer: tuple[Trace, Compiled] | Failure
+    seconds: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

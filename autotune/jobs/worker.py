@@ -9,7 +9,6 @@ from dataclasses import replace
 from types import TracebackType
 
 from autotune.candidates.space import Space
-from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State
@@ -20,6 +19,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
 from autotune.ports import Queue, WorkerStore
+from autotune.ports.compilers import Compilers
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
@@ -125,7 +125,7 @@ class Worker:
 
     def __init__(
         self,
-        pool: CompilerPool,
+        compilers: Compilers,
         store: WorkerStore,
         jobs: Queue,
         refs: Mapping[str, KernelRef],
@@ -136,7 +136,7 @@ class Worker:
         poll_s: float = 2.0,
         timing: Timing | None = None,
     ) -> None:
-        self._pool, self._store, self._jobs, self._refs = pool, store, jobs, refs
+        self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
         self._name, self._study_url, self._timing = name, study_url, timing
         self._lease_s, self._poll_s = lease_s, poll_s
         self._stopping = threading.Event()
@@ -150,13 +150,13 @@ class Worker:
         known: dict[str, str] = {}
         for name, ref in self._refs.items():
             try:
-                spec = self._pool.run(lambda c, ref=ref: c.describe(ref))  # type: ignore[misc]
+                spec = self._compilers.describe(ref)
             except AutotuneError as error:
                 _log.warning("kernel %s cannot be tuned here: %s", name, error)
                 continue
             self._store.save_kernel(spec)
             known[spec.name] = spec.fingerprint
-        return Ability(kernels=known, toolchain=self._pool.run(lambda c: c.toolchain()))
+        return Ability(kernels=known, toolchain=self._compilers.toolchain())
 
     def run(self, *, drain: bool = False) -> int:
         """How many jobs were run. ``drain``: stop when there is nothing to do."""
@@ -215,15 +215,15 @@ class Worker:
         watch, request = _Watch(lease), job.request
         ref = self._refs[request.kernel]
         subject = subject_of(
-            self._pool, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
+            self._compilers, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
         )
-        space = explored(self._pool, subject, watch.tracing)
+        space = explored(self._compilers, subject, watch.tracing)
 
         def stop() -> bool:
             return lease.stop_wanted or self._stopping.is_set()
 
         result: Result = run_search(
-            self._pool,
+            self._compilers,
             self._store,
             subject,
             space,
@@ -237,7 +237,7 @@ class Worker:
         ours = measure and _while_ours(measure, lambda: not stop() and lease.holds())
         try:
             published = publish(
-                self._pool, self._store, result, announce=watch.announce, measure=ours
+                self._compilers, self._store, result, announce=watch.announce, measure=ours
             )
         except _NotOursError:
             return None, ""
@@ -248,7 +248,7 @@ class Worker:
         """As ``autotune search`` has it."""
         if self._timing is None:
             return None
-        return new_measure(self._pool, subject, self._timing, watch.announce, stop)
+        return new_measure(self._compilers, subject, self._timing, watch.announce, stop)
 
     def _not_timed(self, measure: Measure | None, chip: Chip) -> str:
         """Why it is only an estimate, where timing was wanted; else nothing."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config
@@ -14,6 +13,7 @@ from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Tim
 from autotune.errors import AutotuneError, UnknownNameError
 from autotune.measuring.process import CannotMeasureError, Child, Device, Program, Work
 from autotune.measuring.race import Decision, DeviceLostError, decide
+from autotune.ports.compilers import ExecutableCompiler
 
 XLA = "xla"
 
@@ -37,7 +37,7 @@ class Session:
 
     def __init__(
         self,
-        pool: CompilerPool,
+        compiler: ExecutableCompiler,
         process: CompilerProcess,
         work: Work,
         *,
@@ -46,7 +46,7 @@ class Session:
         announce: Callable[[str], None] = lambda _: None,
         compile_elsewhere: bool = True,
     ) -> None:
-        self._pool, self._work, self._limits = pool, work, limits or Limits()
+        self._compiler, self._work, self._limits = compiler, work, limits or Limits()
         self._announce, self._elsewhere = announce, compile_elsewhere
         self._child = Child(process, work, number, self._limits.candidate_s)
 
@@ -103,8 +103,8 @@ class Session:
         """Compiled by a compiler process where that is possible: the accelerator does not wait."""
         path, work = folder / name, self._work
         if self._elsewhere:
-            failure = self._pool.run(
-                lambda c: c.executable(work.ref, work.problem, config, name, work.chip, path)
+            failure = self._compiler.executable(
+                work.ref, work.problem, config, name, work.chip, path
             )
             if failure is None:
                 return Program(name=name, config=config, path=path)

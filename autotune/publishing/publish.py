@@ -4,13 +4,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from autotune.compiler.pool import CompilerPool
 from autotune.domain.compiled import XlaCost
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import WrongResult
 from autotune.domain.trial import Evidence, Record, Trial
 from autotune.domain.verdict import Verdict
 from autotune.ports import PublishStore
+from autotune.ports.compilers import Verifier
 from autotune.publishing import measured
 from autotune.publishing.baseline import compared, evidence
 from autotune.publishing.measured import Measure, different
@@ -41,7 +41,7 @@ class Publication:
 
 
 def publish(
-    pool: CompilerPool,
+    verifier: Verifier,
     store: PublishStore,
     result: Result,
     *,
@@ -57,8 +57,8 @@ def publish(
     passed over unless ``allow_unverified``; it then carries the label.
     """
     default = next((t for t in result.trials if t.number == 0), None)
-    gate = _Gate(pool, store, result.subject, announce, allow_unverified=allow_unverified)
-    draft = _Draft(result, default, _baseline(pool, result), gate)
+    gate = _Gate(verifier, store, result.subject, announce, allow_unverified=allow_unverified)
+    draft = _Draft(result, default, _baseline(verifier, result), gate)
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
     if published.record is not None:
         store.save_record(published.record)
@@ -69,7 +69,7 @@ def publish(
 class _Gate:
     """Verifies each trial once, and marks in the store what is wrong."""
 
-    pool: CompilerPool
+    verifier: Verifier
     store: PublishStore
     subject: Subject
     announce: Callable[[str], None]
@@ -86,7 +86,10 @@ class _Gate:
 
     def _asked(self, trial: Trial) -> Verdict | None:
         self.announce(f"verifying trial {trial.number}: {trial.config}")
-        verdict = _verify(self.pool, self.subject, trial)
+        subject = self.subject
+        verdict = self.verifier.verify(
+            subject.ref, subject.problem, trial.config, subject.chip.chip
+        )
         if verdict.ok is False:
             self.wrong.append((trial, verdict.reason))
             self.store.replace_outcome(self.subject.key, trial.number, _wrong(trial, verdict))
@@ -211,15 +214,10 @@ def _equal(draft: _Draft, out: Sequence[Trial]) -> tuple[Trial, ...]:
     return tuple(ties(_better(right, draft.default)) or ties(right))
 
 
-def _verify(pool: CompilerPool, subject: Subject, trial: Trial) -> Verdict:
-    chip = subject.chip.chip
-    return pool.run(lambda c: c.verify(subject.ref, subject.problem, trial.config, chip))
-
-
-def _baseline(pool: CompilerPool, result: Result) -> Evidence:
+def _baseline(verifier: Verifier, result: Result) -> Evidence:
     """What is known of plain XLA; never a measurement."""
     subject = result.subject
-    cost = pool.run(lambda c: c.baseline(subject.ref, subject.problem, subject.chip.chip))
+    cost = verifier.baseline(subject.ref, subject.problem, subject.chip.chip)
     if not isinstance(cost, XlaCost):
         return Evidence(config=None, time_us=None, note=f"XLA baseline: {cost.reason}")
     io_bytes = result.space.candidates[0].trace.io_bytes

@@ -5,11 +5,11 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.measuring.attached import attached_chips
 from autotune.measuring.process import Work, measuring_process
 from autotune.measuring.session import Limits, Session
+from autotune.ports.compilers import ExecutableCompiler
 from autotune.publishing.measured import Measure
 from autotune.search.loop import Subject
 
@@ -26,7 +26,7 @@ class Timing:
 
 
 def new_measure(
-    pool: CompilerPool,
+    compiler: ExecutableCompiler,
     subject: Subject,
     timing: Timing,
     announce: Callable[[str], None],
@@ -39,7 +39,7 @@ def new_measure(
         return None
     work = Work(ref=subject.ref, problem=subject.problem, chip=chip, seed=timing.seed)
     return Session(
-        pool,
+        compiler,
         measuring_process("tpu", timing.python),
         work,
         number=timing.device,

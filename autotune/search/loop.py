@@ -13,10 +13,9 @@ from autotune.candidates import rules
 from autotune.candidates.space import Candidate, Space, climb, limit_named
 from autotune.candidates.survey import survey
 from autotune.candidates.vmem import limit_rungs
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
 from autotune.cost_model.estimate import MODEL, estimate
 from autotune.domain.chip import ChipInfo
+from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -27,6 +26,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
 from autotune.ports import SearchStore
+from autotune.ports.compilers import CandidateCompiler
 from autotune.search.study import CandidateStudy, coordinates
 
 
@@ -82,7 +82,7 @@ class Result:
 
 
 def run_search(
-    pool: CompilerPool,
+    compilers: CandidateCompiler,
     store: SearchStore,
     subject: Subject,
     space: Space,
@@ -108,7 +108,7 @@ def run_search(
         method=method,
     )
     with closing(study):
-        loop = _Loop(pool, store, subject, space, study, observer, list(earlier))
+        loop = _Loop(compilers, store, subject, space, study, observer, list(earlier))
         loop.reuse()
         goal = max(len(earlier), min(limits.trials, loop.reachable))
         observer.space_ready(space, earlier, goal)
@@ -125,14 +125,14 @@ def run_search(
 
 @dataclass(slots=True)
 class _Loop:
-    pool: CompilerPool
+    compilers: CandidateCompiler
     store: SearchStore
     subject: Subject
     space: Space
     study: CandidateStudy
     observer: Observer
     trials: list[Trial]
-    _running: dict[Future[tuple[Outcome, float]], Candidate] = field(default_factory=dict)
+    _running: dict[Future[Attempt], Candidate] = field(default_factory=dict)
 
     @property
     def reachable(self) -> int:
@@ -144,7 +144,7 @@ class _Loop:
         estimated again: times of two models are not to be compared."""
         for place, trial in enumerate(self.trials):
             if trial.estimate is not None and trial.estimate.model != MODEL:
-                outcome, _ = self.pool.run(_timed(self.subject, trial.config))
+                outcome = evaluate(self.compilers, self.subject, trial.config)
                 self.store.replace_outcome(self.subject.key, trial.number, outcome)
                 self.trials[place] = replace(trial, outcome=outcome)
         for trial in self.trials:
@@ -179,7 +179,7 @@ class _Loop:
         for future, candidate in self._running.items():
             finished = future.done() and not future.cancelled() and future.exception() is None
             if finished and all(trial.config != candidate.config for trial in self.trials):
-                self._keep(candidate.config, *future.result())
+                self._keep(candidate.config, *self._judged(future))
 
     def _default_first(self) -> None:
         """Trial 0 is the default config, whatever becomes of it."""
@@ -189,13 +189,13 @@ class _Loop:
             self._keep(self.space.default, verdict, 0.0)
             return
         assert candidate is not None
-        outcome, seconds = self.pool.run(_timed(self.subject, candidate.config))
+        outcome, seconds = self._judged(self._attempt(candidate.config))
         self._keep(candidate.config, outcome, seconds)
         self._learn(candidate, outcome)
 
     def _fill(self, goal: int, deadline: float | None) -> str:
         """Keep every compiler busy; the reason not to start more, or an empty string."""
-        while len(self._running) < self.pool.size:
+        while len(self._running) < self.compilers.size:
             if len(self.trials) + len(self._running) >= goal:
                 return "trials"
             if deadline is not None and time.monotonic() > deadline:
@@ -203,18 +203,26 @@ class _Loop:
             candidate = self.study.ask()
             if candidate is None:
                 return "exhausted"
-            self._running[self.pool.submit(_timed(self.subject, candidate.config))] = candidate
+            self._running[self._attempt(candidate.config)] = candidate
         return ""
 
     def _collect(self) -> None:
         done, _ = wait(self._running, timeout=1.0, return_when=FIRST_COMPLETED)
         for future in done:
             candidate = self._running[future]
-            outcome, seconds = future.result()
+            outcome, seconds = self._judged(future)
             self._keep(candidate.config, outcome, seconds)
             del self._running[future]
             self.study.tell(candidate, _time(outcome), outcome.reason)
             self._climb(candidate, outcome)
+
+    def _attempt(self, config: Config) -> Future[Attempt]:
+        return compile_config(self.compilers, self.subject, config)
+
+    def _judged(self, future: Future[Attempt]) -> tuple[Outcome, float]:
+        """The outcome of a candidate and the wall clock that it took."""
+        attempt = future.result()
+        return outcome_of(attempt, self.subject.chip), attempt.seconds
 
     def _learn(self, candidate: Candidate, outcome: Outcome) -> None:
         self.study.learn(candidate, _time(outcome), outcome.reason)
@@ -258,25 +266,24 @@ class _Loop:
         return None
 
 
-def _timed(subject: Subject, config: Config) -> Callable[[Compiler], tuple[Outcome, float]]:
-    """The job of one candidate: its outcome and the wall clock that it took."""
-
-    def job(compiler: Compiler) -> tuple[Outcome, float]:
-        started = time.monotonic()
-        outcome = evaluate(compiler, subject, config)
-        return outcome, time.monotonic() - started
-
-    return job
+def evaluate(compilers: CandidateCompiler, subject: Subject, config: Config) -> Outcome:
+    """Compile one config and estimate its time."""
+    return outcome_of(compile_config(compilers, subject, config).result(), subject.chip)
 
 
-def evaluate(compiler: Compiler, subject: Subject, config: Config) -> Outcome:
-    """Compile one config and estimate its time; the rules are checked on its own trace again."""
-    answer = compiler.compile(subject.ref, subject.problem, config, subject.chip.chip)
-    if not isinstance(answer, tuple):
-        return answer
-    trace, compiled = answer
-    broken = rules.violation(trace, subject.chip)
-    return rules.illegal(broken) if broken else estimate(trace, compiled, subject.chip)
+def compile_config(
+    compilers: CandidateCompiler, subject: Subject, config: Config
+) -> Future[Attempt]:
+    return compilers.compile(subject.ref, subject.problem, config, subject.chip.chip)
+
+
+def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:
+    """Its time is estimated where it compiles; the rules are checked on its own trace again."""
+    if not isinstance(attempt.answer, tuple):
+        return attempt.answer
+    trace, compiled = attempt.answer
+    broken = rules.violation(trace, chip)
+    return rules.illegal(broken) if broken else estimate(trace, compiled, chip)
 
 
 def _time(outcome: Outcome) -> float | None:

@@ -3,28 +3,28 @@
 from collections.abc import Callable
 
 from autotune.candidates.space import Space, explore
-from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
+from autotune.ports.compilers import Compilers, Describer
 from autotune.search.loop import Subject
 
 
 def subject_of(
-    pool: CompilerPool, ref: KernelRef, chip: Chip, problem_of: Callable[[KernelSpec], Problem]
+    compilers: Describer, ref: KernelRef, chip: Chip, problem_of: Callable[[KernelSpec], Problem]
 ) -> Subject:
     """Ask a compiler process what the kernel, the toolchain and the chip are."""
-    spec = pool.run(lambda c: c.describe(ref))
+    spec = compilers.describe(ref)
     problem = problem_of(spec)
-    toolchain = pool.run(lambda c: c.toolchain())
-    info = pool.run(lambda c: c.chip_info(chip))
+    toolchain = compilers.toolchain()
+    info = compilers.chip_info(chip)
     return Subject(ref=ref, spec=spec, problem=problem, chip=info, toolchain=toolchain)
 
 
-def explored(pool: CompilerPool, subject: Subject, tracing: Callable[[int, int], None]) -> Space:
+def explored(compilers: Compilers, subject: Subject, tracing: Callable[[int, int], None]) -> Space:
     """The candidates. Raises ``AutotuneError`` for a declaration or problem that cannot be."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip.chip
-    choices = pool.run(lambda c: c.choices(ref, problem, chip))
-    pool.run(lambda c: c.check(ref, problem, chip))
-    return explore(pool, ref, problem, choices, subject.chip, tracing)
+    choices = compilers.choices(ref, problem, chip)
+    compilers.check(ref, problem, chip)
+    return explore(compilers, ref, problem, choices, subject.chip, tracing)

@@ -13,7 +13,6 @@ from rich.progress import Progress
 from autotune.candidates import rules
 from autotune.candidates.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
 from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import AxisValue, Config, make_config
@@ -160,18 +159,14 @@ def as_they_come(pending: Sequence[Future[T]], what: str) -> Iterator[T]:
 
 def subjects(pool: CompilerPool) -> list[Subject]:
     """Every kernel of the catalogue with each of its problems."""
-    return [
-        pool.run(lambda c, name=name, text=text: _subject(c, name, *text))  # type: ignore[misc]
-        for name, problems in PROBLEMS.items()
-        for text in problems
-    ]
+    return [_subject(pool, name, *text) for name, problems in PROBLEMS.items() for text in problems]
 
 
-def _subject(compiler: Compiler, name: str, shape: str, dtype: str, options: str) -> Subject:
+def _subject(pool: CompilerPool, name: str, shape: str, dtype: str, options: str) -> Subject:
     ref = find_kernel(name)
-    spec = compiler.describe(ref)
+    spec = pool.describe(ref)
     problem = spec.problems.parse(shape, dtype, [options] if options else [])
-    return Subject(ref=ref, kernel=name, problem=problem, choices=compiler.choices(ref, problem))
+    return Subject(ref=ref, kernel=name, problem=problem, choices=pool.choices(ref, problem))
 
 
 def configs(subject: Subject, rng: Random, count: int) -> list[Config]:
@@ -215,7 +210,7 @@ def points(
 ) -> Iterator[Point]:
     """Configs of a subject that can be traced, each on every chip, each with a limit of its own."""
     chosen = configs(subject, rng, count)
-    found = pool.run(lambda c: c.traces(subject.ref, subject.problem, chosen, orders=False))
+    found = list(pool.traces(subject.ref, subject.problem, chosen, orders=False))
     for config, traces in zip(chosen, found, strict=True):
         if not isinstance(traces, list):
             continue

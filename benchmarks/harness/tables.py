@@ -7,13 +7,11 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from autotune.candidates.space import Candidate, Space, climb, explore
 from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import from_data, to_data
@@ -70,14 +68,14 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
     """Compile what the folder's table of this case lacks; each answer is on disk before the next
     is asked for."""
     subject = _subject(pool, case)
-    choices = pool.run(lambda c: c.choices(subject.ref, subject.problem))
+    choices = pool.choices(subject.ref, subject.problem)
     space = explore(pool, subject.ref, subject.problem, choices, subject.chip)
     path, model = folder / _file_name(subject), _model_digest()
     outcomes, models = _read(path)
     waiting = list(space.candidates)
     for number, candidate in enumerate(waiting):  # grows: higher limits come behind
         if candidate.config not in outcomes:
-            outcome = pool.run(partial(_answer, subject, candidate.config))
+            outcome = evaluate(pool, subject, candidate.config)
             outcomes[candidate.config] = outcome
             models.add(model)
             _append(
@@ -96,19 +94,15 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
     return Table(subject=subject, space=space, outcomes=kept, stale=models != {model})
 
 
-def _answer(subject: Subject, config: Config, compiler: Compiler) -> Outcome:
-    return evaluate(compiler, subject, config)
-
-
 def _subject(pool: CompilerPool, case: Case) -> Subject:
     ref = find_kernel(case.kernel)
-    spec = pool.run(lambda c: c.describe(ref))
+    spec = pool.describe(ref)
     return Subject(
         ref=ref,
         spec=spec,
         problem=spec.problems.parse(case.shape, None, case.options),
-        chip=pool.run(lambda c: c.chip_info(Chip(case.chip))),
-        toolchain=pool.run(lambda c: c.toolchain()),
+        chip=pool.chip_info(Chip(case.chip)),
+        toolchain=pool.toolchain(),
     )
 
 

@@ -14,7 +14,7 @@ from autotune.domain.problem import ProblemSpec
 from autotune.domain.trace import Trace
 from autotune.domain.violation import Rule
 from autotune.errors import InvalidInputError, NoLegalConfigError
-from tests.fakes.compiler import InlinePool, ScriptedCompiler
+from tests.fakes.compiler import FakeCompilers
 from tests.samples.traces import V5E, operand, trace
 
 PROBLEM = ProblemSpec(dims=("n",), dtypes=("float32",)).parse("4096")
@@ -58,9 +58,8 @@ def fixed(config: Config) -> list[Trace]:
 def explored(
     sizes: list[int], default: int, answer: Any = traced, *, grid: tuple[str, ...] = ("i", "j")
 ) -> Space:
-    pool: Any = InlinePool(ScriptedCompiler(traced=answer))
     choices = Choices(axes={"size": list(sizes)}, default={"size": default}, grid=grid)
-    return explore(pool, REF, PROBLEM, choices, V5E)
+    return explore(FakeCompilers(traced=answer), REF, PROBLEM, choices, V5E)
 
 
 def configs(space: Space) -> set[tuple[int, str]]:
@@ -217,11 +216,10 @@ def test_a_problem_larger_than_hbm_is_refused() -> None:
 
 
 def test_points_are_traced_for_the_chip() -> None:
-    compiler = ScriptedCompiler(traced=traced)
-    pool: Any = InlinePool(compiler)
+    compilers = FakeCompilers(traced=traced)
     choices = Choices(axes={"size": [512]}, default={"size": 512}, grid=("i", "j"))
-    explore(pool, REF, PROBLEM, choices, V5E)
-    assert set(compiler.traced_chips) == {V5E.chip}
+    explore(compilers, REF, PROBLEM, choices, V5E)
+    assert set(compilers.traced_chips) == {V5E.chip}
 
 
 def test_candidates_come_in_the_order_of_their_roofline() -> None:

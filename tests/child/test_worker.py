@@ -44,9 +44,9 @@ def compile_vector_add(compiler: Compiler) -> tuple[KernelSpec, object]:
     assert spec.cuts == (("block_n", "n"),)
     problem = spec.problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
-    (trace,) = compiler.traces(ref, problem, [config], orders=True)
+    trace = compiler.trace(ref, problem, config, orders=True)
     assert isinstance(trace, list)
-    return spec, compiler.compile(ref, problem, config, Chip.V5E)
+    return spec, compiler.compile(ref, problem, config, Chip.V5E).answer
 
 
 def declaration(folder: Path, text: str) -> KernelRef:
@@ -170,11 +170,11 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
     ref = declaration(tmp_path, source + ASKS_FOR_THE_TPU.format(cores=cores))
     problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
-    (told,) = compiler.traces(ref, problem, [config], orders=True, chip=chip)
+    told = compiler.trace(ref, problem, config, orders=True, chip=chip)
     assert isinstance(told, list), told
-    (plain,) = compiler.traces(find_kernel("vector_add"), problem, [config], orders=True)
+    plain = compiler.trace(find_kernel("vector_add"), problem, config, orders=True)
     assert told == plain
-    (untold,) = compiler.traces(ref, problem, [config], orders=True)
+    untold = compiler.trace(ref, problem, config, orders=True)
     assert isinstance(untold, CompileFailed)
     assert untold.reason.startswith("trace raised")
 

@@ -68,9 +68,8 @@ def failing(kind: str, message: str, stage: str) -> dict[str, Any]:
 def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
     compiler, process = client(ChildDiedError("it died", "last words"))
     for _ in range(2):
-        assert compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E) == Crashed(
-            reason="it died", log_tail="last words"
-        )
+        found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+        assert found == Crashed(reason="it died", log_tail="last words")
     assert [request["do"] for request in process.asked] == ["hello", "compile"] * 2
     assert process.limits == [120.0, 7.0] * 2
 
@@ -95,7 +94,7 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
         return {"ok": [{"ok": []} for _ in blocks]}
 
     compiler, _ = client(reply)
-    assert compiler.traces(REF, PROBLEM, configs(7), orders=True) == [
+    assert [compiler.trace(REF, PROBLEM, config, orders=True) for config in configs(7)] == [
         [],
         [],
         Crashed(reason="it died"),
@@ -109,7 +108,7 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
 @pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
 def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
     compiler, process = client({"ok": [{"ok": []}]})
-    compiler.traces(REF, PROBLEM, configs(1), orders=True, chip=chip)
+    compiler.trace(REF, PROBLEM, configs(1)[0], orders=True, chip=chip)
     assert process.asked[-1]["chip"] == word
 
 
@@ -122,16 +121,15 @@ def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word:
     ],
 )
 def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome: str) -> None:
-    found = client(answer)[0].compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    found = client(answer)[0].compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
     assert isinstance(found, CompileFailed)
     assert found.reason == outcome
 
 
 def test_the_compilers_own_refusal_is_classified() -> None:
     message = "Scoped allocation with size 20.00M and limit 16.00M exceeded scoped vmem limit"
-    found = client(failing("E", message, "compile"))[0].compile(
-        REF, PROBLEM, configs(1)[0], Chip.V5E
-    )
+    compiler, _ = client(failing("E", message, "compile"))
+    found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
     assert isinstance(found, OutOfVmem)
     assert (found.used_bytes, found.allowed_bytes) == (20 << 20, 16 << 20)
 
@@ -163,7 +161,7 @@ def test_an_interrupt_is_no_outcome() -> None:
     with pytest.raises(CompilerInterruptedError):
         compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
     with pytest.raises(CompilerInterruptedError):
-        compiler.traces(REF, PROBLEM, configs(3), orders=False)
+        compiler.trace(REF, PROBLEM, configs(1)[0], orders=False)
 
 
 @pytest.mark.parametrize(

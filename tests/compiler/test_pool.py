@@ -40,13 +40,13 @@ def test_two_jobs_have_two_compilers(temporary: Path) -> None:
     with CompilerPool(2, worker=FAKE) as pool:
         first, second = [pool.submit(job) for _ in range(2)]
         assert first.result() != second.result()
-        assert pool.run(pid) in (first.result(), second.result())
+        assert pool.submit(pid).result() in (first.result(), second.result())
     assert nothing_left(temporary)
 
 
 def test_close_ends_running_and_waiting_jobs(temporary: Path) -> None:
     pool = CompilerPool(2, worker=FAKE)
-    pool.run(pid)
+    pool.submit(pid).result()
     futures = [pool.submit(hang) for _ in range(4)]
     started = time.monotonic()
     pool.close()

@@ -34,14 +34,14 @@ def test_the_default_compiles_is_estimated_and_is_right(pool: CompilerPool, name
     ref = find_kernel(name)
     assert isinstance(ref, KernelRef)
     shape, option = KERNELS[name]
-    problem = pool.run(lambda c: c.describe(ref)).problems.parse(shape, None, [option])
-    pool.run(lambda c: c.check(ref, problem, Chip.V6E))
-    config = make_config(pool.run(lambda c: c.choices(ref, problem)).default)
-    answer = pool.run(lambda c: c.compile(ref, problem, config, Chip.V6E))
+    problem = pool.describe(ref).problems.parse(shape, None, [option])
+    pool.check(ref, problem, Chip.V6E)
+    config = make_config(pool.choices(ref, problem).default)
+    answer = pool.compile(ref, problem, config, Chip.V6E).result().answer
     assert isinstance(answer, tuple), answer
     trace, compiled = answer
     assert compiled.simulation is not None, compiled.refusal
     assert compiled.vmem_used_bytes > 0
     assert trace.grid
-    verdict = pool.run(lambda c: c.verify(ref, problem, config, Chip.V6E))
+    verdict = pool.verify(ref, problem, config, Chip.V6E)
     assert verdict.ok, verdict

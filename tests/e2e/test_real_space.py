@@ -10,16 +10,16 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.search.loop import Subject, evaluate
+from autotune.search.loop import Subject, compile_config, evaluate, outcome_of
 
 
 def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:
     ref = find_kernel(kernel)
-    spec = pool.run(lambda c: c.describe(ref))
+    spec = pool.describe(ref)
     problem = spec.problems.parse(shape)
-    info = pool.run(lambda c: c.chip_info(chip))
-    toolchain = pool.run(lambda c: c.toolchain())
-    choices = pool.run(lambda c: c.choices(ref, problem))
+    info = pool.chip_info(chip)
+    toolchain = pool.toolchain()
+    choices = pool.choices(ref, problem)
     subject = Subject(ref=ref, spec=spec, problem=problem, chip=info, toolchain=toolchain)
     return subject, explore(pool, ref, problem, choices, info)
 
@@ -37,11 +37,8 @@ def test_no_two_candidates_compile_to_the_same_program(
     pool: CompilerPool, kernel: str, shape: str, chip: Chip
 ) -> None:
     subject, space = _explored(pool, kernel, shape, chip)
-    jobs = [
-        pool.submit(lambda c, config=candidate.config: evaluate(c, subject, config))
-        for candidate in space.candidates
-    ]
-    outcomes = [job.result() for job in jobs]
+    pending = [compile_config(pool, subject, c.config) for c in space.candidates]
+    outcomes = [outcome_of(future.result(), subject.chip) for future in pending]
     assert {o.kind for o in outcomes} == {"estimated"}
     programs = Counter(o.program for o in outcomes if isinstance(o, Estimated))
     assert max(programs.values()) == 1
@@ -57,7 +54,7 @@ def test_semantics_that_are_left_out_compile_to_what_is_kept(pool: CompilerPool)
         subject, _ = _explored(pool, "matmul", "256x256x256", chip)
         words = tuple({"P": "parallel", "A": "arbitrary"}[letter] for letter in semantics)
         chosen = config.replace(dimension_semantics=words)
-        outcome = pool.run(lambda c: evaluate(c, subject, chosen))
+        outcome = evaluate(pool, subject, chosen)
         assert isinstance(outcome, Estimated)
         return outcome.program
 
@@ -76,12 +73,12 @@ def test_a_candidate_climbs_to_the_limit_that_holds_it(pool: CompilerPool) -> No
         if dict(c.config.axes) == {"block_m": 1024, "block_k": 1024, "block_n": 1024}
     )
     assert candidate.config.vmem_limit_bytes is None
-    refused = pool.run(lambda c: evaluate(c, subject, candidate.config))
+    refused = evaluate(pool, subject, candidate.config)
     assert isinstance(refused, OutOfVmem)
     assert not refused.by_rule
     assert refused.used_bytes > refused.allowed_bytes == 16 << 20
     higher = climb(candidate, subject.chip)
     assert higher is not None and higher.config.vmem_limit_bytes == 32 << 20
-    taken = pool.run(lambda c: evaluate(c, subject, higher.config))
+    taken = evaluate(pool, subject, higher.config)
     assert isinstance(taken, Estimated)
     assert 16 << 20 < taken.estimate.vmem_used_bytes <= 32 << 20

@@ -94,9 +94,9 @@ def test_what_is_wrong_is_caught_and_what_is_right_passes(
     file = tmp_path / "halves.py"
     file.write_text(KERNEL)
     ref = find_kernel(f"{file}:KERNEL")
-    problem = pool.run(lambda c: c.describe(ref)).problems.parse("rows=64,columns=256")
+    problem = pool.describe(ref).problems.parse("rows=64,columns=256")
     config = make_config({"block": 8, "how": how}, grid_order=order, dimension_semantics=semantics)
-    verdict = pool.run(lambda c: c.verify(ref, problem, config, Chip.V5E))
+    verdict = pool.verify(ref, problem, config, Chip.V5E)
     assert verdict.ok is ok, verdict
     assert "CpuCallback" not in verdict.reason
     assert verdict.runs == 3 if ok else verdict.reason

@@ -1,61 +1,107 @@
 """A compiler pool and a store without processes or files, for the loop and the space."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from autotune.domain.compiled import Compiled
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compiled import Attempt, Compiled, XlaCost
 from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.outcome import Outcome
+from autotune.domain.outcome import Failure, Outcome
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
+from autotune.ports.compilers import Compilers
+
+TOOLCHAIN = Toolchain(jax="1", jaxlib="1", libtpu="1")
 
 
-class InlinePool:
-    """Runs each job at once, with the one compiler it was given."""
+class FakeCompilers:
+    """Implements ``autotune.ports.compilers.Compilers`` without a process: each answer is there at
+    once, by functions of the config where it depends on one. Remembers what it was asked."""
 
     size = 2
 
-    def __init__(self, compiler: Any) -> None:
-        self.compiler = compiler
-
-    def submit(self, job: Callable[[Any], Any]) -> Future[Any]:
-        future: Future[Any] = Future()
-        try:
-            future.set_result(job(self.compiler))
-        except BaseException as error:
-            future.set_exception(error)
-        return future
-
-    def run(self, job: Callable[[Any], Any]) -> Any:
-        return self.submit(job).result()
-
-
-class ScriptedCompiler:
-    """Answers by functions of the config, and remembers what it was asked."""
-
     def __init__(
         self,
-        compiled: Callable[[Config], tuple[Trace, Compiled] | Outcome] | None = None,
-        traced: Callable[[Config], list[Trace] | Outcome] | None = None,
+        *,
+        spec: KernelSpec | None = None,
+        compiled: Callable[[Config], tuple[Trace, Compiled] | Failure] | None = None,
+        traced: Callable[[Config], list[Trace] | Failure] | None = None,
+        verified: Callable[[Config], Verdict] | None = None,
     ) -> None:
-        self._compiled, self._traced = compiled, traced
+        self._spec, self._compiled, self._traced, self._verified = spec, compiled, traced, verified
         self.compiled_configs: list[Config] = []
-        self.traced_chips: list[Any] = []
+        self.verified_configs: list[Config] = []
+        self.traced_chips: list[Chip | None] = []
 
-    def compile(self, ref: Any, problem: Any, config: Config, chip: Any) -> Any:
-        assert self._compiled is not None
-        self.compiled_configs.append(config)
-        return self._compiled(config)
+    def toolchain(self) -> Toolchain:
+        return TOOLCHAIN
+
+    def chip_info(self, chip: Chip) -> ChipInfo:
+        raise NotImplementedError
+
+    def describe(self, ref: KernelRef) -> KernelSpec:
+        assert self._spec is not None
+        return self._spec
+
+    def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
+        raise NotImplementedError
+
+    def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
+        raise NotImplementedError
 
     def traces(
-        self, ref: Any, problem: Any, configs: Sequence[Config], *, orders: bool, chip: Any = None
-    ) -> Any:
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        configs: Sequence[Config],
+        *,
+        orders: bool,
+        chip: Chip | None = None,
+    ) -> Iterator[list[Trace] | Failure]:
         assert self._traced is not None
         self.traced_chips.append(chip)
-        return [self._traced(config) for config in configs]
+        return map(self._traced, configs)
+
+    def compile(
+        self, ref: KernelRef, problem: Problem, config: Config, chip: Chip
+    ) -> Future[Attempt]:
+        assert self._compiled is not None
+        self.compiled_configs.append(config)
+        future: Future[Attempt] = Future()
+        future.set_result(Attempt(answer=self._compiled(config), seconds=0.1))
+        return future
+
+    def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
+        assert self._verified is not None
+        self.verified_configs.append(config)
+        return self._verified(config)
+
+    def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
+        return XlaCost(flops=2e8, bytes=1e9, estimated_cycles=1)
+
+    def executable(
+        self,
+        ref: KernelRef,
+        problem: Problem,
+        config: Config | None,
+        name: str,
+        chip: Chip | None,
+        path: Path,
+    ) -> Failure | None:
+        return None
+
+
+if TYPE_CHECKING:
+    _IMPLEMENTED: Compilers = FakeCompilers()
 
 
 class MemoryStore:

@@ -18,16 +18,10 @@ from autotune.publishing import timing
 from autotune.publishing.timing import Timing
 from autotune.search.loop import Limits
 from autotune_db import SqlStore, open_store
+from tests.fakes.compiler import FakeCompilers
 from tests.samples.matching import SPEC, question
 
 LEASE_S = 0.4
-
-
-class Pool:
-    """Describes the one kernel."""
-
-    def run(self, job: Callable[[Any], Any]) -> Any:
-        return job(SimpleNamespace(describe=lambda _: SPEC, toolchain=lambda: question().toolchain))
 
 
 class Script:
@@ -88,10 +82,9 @@ def ask(store: SqlStore, m: int = 1024, **changes: Any) -> Job:
 
 
 def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) -> Worker:
-    pool: Any = Pool()
     refs: Any = {"mm": object()}
     return Worker(
-        pool,
+        FakeCompilers(spec=SPEC),
         store,
         store.jobs,
         refs,

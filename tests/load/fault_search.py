@@ -87,16 +87,16 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
     """Every behaviour once, on v5e, in a database of its own. ``limit_s``: for one candidate."""
     ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     with CompilerPool(limit_s=limit_s, memory_bytes=MEMORY_BYTES) as pool:
-        spec = pool.run(lambda c: c.describe(ref))
+        spec = pool.describe(ref)
         problem = spec.problems.parse("n=8192", None, ())
         subject = Subject(
             ref=ref,
             spec=spec,
             problem=problem,
-            toolchain=pool.run(lambda c: c.toolchain()),
-            chip=pool.run(lambda c: c.chip_info(Chip.V5E)),
+            toolchain=pool.toolchain(),
+            chip=pool.chip_info(Chip.V5E),
         )
-        choices = pool.run(lambda c: c.choices(ref, problem))
+        choices = pool.choices(ref, problem)
         space = explore(pool, ref, problem, choices, subject.chip)
         with open_store(str(folder / "faults.db"), create=True) as store:
             result = run_search(

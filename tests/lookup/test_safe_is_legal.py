@@ -33,9 +33,9 @@ MANY_BYTES = 1 << 40
 )
 def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple[str, ...]) -> None:
     ref, chip = find_kernel(kernel), Chip.V4  # a megacore: semantics matter
-    spec, info = pool.run(lambda c: c.describe(ref)), pool.run(lambda c: c.chip_info(chip))
+    spec, info = pool.describe(ref), pool.chip_info(chip)
     here = spec.problems.parse(tuned)
-    space = explore(pool, ref, here, pool.run(lambda c: c.choices(ref, here)), info)
+    space = explore(pool, ref, here, pool.choices(ref, here), info)
     base = record()
     estimate = replace(base.estimate, vmem_used_bytes=1, vmem_allowed_bytes=MANY_BYTES)
     checked = 0
@@ -50,10 +50,7 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
             if not is_safe(of, there, spec.cuts):
                 continue
             (before,), (after,) = (
-                pool.run(
-                    lambda c, p=p, one=config: c.traces(ref, p, [one], orders=False, chip=chip)
-                )[0]
-                for p in (here, there)
+                next(pool.traces(ref, p, [config], orders=False, chip=chip)) for p in (here, there)
             )
             checked += 1
             assert illegal(after, info) is None, (config, shape)

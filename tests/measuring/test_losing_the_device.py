@@ -14,6 +14,7 @@ from autotune.domain.measurement import Candidate, Measurement, NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Work
 from autotune.measuring.session import Limits, Session
+from tests.fakes.compiler import FakeCompilers
 
 TIMES_US = {"c0": 50.0, "c1": 80.0, "xla": 120.0}
 OPENED = {
@@ -61,21 +62,13 @@ class Process:
         self.closed = True
 
 
-class Pool:
-    """Compiles everything."""
-
-    def run(self, _: Any) -> None:
-        return None
-
-
 def measure(process: Any, **limits: Any) -> Measurement | NotMeasured:
-    pool: Any = Pool()
     work = Work(
         ref=KernelRef(path="k.py", attribute="K"),
         chip=Chip.V5E,
         problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),
     )
-    session = Session(pool, process, work, number=1, limits=Limits(**limits))
+    session = Session(FakeCompilers(), process, work, number=1, limits=Limits(**limits))
     found = session.measure([Candidate(config=FAST), Candidate(config=DEFAULT)], DEFAULT)
     assert process.closed
     return found

@@ -66,7 +66,7 @@ def test_the_finalists_of_a_job_are_timed(
     monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
     monkeypatch.setattr(timing, "Work", lambda **given: Work(**{**given, "chip": None}))
     ref = find_kernel("vector_add")
-    spec = pool.run(lambda c: c.describe(ref))
+    spec = pool.describe(ref)
     asked = Request(
         kernel="vector_add",
         problem=spec.problems.parse("4096", "float32", []),

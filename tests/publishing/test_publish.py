@@ -1,6 +1,5 @@
 """What gets published: only what is right, and only what beats the default."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -12,7 +11,6 @@ from hypothesis import strategies as st
 from autotune.candidates.roofline import Roofline
 from autotune.candidates.space import Candidate, Space
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -27,6 +25,7 @@ from autotune.publishing.baseline import compared
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
 from autotune.search.loop import Result, Subject
+from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(
     chip=Chip.V5E,
@@ -101,28 +100,20 @@ def trial(number: int, outcome: Outcome) -> Trial:
     )
 
 
-class FakeCompiler:
-    """Verification answers by the value of axis b."""
+def gate(verdicts: dict[int, bool | None]) -> FakeCompilers:
+    """Answers by the value of axis b; what is not named is right."""
 
-    def __init__(self, verdicts: dict[int, bool | None]) -> None:
-        self.verdicts, self.asked = verdicts, list[int]()
-
-    def verify(self, ref: Any, problem: Any, config: Config, chip: Any) -> Verdict:
-        self.asked.append(config["b"])
-        ok = self.verdicts.get(config["b"], True)
+    def verified(config: Config) -> Verdict:
+        ok = verdicts.get(config["b"], True)
         wrong = {"check": "values", "error": 33.0, "where": "output 0 at (1,)"}
         return Verdict(ok=ok, reason="because", **(wrong if ok is False else {}))  # type: ignore[arg-type]
 
-    def baseline(self, ref: Any, problem: Any, chip: Any) -> XlaCost:
-        return XlaCost(flops=2e8, bytes=1e9, estimated_cycles=1)
+    return FakeCompilers(verified=verified)
 
 
-class FakePool:
-    def __init__(self, compiler: FakeCompiler) -> None:
-        self.compiler = compiler
-
-    def run(self, job: Callable[[Any], Any]) -> Any:
-        return job(self.compiler)
+def verified_blocks(compilers: FakeCompilers) -> list[int]:
+    """The values of axis b that were verified, in turn."""
+    return [config["b"] for config in compilers.verified_configs]
 
 
 class FakeStore:
@@ -139,7 +130,7 @@ class FakeStore:
 
 def run(
     outcomes: list[Outcome], verdicts: dict[int, bool | None] | None = None, **options: Any
-) -> tuple[Publication, FakeStore, FakeCompiler]:
+) -> tuple[Publication, FakeStore, FakeCompilers]:
     trials = [trial(number, outcome) for number, outcome in enumerate(outcomes)]
     line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
     space = Space(
@@ -150,17 +141,16 @@ def run(
     result = Result(
         subject=SUBJECT, space=space, trials=trials, reused=0, stopped_by="trials", seconds=0.0
     )
-    compiler, store = FakeCompiler(verdicts or {}), FakeStore()
-    pool: Any = FakePool(compiler)
+    compilers, store = gate(verdicts or {}), FakeStore()
     any_store: Any = store
-    return publish(pool, any_store, result, **options), store, compiler
+    return publish(compilers, any_store, result, **options), store, compilers
 
 
 def test_the_fastest_right_one_wins() -> None:
     published, store, compiler = run([estimated(100), estimated(50), estimated(40)])
     assert published.winner is not None and published.winner.number == 2
     assert store.saved[0].verified and not store.saved[0].is_default
-    assert compiler.asked == [2]
+    assert verified_blocks(compiler) == [2]
     assert "2.50 times" in published.reason
 
 
@@ -196,7 +186,7 @@ def test_what_cannot_be_verified_is_passed_over() -> None:
     published, store, compiler = run(
         [estimated(100), estimated(50), estimated(40), estimated(45)], {2: None, 3: False}
     )
-    assert compiler.asked == [2, 3, 1]
+    assert verified_blocks(compiler) == [2, 3, 1]
     assert published.winner is not None and published.winner.number == 1
     assert store.saved[0].verified and list(store.wrong) == [3]
     assert [t.number for t, _ in published.unverified] == [2]
@@ -214,7 +204,7 @@ def test_so_many_are_tried_and_no_more() -> None:
     outcomes = [estimated(100), *(estimated(50 - number) for number in range(20))]
     published, _, compiler = run(outcomes, dict.fromkeys(range(21), None))
     assert published.record is None
-    assert len(compiler.asked) == 8 + 1 and compiler.asked[-1] == 0
+    assert len(verified_blocks(compiler)) == 8 + 1 and verified_blocks(compiler)[-1] == 0
 
 
 def test_what_cannot_be_verified_is_published_only_on_request_and_labelled() -> None:
@@ -271,7 +261,7 @@ def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
     assert [t.number for t in published.ties] == [1, 2]
     assert "chosen by the least VMEM" in published.reason and "among 2" in published.reason
     published, _, compiler = run(outcomes, {2: False, 1: False})
-    assert compiler.asked == [2, 1, 3]  # the ties by rule, then by time
+    assert verified_blocks(compiler) == [2, 1, 3]  # the ties by rule, then by time
 
 
 def test_a_tie_that_does_not_beat_the_default_could_not_have_won() -> None:
@@ -287,7 +277,7 @@ def test_what_compiles_to_the_same_program_is_verified_once() -> None:
     same = [replace(estimated(40), program="one"), replace(estimated(40, vmem=2), program="one")]
     outcomes = [estimated(100), *same, estimated(42)]
     published, _, compiler = run(outcomes, {1: False})
-    assert compiler.asked == [1, 3]
+    assert verified_blocks(compiler) == [1, 3]
     assert published.winner is not None and published.winner.number == 3
 
 

@@ -11,7 +11,7 @@ from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
 from autotune.search.loop import Limits, Result, run_search
-from tests.fakes.compiler import InlinePool, MemoryStore, Quiet, ScriptedCompiler
+from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
 from tests.samples.simulations import simulation
@@ -55,12 +55,11 @@ def search(
     watcher: Quiet | None = None,
     timeout_s: float | None = None,
     seed: int = 0,
-) -> tuple[Result, ScriptedCompiler]:
-    compiler = ScriptedCompiler(compiled=answer)
-    pool: Any = InlinePool(compiler)
+) -> tuple[Result, FakeCompilers]:
+    compilers = FakeCompilers(compiled=answer)
     kept: Any = store
     result = run_search(
-        pool,
+        compilers,
         kept,
         SUBJECT,
         where or space(),
@@ -69,7 +68,7 @@ def search(
         study_url=None,
         seed=seed,
     )
-    return result, compiler
+    return result, compilers
 
 
 def test_what_the_rules_refuse_is_kept_before_the_first_trial() -> None:

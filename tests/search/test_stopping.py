@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from autotune.candidates.space import Space
+from autotune.domain.compiled import Attempt
 from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
@@ -16,7 +17,7 @@ from autotune.errors import CompilerUnavailableError, StoreError
 from autotune.search.loop import Limits, _Loop
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
-DONE = (CompileFailed(reason="no"), 0.1)
+DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)
 
 
 class Store:
@@ -34,15 +35,15 @@ class Store:
         return [trial.config["block"] for trial in self.kept]
 
 
-class Pool:
-    """Each job has finished, or failed, when it is submitted."""
+class Compilers:
+    """Each candidate is compiled, or has failed, when it is submitted."""
 
     size = 3
 
     def __init__(self, *results: Any) -> None:
         self._results = list(results)
 
-    def submit(self, job: object) -> Future[Any]:
+    def compile(self, *_: object) -> Future[Any]:
         future: Future[Any] = Future()
         found = self._results.pop(0)
         if isinstance(found, Exception):
@@ -52,18 +53,20 @@ class Pool:
         return future
 
 
-def stopped(pool: Pool, store: Store, watch: Callable[[Trial], None]) -> str:
+def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) -> str:
     """Why a search of three candidates stopped, after trial 0."""
     first = Trial(
-        number=0, config=CONFIGS[0], outcome=DONE[0], seconds=0.1, created_at=datetime.now(UTC)
+        number=0, config=CONFIGS[0], outcome=DONE.answer, seconds=0.1, created_at=datetime.now(UTC)
     )
     candidates: Any = [SimpleNamespace(config=config) for config in CONFIGS]
     waiting = iter(candidates[1:])
     study: Any = SimpleNamespace(ask=lambda: next(waiting, None), tell=lambda *told: None)
     space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
-    subject: Any = SimpleNamespace(key="key")
+    subject: Any = SimpleNamespace(
+        key="key", ref=None, problem=None, chip=SimpleNamespace(chip=None)
+    )
     observer: Any = SimpleNamespace(trial_done=watch)
-    fakes: tuple[Any, Any] = (pool, store)
+    fakes: tuple[Any, Any] = (compilers, store)
     return _Loop(*fakes, subject, space, study, observer, [first]).run(Limits(), 0.0)
 
 
@@ -81,7 +84,7 @@ def ctrl_c_at(number: int) -> Callable[[Trial], None]:
 
 def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected() -> None:
     store = Store()
-    assert stopped(Pool(DONE, None, DONE), store, ctrl_c_at(1)) == "interrupted"
+    assert stopped(Compilers(DONE, None, DONE), store, ctrl_c_at(1)) == "interrupted"
     assert sorted(store.numbers()) == [1, 3]
 
 
@@ -91,14 +94,14 @@ def test_a_second_ctrl_c_is_no_traceback() -> None:
     def watch(trial: Trial) -> None:
         raise KeyboardInterrupt
 
-    assert stopped(Pool(DONE, DONE, DONE), store, watch) == "interrupted"
+    assert stopped(Compilers(DONE, DONE, DONE), store, watch) == "interrupted"
     assert len(store.kept) == 2
 
 
 def test_a_lost_compiler_keeps_the_others() -> None:
     store = Store()
     with pytest.raises(CompilerUnavailableError):
-        stopped(Pool(CompilerUnavailableError("no room"), DONE, DONE), store, quiet)
+        stopped(Compilers(CompilerUnavailableError("no room"), DONE, DONE), store, quiet)
     assert sorted(store.numbers()) == [2, 3]
 
 
@@ -106,10 +109,10 @@ def test_a_lost_store_is_told_once() -> None:
     store = Store()
     store.lost = True
     with pytest.raises(StoreError, match="the disk is gone"):
-        stopped(Pool(DONE, DONE, DONE), store, quiet)
+        stopped(Compilers(DONE, DONE, DONE), store, quiet)
 
 
 def test_no_trial_is_kept_twice() -> None:
     store = Store()
-    assert stopped(Pool(DONE, DONE, DONE), store, quiet) == "exhausted"
+    assert stopped(Compilers(DONE, DONE, DONE), store, quiet) == "exhausted"
     assert sorted(store.numbers()) == [1, 2, 3]

@@ -24,21 +24,17 @@ pytestmark = pytest.mark.slow
 
 
 def _spec(pool: CompilerPool, ref: KernelRef) -> KernelSpec:
-    return pool.run(lambda c: c.describe(ref))
+    return pool.describe(ref)
 
 
 def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_path: Path) -> None:
     ref = find_kernel("matmul")
     problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
-    default = pool.run(lambda c: c.choices(ref, problem, Chip.V5E)).default
+    default = pool.choices(ref, problem, Chip.V5E).default
     config = make_config(default, grid_order=("m", "n", "k"))
     for name, given in (("c0", config), ("xla", None)):
         path = tmp_path / name
-        failure = pool.run(
-            lambda c, given=given, name=name, path=path: c.executable(
-                ref, problem, given, name, Chip.V5E, path
-            )
-        )
+        failure = pool.executable(ref, problem, given, name, Chip.V5E, path)
         assert failure is None, failure
         assert f"measured_{name}".encode() in path.read_bytes()
 
@@ -46,9 +42,7 @@ def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_
 def test_what_does_not_compile_is_an_outcome(pool: CompilerPool, tmp_path: Path) -> None:
     ref = find_kernel("matmul")
     problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
-    failure = pool.run(
-        lambda c: c.executable(ref, problem, make_config({}), "c0", Chip.V5E, tmp_path / "c0")
-    )
+    failure = pool.executable(ref, problem, make_config({}), "c0", Chip.V5E, tmp_path / "c0")
     assert isinstance(failure, CompileFailed) and not (tmp_path / "c0").exists()
 
 

@@ -10,7 +10,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_a_broken_config_is_refused_with_its_reason(pool: CompilerPool, case: Case) -> None:
-    verdict = pool.run(lambda c: case.verify(c, case.wrong))
+    verdict = case.verify(pool, case.wrong)
     assert verdict.ok is False, verdict
     assert verdict.check in case.checks, verdict
     assert verdict.reason
@@ -18,5 +18,5 @@ def test_a_broken_config_is_refused_with_its_reason(pool: CompilerPool, case: Ca
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_its_twin_passes(pool: CompilerPool, case: Case) -> None:
-    verdict = pool.run(lambda c: case.verify(c, case.right))
+    verdict = case.verify(pool, case.right)
     assert verdict.ok is True, verdict

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.compiler.client import Compiler
+from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import AxisValue, make_config
 from autotune.domain.kernel_ref import KernelRef
@@ -41,7 +42,7 @@ class Case:
     def ref(self) -> KernelRef:
         return KernelRef(path=str(_FOLDER / f"{self.file}.py"), attribute=self.kernel)
 
-    def verify(self, compiler: Compiler, axes: Mapping[str, AxisValue]) -> Verdict:
+    def verify(self, compiler: CompilerPool | Compiler, axes: Mapping[str, AxisValue]) -> Verdict:
         """What the gate says of the kernel's default with some axes replaced."""
         problem = compiler.describe(self.ref).problems.parse(self.shape)
         default = compiler.choices(self.ref, problem).default
