@@ -1,8 +1,8 @@
 """Optuna: studies, samplers, storage. No other module names it."""
 
 import time
-import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -26,9 +26,6 @@ _TPE_TRIES = 20
 _STALE_AFTER = timedelta(minutes=30)
 
 _CREATE_PAUSES_S = (0.1, 0.5, 2.0)
-
-optuna.logging.set_verbosity(optuna.logging.ERROR)
-warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 _Propose = Callable[[optuna.Study, FrozenTrial], int]
 
@@ -61,12 +58,13 @@ class CandidateStudy:
         self._surrogate: Surrogate | None = None
         self._space = _distributions(self._candidates, limits)
         self._storage = _storage(url)
-        self._study = optuna.create_study(
-            study_name=name,
-            storage=self._storage,
-            load_if_exists=True,
-            sampler=_Proposer(self, self._method(method, seed)),
-        )
+        with _errors_only():
+            self._study = optuna.create_study(
+                study_name=name,
+                storage=self._storage,
+                load_if_exists=True,
+                sampler=_Proposer(self, self._method(method, seed)),
+            )
         self._close_stale()
         self._stored: dict[tuple[Any, ...], FrozenTrial] | None = None
 
@@ -170,7 +168,8 @@ class CandidateStudy:
     def _finish(self, number: int, time_us: float | None) -> None:
         """Another machine that found the trial stale may have been first."""
         state = TrialState.FAIL if time_us is None else TrialState.COMPLETE
-        self._study.tell(number, time_us, state=state, skip_if_finished=True)
+        with _errors_only():
+            self._study.tell(number, time_us, state=state, skip_if_finished=True)
 
     def _finished(self, candidate: Candidate, time_us: float | None, reason: str) -> FrozenTrial:
         return create_trial(
@@ -260,6 +259,18 @@ def _distributions(
         name: CategoricalDistribution(sorted(columns[name], key=lambda v: (str(type(v)), v)))
         for name in _params(candidates[0])
     }
+
+
+@contextmanager
+def _errors_only() -> Iterator[None]:
+    """Optuna tells every study and every trial that was finished before; its level is the whole
+    process's, so it is put back."""
+    before = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(before)
 
 
 def _storage(url: str | None) -> optuna.storages.BaseStorage:

@@ -6,10 +6,12 @@ physics and only has to learn what the roofline misses.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import erfc, log, log2, pi, prod, sqrt
+from math import log, log2, pi, prod, sqrt
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
+from scipy.special import erfcx, ndtr
 
 from autotune.candidates.space import Candidate
 from autotune.domain.dtype import bits
@@ -23,7 +25,7 @@ _NOISES = (1e-4, 1e-2)
 _FLAG_SPREAD = 2.0  # a flag that differs counts half as much as a number by one deviation
 _FIRST_SCALE = 0.3  # of log(time / guess), while too few times are known to tell
 _LEAST_SCALE = 0.05
-_FAR = -6.0  # below so many deviations the asymptote of the improvement is more exact
+_FAR = -1e4  # deviations: farther off, rounding is a larger error than the next term of the series
 
 _START_ODDS = 0.6  # of failure, for the candidate with the largest blocks, before anything is known
 _START_WEIGHT = 0.5  # of that guess, against one for each compiled neighbour
@@ -77,7 +79,7 @@ class Surrogate:
         centre = float(np.median(ratio)) if seen else 0.0
         scale = max(float(ratio.std()), _LEAST_SCALE) if len(seen) > 3 else _FIRST_SCALE
         target = (ratio - centre) / scale
-        distance = _distances(self._table, self._table[known])  # [candidates, known]
+        distance = cdist(self._table, self._table[known], "sqeuclidean")  # [candidates, known]
         gram = distance[known]  # [known, known]
         length, noise = _likeliest(gram[: len(seen), : len(seen)], target)
         factor = _whitening(gram, length, noise)
@@ -126,7 +128,7 @@ class Risk:
         return np.asarray(odds[self._shape])
 
     def _near(self, shapes: NDArray[np.intp]) -> Array:
-        square = _distances(self._points, self._points[shapes])
+        square = cdist(self._points, self._points[shapes], "sqeuclidean")
         return np.asarray(np.exp(-0.5 * square).sum(axis=1))
 
 
@@ -191,17 +193,22 @@ def _footprint_bytes(trace: Trace) -> int:
 def log_improvement(posterior: Posterior, best: float) -> Array:
     """Logarithm of the expected reduction of log(time) below ``best``; finite however small."""
     z = (best - posterior.mean) / posterior.deviation
-    density = np.exp(-0.5 * z**2) / sqrt(2 * pi)
-    below = np.array([0.5 * erfc(-value / sqrt(2)) for value in z])
-    near = np.log(np.maximum(density + z * below, 1e-300))
-    far = -0.5 * z**2 - 2.0 * np.log(np.maximum(-z, 1.0)) - 0.5 * log(2 * pi)
-    return np.asarray(np.log(posterior.deviation) + np.where(z > _FAR, near, far))
+    return np.asarray(np.log(posterior.deviation) + _log_gain(z))
 
 
-def _distances(a: Array, b: Array) -> Array:
-    """Squared [len(a), len(b)]."""
-    square = (a**2).sum(axis=1)[:, None] + (b**2).sum(axis=1)[None, :] - 2.0 * a @ b.T
-    return np.asarray(np.clip(square, 0.0, None))
+def _log_gain(z: Array) -> Array:
+    """log(density(z) + z * ndtr(z)) of the standard normal distribution.
+
+    Below zero the two terms cancel: there the density is taken out, so that the scaled
+    complementary error function says what is left (Ament et al. 2023, "Unexpected improvements").
+    """
+    low = np.clip(z, _FAR, 0.0)
+    left = np.log1p(low * sqrt(pi / 2) * erfcx(-low / sqrt(2)))
+    tail = np.where(z > _FAR, left, -2.0 * np.log(np.maximum(-z, 1.0)))
+    log_density = -0.5 * z**2 - 0.5 * log(2 * pi)
+    high = np.maximum(z, 0.0)
+    direct = np.log(np.exp(-0.5 * high**2) / sqrt(2 * pi) + high * ndtr(high))
+    return np.asarray(np.where(z > 0.0, direct, log_density + tail))
 
 
 def _matern(square: Array, length: float) -> Array:

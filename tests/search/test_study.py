@@ -1,6 +1,8 @@
 """A study gives each candidate out once, forgets nothing and tells Optuna all that it knows."""
 
 import shutil
+import subprocess
+import sys
 from datetime import timedelta
 from pathlib import Path
 
@@ -233,3 +235,20 @@ def test_after_nothing_but_failures_it_still_asks() -> None:
         assert one is not None
         study.tell(one, None, "unsupported")
     assert study.ask() is None
+
+
+_AS_BEFORE = """
+import optuna, warnings
+from tests.samples.candidates import space
+before = optuna.logging.get_verbosity()
+from autotune.search.study import CandidateStudy
+study = CandidateStudy(space(), name="sample")
+study.tell(study.ask(), 1.0, "")
+assert optuna.logging.get_verbosity() == before
+assert not any("optuna" in str(one) for one in warnings.filters)
+"""
+
+
+def test_a_search_says_nothing_and_leaves_the_settings_of_the_process_alone() -> None:
+    done = subprocess.run([sys.executable, "-c", _AS_BEFORE], capture_output=True, text=True)
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
