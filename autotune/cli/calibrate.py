@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.errors import InvalidInputError
 
 if TYPE_CHECKING:
@@ -64,15 +65,15 @@ def calibrate(
 
 def _print(told: "list[Error]", proposed: "list[Proposal]") -> None:
     if not told:
-        click.echo("no config of this database was measured by device time")
+        echo("no config of this database was measured by device time")
     for e in told:
-        click.echo(
+        echo(
             f"{e.group}: {e.points} configs, estimate {e.bias:+.1%} of the measurement, "
             f"typical error {e.typical:.1%}, worst {e.worst:.1%}"
         )
     for p in proposed:
         factors = ", ".join(f"{name} × {factor:.2f}" for name, factor in p.factors.items())
-        click.echo(
+        echo(
             f"{p.chip}, proposed from {p.points} configs, not applied: {factors}; typical "
             f"error {p.before:.1%} without, {p.after:.1%} with them"
         )

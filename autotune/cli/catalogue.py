@@ -5,6 +5,7 @@ import sys
 import click
 
 from autotune.cli.options import json_option, print_json
+from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 
 
@@ -23,7 +24,7 @@ def kernels(name: str | None, as_json: bool) -> None:
         print_json({kernel: str(ref) for kernel, ref in found.items()})
         return
     for kernel, ref in found.items():
-        click.echo(f"{kernel:<20} {ref}")
+        echo(f"{kernel:<20} {ref}")
 
 
 def _describe(name: str, as_json: bool) -> None:
@@ -37,16 +38,14 @@ def _describe(name: str, as_json: bool) -> None:
     if as_json:
         print_json(to_data(spec))
         return
-    click.echo(f"{spec.name} ({spec.fingerprint}): {spec.doc}")
-    click.echo(f"  --shape   {'x'.join(spec.problems.dims)}")
-    click.echo(f"  --dtype   {', '.join(spec.problems.dtypes)}")
+    echo(f"{spec.name} ({spec.fingerprint}): {' '.join(spec.doc.split())}")
+    echo(f"  --shape   {'x'.join(spec.problems.dims)}")
+    echo(f"  --dtype   {', '.join(spec.problems.dtypes)}")
     for option in spec.problems.options:
         values = "|".join(str(value).lower() for value in option.choices)
         default = str(option.default).lower()
-        click.echo(f"  --option  {option.name}={values} (default {default})")
-    click.echo(
-        f"  tunes     {', '.join(spec.axes)}; grid order of {', '.join(spec.grid) or 'none'}"
-    )
+        echo(f"  --option  {option.name}={values} (default {default})")
+    echo(f"  tunes     {', '.join(spec.axes)}; grid order of {', '.join(spec.grid) or 'none'}")
 
 
 @click.command()
@@ -62,4 +61,4 @@ def chips(as_json: bool) -> None:
         return
     for chip in Chip:
         mode = "megacore, 2 cores" if chip.is_megacore else "1 core"
-        click.echo(f"{chip:<4} one device = {mode:<18} also: {', '.join(aliases(chip))}")
+        echo(f"{chip:<4} one device = {mode:<18} also: {', '.join(aliases(chip))}")

@@ -3,6 +3,7 @@
 import click
 
 from autotune.cli.options import database_option, json_option, print_json
+from autotune.cli.output import echo
 
 
 @click.group()
@@ -21,4 +22,4 @@ def upgrade(database: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"version": version})
     else:
-        click.echo(f"the database is at version {version}")
+        echo(f"the database is at version {version}")

@@ -5,6 +5,7 @@ from dataclasses import asdict
 import click
 
 from autotune.cli.options import json_option, print_json
+from autotune.cli.output import echo
 
 
 @click.group()
@@ -33,14 +34,12 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
         release,
         extra=extra,
         python=python,
-        announce=lambda text: click.echo(f"{text} …", err=True),
+        announce=lambda text: echo(f"{text} …", err=True),
     )
     if as_json:
         print_json(asdict(made))
     else:
-        click.echo(
-            f"{made.toolchain} on Python {made.python_version}: use it with --jax {made.name}"
-        )
+        echo(f"{made.toolchain} on Python {made.python_version}: use it with --jax {made.name}")
 
 
 @env.command("list")
@@ -53,10 +52,10 @@ def list_environments(as_json: bool) -> None:
     if as_json:
         print_json([asdict(one) for one in found])
     elif not found:
-        click.echo("there is none yet: make one with `autotune env create jax==VERSION`")
+        echo("there is none yet: make one with `autotune env create jax==VERSION`")
     for one in [] if as_json else found:
         beside = f"  with {', '.join(one.extra)}" if one.extra else ""
-        click.echo(f"{one.name:<10} {one.toolchain}, Python {one.python_version}{beside}")
+        echo(f"{one.name:<10} {one.toolchain}, Python {one.python_version}{beside}")
 
 
 @env.command()
@@ -68,4 +67,4 @@ def remove(version: str) -> None:
     place = environment.environments_folder()
     found = environment.find_environment(place, version.removeprefix("jax=="))
     environment.remove(place, found)
-    click.echo(f"removed jax {found.name}")
+    echo(f"removed jax {found.name}")

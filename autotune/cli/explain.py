@@ -9,6 +9,7 @@ import click
 from autotune.cli.as_data import trial_data
 from autotune.cli.breakdown import Explained, print_breakdown
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.domain.codec import to_data
 from autotune.errors import InvalidInputError
@@ -119,16 +120,16 @@ def _print(
 ) -> None:
     """``told``: what was measured of each, empty where it was not."""
     for line in _heading(found):
-        click.echo(line)
+        echo(line)
     explained = _explained(found)
     if len(explained) == len(found):
         titles = [f"trial {t.id}" for t in found]
         rows = [("measured", *told)] if any(told) else []
         print_breakdown(titles, explained, [*_config_rows(found), *rows])
     if comparison is not None:
-        click.echo(why(comparison))
+        echo(why(comparison))
     for sentence in sentences:
-        click.echo(sentence, err=True)
+        echo(sentence, err=True)
 
 
 def _heading(found: list[StoredTrial]) -> list[str]:
@@ -224,5 +225,5 @@ def _write_trace(
     notes = write_trace(found, file, steps=steps, kernel=kernel, python=python)
     if not silent:
         for note in notes:
-            click.echo(note)
-        click.echo(f"trace written to {file}: open it at https://ui.perfetto.dev")
+            echo(note)
+        echo(f"trace written to {file}: open it at https://ui.perfetto.dev")

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.errors import InvalidInputError
 from autotune.lookup.bundle import new_bundle, write_bundle
@@ -33,7 +34,7 @@ def export(
     if as_json:
         print_json({"file": str(file) if records else None, "records": len(records)})
     elif records:
-        click.echo(f"{len(records)} records in {file} ({file.stat().st_size} bytes)")
+        echo(f"{len(records)} records in {file} ({file.stat().st_size} bytes)")
     else:
-        click.echo("nothing like that is published: no file was written", err=True)
+        echo("nothing like that is published: no file was written", err=True)
     sys.exit(0 if records else 1)

@@ -4,6 +4,7 @@ import click
 
 from autotune.cli.as_data import summary_data, trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.trial import KeySummary
 from autotune.wording.units import micros, ratio
@@ -45,12 +46,12 @@ def history(
         )
         return
     if not found:
-        click.echo("nothing has been searched yet")
+        echo("nothing has been searched yet")
     for summary, rows, numbers in zip(found, details, ids, strict=True):
-        click.echo(_line(summary))
+        echo(_line(summary))
         for number, trial in zip(numbers, rows, strict=True):
             time_us = trial.estimate.time_us if trial.estimate else None
-            click.echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}")
+            echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}")
 
 
 def _line(summary: KeySummary) -> str:

@@ -13,6 +13,7 @@ from autotune.cli.options import (
     print_json,
     problem_options,
 )
+from autotune.cli.output import echo
 from autotune.client import Client
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
@@ -81,9 +82,9 @@ def lookup(
     elif record:
         _print(record)
     else:
-        click.echo(f"nothing is published for {key}", err=True)
+        echo(f"nothing is published for {key}", err=True)
         for line in others:
-            click.echo(f"  {line}", err=True)
+            echo(f"  {line}", err=True)
     sys.exit(0 if record else 1)
 
 
@@ -93,9 +94,9 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
         print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
     elif found.record:
         _print(found.record)
-        click.echo(f"  {found.kind}: {found.why} (snapshot {snapshot})")
+        echo(f"  {found.kind}: {found.why} (snapshot {snapshot})")
     else:
-        click.echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
+        echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
 
 
 def _spec(store: LookupStore, name: str) -> KernelSpec:
@@ -149,19 +150,19 @@ def _default_us(record: Record) -> float | None:
 
 
 def _print(record: Record) -> None:
-    click.echo(str(record.config))
+    echo(str(record.config))
     default = f", {ratio(_default_us(record), record.time_us)} the default's speed"
-    click.echo(
+    echo(
         f"  {record.method} {micros(record.time_us)}"
         f"{default if _default_us(record) else ''}; {record.reason}"
     )
     if record.method == "measured" and record.measurement is not None:
-        click.echo(
+        echo(
             f"  {record.measurement.method} on {record.measurement.device}; estimated "
             f"{micros(record.estimate.time_us)}"
         )
-    click.echo(f"  {record.verification}")
+    echo(f"  {record.verification}")
     if record.baseline.note:
-        click.echo(f"  {record.baseline.note}")
-    click.echo(f"  {record.key}")
-    click.echo(f"  {record.trials} trials, published {record.created_at:%Y-%m-%d %H:%M} UTC")
+        echo(f"  {record.baseline.note}")
+    echo(f"  {record.key}")
+    echo(f"  {record.trials} trials, published {record.created_at:%Y-%m-%d %H:%M} UTC")

@@ -9,6 +9,7 @@ from typing import Any
 import click
 
 from autotune import __version__
+from autotune.cli.output import echo
 from autotune.errors import AutotuneError
 
 _COMMANDS = {
@@ -70,12 +71,12 @@ def main(args: list[str] | None = None) -> Any:
         sys.exit(error.exit_code)
     except (click.Abort, KeyboardInterrupt):
         signal.signal(signal.SIGINT, signal.SIG_IGN)
-        click.echo("interrupted", err=True)
+        echo("interrupted", err=True)
         sys.exit(130)
     except AutotuneError as error:
         if "--json" in given:
             click.echo(json.dumps({"error": str(error)}))
-        click.echo(f"error: {error}", err=True)
+        echo(f"error: {error}", err=True)
         sys.exit(2)
 
 

@@ -3,9 +3,9 @@
 import click
 from rich import box
 from rich.table import Table
-from rich.text import Text
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
 from autotune.domain.trial import Miss
@@ -27,7 +27,7 @@ def misses(limit: int, database: str | None, as_json: bool) -> None:
         console = screen(_LOG_WIDTH)
         console.print(_table(found))
     else:
-        click.echo("nothing was asked for in vain")
+        echo("nothing was asked for in vain")
 
 
 def _data(miss: Miss) -> dict[str, object]:
@@ -59,5 +59,5 @@ def _table(found: list[Miss]) -> Table:
             f"{miss.last_at:%Y-%m-%d %H:%M}",
             str(miss.number),
         )
-        table.add_row(*map(Text, cells))  # as they are: names come from the network
+        table.add_row(*cells)
     return table

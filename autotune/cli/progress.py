@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from types import TracebackType
 from typing import Protocol
 
-import click
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -20,6 +18,8 @@ from rich.progress import (
 )
 
 from autotune.candidates.space import Space
+from autotune.cli.output import echo
+from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
 from autotune.wording.units import micros
 
@@ -129,7 +129,7 @@ class Bar(Silent):
             TimeElapsedColumn(),
             TextColumn("left"),
             TimeRemainingColumn(),
-            console=Console(stderr=True),
+            console=PlainConsole(stderr=True),
         )
         self._task = self._progress.add_task("starting", total=None, note="")
 
@@ -150,7 +150,7 @@ class Bar(Silent):
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         self._progress.update(self._task, visible=False)
-        self._progress.console.print(space_line(space, len(earlier)), highlight=False)
+        self._progress.console.print(space_line(space, len(earlier)))
         self._tally.reuse(earlier)
         self._task = self._progress.add_task(
             "compiling", total=goal, completed=len(earlier), note=str(self._tally)
@@ -161,7 +161,7 @@ class Bar(Silent):
         self._progress.update(self._task, advance=1, note=str(self._tally))
 
     def announce(self, line: str) -> None:
-        self._progress.console.print(line, highlight=False)
+        self._progress.console.print(line)
 
 
 class Lines(Silent):
@@ -188,7 +188,7 @@ class Lines(Silent):
             self.announce(f"{self._done}/{self._goal} {self._tally}")
 
     def announce(self, line: str) -> None:
-        click.echo(line, err=True)
+        echo(line, err=True)
 
 
 def space_line(space: Space, reused: int) -> str:

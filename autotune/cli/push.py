@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.trial import KeyResult, Pushed, Record
@@ -58,7 +59,7 @@ def push(
             for count, part in send(remote, kernels, good):
                 total, sent = _sum(total, part), sent + count
                 if not as_json:
-                    click.echo(f"{sent}/{len(records) - len(left)} sent", err=True)
+                    echo(f"{sent}/{len(records) - len(left)} sent", err=True)
         except OSError as error:
             raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
     if as_json:
@@ -100,9 +101,9 @@ def _sum(one: Pushed, other: Pushed) -> Pushed:
 
 def _print(total: Pushed, sent: int, left: list[str]) -> None:
     for line in left:
-        click.echo(f"left out: {line}", err=True)
+        echo(f"left out: {line}", err=True)
     same = sent - total.records - total.lost
-    click.echo(
+    echo(
         f"{total.records} records and {total.trials} trials are new there; {same} records were "
         f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"
     )

@@ -62,22 +62,18 @@ def print_result(result: Result, published: Publication, ids: Ids, place: str) -
     """The table for people."""
     console = screen()
     key = result.subject.key
-    console.print(f"[bold]{key.kernel}[/] {key.problem} on [bold]{key.chip}[/]", highlight=False)
-    console.print(f"{key.toolchain}", highlight=False)
+    console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
+    console.print(str(key.toolchain))
     console.print(_table(result, published, ids))
     found = None if published.record is None else published.record.measurement
     if found is not None:
         console.print(measured_table(found, result.trials))
-        console.print(measured_line(found), highlight=False, markup=False)
+        console.print(measured_line(found))
     for line in (*_winner_lines(published), *_count_lines(result, published)):
-        console.print(line, highlight=False, markup=False)
+        console.print(line)
     state = published.record and ("verified" if published.record.verified else "NOT VERIFIED")
-    console.print(
-        f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.",
-        highlight=False,
-        markup=False,
-    )
-    console.print(f"Kept in {place}", highlight=False, markup=False, soft_wrap=True)
+    console.print(f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.")
+    console.print(f"Kept in {place}", soft_wrap=True)
 
 
 def _table(result: Result, published: Publication, ids: Ids) -> Table:

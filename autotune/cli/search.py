@@ -17,6 +17,7 @@ from autotune.cli.options import (
     print_json,
     problem_options,
 )
+from autotune.cli.output import echo
 
 if TYPE_CHECKING:
     from autotune.search.loop import Result
@@ -131,14 +132,14 @@ def search(
     else:
         report.print_result(result, published, ids, place)
         if measure and timer is None:
-            click.echo(why_estimated(target))
+            echo(why_estimated(target))
     sys.exit(0 if published.record else 1)
 
 
 def _say_interrupted(result: "Result", place: str) -> NoReturn:
     """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    click.echo(
+    echo(
         f"interrupted: {len(result.trials)} trials are kept in {place}, the same command resumes",
         err=True,
     )

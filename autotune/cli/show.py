@@ -6,6 +6,7 @@ import click
 
 from autotune.cli.as_data import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
@@ -63,8 +64,8 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         *_measured(found, record),
         *_published(found, record),
     ):
-        click.echo(line)
-    click.echo(f"reproduce: {reproduce(found.key, found.trial)}")
+        echo(line)
+    echo(f"reproduce: {reproduce(found.key, found.trial)}")
 
 
 def find_trial(store: TrialHistory, trial_id: int) -> StoredTrial:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.errors import InvalidInputError
 
 
@@ -36,7 +37,7 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
         return
     for one in found:
         by = f" by {one.made_by}" if one.made_by else ""
-        click.echo(f"{one.number:>6}  {one.created_at:%Y-%m-%d %H:%M} UTC  {one.note}{by}")
+        echo(f"{one.number:>6}  {one.created_at:%Y-%m-%d %H:%M} UTC  {one.note}{by}")
 
 
 @snapshots.command()
@@ -64,8 +65,8 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
         )
         return
     for number, record in found:
-        click.echo(f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}")
-        click.echo(f"        {record.config}  {record.estimate.time_us:.1f} us")
+        echo(f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}")
+        echo(f"        {record.config}  {record.estimate.time_us:.1f} us")
 
 
 @snapshots.command()
@@ -104,7 +105,7 @@ def _say(made: int | None, else_says: str, as_json: bool) -> None:
     if as_json:
         print_json({"snapshot": made})
     else:
-        click.echo(f"snapshot {made} is in force")
+        echo(f"snapshot {made} is in force")
 
 
 @snapshots.command()
@@ -118,4 +119,4 @@ def prune(days: int, database: str | None, as_json: bool) -> None:
     if as_json:
         print_json({"pruned": count})
     else:
-        click.echo(f"{count} snapshots were forgotten")
+        echo(f"{count} snapshots were forgotten")

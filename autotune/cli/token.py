@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.output import echo
 from autotune.domain.token import ROLES, WRITER, Token
 from autotune.errors import InvalidInputError
 
@@ -36,8 +37,8 @@ def create(name: str, role: str, days: int | None, database: str | None, as_json
     if as_json:
         print_json({**_data(made), "token": secret})
     else:
-        click.echo(secret)
-        click.echo(f"token {made.number} of {name}, {_state(made)}: keep it now", err=True)
+        echo(secret)
+        echo(f"token {made.number} of {name}, {_state(made)}: keep it now", err=True)
 
 
 @token.command("list")
@@ -50,7 +51,7 @@ def list_tokens(database: str | None, as_json: bool) -> None:
     if as_json:
         print_json([_data(one) for one in found])
     for one in found if not as_json else ():
-        click.echo(f"{one.number:>4}  {one.role:<7} {one.name}  ({_state(one)})")
+        echo(f"{one.number:>4}  {one.role:<7} {one.name}  ({_state(one)})")
 
 
 @token.command()
@@ -66,7 +67,7 @@ def revoke(number: int, database: str | None, as_json: bool) -> None:
     if as_json:
         print_json(_data(found))
     else:
-        click.echo(f"token {number} of {found.name} is revoked")
+        echo(f"token {number} of {found.name} is revoked")
 
 
 def _state(one: Token) -> str:

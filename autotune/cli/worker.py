@@ -17,6 +17,7 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
+from autotune.cli.output import PlainFormatter, echo
 
 _TIMEOUT_S = 60.0  # of one call to a service
 
@@ -86,7 +87,9 @@ def worker(
     from autotune.remote.http import Remote
     from autotune.remote.queue import RemoteJobs
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     refs = {kernel: ref for kernel, ref in catalogue().items() if isinstance(ref, KernelRef)}
     own_name = f"{name or socket.gethostname()}-{os.getpid()}"
     timing = Timing(device=device, seconds=measure_seconds, python=python) if measure else None
@@ -111,7 +114,7 @@ def worker(
     if as_json:
         print_json({"worker": own_name, "jobs": done})
     else:
-        click.echo(f"{done} jobs were run")
+        echo(f"{done} jobs were run")
 
 
 def _stop_gently(stop: object) -> None:
