@@ -12,7 +12,13 @@ import tools
 from benchmarks.__main__ import NAMES, question
 
 ROOT = Path(benchmarks.__file__).parents[1]
-TOOLS = ("calibration.corpus", "calibration.constants", "calibration.error_bars", "screenshots")
+TOOLS = (
+    "architecture",
+    "calibration.corpus",
+    "calibration.constants",
+    "calibration.error_bars",
+    "screenshots",
+)
 
 
 def test_every_module_beside_the_listing_is_listed_once() -> None:

@@ -1,0 +1,60 @@
+"""docs/architecture.md says what is there: its picture, its paths, and where things are."""
+
+import re
+from collections.abc import Iterator
+
+import pytest
+
+from tools import architecture
+
+PAGE = (architecture.ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+WHERE = re.findall(r"^\| ([^|]+) \| \[`([^`]+)`\]\(([^)]+)\), `([^`]+)` \|$", PAGE, re.MULTILINE)
+
+
+def test_the_picture_shows_the_imports_that_are_there() -> None:
+    shown = architecture.structure(architecture.PICTURE.read_text(encoding="utf-8"))
+    real = architecture.drawn(architecture.floors(), architecture.reduced(architecture.imports()))
+    assert shown == architecture.structure(real), "run python -m tools.architecture"
+
+
+def test_the_picture_has_every_room_and_every_floor_only_looks_down() -> None:
+    shown = architecture.structure(architecture.PICTURE.read_text(encoding="utf-8"))
+    assert shown.keys() == set(_rooms())
+    upwards = [
+        (room, known)
+        for room, (floor, imported) in shown.items()
+        for known in imported
+        if shown[known][0] <= floor
+    ]
+    assert not upwards
+
+
+def _rooms() -> Iterator[str]:
+    engine = architecture.ENGINE
+    yield from (path.stem for path in engine.glob("*.py") if not path.stem.startswith("__"))
+    yield from (path.parent.name for path in engine.glob("*/__init__.py"))
+    yield from set(architecture.PACKAGES) - {"autotune"}
+
+
+def test_twelve_things_are_found() -> None:
+    assert len(WHERE) == len({what for what, *_ in WHERE}) == 12
+
+
+@pytest.mark.parametrize(("what", "path", "link", "symbol"), WHERE)
+def test_a_thing_is_where_the_page_says(what: str, path: str, link: str, symbol: str) -> None:
+    assert link == f"../{path}"
+    source = (architecture.ROOT / path).read_text(encoding="utf-8")
+    pattern = symbol if " " in symbol else rf'^(def|class) {symbol}\b|"{symbol}"'
+    assert re.search(pattern, source, re.MULTILINE), f"{what}: {path} has no {symbol}"
+
+
+@pytest.mark.parametrize("path", sorted(set(re.findall(r"`([\w/]+(?:\.\w+|/))`", PAGE))))
+def test_a_path_that_the_page_names_is_there(path: str) -> None:
+    assert any((root / path).exists() for root in (architecture.ROOT, architecture.ENGINE))
+
+
+def test_a_picture_with_an_import_too_few_is_noticed() -> None:
+    floors, edges = architecture.floors(), dict(architecture.imports())
+    edges.pop("publishing")
+    shown = architecture.structure(architecture.PICTURE.read_text(encoding="utf-8"))
+    assert shown != architecture.structure(architecture.drawn(floors, architecture.reduced(edges)))
