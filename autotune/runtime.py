@@ -73,7 +73,7 @@ class BundleSource:
 
 
 class StoreSource:
-    """Records of a database, such as ``db.open_store(url)``; it keeps the misses."""
+    """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
 
     def __init__(self, store: RuntimeStore) -> None:
         self._store = store
