@@ -36,11 +36,23 @@ class Roofline:
 
 
 def roofline(trace: Trace, chip: ChipInfo) -> Roofline:
-    """Matrix work at the chip's peak, HBM traffic at its bandwidth, a fixed cost per step.
+    """Matrix work at the chip's peak, HBM traffic at its bandwidth, a fixed cost per step; calls
+    of a function one after the other.
 
     A megacore halves all three when an axis is divided between its cores; capacities in
     ``ChipInfo`` are per core.
     """
+    parts = [(_of_call(call, chip), 1 if call.runs is None else call.runs) for call in trace.calls]
+    return Roofline(
+        compute_us=sum(n * part.compute_us for part, n in parts),
+        memory_us=sum(n * part.memory_us for part, n in parts),
+        overhead_us=sum(n * part.overhead_us for part, n in parts),
+        fill_us=sum(n * part.fill_us for part, n in parts),
+        cores=parts[0][0].cores,
+    )
+
+
+def _of_call(trace: Trace, chip: ChipInfo) -> Roofline:
     divided = chip.num_cores > 1 and split_axis(trace.grid, trace.dimension_semantics) is not None
     cores = chip.num_cores if divided else 1
     return Roofline(

@@ -22,7 +22,24 @@ from autotune.wording.violation import violation_text
 
 
 def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
-    """The first block whose shape is not aligned, or None.
+    """The first block of a call whose shape is not aligned, or None."""
+    return next((bad for call in trace.calls if (bad := _misaligned(call, chip))), None)
+
+
+def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
+    """Why an output of a call would be wrong in this grid order whatever the semantics, or None."""
+    return next((bad for call in trace.calls if (bad := _bad_output_visits(call))), None)
+
+
+def illegal_semantics(
+    trace: Trace,
+) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
+    """Why the semantics that a call was traced with are against the rules, or None."""
+    return next((bad for call in trace.calls if (bad := _illegal_semantics(call))), None)
+
+
+def _misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
+    """Of one call.
 
     Source: ``_check_block_mappings`` in jax/_src/pallas/mosaic/lowering.py: the last two
     dimensions must be multiples of (8, 128) or the whole dimension; a rank-1 block must be the
@@ -38,9 +55,8 @@ def misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
     return None
 
 
-def bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
-    """Why an output would be wrong in this grid order whatever the semantics, or None. What
-    nobody reads cannot be wrong."""
+def _bad_output_visits(trace: Trace) -> RevisitedOutput | UnwrittenOutput | UnsafeAlias | None:
+    """Of one call. What nobody reads cannot be wrong."""
     for op in (op for op in trace.operands if _counts(op) and op.is_pipelined):
         if op.fetches != op.blocks:
             return RevisitedOutput(operand=op.name, visits=op.fetches, blocks=op.blocks)
@@ -82,7 +98,12 @@ def _dependencies(trace: Trace, axis: int, *, shown: bool) -> Iterator[tuple[Dep
 
 
 def parallel_prefix(trace: Trace) -> int:
-    """How many leading grid axes may be parallel; parallel axes must precede arbitrary ones."""
+    """How many leading grid axes may be parallel in every call; parallel axes must precede
+    arbitrary ones."""
+    return min(map(_parallel_prefix, trace.calls))
+
+
+def _parallel_prefix(trace: Trace) -> int:
     for axis in range(len(trace.grid)):
         if sequential_axis(trace, axis) is not None:
             return axis
@@ -100,26 +121,28 @@ def split_axis(grid: tuple[int, ...], semantics: tuple[str, ...]) -> int | None:
 
 
 def semantics_variants(trace: Trace, chip: Chip) -> list[tuple[str, ...]]:
-    """Legal ``dimension_semantics`` that compile to different programs, the most parallel first.
+    """Legal ``dimension_semantics`` of the kernel's own axes that compile to different programs,
+    the most parallel first.
 
     With one core the semantics do not change the program (equal listings on v5e, v6e and v7x),
     so only the most parallel one is kept. On a megacore those that divide the same axis are equal.
     """
-    rank, prefix = len(trace.grid), parallel_prefix(trace)
-    candidates = [(PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(prefix, -1, -1)]
+    rank, prefix, added = len(trace.grid), parallel_prefix(trace), len(trace.added_axes)
+    counts = range(max(prefix, added), added - 1, -1)
+    candidates = [(PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in counts]
     if not chip.is_megacore:
-        return candidates[:1]
+        return [candidates[0][added:]]
     seen: dict[int | None, tuple[str, ...]] = {}
     for semantics in candidates:
-        seen.setdefault(split_axis(trace.grid, semantics), semantics)
+        seen.setdefault(split_axis(trace.grid, semantics), semantics[added:])
     return list(seen.values())
 
 
-def illegal_semantics(
+def _illegal_semantics(
     trace: Trace,
 ) -> SemanticsRank | ParallelAfterArbitrary | SequentialAxis | None:
-    """Why the semantics that the kernel was traced with are against the rules, or None. Its author
-    is believed where the trace leaves it open: verification runs it on two cores."""
+    """Of one call. Its author is believed where the trace leaves it open: verification runs it on
+    two cores."""
     semantics = trace.dimension_semantics
     if not semantics:
         return None

@@ -16,9 +16,9 @@ from autotune.candidates.roofline import Roofline, roofline
 from autotune.candidates.vmem import (
     VmemUse,
     first_rung,
-    limit_bytes,
     next_rung,
     out_of_vmem,
+    over_limit,
     vmem_use,
     with_limit_source,
 )
@@ -171,12 +171,15 @@ def _passed_on(
     plain = traced()
     if plain is None:
         return PassedOn()
-    kinds = [(kind,) * len(plain.grid) for kind in (ARBITRARY, PARALLEL)]
+    kinds = [(kind,) * len(plain.own_axes) for kind in (ARBITRARY, PARALLEL)]
     limit = chip.vmem_capacity_bytes - 1024  # nobody's own choice
     found = [traced(dimension_semantics=kind, vmem_limit_bytes=limit) for kind in kinds]
     return PassedOn(
-        semantics=all(t and t.dimension_semantics == k for t, k in zip(found, kinds, strict=True)),
-        limit=all(t and t.vmem_limit_bytes == limit for t in found),
+        semantics=all(
+            t and all(call.own_semantics == kind for call in t.calls)
+            for t, kind in zip(found, kinds, strict=True)
+        ),
+        limit=all(t and all(call.vmem_limit_bytes == limit for call in t.calls) for t in found),
     )
 
 
@@ -213,11 +216,11 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
     if space.passed_on.semantics:
         semantics = rules.semantics_variants(trace, chip.chip)[0]
         space.default = space.default.replace(dimension_semantics=semantics)
-    use = vmem_use(trace, chip)
+    over = over_limit(trace, chip)
     if broken:
         space.default_verdict = rules.illegal(broken)
-    elif use.certain_bytes > limit_bytes(trace.vmem_limit_bytes, chip):
-        space.default_verdict = _over_vmem(space, use, trace.vmem_limit_bytes, chip)
+    elif over is not None:
+        space.default_verdict = _over_vmem(space, *over, chip)
     else:
         return _candidate(space, space.default, trace, chip)
     return None
@@ -253,8 +256,9 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Ju
     use = vmem_use(trace, chip)
     rung = _first_rung(space, use, trace, chip)
     if rung is None:
-        limit = chip.vmem_capacity_bytes if space.passed_on.limit else trace.vmem_limit_bytes
-        refused = _over_vmem(space, use, limit, chip)
+        highest = (use, chip.vmem_capacity_bytes)
+        over = highest if space.passed_on.limit else over_limit(trace, chip) or highest
+        refused = _over_vmem(space, *over, chip)
         return Judged(config=config, refused=_count(space, refused))
     variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
     for semantics in variants:
@@ -287,7 +291,7 @@ def _over_vmem(space: Space, use: VmemUse, limit: int | None, chip: ChipInfo) ->
 def _sequential(trace: Trace, semantics: tuple[str, ...]) -> Illegal | None:
     if ARBITRARY not in semantics:
         return None
-    found = rules.sequential_axis(trace, semantics.index(ARBITRARY))
+    found = rules.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
     return rules.illegal(found) if found else None
 
 
@@ -297,12 +301,12 @@ def _first_rung(
     """As ``vmem.first_rung``; the kernel's own limit is left alone where it passes none on."""
     if space.passed_on.limit:
         return first_rung(use, chip)
-    return (None,) if use.certain_bytes <= limit_bytes(trace.vmem_limit_bytes, chip) else None
+    return (None,) if over_limit(trace, chip) is None else None
 
 
 def _candidate(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Candidate:
     if space.passed_on.semantics:
-        trace = replace(trace, dimension_semantics=config.dimension_semantics)
+        trace = trace.with_semantics(config.dimension_semantics)
     return Candidate(
         config=config,
         trace=trace,
@@ -315,7 +319,7 @@ def _with_limit(candidate: Candidate, limit: int) -> Candidate:
     return replace(
         candidate,
         config=candidate.config.replace(vmem_limit_bytes=limit),
-        trace=replace(candidate.trace, vmem_limit_bytes=limit),
+        trace=candidate.trace.with_each(vmem_limit_bytes=limit),
     )
 
 
@@ -323,7 +327,10 @@ def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
     """The grid axes with more than one block, in order: the others change nothing."""
     if not order:
         return tuple(str(extent) for extent in trace.grid)
-    return tuple(name for name, extent in zip(order, trace.grid, strict=True) if extent > 1)
+    if trace.more:
+        return order  # an order can mean another thing to each call
+    extents = [trace.grid[axis] for axis in trace.own_axes]
+    return tuple(name for name, extent in zip(order, extents, strict=True) if extent > 1)
 
 
 def _why_none(space: Space) -> str:

@@ -36,7 +36,24 @@ class VmemUse:
 
 
 def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
-    """VMEM bytes of one core, with tile padding and double buffering."""
+    """VMEM bytes of one core, with tile padding and double buffering, of the call with most."""
+    found = [_of_call(call, chip) for call in trace.calls]
+    return VmemUse(
+        expected_bytes=max(use.expected_bytes for use in found),
+        certain_bytes=max(use.certain_bytes for use in found),
+    )
+
+
+def over_limit(trace: Trace, chip: ChipInfo) -> tuple[VmemUse, int | None] | None:
+    """What the first call uses that cannot fit under its own limit, and that limit, or None."""
+    for call in trace.calls:
+        use = _of_call(call, chip)
+        if use.certain_bytes > limit_bytes(call.vmem_limit_bytes, chip):
+            return use, call.vmem_limit_bytes
+    return None
+
+
+def _of_call(trace: Trace, chip: ChipInfo) -> VmemUse:
     blocks = [op for op in trace.operands if op.is_pipelined]
     scratch = [s for s in trace.scratch if s.space == "vmem"]
     expected = sum(operand_bytes(op, chip) for op in blocks)
@@ -50,7 +67,8 @@ def vmem_use(trace: Trace, chip: ChipInfo) -> VmemUse:
 
 
 def vmem_by_name(trace: Trace, chip: ChipInfo) -> tuple[tuple[str, int], ...]:
-    """Expected VMEM bytes of each operand and scratch buffer, and of large values kept."""
+    """Of one call: expected VMEM bytes of each operand and scratch buffer, and of large values
+    kept."""
     found = [(op.name, operand_bytes(op, chip)) for op in trace.operands if op.is_pipelined]
     scratch = [s for s in trace.scratch if s.space == "vmem"]
     found += [(f"scratch {n}", scratch_bytes(s, chip)) for n, s in enumerate(scratch)]

@@ -98,6 +98,12 @@ def listings(dump: Path) -> list[str]:
     return found
 
 
+def listed_name(listing: str) -> str:
+    """The instruction of the compiled module that a listing is of."""
+    entry = listing.partition("/* entry bundle: ")[2]
+    return entry.lstrip(" %").partition(" = ")[0]
+
+
 def clear(dump: Path) -> None:
     """Remove what earlier compilations left, and cut libtpu's logs: they grow without end."""
     for path in dump.iterdir():

@@ -1,6 +1,7 @@
 """The *fast* question: microseconds of a compiled candidate, and what they are made of."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
@@ -11,7 +12,7 @@ from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Compiled
 from autotune.domain.dtype import bits
 from autotune.domain.explanation import Explanation
-from autotune.domain.outcome import Estimate, Estimated, NotEstimated
+from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated
 from autotune.domain.trace import Operand, Trace
 from autotune.simulator import Parts
 from autotune.simulator.constants import error_bar, resolution
@@ -23,14 +24,83 @@ _WAIT_SHARE = 0.2
 
 
 def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | NotEstimated:
-    """Time from the simulated instruction schedule; no number where that was refused."""
-    if compiled.simulation is None:
-        return NotEstimated(
-            reason=compiled.refusal,
-            vmem_used_bytes=compiled.vmem_used_bytes,
-            program=compiled.program,
-        )
-    return Estimated(estimate=_from_simulation(trace, compiled, chip), program=compiled.program)
+    """Time from the simulated instruction schedules; no number where one was refused."""
+    used = max(call.vmem_used_bytes for call in compiled.calls)
+    refusal = _refusal(trace, compiled)
+    if refusal:
+        return NotEstimated(reason=refusal, vmem_used_bytes=used, program=compiled.program)
+    calls = zip(trace.calls, compiled.calls, strict=True)
+    found = [_from_simulation(call, made, chip) for call, made in calls]
+    whole = found[0] if len(found) == 1 and trace.runs == 1 else _together(trace, found)
+    return Estimated(estimate=whole, program=compiled.program)
+
+
+def _refusal(trace: Trace, compiled: Compiled) -> str:
+    """Of the first call that has no simulation; it is named where there are several."""
+    for number, (call, made) in enumerate(zip(trace.calls, compiled.calls, strict=True), 1):
+        if made.simulation is None:
+            place = f"call {number} of {len(trace.calls)}, {call.name}: " if trace.more else ""
+            return place + made.refusal
+    return ""
+
+
+def _together(trace: Trace, found: Sequence[Estimate]) -> Estimate:
+    """Calls one after the other, each as often as it runs. What is no sum is that of the longest;
+    the error bar is the widest."""
+    runs = [call.runs or 1 for call in trace.calls]
+    each = list(zip(found, runs, strict=True))
+    longest = max(each, key=lambda one: one[0].time_us * one[1])[0]
+    names = [call.name for call in trace.calls]
+    errors = [e.error for e in found]
+    return replace(
+        longest,
+        **{name: sum(getattr(e, name) * n for e, n in each) for name in _SUMMED},
+        vmem_used_bytes=max(e.vmem_used_bytes for e in found),
+        error=None if None in errors else max(e for e in errors if e is not None),
+        resolution=max(e.resolution for e in found),
+        explanation=_explained_together([(e.explanation, n) for e, n in each]),
+        notes=(
+            "the time is that of the kernels alone: what XLA does between them is not in it",
+            *(f"{name}: {note}" for name, e in zip(names, found, strict=True) for note in e.notes),
+        ),
+        calls=tuple(
+            CallTime(
+                name=name,
+                runs=n,
+                time_us=e.time_us * n,
+                limited_by=e.limited_by,
+                vmem_used_bytes=e.vmem_used_bytes,
+            )
+            for name, (e, n) in zip(names, each, strict=True)
+        ),
+    )
+
+
+_SUMMED = (
+    "time_us",
+    "compute_us",
+    "memory_us",
+    "overhead_us",
+    "fill_us",
+    "hbm_bytes",
+    "flops",
+)
+
+
+def _explained_together(found: Sequence[tuple[Explanation | None, int]]) -> Explanation:
+    each = [(e, n) for e, n in found if e is not None]
+    dmas = sum(e.dma_count * n for e, n in each)
+    return Explanation(
+        parts_us=tuple((name, sum(e.part_us(name) * n for e, n in each)) for name in parts.PARTS),
+        roofline_us=sum(e.roofline_us * n for e, n in each),
+        mxu_us=sum(e.mxu_us * n for e, n in each),
+        steps=sum(e.steps * n for e, n in each),
+        dma_count=dmas,
+        burst_bytes=sum(e.burst_bytes * e.dma_count * n for e, n in each) // max(1, dmas),
+        least_hbm_bytes=sum(e.least_hbm_bytes * n for e, n in each),
+        vmem=max((e.vmem for e, _ in each), key=lambda vmem: sum(size for _, size in vmem)),
+        spill_bundles=sum(e.spill_bundles for e, _ in each),
+    )
 
 
 def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimate:
@@ -43,7 +113,9 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     placed = {index - trace.scalar_operands for index in run["vmem_operands"]}
     copied_bytes = sum(_array_bytes(op) for n, op in enumerate(trace.operands) if n in placed)
     piped_bytes = sum(op.hbm_bytes for n, op in enumerate(trace.operands) if n not in placed)
-    rate = roofline(trace, chip).cores * chip.hbm_bytes_per_s / 1e6  # bytes per us
+    rate = (
+        roofline(replace(trace, runs=1, more=()), chip).cores * chip.hbm_bytes_per_s / 1e6
+    )  # bytes per us
     copy_us, memory_us = copied_bytes / rate, (copied_bytes + piped_bytes) / rate
     explained = _explanation(trace, run, chip, copy_us)
     limit = limited_by(Parts(**run["parts"]), copies=copy_us * run["clock_hz"] / 1e6)
@@ -88,7 +160,7 @@ def _explanation(
     in_us = {name: count * to_us for name, count in by_name.items()}
     return Explanation(
         parts_us=tuple({**in_us, parts.COPIES: copy_us}.items()),
-        roofline_us=roofline(trace, chip).bound_us,
+        roofline_us=roofline(replace(trace, runs=1, more=()), chip).bound_us,
         mxu_us=run["mxu_busy_cycles"] * to_us,
         steps=run["steps"],
         dma_count=run["dma_count"],

@@ -105,8 +105,21 @@ def _class(cls: type[Any]) -> _Codec:
     if hasattr(cls, "from_data"):  # its data are not its fields
         return _Codec(cls.to_data, cls.from_data)
     if is_dataclass(cls):
-        return _Codec(_encoder_of(cls), _decoder_of(cls))
+        return _dataclass(cls)
     return _named_tuple(cls) if hasattr(cls, "_fields") else _Codec()
+
+
+_being_made: set[type[Any]] = set()
+
+
+def _dataclass(cls: type[Any]) -> _Codec:
+    if cls in _being_made:  # it holds values of its own class, which wait until it is done
+        return _Codec(lambda value: to_data(value), lambda data: from_data(cls, data))
+    _being_made.add(cls)
+    try:
+        return _Codec(_encoder_of(cls), _decoder_of(cls))
+    finally:
+        _being_made.discard(cls)
 
 
 def _number_to_data(number: float) -> float | str:

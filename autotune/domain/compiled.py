@@ -10,8 +10,9 @@ from autotune.domain.trace import Trace
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
-    """``program`` is a hash of the final listing. ``simulation`` holds the fields of
-    ``autotune.simulator.Simulation``, or is None with the ``refusal`` why."""
+    """``program`` is a hash of the final listings. ``simulation`` holds the fields of
+    ``autotune.simulator.Simulation``, or is None with the ``refusal`` why. ``more``: what became of
+    the further calls of the function, in the order of ``Trace.more``."""
 
     seconds: float
     vmem_used_bytes: int
@@ -20,6 +21,12 @@ class Compiled:
     simulation: Mapping[str, Any] | None
     refusal: str
     simulate_s: float
+    more: tuple["Compiled", ...] = ()
+
+    @property
+    def calls(self) -> tuple["Compiled", ...]:
+        """The first call and those after it."""
+        return (self, *self.more)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,4 +48,5 @@ class XlaCost:
 
 
 def compiled_from_data(data: Mapping[str, Any]) -> Compiled:
-    return Compiled(**data)
+    more = tuple(compiled_from_data(item) for item in data.get("more", ()))
+    return Compiled(**{**data, "more": more})

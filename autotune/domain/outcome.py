@@ -10,6 +10,17 @@ _UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than mos
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CallTime:
+    """One ``pallas_call`` of a function that makes several: ``time_us`` of all its ``runs``."""
+
+    name: str
+    runs: int
+    time_us: float
+    limited_by: str
+    vmem_used_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
 
@@ -35,6 +46,8 @@ class Estimate:
     error: float | None = None
     resolution: float = 0.0
     explanation: Explanation | None = None
+    calls: tuple[CallTime, ...] = ()
+    """Of a function with several; the time is their sum."""
 
     @property
     def doubt(self) -> float:

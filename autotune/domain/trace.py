@@ -1,7 +1,7 @@
 """A traced ``pallas_call`` as plain data: everything that rules, memory and traffic need."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -68,6 +68,10 @@ class Trace:
     ``mxu_flops`` counts the multiply-adds of matrix products as two and ``vector_ops`` the
     elements of all other arithmetic, both over the whole grid and weighted by how often each
     conditional region runs.
+    A function may make several calls: ``more`` are those after the first. ``name``: of the kernel;
+    ``runs``: how often the function makes this call, None where that depends on data.
+    ``dimension_semantics`` are those of all grid axes; ``added_axes`` are those that ``vmap`` has
+    put before the kernel's own, which are parallel always: a config has nothing for them.
     """
 
     grid: tuple[int, ...]
@@ -87,6 +91,39 @@ class Trace:
     kept_bytes: int = 0
     """The largest wide matrix product that the body needs again after reducing it, bytes."""
     notes: tuple[str, ...] = ()
+    name: str = ""
+    runs: int | None = 1
+    more: tuple["Trace", ...] = ()
+    added_axes: tuple[int, ...] = ()
+
+    @property
+    def calls(self) -> tuple["Trace", ...]:
+        """This call and those after it."""
+        return (self, *self.more)
+
+    @property
+    def own_axes(self) -> tuple[int, ...]:
+        """The grid axes that the kernel was written for."""
+        return tuple(axis for axis in range(len(self.grid)) if axis not in self.added_axes)
+
+    @property
+    def own_semantics(self) -> tuple[str, ...]:
+        """What a config says of them; all there is where the kernel says too much or too little."""
+        if len(self.dimension_semantics) != len(self.grid):
+            return self.dimension_semantics
+        return tuple(self.dimension_semantics[axis] for axis in self.own_axes)
+
+    def with_semantics(self, own: tuple[str, ...]) -> "Trace":
+        """The same with the semantics that a config gives to the own axes of every call."""
+        each = dict(zip(self.own_axes, own, strict=False))
+        found = tuple(each.get(axis, "parallel") for axis in range(len(self.grid)))
+        more = tuple(call.with_semantics(own) for call in self.more)
+        return replace(self, dimension_semantics=found if own else (), more=more)
+
+    def with_each(self, **changes: Any) -> "Trace":
+        """The same with fields of every call replaced."""
+        more = tuple(replace(call, **changes) for call in self.more)
+        return replace(self, **changes, more=more)
 
     @property
     def steps(self) -> int:
@@ -110,7 +147,8 @@ def trace_from_data(data: Mapping[str, Any]) -> Trace:
     fields = {name: _tuples(value) for name, value in data.items()}
     operands = tuple(Operand(**_fields(item)) for item in data["operands"])
     scratch = tuple(Scratch(**_fields(item)) for item in data["scratch"])
-    return Trace(**{**fields, "operands": operands, "scratch": scratch})
+    more = tuple(trace_from_data(item) for item in data.get("more", ()))
+    return Trace(**{**fields, "operands": operands, "scratch": scratch, "more": more})
 
 
 def _fields(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,10 +1,11 @@
 """What is known of one estimate: as plain data, and as facts in words, all numbers with units."""
 
 from collections.abc import Callable
+from dataclasses import asdict
 from typing import Any
 
 from autotune.domain.explanation import Explanation
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import CallTime, Estimate
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, size
 
 Fact = tuple[str, Callable[[Estimate, Explanation], str]]
@@ -35,6 +36,7 @@ def explanation_data(e: Estimate, why: Explanation) -> dict[str, Any]:
         "vmem_used_bytes": e.vmem_used_bytes,
         "vmem_allowed_bytes": e.vmem_allowed_bytes,
         "spill_bundles": why.spill_bundles,
+        "calls": [asdict(call) for call in e.calls],
         "notes": list(e.notes),
     }
 
@@ -47,6 +49,7 @@ def part_us(us: float) -> str:
 FACTS: tuple[Fact, ...] = (
     ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
     ("limited by", lambda e, _: e.limited_by),
+    ("calls", lambda e, _: "; ".join(map(_call, e.calls))),
     ("roofline", lambda e, why: _roofline(e, why)),
     ("matrix units", lambda e, why: _matrix(e, why)),
     ("HBM traffic", lambda e, why: _traffic(e, why)),
@@ -58,6 +61,15 @@ FACTS: tuple[Fact, ...] = (
     ("spills", lambda _, why: f"{why.spill_bundles:,} bundles" if why.spill_bundles else "none"),
     ("notes", lambda e, _: "; ".join(e.notes)),
 )
+
+
+def _call(call: CallTime) -> str:
+    """One of several pallas_calls."""
+    times = f"{call.runs} times " if call.runs != 1 else ""
+    return (
+        f"{times}{call.name} {part_us(call.time_us)}, limited by {call.limited_by}, "
+        f"{mebibytes(call.vmem_used_bytes)} of VMEM"
+    )
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:

@@ -55,6 +55,28 @@ def fixed(config: Config) -> list[Trace]:
     return [replace(made, **own) for made in traced(config)]  # type: ignore[arg-type]
 
 
+def mapped(config: Config) -> list[Trace]:
+    """The same under ``vmap``, which puts an axis in front of the grid: a config names the others,
+    as JAX wants it."""
+    found = []
+    for made in traced(config):
+        operands = tuple(
+            replace(op, varies=(True, *op.varies), exclusive=(True, *op.exclusive))
+            for op in made.operands
+        )
+        given = config.dimension_semantics
+        found.append(
+            replace(
+                made,
+                grid=(6, *made.grid),
+                operands=operands,
+                added_axes=(0,),
+                dimension_semantics=("parallel", *given) if given else (),
+            )
+        )
+    return found
+
+
 def explored(
     sizes: list[int], default: int, answer: Any = traced, *, grid: tuple[str, ...] = ("i", "j")
 ) -> Space:
@@ -226,3 +248,13 @@ def test_candidates_come_in_the_order_of_their_roofline() -> None:
     space = explored([256, 512, 1024], 512)
     guesses = [c.roofline.guess_us for c in space.candidates]
     assert guesses == sorted(guesses)
+
+
+def test_semantics_are_for_the_grid_that_the_kernel_was_written_for() -> None:
+    """JAX refuses others: "Length of grid does not match length of dimension semantics"."""
+    space = explored([512], 512, mapped)
+    assert space.passed_on.semantics
+    assert configs(space) == {(512, "ij"), (512, "ji")}
+    for found in space.candidates:
+        assert found.config.dimension_semantics == ("parallel", "parallel")
+        assert found.trace.dimension_semantics == ("parallel",) * 3

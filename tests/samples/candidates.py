@@ -47,7 +47,7 @@ def _line(config: Config) -> Roofline:
 
 
 def _trace(tile: Scratch, order: tuple[str, ...]) -> Trace:
-    known = dict.fromkeys(Trace.__dataclass_fields__, 0)
+    known = {**dict.fromkeys(Trace.__dataclass_fields__, 0), "runs": 1, "more": ()}
     empty = dict.fromkeys(("operands", "aliases", "notes"), ())
     fields = {**known, **empty, "grid": (8,) * len(order), "scratch": (tile,)}
     fields |= {"alias_safe": True, "dimension_semantics": (), "vmem_limit_bytes": None}

@@ -4,13 +4,16 @@ import dataclasses
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from autotune.child.chips import abstract_mesh, compile_only_device, told_of
-from autotune.child.compile import hlo
+from autotune.child.compile import hlo, matching
+from autotune.child.compile.hlo import KernelCall
 from autotune.child.trace import reader
+from autotune.child.trace.reader import Call
 from autotune.compiler import libtpu
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -19,6 +22,11 @@ from autotune.domain.trace import Trace
 from autotune.kernel import Array, Kernel
 from autotune.simulator import Refusal, simulate
 from autotune.simulator.drawing.timeline import timeline
+
+_DEPENDS_ON_DATA = (
+    "how often it runs depends on data, by a branch or a loop around it: where integers decide "
+    "that, give them as values of their Array"
+)
 
 
 class StageError(Exception):
@@ -30,17 +38,24 @@ class StageError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Made:
-    """What the compiler made of a config. ``listing``: of the one kernel, or None with the
-    ``refusal`` why; ``scalars``: known contents of operands by number; ``program``: a hash."""
+class _MadeCall:
+    """``listing``: of the kernel, or None with the ``refusal`` why; ``scalars``: known contents of
+    operands by number."""
 
-    hlo: str
+    listing: str | None
+    refusal: str
+    vmem_bytes: int
+    scalars: dict[int, list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What the compiler made of a config: of each call of the function, in its order. ``program``:
+    a hash of all listings."""
+
     seconds: float
     program: str
-    listing: str | None
-    listing_bytes: int
-    refusal: str
-    scalars: dict[int, list[int]]
+    calls: list[_MadeCall]
 
 
 def trace_config(
@@ -51,11 +66,16 @@ def trace_config(
     Code that asks for the TPU while it is traced is told of the chip, where one is given.
     """
     function, arrays = built(kernel, problem, config)
-    permutations = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
+    turned = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
     try:
-        return reader.read(function, arrays, permutations, told_of(chip))
+        found = reader.read(function, arrays, turned, told_of(chip))
     except Exception as error:
         raise StageError("trace", error) from error
+    if turned is None or not found[0].more:
+        return found
+    # Each call has a grid of its own: the kernel itself says what an order means for it.
+    ordered = [config.replace(grid_order=order) for order in permutations(config.grid_order)]
+    return [trace_config(kernel, problem, one, orders=False, chip=chip)[0] for one in ordered]
 
 
 def compile_config(
@@ -63,12 +83,11 @@ def compile_config(
 ) -> tuple[Trace, Mapping[str, Any]]:
     """The trace of a config and what the compiler made of it (fields of ``Compiled``)."""
     trace, made = _listed(kernel, problem, config, chip, dump)
-    answer = {
-        "seconds": made.seconds,
-        "vmem_used_bytes": hlo.kernel_vmem_bytes(made.hlo) or 0,
-        **_simulated(made, chip),
-    }
-    return trace, answer
+    first, *more = [
+        {"seconds": made.seconds, "program": made.program, **_simulated(call, chip)}
+        for call in made.calls
+    ]
+    return trace, {**first, "more": more}
 
 
 def draw_config(
@@ -77,10 +96,12 @@ def draw_config(
     """Hash of the program that a config compiles to, and the picture of its first and last steps,
     or the refusal why there is none."""
     _, made = _listed(kernel, problem, config, chip, dump)
-    if made.listing is None:
-        return {"program": made.program, "picture": None, "refusal": made.refusal}
+    call, *more = made.calls
+    refusal = f"the function makes {len(more) + 1} pallas_calls: one is drawn" if more else ""
+    if call.listing is None or refusal:
+        return {"program": made.program, "picture": None, "refusal": refusal or call.refusal}
     drawn = timeline(
-        made.listing, chip=chip.value, libtpu=libtpu.version(), scalars=made.scalars, steps=steps
+        call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars, steps=steps
     )
     if isinstance(drawn, Refusal):
         return {"program": made.program, "picture": None, "refusal": drawn.reason}
@@ -121,34 +142,49 @@ def _listed(
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     function, arrays = built(kernel, problem, config)
-    trace, scalars = _read(function, arrays, chip)
+    calls = _read(function, arrays, chip)
     started = time.perf_counter()
     text = _compile(function, arrays, chip, dump)
     seconds = time.perf_counter() - started
     listings = libtpu.listings(dump)
     libtpu.clear(dump)
-    whole, one = "".join(listings), len(listings) == 1
-    return trace, _Made(
-        hlo=text,
+    first, *more = [call.traces(None)[0] for call in calls if call.runs != 0]
+    return replace(first, more=tuple(more)), _Made(
         seconds=seconds,
-        program=hashlib.sha256(whole.encode()).hexdigest()[:16],
-        listing=whole if one else None,
-        listing_bytes=len(whole),
-        refusal="" if one else f"{len(listings)} kernels were listed, exactly one is needed",
-        scalars=_flat(scalars),
+        program=hashlib.sha256("".join(listings).encode()).hexdigest()[:16],
+        calls=_by_call(calls, hlo.kernel_calls(text), listings),
     )
 
 
-def _read(
-    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip
-) -> tuple[Trace, dict[int, Any]]:
-    """The trace, and the contents of the scalar operands that are known, by operand number.
+def _by_call(
+    calls: Sequence[Call], compiled: Sequence[KernelCall], listings: Sequence[str]
+) -> list[_MadeCall]:
+    """What became of each call that runs."""
+    listed = {libtpu.listed_name(text): text for text in listings}
+    made = zip(calls, matching.match(calls, compiled), strict=True)
+    return [_made(call, one, listed) for call, one in made if call.runs != 0]
 
-    Code that asks for the TPU while it is traced is told of the chip.
-    """
+
+def _made(call: Call, one: KernelCall | None, listed: Mapping[str, str]) -> _MadeCall:
+    listing = None if one is None else listed.get(one.name)
+    refusal = ""
+    if call.runs is None:
+        listing, refusal = None, _DEPENDS_ON_DATA
+    elif listing is None:
+        refusal = f"the compiler lists no program of its own for {call.name}"
+    return _MadeCall(
+        listing=listing,
+        refusal=refusal,
+        vmem_bytes=one.vmem_bytes if one else 0,
+        scalars=_flat(call.scalar_operands()),
+    )
+
+
+def _read(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip) -> list[Call]:
+    """The calls of a function. Code that asks for the TPU while it is traced is told of the
+    chip."""
     try:
-        call = reader.find(function, arrays, told_of(chip))
-        return call.traces(None)[0], call.scalar_operands()
+        return reader.find(function, arrays, told_of(chip))
     except Exception as error:
         raise StageError("trace", error) from error
 
@@ -193,21 +229,21 @@ def placed(array: Array, device: Any) -> Any:
     return layout.Format(layout.Layout(order), sharding)
 
 
-def _simulated(made: _Made, chip: Chip) -> dict[str, Any]:
-    """Program hash and simulation of the one kernel that was listed."""
+def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
+    """VMEM and simulation of a kernel."""
     started = time.perf_counter()
-    simulation, refusal = None, made.refusal
-    if made.listing is not None:
+    simulation, refusal = None, call.refusal
+    if call.listing is not None:
         result = simulate(
-            made.listing, chip=chip.value, libtpu=libtpu.version(), scalars=made.scalars
+            call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars
         )
         if isinstance(result, Refusal):
             refusal = result.reason
         else:
             simulation = dataclasses.asdict(result)
     return {
-        "program": made.program,
-        "listing_bytes": made.listing_bytes,
+        "vmem_used_bytes": call.vmem_bytes,
+        "listing_bytes": len(call.listing or ""),
         "simulation": simulation,
         "refusal": refusal,
         "simulate_s": time.perf_counter() - started,

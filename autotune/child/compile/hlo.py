@@ -1,23 +1,54 @@
 """What the compiled HLO module says: VMEM of the kernel, cycles that XLA expects for the rest."""
 
 import re
+from dataclasses import dataclass
 
 _USED = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
 )
 _PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
 _INSTRUCTION = re.compile(r"^ *(?:ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
+_OPERANDS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
+_SHAPE = re.compile(r"\b[a-z]+\d*(?:e\d+m\d+\w*)?\[([\d,]*)\]")
+_NUMBER = re.compile(r"\.(\d+)")
 _NO_IDEA = 2**62
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
-def kernel_vmem_bytes(hlo: str) -> int | None:
-    """Scoped VMEM that the compiled Pallas calls use at most, bytes; None when none is there."""
-    used = None
-    for call in _pallas_calls(hlo):
-        found = _USED.search(call)
-        used = max(used or 0, int(found.group(1)) if found else 0)
-    return used
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KernelCall:
+    """A compiled Pallas call. ``name``: of the instruction, which its listing has too; shapes in
+    elements; ``vmem_bytes``: scoped VMEM that it uses."""
+
+    name: str
+    operands: tuple[tuple[int, ...], ...]
+    results: tuple[tuple[int, ...], ...]
+    vmem_bytes: int
+
+
+def kernel_calls(hlo: str) -> list[KernelCall]:
+    """The Pallas calls of a module, in the order in which XLA made them."""
+    found = [_kernel_call(text) for text in _pallas_calls(hlo)]
+    return sorted(found, key=lambda call: [int(n) for n in _NUMBER.findall(call.name)])
+
+
+def _kernel_call(text: str) -> KernelCall:
+    name, _, rest = text.lstrip(" %").partition(" = ")
+    results, _, call = rest.partition(" custom-call(")
+    operands = _OPERANDS.search(call)
+    used = _USED.search(call)
+    return KernelCall(
+        name=name,
+        operands=_shapes(operands.group(1) if operands else ""),
+        results=_shapes(results),
+        vmem_bytes=int(used.group(1)) if used else 0,
+    )
+
+
+def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
+    return tuple(
+        tuple(int(size) for size in sizes.split(",") if size) for sizes in _SHAPE.findall(text)
+    )
 
 
 def estimated_cycles(hlo: str) -> int:

@@ -1,4 +1,5 @@
-"""Finding the ``pallas_call`` in a function's jaxpr, and what is known of its operands."""
+"""Finding each ``pallas_call`` in a function's jaxpr, how often it runs, and what is known of its
+operands."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -40,9 +41,21 @@ class Boundary:
         )
 
 
-def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[tuple[Any, list[Any], Boundary]]:
-    """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs."""
-    return _calls(jaxpr, known, Boundary.of(jaxpr))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """A ``pallas_call`` equation; ``known``: its operands, None where they are not known; ``runs``:
+    how often the function makes the call, None where that depends on data."""
+
+    eqn: Any
+    known: list[Any]
+    boundary: Boundary
+    runs: int | None
+
+
+def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[Found]:
+    """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs, in
+    the order of the program. Those in a branch that is not taken run 0 times."""
+    return _calls(jaxpr, known, Boundary.of(jaxpr), 1)
 
 
 def _used(plain: Any) -> frozenset[Any]:
@@ -55,8 +68,8 @@ def _variables(found: Iterable[Any]) -> frozenset[Any]:
 
 
 def _calls(
-    jaxpr: Any, known: Sequence[Any], boundary: Boundary
-) -> Iterator[tuple[Any, list[Any], Boundary]]:
+    jaxpr: Any, known: Sequence[Any], boundary: Boundary, runs: int | None
+) -> Iterator[Found]:
     plain = open_jaxpr(jaxpr)
     values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
     values.update(constants(jaxpr))
@@ -67,15 +80,34 @@ def _calls(
     for eqn in plain.eqns:
         inputs = [value(v) for v in eqn.invars]
         if eqn.primitive.name == "pallas_call":
-            yield eqn, inputs, boundary
+            yield Found(eqn=eqn, known=inputs, boundary=boundary, runs=runs)
             continue
         if all(v is not None for v in inputs) and _is_small(eqn):
             values.update(zip(eqn.outvars, _compute(eqn, inputs), strict=True))
             continue
-        for param in eqn.params.values():
-            for inner in param if isinstance(param, (tuple, list)) else (param,):
-                if hasattr(open_jaxpr(inner), "eqns"):
-                    yield from _calls(inner, _passed(eqn, inputs), boundary.inside(eqn, inner))
+        for inner, times in _inner(eqn, inputs):
+            passed = _passed(eqn, inputs)
+            yield from _calls(inner, passed, boundary.inside(eqn, inner), _product(runs, times))
+
+
+def _inner(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
+    """The jaxprs in an equation, and how often each runs when it does."""
+    if eqn.primitive.name == "cond":
+        taken = inputs[0]
+        for number, branch in enumerate(eqn.params["branches"]):
+            yield branch, None if taken is None else int(number == int(taken))
+        return
+    times = {"scan": eqn.params.get("length"), "while": None}.get(eqn.primitive.name, 1)
+    for param in eqn.params.values():
+        for inner in param if isinstance(param, (tuple, list)) else (param,):
+            if hasattr(open_jaxpr(inner), "eqns"):
+                yield inner, times
+
+
+def _product(runs: int | None, times: int | None) -> int | None:
+    if 0 in (runs, times):
+        return 0
+    return None if runs is None or times is None else runs * times
 
 
 def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:

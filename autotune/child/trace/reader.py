@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.child.trace.body import Body, analyse
-from autotune.child.trace.calls import Boundary, pallas_calls
+from autotune.child.trace.calls import Found, pallas_calls
 from autotune.child.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.domain.dtype import bits
@@ -20,8 +20,8 @@ from autotune.kernel import Array
 _SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
 
 
-class NotOnePallasCallError(ValueError):
-    """The function does not hold exactly one ``pallas_call``."""
+class NoPallasCallError(ValueError):
+    """The function holds no ``pallas_call``."""
 
 
 def read(
@@ -30,33 +30,36 @@ def read(
     orders: Sequence[Sequence[int]] | None = None,
     mesh: AbstractContextManager[Any] | None = None,
 ) -> list[Trace]:
-    """Traces of the one ``pallas_call`` in ``function``, one per grid order.
+    """Traces of the ``pallas_call``s in ``function``, one per grid order.
 
-    ``orders``: permutations of the grid axes as built; the identity alone by default;
-    ``mesh``: what names the chip to code under trace. Raises
-    ``NotOnePallasCallError``, and whatever the kernel's own build raises.
+    ``orders``: permutations of the grid axes as built; the identity alone by default, and where
+    there are several calls, whose grids differ. ``mesh``: what names the chip to code under trace.
+    Raises ``NoPallasCallError``, and whatever the kernel's own build raises.
     """
-    return find(function, arrays, mesh).traces(orders)
+    calls = [call for call in find(function, arrays, mesh) if call.runs != 0]
+    each = zip(*(call.traces(orders if len(calls) == 1 else None) for call in calls), strict=True)
+    return [replace(first, more=tuple(more)) for first, *more in each]
 
 
 def find(
     function: Callable[..., Any],
     arrays: Sequence[Array],
     mesh: AbstractContextManager[Any] | None = None,
-) -> "Call":
-    """The one ``pallas_call`` in ``function``, traced under ``mesh``. Raises as ``read`` does."""
+) -> list["Call"]:
+    """Each ``pallas_call`` in ``function``, traced under ``mesh``, those in branches that are not
+    taken included. Raises as ``read`` does."""
     import jax
 
     with mesh or nullcontext():
         closed = jax.make_jaxpr(function)(*abstract(arrays))
     known = [_known(array) for array in arrays]
-    calls = list(pallas_calls(closed, known))
-    if len(calls) != 1:
-        raise NotOnePallasCallError(
-            f"the kernel's function holds {len(calls)} pallas_call, exactly one is supported"
+    found = list(pallas_calls(closed, known))
+    if all(one.runs == 0 for one in found):
+        raise NoPallasCallError(
+            "the kernel's function holds no pallas_call: there is nothing to tune in it"
         )
-    outs = [v.aval for v in closed.jaxpr.outvars]
-    return Call(*calls[0], io_bytes=_io_bytes(arrays, outs))
+    whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars])
+    return [Call(one, whole if len(found) == 1 else None) for one in found]
 
 
 def _known(array: Array) -> Any:
@@ -78,11 +81,16 @@ def all_orders(rank: int) -> list[tuple[int, ...]]:
 
 
 class Call:
-    """One ``pallas_call`` equation, with the values that are known of its scalar operands."""
+    """One ``pallas_call`` equation, with the values that are known of its scalar operands.
 
-    def __init__(self, eqn: Any, known: Sequence[Any], boundary: Boundary, io_bytes: int) -> None:
-        self.eqn, self.boundary, self.io_bytes = eqn, boundary, io_bytes
-        self.known = known
+    ``io_bytes``: of the whole function where it makes no other call.
+    """
+
+    def __init__(self, found: Found, io_bytes: int | None) -> None:
+        eqn, known = found.eqn, found.known
+        self.eqn, self.boundary, self.runs, self.known = eqn, found.boundary, found.runs, known
+        self.name = _name(eqn)
+        self.io_bytes = _moved_bytes(eqn) if io_bytes is None else io_bytes
         self.mapping = eqn.params["grid_mapping"]
         dynamic = self.mapping.num_dynamic_grid_bounds
         self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
@@ -91,7 +99,11 @@ class Call:
         self.body = self._body()
 
     def traces(self, orders: Sequence[Sequence[int]] | None) -> list[Trace]:
-        return [self._trace(tuple(order)) for order in orders or [range(len(self.grid))]]
+        """``orders``: of the axes that the kernel was written for; others stay before them."""
+        named = self._named_axes()
+        added = [axis for axis in range(len(self.grid)) if axis not in named]
+        wanted = orders or [range(len(named))]
+        return [self._trace((*added, *(named[axis] for axis in order))) for order in wanted]
 
     def scalar_operands(self) -> dict[int, Any]:
         """Integers that the kernel can read as scalars and whose contents are known, by operand
@@ -151,7 +163,19 @@ class Call:
             io_bytes=self.io_bytes,
             kept_bytes=self.body.kept_bytes,
             notes=tuple(notes),
+            name=self.name,
+            runs=self.runs,
+            added_axes=tuple(
+                axis for axis, own in enumerate(order) if own not in self._named_axes()
+            ),
         )
+
+    def shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Of what goes in and of what comes out."""
+        given, made = (
+            [tuple(var.aval.shape) for var in some] for some in (self.eqn.invars, self.eqn.outvars)
+        )
+        return given, made
 
     def _scalar_vars(self) -> list[Any]:
         start = self.mapping.num_dynamic_grid_bounds
@@ -245,6 +269,21 @@ class Call:
             same_block = _block_shape(blocks[0]) == _block_shape(blocks[1])
             safe = safe and same_block and same_walk(walks[source], walks[target])
         return tuple(found), safe
+
+
+def _name(eqn: Any) -> str:
+    """Of the kernel, as the compiler is told; over JAX versions."""
+    given = eqn.params.get("name") or getattr(eqn.params.get("name_and_src_info"), "name", None)
+    plain = open_jaxpr(eqn.params["jaxpr"])
+    return str(given or getattr(plain.debug_info, "func_name", "") or "kernel")
+
+
+def _moved_bytes(eqn: Any) -> int:
+    """Operands and results of a call once, but for those that stay in HBM: nothing says how much
+    of them it needs."""
+    mapping = eqn.params["grid_mapping"]
+    moved = [b for b in mapping.block_mappings if _space(b.block_aval) not in ("any", "hbm")]
+    return sum(_aval_bytes(_array(b)) for b in moved)
 
 
 def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]:

@@ -18,7 +18,8 @@ backend_config={"used_scoped_memory_configs":[{"memory_space":"1","offset":"0","
 
 
 def test_metadata_over_several_lines_belongs_to_the_call() -> None:
-    assert hlo.kernel_vmem_bytes(MODULE) == 4096
+    (call,) = hlo.kernel_calls(MODULE)
+    assert (call.name, call.vmem_bytes, call.results) == ("call.1", 4096, ((8, 128),))
     assert hlo.kernel_cycles(MODULE) == [77]
 
 
@@ -28,7 +29,7 @@ def test_cycles_of_all_operations_are_added_up() -> None:
 
 def test_without_a_kernel_there_is_nothing_to_say() -> None:
     plain = MODULE.replace("tpu_custom_call", "Sharding")
-    assert hlo.kernel_vmem_bytes(plain) is None
+    assert hlo.kernel_calls(plain) == []
     assert hlo.kernel_cycles(plain) == []
 
 

@@ -56,11 +56,11 @@ def test_scalar_operands_are_given_computed_or_constant():
     problem = GATHERED.problem_spec.parse("1024x128x128x8")
     config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
     call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
-    given = find(call, arrays).scalar_operands()
+    given = find(call, arrays)[0].scalar_operands()
     assert {n: v.tolist() for n, v in given.items()} == {0: arrays[0].values().tolist()}
-    shifted = find(lambda e, *more: call(e + 1, *more), arrays).scalar_operands()
+    shifted = find(lambda e, *more: call(e + 1, *more), arrays)[0].scalar_operands()
     assert shifted[0].tolist() == (arrays[0].values() + 1).tolist()
-    constant = find(lambda *more: call(jnp.arange(8, dtype=jnp.int32), *more), arrays[1:])
+    constant = find(lambda *more: call(jnp.arange(8, dtype=jnp.int32), *more), arrays[1:])[0]
     assert constant.scalar_operands()[0].tolist() == list(range(8))
 
 
@@ -119,7 +119,8 @@ def differentiable(n, x):
 def test_scalars_are_followed_into_a_call_and_a_branch_and_not_around_a_loop(function, expected):
     given = Array(name="n", shape=(1,), dtype="int32", values=lambda: np.array([7], np.int32))
     arrays = [given, Array(name="x", shape=(32, 128), dtype="float32")]
-    found = find(function, arrays).scalar_operands()
+    (call,) = find(function, arrays)
+    found = call.scalar_operands()
     assert {n: v.tolist() for n, v in found.items()} == expected
 
 
@@ -142,7 +143,7 @@ def test_integers_that_are_only_data_are_no_scalar_operands():
         Array(name=name, shape=shape, dtype="int32", values=lambda s=shape: np.ones(s, np.int32))
         for name, shape in (("table", (8,)), ("by_hand", (9,)), ("large", (1 << 19,)))
     ]
-    found = find(lambda *given: call(*given, jnp.ones((32, 128), jnp.int32)), arrays)
+    (found,) = find(lambda *given: call(*given, jnp.ones((32, 128), jnp.int32)), arrays)
     assert found.known[3] is not None
     assert sorted(found.scalar_operands()) == [0, 1]
 
@@ -153,6 +154,6 @@ def test_a_traced_mesh_changes_nothing_that_is_known():
     call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
     made = lambda e: jnp.sort(jnp.where(e > 3, jnp.cumsum(e), jnp.searchsorted(e, e)))  # noqa: E731
     function = lambda e, *more: call(made(e).astype(jnp.int32) % 8, *more)  # noqa: E731
-    plain, told = (find(function, arrays, mesh) for mesh in (None, use_abstract_mesh(MESH)))
+    plain, told = (find(function, arrays, mesh)[0] for mesh in (None, use_abstract_mesh(MESH)))
     assert told.traces(all_orders(3)) == plain.traces(all_orders(3))
     assert told.scalar_operands()[0].tolist() == plain.scalar_operands()[0].tolist()

@@ -82,7 +82,7 @@ def test_what_is_read_may_not() -> None:
 def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
     made = kernel(with_spare_output(is_read=is_read), lambda x: x)
     problem = made.problem_spec.parse("64")
-    found = reader.find(made.build(problem, make_config({"block": ROWS})), made.inputs(problem))
+    (found,) = reader.find(made.build(problem, make_config({"block": ROWS})), made.inputs(problem))
     trace = found.traces(None)[0]
     assert [op.is_unread for op in trace.operands] == [False, False, not is_read]
     assert found.unread_buffers() == (() if is_read else (2,))

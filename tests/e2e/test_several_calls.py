@@ -1,0 +1,64 @@
+"""Functions with several ``pallas_call``s through the real compiler."""
+
+import pytest
+
+from autotune.candidates import rules
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import estimate
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimated, NotEstimated, outcome_from_data, outcome_to_data
+from tests.samples import several_calls
+
+REF = find_kernel(f"{several_calls.__file__}:KERNEL")
+
+
+def outcome(pool: CompilerPool, branch: str, **axes: int) -> Estimated | NotEstimated:
+    problem = pool.run(lambda c: c.describe(REF)).problems.parse("2048", None, [f"branch={branch}"])
+    config = make_config({"block": 64, "last": 256, **axes})
+    answer = pool.run(lambda c: c.compile(REF, problem, config, Chip.V6E))
+    assert isinstance(answer, tuple), answer
+    return estimate(*answer, pool.run(lambda c: c.chip_info(Chip.V6E)))
+
+
+def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
+    """Of those that run, as often as they run; an axis may reach some of them."""
+    found = outcome(pool, "known")
+    assert isinstance(found, Estimated), found
+    calls = {call.name: call for call in found.estimate.calls}
+    assert [(c.name, c.runs) for c in found.estimate.calls] == [
+        ("first", 1),
+        ("right", 1),
+        ("looped", several_calls.TURNS),
+        ("last", 1),
+    ]
+    assert found.estimate.time_us == pytest.approx(sum(c.time_us for c in calls.values()))
+    assert "what XLA does between them" in found.estimate.notes[0]
+    assert outcome_from_data(outcome_to_data(found)) == found
+    other = outcome(pool, "known", last=64)
+    assert isinstance(other, Estimated)
+    changed = {call.name: call for call in other.estimate.calls}
+    assert changed["last"].time_us != calls["last"].time_us
+    assert changed["last"].vmem_used_bytes < calls["last"].vmem_used_bytes
+
+
+def test_what_depends_on_data_is_not_estimated(pool: CompilerPool) -> None:
+    found = outcome(pool, "unknown")
+    assert isinstance(found, NotEstimated)
+    assert found.reason.startswith("call 2 of 5, left: how often it runs depends on data")
+
+
+def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
+    chip = pool.run(lambda c: c.chip_info(Chip.V6E))
+    problem = pool.run(lambda c: c.describe(REF)).problems.parse("2112", None, [])
+    config = make_config({"block": 64, "last": 12})
+    ((trace,),) = pool.run(lambda c: c.traces(REF, problem, [config], orders=True, chip=Chip.V6E))
+    assert "block 12x512" in str(rules.illegal(trace, chip))
+
+
+def test_all_of_it_is_verified(pool: CompilerPool) -> None:
+    problem = pool.run(lambda c: c.describe(REF)).problems.parse("2048", None, [])
+    config = make_config({"block": 64, "last": 256})
+    verdict = pool.run(lambda c: c.verify(REF, problem, config, Chip.V6E))
+    assert verdict.ok, verdict

@@ -1,0 +1,26 @@
+"""A kernel under ``vmap`` through the real compiler, on one core and on two."""
+
+import pytest
+
+from autotune.candidates.space import explore
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from tests.samples import vmapped
+
+REF = find_kernel(f"{vmapped.__file__}:KERNEL")
+
+
+@pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
+def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
+    problem = pool.run(lambda c: c.describe(REF)).problems.parse("6x2048", None, [])
+    choices = pool.run(lambda c: c.choices(REF, problem))
+    space = explore(pool, REF, problem, choices, pool.run(lambda c: c.chip_info(chip)))
+    assert space.passed_on.semantics
+    for candidate in space.candidates:
+        config = candidate.config
+        answer = pool.run(lambda c, g=config: c.compile(REF, problem, g, chip))
+        assert isinstance(answer, tuple), answer
+        assert answer[1].simulation is not None, answer[1].refusal
+        assert answer[0].dimension_semantics == candidate.trace.dimension_semantics
+        assert pool.run(lambda c, g=config: c.verify(REF, problem, g, chip)).ok

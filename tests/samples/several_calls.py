@@ -1,0 +1,79 @@
+"""Functions with more than one ``pallas_call``: a chain, a loop around one, and a branch."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.experimental import pallas as pl
+
+from autotune.domain.config import Config
+from autotune.domain.problem import Option, Problem
+from autotune.kernel import Array, Axis, Kernel
+
+TURNS = 3
+WIDTH = 512
+
+
+def _scaled(rows: int, block: int, factor: float, name: str) -> Callable[..., Any]:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...] * factor
+
+    spec = pl.BlockSpec((block, WIDTH), lambda i: (i, 0))
+    return pl.pallas_call(
+        body,
+        grid=(rows // block,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((rows, WIDTH), jnp.float32),
+        name=name,
+    )
+
+
+def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+    """``block`` reaches the first call and the loop, ``last`` the last one."""
+    rows, block, last = problem["rows"], config["block"], config["last"]
+
+    def function(which: Any, x: Any) -> Any:
+        x = _scaled(rows, block, 2.0, "first")(x)
+        branches = [_scaled(rows, 64, 3.0, "left"), _scaled(rows, 32, 4.0, "right")]
+        x = jax.lax.cond(which[0] > 0, branches[1], branches[0], x)
+        looped = _scaled(rows, block, 0.5, "looped")
+        x, _ = jax.lax.scan(lambda x, _: (looped(x), None), x, None, length=TURNS)
+        return _scaled(rows, last, 5.0, "last")(x)
+
+    return function
+
+
+def _reference(_: Problem) -> Callable[..., Any]:
+    return lambda which, x: x * 10 * 0.5**TURNS * jnp.where(which[0] > 0, 4.0, 3.0)
+
+
+def _inputs(problem: Problem) -> list[Array]:
+    given = {"known": lambda: np.array([1], np.int32), "unknown": None}
+    return [
+        Array(
+            name="which",
+            shape=(1,),
+            dtype="int32",
+            values=given[str(problem.option("branch"))],
+        ),
+        Array(name="x", shape=(problem["rows"], WIDTH), dtype="float32"),
+    ]
+
+
+KERNEL = Kernel(
+    name="several_calls",
+    dims=("rows",),
+    dtypes=("float32",),
+    options=(Option(name="branch", choices=("known", "unknown"), default="known"),),
+    axes=(
+        Axis(name="block", choices=lambda _: (64, 256, 12), dim="rows"),
+        Axis(name="last", choices=lambda _: (64, 256, 12), dim="rows"),
+    ),
+    default=lambda _: {"block": 64, "last": 256},
+    inputs=_inputs,
+    build=_build,
+    reference=_reference,
+)
