@@ -32,7 +32,7 @@ from typing import (
 
 T = TypeVar("T")
 
-_BY_NAME, _FLAT, _OMIT_NONE = "by name", "flat", "omit None"
+_BY_NAME, _FLAT, _OMIT_NONE, _OMIT_DEFAULT = "by name", "flat", "omit None", "omit default"
 
 ByName = Annotated[tuple[tuple[str, T], ...], _BY_NAME]
 """Pairs of a name and a plain value: an object that keeps their order, not a list."""
@@ -42,6 +42,9 @@ Flat = Annotated[T, _FLAT]
 
 OmitNone = Annotated[T, _OMIT_NONE]
 """A field that is left out where it is None: older versions take what does not have it."""
+
+OmitDefault = Annotated[T, _OMIT_DEFAULT]
+"""A field that is left out where it has its default: most values have nothing to say of it."""
 
 
 class _Codec(NamedTuple):
@@ -203,6 +206,10 @@ def _encoder_of(cls: type[Any]) -> Callable[[Any], Any]:
             parts.append(f"**{value}")
         elif _OMIT_NONE in marks:
             parts.append(f"**({{}} if value.{field.name} is None else {{{field.name!r}: {value}}})")
+        elif _OMIT_DEFAULT in marks:
+            names[f"default_{field.name}"] = field.default
+            given = f"value.{field.name} == default_{field.name}"
+            parts.append(f"**({{}} if {given} else {{{field.name!r}: {value}}})")
         else:
             parts.append(f"{field.name!r}: {value}")
     return _compiled("value", f"{{{', '.join(parts)}}}", names)

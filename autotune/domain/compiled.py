@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from autotune.domain.codec import OmitDefault
 from autotune.domain.outcome import Failure
 from autotune.domain.trace import Trace
 
@@ -21,7 +22,7 @@ class Compiled:
     simulation: Mapping[str, Any] | None
     refusal: str
     simulate_s: float
-    more: tuple["Compiled", ...] = ()
+    more: OmitDefault[tuple["Compiled", ...]] = ()
 
     @property
     def calls(self) -> tuple["Compiled", ...]:

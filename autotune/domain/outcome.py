@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar, get_args
 
+from autotune.domain.codec import OmitDefault
 from autotune.domain.explanation import Explanation
 
 _UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than most that are
@@ -46,7 +47,7 @@ class Estimate:
     error: float | None = None
     resolution: float = 0.0
     explanation: Explanation | None = None
-    calls: tuple[CallTime, ...] = ()
+    calls: OmitDefault[tuple[CallTime, ...]] = ()
     """Of a function with several; the time is their sum."""
 
     @property

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from autotune.domain.codec import OmitDefault
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operand:
@@ -91,10 +93,10 @@ class Trace:
     kept_bytes: int = 0
     """The largest wide matrix product that the body needs again after reducing it, bytes."""
     notes: tuple[str, ...] = ()
-    name: str = ""
-    runs: int | None = 1
-    more: tuple["Trace", ...] = ()
-    added_axes: tuple[int, ...] = ()
+    name: OmitDefault[str] = ""
+    runs: OmitDefault[int | None] = 1
+    more: OmitDefault[tuple["Trace", ...]] = ()
+    added_axes: OmitDefault[tuple[int, ...]] = ()
 
     @property
     def calls(self) -> tuple["Trace", ...]:

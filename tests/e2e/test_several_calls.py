@@ -7,8 +7,9 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.cost_model.estimate import estimate
 from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
-from autotune.domain.outcome import Estimated, NotEstimated, outcome_from_data, outcome_to_data
+from autotune.domain.outcome import Estimated, NotEstimated
 from tests.samples import several_calls
 
 REF = find_kernel(f"{several_calls.__file__}:KERNEL")
@@ -35,7 +36,7 @@ def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
     ]
     assert found.estimate.time_us == pytest.approx(sum(c.time_us for c in calls.values()))
     assert "what XLA does between them" in found.estimate.notes[0]
-    assert outcome_from_data(outcome_to_data(found)) == found
+    assert from_data(Estimated, to_data(found)) == found
     other = outcome(pool, "known", last=64)
     assert isinstance(other, Estimated)
     changed = {call.name: call for call in other.estimate.calls}

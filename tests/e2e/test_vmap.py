@@ -23,4 +23,5 @@ def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
         assert isinstance(answer, tuple), answer
         assert answer[1].simulation is not None, answer[1].refusal
         assert answer[0].dimension_semantics == candidate.trace.dimension_semantics
-        assert pool.run(lambda c, g=config: c.verify(REF, problem, g, chip)).ok
+        verdict = pool.run(lambda c, g=config: c.verify(REF, problem, g, chip))
+        assert verdict.ok, verdict
