@@ -5,17 +5,24 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: search test test-fast check lock clean
+# Files of tests that run side by side. Each may start a TPU compiler, which takes a core and a GB.
+JOBS ?= 2
+PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
+
+.PHONY: search test test-fast test-slow check lock clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
 	$(BIN)/autotune search matmul --shape m=1024,k=1024,n=1024 --chip v5e --trials 24
 
 test: $(READY)
-	$(BIN)/python -m pytest $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-fast: $(READY)
-	$(BIN)/python -m pytest -m "not slow"
+	$(PYTEST) -m "not slow" $(ARGS)
+
+test-slow: $(READY)
+	$(PYTEST) -m slow $(ARGS)
 
 check: $(READY)
 	$(BIN)/ruff format --check .

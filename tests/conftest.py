@@ -1,4 +1,5 @@
-"""For all tests: no deadlines, machines are noisy; one pool of real compilers for each file."""
+"""For all tests: no deadlines, machines are noisy; one real compiler for each file (and each
+worker of pytest-xdist: two together are what a machine of two cores has room for)."""
 
 import os
 
@@ -19,7 +20,7 @@ settings.load_profile("no deadline")
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[CompilerPool]:
-    with CompilerPool(2) as compilers:
+    with CompilerPool(1) as compilers:
         yield compilers
 
 

@@ -4,6 +4,7 @@ The name says how the listing was made, e.g. ``v5e-0.10.2-mm_1024_1024_1024_128_
 matmul of m, k, n with blocks bm, bk, bn (f32 or int8 where it says so).
 """
 
+import functools
 import gzip
 from pathlib import Path
 
@@ -31,6 +32,16 @@ def libtpu(name: str) -> str:
 
 
 def run(name: str, **options) -> Simulation:
+    return _simulated(name, **options) if options else _plain(name)
+
+
+@functools.cache
+def _plain(name: str) -> Simulation:
+    """Half of all tests of the simulator ask for the same ones."""
+    return _simulated(name)
+
+
+def _simulated(name: str, **options) -> Simulation:
     result = simulate(text(name), chip=chip(name), libtpu=libtpu(name), **options)
     assert isinstance(result, Simulation), result
     return result

@@ -1,5 +1,6 @@
 """Pictures of recorded listings: they tell the same as the simulation, in slices that fit."""
 
+import functools
 import json
 from collections import defaultdict
 from itertools import pairwise
@@ -24,6 +25,7 @@ LONG = "v5e-0.10.2-mm_8192_8192_8192_128_128_128"
 SMALL = "v5e-0.10.2-mm_1024_1024_1024_128_128_128"
 
 
+@functools.cache
 def draw(name, **options):
     version = recordings.libtpu(name)
     text, chip = recordings.text(name), recordings.chip(name)
@@ -142,7 +144,7 @@ def test_an_extrapolated_run_says_that_its_end_is_not_the_end():
 def test_long_runs_of_short_pieces_are_merged_and_counted(monkeypatch):
     exact = draw(SMALL)
     monkeypatch.setattr("autotune.simulator.drawing.activity.MOST_SLICES", 40)
-    merged = draw(SMALL)
+    merged = draw.__wrapped__(SMALL)
     assert len(track(merged, CORE)) <= 40 < len(track(exact, CORE))
     lengths = [sum(s.end_us - s.begin_us for s in track(p, CORE)) for p in (exact, merged)]
     assert lengths[0] == pytest.approx(lengths[1])
