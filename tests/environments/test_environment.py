@@ -19,7 +19,7 @@ from autotune.environments.environment import (
 )
 from autotune.environments.interpreters import fitting_interpreter
 from autotune.errors import InvalidInputError, UnknownNameError
-from tests.cli.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune
 
 
 def made(folder: Path, jax: str) -> Environment:
