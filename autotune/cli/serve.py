@@ -68,7 +68,7 @@ def _run(settings: Any) -> None:
     import uvicorn
 
     uvicorn.run(
-        "autotune_service.app:for_servers",
+        "autotune_service.process:app_of_process",
         factory=True,
         host=settings.host,
         port=settings.port,

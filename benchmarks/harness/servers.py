@@ -209,7 +209,10 @@ def request(records: list[Record]) -> bytes:
     toolchain = asdict(records[0].key.toolchain)
     data = {"chip": "v5e", "toolchain": toolchain, "questions": questions}
     body = json.dumps(data).encode()
-    head = f"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    head = (
+        "POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
     return head.encode() + body
 
 

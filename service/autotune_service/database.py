@@ -15,7 +15,7 @@ _READERS = 6
 _WRITERS = 2  # SQLite has one writer, and PostgreSQL one publisher: more would only wait there
 
 
-class Work:
+class DatabaseThreads:
     """What writes may wait for a lock. It has threads of its own, so that it holds up neither what
     reads nor newer snapshots; who waits for longer than ``wait_s`` is told so."""
 
@@ -25,11 +25,11 @@ class Work:
         self._writers = ThreadPoolExecutor(_WRITERS, "writes")
 
     async def read(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Raises ``Refusal``."""
+        """Raises ``HttpError``."""
         return await self._within(self._readers, partial(work, *arguments))
 
     async def write(self, work: Callable[..., T], *arguments: Any) -> T:
-        """Raises ``Refusal``; work that has begun by then may still be done: so what is asked for
+        """Raises ``HttpError``; work that has begun by then may still be done: so what is asked for
         again must change nothing."""
         return await self._within(self._writers, partial(work, *arguments))
 

@@ -2,15 +2,17 @@
 
 import json
 import logging
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
+from fastapi.exceptions import RequestValidationError
+from pydantic_core import ErrorDetails
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
 from autotune.errors import StoreError
-from autotune_service.middleware.logs import request_id
-from autotune_service.pages.render import error_page
 
 _log = logging.getLogger("autotune.service")
 
@@ -19,52 +21,107 @@ _HEADERS = {
     429: {"Retry-After": "1"},
     503: {"Retry-After": "5"},
 }
+_CODES = {
+    "problem.dims": "invalid_dimension",
+    "problem.options": "invalid_option",
+    "snapshot": "invalid_snapshot",
+}
+_TOO_MANY = ("questions", "too_long")
 _MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
 
 
-class Refusal(Exception):  # noqa: N818  (most are no error of the program)
+class HttpError(Exception):
     """``code`` is for programs and stays, ``message`` is one sentence, ``field`` says where."""
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message[:_MOST_CHARACTERS])
         self.status, self.code, self.field = status, code, field
 
-    def data(self) -> dict[str, Any]:
-        message = str(self)[:_MOST_CHARACTERS]
-        return {"error": {"code": self.code, "message": message, "field": self.field}}
+    def under(self, place: str) -> "HttpError":
+        """The same of a part of what was sent."""
+        field = f"{place}.{self.field}" if self.field else place
+        return HttpError(self.status, self.code, str(self), field)
 
     def encoded(self) -> bytes:
-        return json.dumps(self.data()).encode()
-
-    def response(self, scope: Scope) -> Response:
-        """A page for a browser that asked for one, else JSON."""
-        headers = _HEADERS.get(self.status)
-        page = error_page(scope, self.status, str(self)[:_MOST_CHARACTERS])
-        if page is None:
-            return Response(self.encoded(), self.status, headers, "application/json")
-        page.headers.update(headers or {})
-        return page
+        envelope = {"error": {"code": self.code, "message": str(self), "field": self.field}}
+        return json.dumps(envelope).encode()
 
 
-def unavailable(error: StoreError) -> Refusal:
+def error_response(scope: Scope, error: HttpError) -> Response:
+    """JSON, unless ``app.state.error_page`` makes a page of it for a browser that asks for one."""
+    headers = _HEADERS.get(error.status, {})
+    page: Response | None = scope["app"].state.error_page(scope, error.status, str(error))
+    if page is None:
+        return Response(error.encoded(), error.status, headers, "application/json")
+    page.headers.update(headers)
+    return page
+
+
+def unavailable(error: StoreError) -> HttpError:
     """The database is gone. What it says itself may name hosts and files: it is for the log."""
     _log.warning("the database cannot be used: %s", error)
     message = "the database cannot be used: try again later"
-    return Refusal(503, "database_unavailable", message)
+    return HttpError(503, "database_unavailable", message)
 
 
-def bug() -> Refusal:
-    """For an exception that nobody expected. What it says itself is for the log."""
-    told = (
-        f"this is a bug of the service: its log says more, with the request id {request_id.get()}"
-    )
-    return Refusal(500, "bug", told)
+async def answer_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HttpError)
+    return error_response(request.scope, error)
 
 
-async def answer_bug(request: Request, _: Exception) -> Response:
-    return bug().response(request.scope)
+async def answer_invalid(request: Request, error: Exception) -> Response:
+    """What FastAPI found wrong with a call."""
+    assert isinstance(error, RequestValidationError)
+    return error_response(request.scope, invalid(error.errors(), error.body, skip=1))
 
 
-async def answer_refusal(request: Request, refusal: Exception) -> Response:
-    assert isinstance(refusal, Refusal)
-    return refusal.response(request.scope)
+def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
+    """The first of what Pydantic found wrong with ``sent``; ``skip``: parts of its place that are
+    no part of that."""
+    first = cast(ErrorDetails, errors[0])
+    if first["type"] == "json_invalid":
+        return HttpError(400, "invalid_json", "the body is not JSON")
+    field = _field(first, first["loc"][skip:], sent)
+    status = 413 if (field, first["type"]) == _TOO_MANY else 422
+    return HttpError(status, _code(first, field), _sentence(first, field), field or None)
+
+
+def _field(error: ErrorDetails, place: Sequence[int | str], sent: Any) -> str:
+    """As it was sent: Pydantic names the members of a union too."""
+    field = ""
+    for part in place:
+        if isinstance(sent, dict) and part in sent:
+            field, sent = f"{field}.{part}", sent[part]
+        elif isinstance(sent, list) and isinstance(part, int) and part < len(sent):
+            field, sent = f"{field}[{part}]", sent[part]
+        elif not isinstance(sent, dict | list) or error["type"] == "missing":
+            field = f"{field}.{part}"
+    return field.removeprefix(".")
+
+
+def _code(error: ErrorDetails, field: str) -> str:
+    if error["type"] == "missing":
+        return "missing_field"
+    if (field, error["type"]) == _TOO_MANY:
+        return "too_many_questions"
+    known = (code for place, code in _CODES.items() if field.startswith(place))
+    return next(known, "invalid_field")
+
+
+def _sentence(error: ErrorDetails, field: str) -> str:
+    name = field or "the body"
+    if error["type"] == "missing":
+        return f"{name} is missing"
+    if error["type"] == "extra_forbidden":
+        return f"{name} is unknown: leave it out, or mend its name"
+    return f"{name}: {error['msg']}"
+
+
+async def answer_framework_error(request: Request, error: Exception) -> Response:
+    """What Starlette refuses: unknown paths and methods."""
+    assert isinstance(error, HTTPException)
+    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    wrong = HttpError(error.status_code, code, str(error.detail))
+    answer = error_response(request.scope, wrong)
+    answer.headers.update(error.headers or {})
+    return answer

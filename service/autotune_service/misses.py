@@ -15,7 +15,7 @@ _PAUSE_S = 0.1  # and time for others, who look for a free lock as often
 MOST_KEYS = 10_000  # between two writes: what is beyond is dropped, so that nobody fills the memory
 
 
-class Missed:
+class MissBuffer:
     """Counts by key and by what was answered. Only ``write`` touches the database."""
 
     def __init__(self, store: MissCounter) -> None:

@@ -16,7 +16,7 @@ from autotune.lookup.layered import Layered
 from autotune.lookup.matching import EXACT, Identity, Index, exact_match, identity_of
 from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
-from autotune_service.errors import Refusal, unavailable
+from autotune_service.errors import HttpError, unavailable
 
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
@@ -102,7 +102,7 @@ class Snapshot:
 EMPTY = Snapshot(0, Index(), Layered(), {})
 
 
-class Held:
+class SnapshotCache:
     """``current`` is replaced as a whole, so that a call that took it keeps one snapshot."""
 
     def __init__(self, store: SnapshotStore) -> None:
@@ -129,7 +129,7 @@ class Held:
                 self.current, self.made_at = newer, made_at
 
     async def at(self, number: int | None) -> Snapshot:
-        """The snapshot with that number, or the one in force. Raises ``Refusal``."""
+        """The snapshot with that number, or the one in force. Raises ``HttpError``."""
         if number is None or number == self.current.number:
             return self.current
         found = self._older.get(number)
@@ -159,7 +159,7 @@ class Held:
     def _read(self, number: int, base: Snapshot) -> Snapshot:
         change = self._store.snapshot_change(number, since=base.number)
         if change is None:
-            raise Refusal(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
+            raise HttpError(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
         return base.changed(number, change, list(reversed(self._store.kernels())))
 
     def _keep(self, snapshot: Snapshot) -> None:

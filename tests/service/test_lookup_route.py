@@ -11,7 +11,8 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.trial import Record
 from autotune_db import SqlStore
-from autotune_service.api.lookup import MAX_BODY_BYTES, MAX_QUESTIONS
+from autotune_service.api.questions import MAX_QUESTIONS
+from autotune_service.middleware.body import MAX_LOOKUP_BYTES
 from tests.samples.matching import older, question, record
 from tests.servers.service import Running, asked, until
 
@@ -72,7 +73,7 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "missing_field",
         "questions[1].toolchain.jaxlib",
     ),
-    "no problem": (asked(question(), problem=None), "invalid_field", "questions[1].problem"),
+    "no problem": (asked(question(), problem=None), "missing_field", "questions[1].problem"),
     "dimension": (
         asked(question(), problem=PROBLEM | {"dims": {"m": 1, "z": 1}}),
         "invalid_problem",
@@ -140,14 +141,14 @@ def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
         (b"{", 400, "invalid_json"),
         (b"\xff", 400, "invalid_json"),
         (b"[" * 100_000, 400, "invalid_json"),
-        (b"[]", 422, "invalid_body"),
-        (b"{}", 422, "invalid_field"),
+        (b"[]", 422, "invalid_field"),
+        (b"{}", 422, "missing_field"),
         (b'{"questions": {}}', 422, "invalid_field"),
         (b'{"questions": [], "snapshot": -1}', 422, "invalid_snapshot"),
         (b'{"questions": [], "snapshot": 1.5}', 422, "invalid_snapshot"),
         (b'{"questions": [], "snapshot": 99}', 404, "unknown_snapshot"),
         (json.dumps({"questions": [1] * (MAX_QUESTIONS + 1)}).encode(), 413, "too_many_questions"),
-        (b" " * (MAX_BODY_BYTES + 1), 413, "body_too_large"),
+        (b" " * (MAX_LOOKUP_BYTES + 1), 413, "body_too_large"),
     ],
     ids=lambda value: str(value)[:30],
 )
@@ -183,7 +184,7 @@ def test_one_config(service: Running, shape: str) -> None:
         (f"/v1/configs/mm?{QUERY}&shape=1x1&fingerprint=beef", 404, "fingerprint"),
         (f"/v1/configs/mm?{QUERY}&shape=1x1&snapshot=x", 422, "snapshot"),
         ("/v1/configs/mm?shape=1x1", 422, "chip"),
-        ("/v1/configs/mm?chip=v5e&shape=1x1", 422, "toolchain.jax"),
+        ("/v1/configs/mm?chip=v5e&shape=1x1", 422, "jax"),
         ("/v1/misses?limit=0", 422, "limit"),
         ("/v1/nothing", 404, None),
     ],
@@ -226,7 +227,7 @@ def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch)
     async def fail(*_: object) -> bytes:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("autotune_service.api.lookup.Lookup._answer_all", fail)
+    monkeypatch.setattr("autotune_service.api.lookup._answers", fail)
     status, found = service.post("/v1/lookup", {"questions": []})
     assert (status, found["error"]["code"]) == (500, "bug")
     assert "secret" not in str(found)

@@ -20,7 +20,7 @@ import pytest
 from autotune.domain.token import ADMIN
 from autotune.errors import StoreError
 from autotune_db import SqlStore, open_store
-from autotune_service.misses import Missed
+from autotune_service.misses import MissBuffer
 from tests.load.faults import (
     Fault,
     fill_disk,
@@ -115,7 +115,7 @@ def test_many_misses_leave_time_for_others() -> None:
                 raise StoreError("it is gone")
             written.append(len(counts))
 
-    missed = Missed(cast(SqlStore, Store()))
+    missed = MissBuffer(cast(SqlStore, Store()))
     for number in range(1_000):
         missed.count(key(1, number), "default")
     asyncio.run(missed.write())

@@ -1,66 +1,71 @@
 """``GET /v1/configs/{kernel}``: one question, for people with curl."""
 
-from starlette.datastructures import QueryParams
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
 from autotune.domain.key import Key
+from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookup.matching import EXACT
 from autotune_service.api.lookup import json_response, wanted_snapshot
-from autotune_service.api.questions import MAX_NAME, chip_of, fingerprint_of, toolchain_of
-from autotune_service.errors import Refusal
-from autotune_service.middleware.metrics import Meter
-from autotune_service.misses import Missed
-from autotune_service.snapshot_cache import Held, Snapshot
+from autotune_service.api.questions import Printable, chip_of, fingerprint_of
+from autotune_service.api.schema import ConfigResponse, SnapshotName
+from autotune_service.dependencies import ERRORS, snapshots_of
+from autotune_service.errors import HttpError
+from autotune_service.snapshot_cache import Snapshot
+
+router = APIRouter()
 
 
-class OneConfig:
-    """The endpoint: the answer of ``POST /v1/lookup`` to one question, with its snapshot."""
+class ConfigQuery(BaseModel):
+    """``option``: ``name=value``, as often as there are options."""
 
-    path = "/v1/configs/{kernel}"
+    model_config = ConfigDict(extra="forbid")
 
-    def __init__(self, held: Held, missed: Missed, meter: Meter) -> None:
-        self._held, self._missed, self._meter = held, missed, meter
-
-    async def __call__(self, request: Request) -> Response:
-        request.scope["route"] = self  # for what is counted
-        try:
-            snapshot = await self._held.at(wanted_snapshot(request.query_params.get("snapshot")))
-            key = _key(request.path_params["kernel"], request.query_params, snapshot)
-        except Refusal as refusal:
-            return refusal.response(request.scope)
-        match, answer = await snapshot.answer(key)
-        self._meter.answered(match)
-        if match != EXACT:
-            self._missed.count(key, match)
-        return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))
+    chip: Printable = Field(examples=["v5e"])
+    jax: Printable = Field(examples=["0.10.2"])
+    jaxlib: Printable = Field(examples=["0.10.2"])
+    libtpu: Printable = Field(examples=["0.0.42.1"])
+    shape: Printable = Field(examples=["1024x1024x1024", "m=1024,k=1024,n=1024"])
+    dtype: Printable | None = Field(None, examples=["bfloat16"])
+    option: list[Printable] = Field([], max_length=64, examples=[["causal=true"]])
+    fingerprint: Printable | None = None
+    snapshot: SnapshotName | None = None
 
 
-def _key(kernel: str, query: QueryParams, snapshot: Snapshot) -> Key:
-    versions = {name: query.get(name) for name in ("jax", "jaxlib", "libtpu")}
-    chip, toolchain = chip_of(query.get("chip"), "chip"), toolchain_of(versions, "toolchain")
-    fingerprint = fingerprint_of(kernel, _text(query, "fingerprint"), snapshot, "kernel")
+@router.get("/v1/configs/{kernel}", response_model=ConfigResponse, responses=ERRORS)
+async def config(
+    request: Request, kernel: Annotated[Printable, Path()], asked: Annotated[ConfigQuery, Query()]
+) -> Response:
+    """One question, with the answer of ``POST /v1/lookup`` and its snapshot."""
+    snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
+    key = _key(kernel, asked, snapshot)
+    match, answer = await snapshot.answer(key)
+    request.app.state.meter.answered(match)
+    if match != EXACT:
+        request.app.state.misses.count(key, match)
+    return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))
+
+
+def _key(kernel: str, asked: ConfigQuery, snapshot: Snapshot) -> Key:
+    chip = chip_of(asked.chip)
+    fingerprint = fingerprint_of(kernel, asked.fingerprint, snapshot)
     spec = snapshot.index.kernels.get((kernel, fingerprint))
     if spec is None:
         message = f"nothing is known of {kernel} with the fingerprint {fingerprint}"
-        raise Refusal(404, "unknown_fingerprint", message, "fingerprint")
-    shape = _text(query, "shape")
-    if shape is None:
-        example = ",".join(f"{name}=…" for name in spec.problems.dims)
-        raise Refusal(422, "missing_field", f"shape is missing: give {example}", "shape")
+        raise HttpError(404, "unknown_fingerprint", message, "fingerprint")
     try:
-        problem = spec.problems.parse(shape, _text(query, "dtype"), query.getlist("option"))
+        problem = spec.problems.parse(asked.shape, asked.dtype, asked.option)
     except InvalidInputError as error:
-        raise Refusal(422, "invalid_problem", str(error), "shape") from error
+        raise HttpError(422, "invalid_problem", str(error), "shape") from error
     return Key(
-        kernel=kernel, fingerprint=fingerprint, problem=problem, chip=chip, toolchain=toolchain
+        kernel=kernel,
+        fingerprint=fingerprint,
+        problem=problem,
+        chip=chip,
+        toolchain=Toolchain(jax=asked.jax, jaxlib=asked.jaxlib, libtpu=asked.libtpu),
     )
-
-
-def _text(query: QueryParams, name: str) -> str | None:
-    given = query.get(name)
-    if given is not None and (len(given) > MAX_NAME or not given.isprintable()):
-        message = f"{name} must have at most {MAX_NAME} printable characters"
-        raise Refusal(422, "invalid_field", message, name)
-    return given

@@ -4,150 +4,136 @@ The busiest route: what is asked for exactly as it is published is answered with
 encoded when the snapshot was loaded, and nothing is parsed but the request itself.
 """
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any, cast
 
+from fastapi import APIRouter, Body
+from fastapi.routing import APIRoute
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
+from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Send
+from starlette.routing import request_response
 
-from autotune.errors import AutotuneError
 from autotune.lookup.matching import EXACT
 from autotune_service.api.questions import (
-    VERSIONS,
-    Surroundings,
-    chip_of,
+    Printable,
+    Question,
+    Questions,
+    VersionsData,
+    key_of,
     known_identity,
-    parse_question,
-    toolchain_of,
 )
-from autotune_service.api.uploads import whole
-from autotune_service.errors import Refusal
-from autotune_service.middleware.metrics import REFUSED, Meter
-from autotune_service.misses import Missed
-from autotune_service.snapshot_cache import Held, Snapshot
+from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
+from autotune_service.dependencies import ERRORS, snapshots_of
+from autotune_service.errors import HttpError, invalid
+from autotune_service.middleware.access import LOOKUP
+from autotune_service.middleware.metrics import REFUSED
+from autotune_service.snapshot_cache import Snapshot
 
-MAX_BODY_BYTES = 1 << 20
-MAX_QUESTIONS = 1_000
-Versions = tuple[Any, Any, Any]
-_NO_VERSIONS: Versions = ("", "", "")
-_JSON = (b"content-type", b"application/json")
-
-
-class Lookup:
-    """The endpoint; what it is given belongs to the process."""
-
-    def __init__(self, held: Held, missed: Missed, meter: Meter) -> None:
-        self._held, self._missed, self._meter = held, missed, meter
-
-    async def __call__(self, receive: Receive, send: Send) -> None:
-        """Not through Starlette: FastAPI and Starlette would take longer than the answer.
-
-        Raises ``Refusal``.
-        """
-        asked = _parse(await read_body(receive))
-        wanted = wanted_snapshot(asked.get("snapshot"))
-        snapshot = self._held.current if wanted is None else await self._held.at(wanted)
-        content = await self._answer_all(asked, snapshot)
-        length = (b"content-length", b"%d" % len(content))
-        await send({"type": "http.response.start", "status": 200, "headers": [_JSON, length]})
-        await send({"type": "http.response.body", "body": content})
-
-    async def _answer_all(self, asked: dict[str, Any], snapshot: Snapshot) -> bytes:
-        around = Surroundings(chip=asked.get("chip"), toolchain=asked.get("toolchain"))
-        chip, versions = _prepared(around)
-        exact, answers, known = snapshot.exact, [], 0
-        for number, question in enumerate(_questions(asked)):
-            found = None
-            if chip is not None:
-                identity = known_identity(question, chip, versions, snapshot)
-                found = None if identity is None else exact.get(identity)
-            known += found is not None
-            answers.append(found or await self._answer(question, around, snapshot, number))
-        self._meter.answered(EXACT, known)
-        return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
-
-    async def _answer(
-        self, question: Any, around: Surroundings, snapshot: Snapshot, n: int
-    ) -> bytes:
-        try:
-            key = parse_question(question, around, snapshot, f"questions[{n}]")
-        except Refusal as refusal:
-            self._meter.answered(REFUSED)
-            return refusal.encoded()
-        match, answer = await snapshot.answer(key)
-        self._meter.answered(match)
-        if match != EXACT:
-            self._missed.count(key, match)
-        return answer
+_KERNEL: dict[str, Any] = {
+    "kernel": "matmul",
+    "problem": {"dims": {"m": 1024, "k": 1024, "n": 1024}},
+}
+_VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 
 
-async def read_body(receive: Receive) -> bytes:
-    """Raises ``Refusal`` for one that is too large, without reading all of it."""
-    body, more = b"", True
-    while more:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise Refusal(400, "disconnected", "the request ended early")
-        body += message.get("body", b"")
-        more = message.get("more_body", False)
-        if len(body) > MAX_BODY_BYTES:
-            why = f"the body is larger than {MAX_BODY_BYTES} bytes: ask in several calls"
-            raise Refusal(413, "body_too_large", why)
-    return body
+class LookupRequest(BaseModel):
+    model_config = ConfigDict(
+        extra="forbid",
+        json_schema_extra={
+            "examples": [{"chip": "v5e", "toolchain": _VERSIONS, "questions": [_KERNEL]}]
+        },
+    )
+
+    questions: Questions
+    chip: Printable | None = Field(None, examples=["v5e"])
+    toolchain: VersionsData | None = None
+    snapshot: SnapshotNumber | SnapshotName | None = Field(None, examples=["latest"])
 
 
-def wanted_snapshot(given: Any) -> int | None:
+class JsonRoute(APIRoute):
+    """Its endpoint takes the request and the body, which the declared model reads from its bytes.
+    All else that FastAPI does for a route takes longer than a lookup."""
+
+    def __init__(self, *given: Any, **named: Any) -> None:
+        super().__init__(*given, **named)
+        self.app = request_response(self.get_route_handler())  # without its two exit stacks
+
+    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
+        assert self.body_field is not None
+        model: TypeAdapter[Any] = TypeAdapter(cast(Any, self.body_field.field_info.annotation))
+        endpoint = self.endpoint
+
+        async def handle(request: Request) -> Response:
+            content = await request.body()
+            try:
+                body = model.validate_json(content)
+            except ValidationError as error:
+                raise _invalid(error, content) from error
+            answer: Response = await endpoint(request, body)
+            return answer
+
+        return handle
+
+
+def _invalid(error: ValidationError, content: bytes) -> HttpError:
+    errors = error.errors(include_url=False, include_context=False)
+    return invalid(errors, None if errors[0]["type"] == "json_invalid" else from_json(content))
+
+
+router = APIRouter(route_class=JsonRoute)
+
+
+@router.post(LOOKUP, response_model=LookupResponse, responses=ERRORS)
+async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> Response:
+    """Many questions, one answer each, all from one snapshot. A question that cannot be understood
+    fails alone."""
+    snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
+    answers = await _answers(request.app.state, asked, snapshot)
+    content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
+    return json_response(content)
+
+
+async def _answers(state: Any, asked: LookupRequest, snapshot: Snapshot) -> list[bytes]:
+    chip, toolchain, exact = asked.chip, asked.toolchain, snapshot.exact
+    answers, known = [], 0
+    for number, question in enumerate(asked.questions):
+        found = None
+        if not isinstance(question, HttpError):
+            own = known_identity(question, chip, toolchain, snapshot)
+            found = None if own is None else exact.get(own)
+        known += found is not None
+        answers.append(found or await _look_for(state, asked, question, snapshot, number))
+    state.meter.answered(EXACT, known)
+    return answers
+
+
+async def _look_for(
+    state: Any,
+    asked: LookupRequest,
+    question: Question | HttpError,
+    snapshot: Snapshot,
+    number: int,
+) -> bytes:
+    try:
+        if isinstance(question, HttpError):
+            raise question
+        key = key_of(question, asked.chip, asked.toolchain, snapshot)
+    except HttpError as error:
+        state.meter.answered(REFUSED)
+        return error.under(f"questions[{number}]").encoded()
+    match, answer = await snapshot.answer(key)
+    state.meter.answered(match)
+    if match != EXACT:
+        state.misses.count(key, match)
+    return answer
+
+
+def wanted_snapshot(given: int | str | None) -> int | None:
     """None for the one in force."""
-    if given is None or given == "latest":
-        return None
-    given = whole(given)
-    if type(given) is int and 0 <= given <= 10**15:
-        return given
-    if isinstance(given, str) and given.isascii() and given.isdigit() and len(given) <= 15:
-        return int(given)
-    raise Refusal(422, "invalid_snapshot", "snapshot must be a number or latest", "snapshot")
+    return None if given is None or given == "latest" else int(given)
 
 
 def json_response(content: bytes) -> Response:
     return Response(content, media_type="application/json")
-
-
-def _parse(body: bytes) -> dict[str, Any]:
-    try:
-        asked = from_json(body, allow_inf_nan=False)  # three times as fast as the standard library
-    except ValueError as error:
-        raise Refusal(400, "invalid_json", "the body is not JSON") from error
-    if not isinstance(asked, dict):
-        raise Refusal(422, "invalid_body", "the body must be an object with questions")
-    return asked
-
-
-def _questions(asked: dict[str, Any]) -> list[Any]:
-    questions = asked.get("questions")
-    if not isinstance(questions, list):
-        raise Refusal(422, "invalid_field", "questions must be a list", "questions")
-    if len(questions) > MAX_QUESTIONS:
-        message = f"{len(questions)} questions in one call: at most {MAX_QUESTIONS}"
-        raise Refusal(413, "too_many_questions", message, "questions")
-    return questions
-
-
-def _prepared(around: Surroundings) -> tuple[str | None, Versions]:
-    """Chip and versions for all questions; None where each must be looked at by itself."""
-    chip, versions = around.chip, around.toolchain
-    if type(chip) is not str or type(versions) is not dict:
-        return None, _NO_VERSIONS
-    given = (versions.get("jax"), versions.get("jaxlib"), versions.get("libtpu"))
-    if not all(type(one) is str for one in given):
-        return None, _NO_VERSIONS
-    return _checked(chip, given)
-
-
-@lru_cache(maxsize=1_000)  # a fleet has few chips and toolchains
-def _checked(chip: str, given: Versions) -> tuple[str | None, Versions]:
-    try:
-        toolchain_of(dict(zip(VERSIONS, given, strict=True)), "toolchain")
-        return chip_of(chip, "chip").value, given
-    except (Refusal, AutotuneError):
-        return None, _NO_VERSIONS

@@ -11,7 +11,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.ports import Queue
 from autotune_db import SqlStore
-from autotune_service.api.routes import Number, job_data
+from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import (
     BeatRequest,
     Claimed,
@@ -21,13 +21,13 @@ from autotune_service.api.schema import (
     Holds,
     Turn,
 )
-from autotune_service.dependencies import REFUSED, TOLD, ask, caller, store, to_write
-from autotune_service.errors import Refusal
+from autotune_service.dependencies import BEARER, ERRORS, ask, caller, store, to_write
+from autotune_service.errors import HttpError
 
-queue = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD])
+router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[BEARER])
 
 
-@queue.post("/claims")
+@router.post("/claims")
 async def claim(request: Request, asked: ClaimRequest) -> Claimed:
     """The oldest job that this worker can run and that nobody has. It stays the worker's while
     there are heartbeats; what it finds comes by ``POST /v1/results``."""
@@ -41,14 +41,14 @@ async def claim(request: Request, asked: ClaimRequest) -> Claimed:
     return Claimed(job=None if found is None else job_data(found))
 
 
-@queue.post("/jobs/{number}/heartbeat")
+@router.post("/jobs/{number}/heartbeat")
 async def heartbeat(request: Request, number: Number, told: BeatRequest) -> Holds:
     """A sign of life, several in each lease, with the progress that all can read."""
     progress = Progress(**told.progress.model_dump())
     return await _in_turn(request, number, told, lambda jobs, job: jobs.heartbeat(job, progress))
 
 
-@queue.post("/jobs/{number}/finish")
+@router.post("/jobs/{number}/finish")
 async def finish(request: Request, number: Number, told: FinishRequest) -> Holds:
     """What was found has come by ``POST /v1/results`` before."""
     state = State(told.state)
@@ -57,7 +57,7 @@ async def finish(request: Request, number: Number, told: FinishRequest) -> Holds
     )
 
 
-@queue.post("/jobs/{number}/give-back")
+@router.post("/jobs/{number}/give-back")
 async def give_back(request: Request, number: Number, told: GiveBackRequest) -> Holds:
     """Leave a job to other workers, or end it where it was cancelled."""
     return await _in_turn(
@@ -81,13 +81,16 @@ def _claim(
 async def _in_turn(
     request: Request, number: int, turn: Turn, work: Callable[[Queue, Job], bool]
 ) -> Holds:
-    """Work of the worker whose turn it is; one with another token has none. Raises ``Refusal``."""
+    """Work of the worker whose turn it is: one with another token has none.
+
+    Raises ``HttpError``.
+    """
     jobs = store(request).jobs
     found = await ask(request, jobs.get, number)
     if found is None:
-        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+        raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
     if not turn.worker.startswith(f"{caller(request).name}/"):
         message = f"{turn.worker} is no worker with the token {caller(request).name}"
-        raise Refusal(403, "another_worker", message, "worker")
+        raise HttpError(403, "another_worker", message, "worker")
     mine = replace(found, worker=turn.worker, attempt=turn.attempt)
     return Holds(holds=await to_write(request, partial(work, jobs, mine)))

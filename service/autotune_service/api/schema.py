@@ -3,11 +3,10 @@
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from autotune.domain.chip import Chip
 from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_TRIALS, State
-from autotune_service.api.lookup import MAX_QUESTIONS
 from autotune_service.api.uploads import (
     MOST_RESULTS,
     Count,
@@ -19,10 +18,11 @@ from autotune_service.api.uploads import (
     ProgressIn,
     Text,
     Versions,
+    whole,
 )
 
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
-SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15)]
+SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15), BeforeValidator(whole)]
 
 
 class ErrorDetail(BaseModel):
@@ -33,40 +33,6 @@ class ErrorDetail(BaseModel):
 
 class Error(BaseModel):
     error: ErrorDetail
-
-
-class ProblemData(BaseModel):
-    dims: dict[str, int] = Field(examples=[{"m": 1024, "k": 1024, "n": 1024}])
-    dtype: str | None = Field(None, examples=["bfloat16"])
-    options: dict[str, str | int | bool] | None = None
-
-
-class Question(BaseModel):
-    """``fingerprint``: by default that of the newest record. ``chip`` and ``toolchain``: by
-    default those of the whole call."""
-
-    kernel: str = Field(examples=["matmul"])
-    fingerprint: str | None = None
-    problem: ProblemData
-    chip: str | None = None
-    toolchain: Versions | None = None
-
-
-_ONE: dict[str, Any] = {"kernel": "matmul", "problem": {"dims": {"m": 1024, "k": 1024, "n": 1024}}}
-_VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
-
-
-class LookupRequest(BaseModel):
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"chip": "v5e", "toolchain": _VERSIONS, "questions": [_ONE]}]
-        }
-    )
-
-    questions: list[Question] = Field(max_length=MAX_QUESTIONS)
-    chip: str | None = Field(None, examples=["v5e"])
-    toolchain: Versions | None = None
-    snapshot: SnapshotNumber | SnapshotName | None = Field(None, examples=["latest"])
 
 
 class ConfigData(BaseModel):

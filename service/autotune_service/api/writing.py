@@ -12,11 +12,11 @@ from autotune.domain.token import ADMIN
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, StoreError
 from autotune.remote.push import contradiction
-from autotune_service.api.routes import Number, job_data
+from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
 from autotune_service.api.uploads import ProblemIn, PushRequest
-from autotune_service.dependencies import REFUSED, TOLD, ask, caller, held, store, to_write
-from autotune_service.errors import Refusal
+from autotune_service.dependencies import BEARER, ERRORS, ask, caller, snapshots_of, store, to_write
+from autotune_service.errors import HttpError
 from autotune_service.middleware.access import require
 
 
@@ -24,11 +24,11 @@ def _admin(request: Request) -> None:
     require(caller(request), ADMIN)
 
 
-writing = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD])
-ruling = APIRouter(prefix="/v1", responses=REFUSED, dependencies=[TOLD, Depends(_admin)])
+router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[BEARER])
+admin_router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[BEARER, Depends(_admin)])
 
 
-@writing.post("/results")
+@router.post("/results")
 async def results(request: Request, pushed: PushRequest) -> PushResponse:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
@@ -43,7 +43,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
         why = contradiction(one, known.get((key.kernel, key.fingerprint)), now)
         if why:
             message = f"result {number} of {key.kernel} cannot be taken: {why}"
-            raise Refusal(422, "contradiction", message, f"results[{number}]")
+            raise HttpError(422, "contradiction", message, f"results[{number}]")
     done = await to_write(request, store(request).push, kernels, parsed, caller(request).name)
     await _take_over(request)
     return PushResponse(
@@ -51,7 +51,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     )
 
 
-@writing.post("/jobs", status_code=201, responses={200: {"model": JobData}})
+@router.post("/jobs", status_code=201, responses={200: {"model": JobData}})
 async def new_job(request: Request, asked: JobRequest, response: Response) -> JobData:
     """Ask for a search. The same request while it is open is the same job, with status 200."""
     wanted = await _wanted(request, asked)
@@ -60,31 +60,31 @@ async def new_job(request: Request, asked: JobRequest, response: Response) -> Jo
     return job_data(found)
 
 
-@writing.post("/jobs/{number}/cancel")
+@router.post("/jobs/{number}/cancel")
 async def cancel(request: Request, number: Number) -> JobData:
     """A queued one at once; one that runs when its worker hears of it, within seconds. What it has
     found stays. One that has ended is left as it is."""
     found = await to_write(request, store(request).jobs.cancel, number)
     if found is None:
-        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+        raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
     return job_data(found)
 
 
-@ruling.post("/snapshots/{number}/rollback")
+@admin_router.post("/snapshots/{number}/rollback")
 async def roll_back(request: Request, number: Number) -> Made:
     """Make a new snapshot with the records of an older one. Publishing goes on from there."""
     made = await to_write(request, store(request).roll_back, number, caller(request).name)
     return await _made(request, made, f"there is no snapshot {number}")
 
 
-@ruling.post("/records/{number}/pin")
+@admin_router.post("/records/{number}/pin")
 async def pin(request: Request, number: Number) -> Made:
     """From a new snapshot on, the key of this record keeps it, whatever is published."""
     made = await to_write(request, store(request).pin, number, caller(request).name)
     return await _made(request, made, f"there is no record {number}")
 
 
-@ruling.post("/records/{number}/unpin")
+@admin_router.post("/records/{number}/unpin")
 async def unpin(request: Request, number: Number) -> Made:
     """From a new snapshot on, the key of this record has its newest one again."""
     made = await to_write(request, store(request).unpin, number, caller(request).name)
@@ -93,7 +93,7 @@ async def unpin(request: Request, number: Number) -> Made:
 
 async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
     if snapshot is None:
-        raise Refusal(404, "not_found", else_says, "number")
+        raise HttpError(404, "not_found", else_says, "number")
     await _take_over(request)
     return Made(snapshot=snapshot)
 
@@ -101,7 +101,7 @@ async def _made(request: Request, snapshot: int | None, else_says: str) -> Made:
 async def _take_over(request: Request) -> None:
     """This process answers from what was written here as soon as the writer is told."""
     with suppress(StoreError):  # what was written is there, and is taken over a little later
-        await held(request).refresh()
+        await snapshots_of(request).refresh()
 
 
 async def _wanted(request: Request, asked: JobRequest) -> Wanted:
@@ -109,11 +109,11 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
         given = asked.model_fields_set - {"miss", "trials"}
         if given:
             message = f"a miss says all: leave out {', '.join(sorted(given))}"
-            raise Refusal(422, "invalid_field", message, "miss")
+            raise HttpError(422, "invalid_field", message, "miss")
         return await _of_miss(request, asked.miss, asked.trials)
     for field in ("kernel", "problem", "chip"):
         if getattr(asked, field) is None:
-            raise Refusal(422, "missing_field", f"{field} is missing", field)
+            raise HttpError(422, "missing_field", f"{field} is missing", field)
     assert asked.kernel is not None and asked.problem is not None and asked.chip is not None
     spec = await _spec(request, asked.kernel, asked.fingerprint)
     return Wanted(
@@ -129,7 +129,7 @@ async def _wanted(request: Request, asked: JobRequest) -> Wanted:
 async def _of_miss(request: Request, number: int, trials: int) -> Wanted:
     found = await ask(request, store(request).miss, number)
     if found is None:
-        raise Refusal(404, "unknown_miss", f"there is no miss {number}", "miss")
+        raise HttpError(404, "unknown_miss", f"there is no miss {number}", "miss")
     key = found.key
     return Wanted(
         kernel=key.kernel,
@@ -148,7 +148,7 @@ async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelS
         known = sorted({spec.name for spec in await ask(request, store(request).kernels)})
         version = f" with the fingerprint {fingerprint}" if fingerprint else ""
         message = f"unknown kernel {name}{version}: there is {', '.join(known) or 'none'}"
-        raise Refusal(404, "unknown_kernel", message, "kernel")
+        raise HttpError(404, "unknown_kernel", message, "kernel")
     return found
 
 
@@ -158,4 +158,4 @@ def _problem(given: ProblemIn, spec: KernelSpec) -> Problem:
     try:
         return spec.problems.parse(shape, given.dtype, options)
     except InvalidInputError as error:
-        raise Refusal(422, "invalid_problem", str(error), "problem") from error
+        raise HttpError(422, "invalid_problem", str(error), "problem") from error

@@ -1,25 +1,14 @@
 """Logs as JSON, one object a line, each with the id of the call that it belongs to."""
 
 import logging
-import os
-import re
 import time
-from contextvars import ContextVar
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 
-request_id: ContextVar[str] = ContextVar("request_id", default="")
+from autotune_service.middleware.request_id import request_id
 
-_GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 _FIELDS = "%(asctime)s %(levelname)s %(name)s %(message)s"
-
-
-def new_id(given: bytes | None) -> str:
-    """The caller's own, where it has the form of one, else a new one."""
-    if given is not None and _GIVEN.fullmatch(given):
-        return given.decode()
-    return os.urandom(8).hex()
 
 
 def set_up() -> None:

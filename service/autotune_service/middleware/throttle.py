@@ -1,26 +1,26 @@
-"""How many calls an address may make in a second."""
+"""How often somebody may do something in a second."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 
-_MOST_ADDRESSES = 100_000  # in one second; who comes later is not counted
+_MOST_CALLERS = 100_000  # in one second; who comes later is not counted
 
 
 class Throttle:
-    """Counts by address in seconds of the clock. ``limit`` 0: any number."""
+    """Counts by caller in seconds of the clock. ``limit`` 0: any number."""
 
     def __init__(self, limit: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._limit, self._clock = limit, clock
         self._second = -1
-        self._counts: dict[str, int] = {}
+        self._counts: dict[Hashable, int] = {}
 
-    def allows(self, address: str) -> bool:
+    def allows(self, caller: Hashable) -> bool:
         if not self._limit:
             return True
         second = int(self._clock())
         if second != self._second:
             self._second, self._counts = second, {}
-        count = self._counts.get(address, 0) + 1
-        if count > 1 or len(self._counts) < _MOST_ADDRESSES:
-            self._counts[address] = count
+        count = self._counts.get(caller, 0) + 1
+        if count > 1 or len(self._counts) < _MOST_CALLERS:
+            self._counts[caller] = count
         return count <= self._limit

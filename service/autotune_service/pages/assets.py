@@ -2,7 +2,7 @@
 
 from fastapi import APIRouter, Request, Response
 
-from autotune_service.errors import Refusal
+from autotune_service.errors import HttpError
 from autotune_service.pages.render import header
 from autotune_service.pages.static_files import OWN, PLOTLY, asset
 
@@ -14,7 +14,7 @@ _FOREVER = "public, max-age=31536000, immutable"
 @assets.get("/static/{tag}/{name}")
 async def static(request: Request, tag: str, name: str) -> Response:
     if name not in (*OWN, PLOTLY):
-        raise Refusal(404, "not_found", "there is no such file")
+        raise HttpError(404, "not_found", "there is no such file")
     found = asset(name)
     current = tag == found.tag
     headers = {

@@ -13,8 +13,8 @@ from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.trial import Record
 from autotune.wording.standing import measured, measured_data
-from autotune_service.dependencies import ask, held, store
-from autotune_service.errors import Refusal
+from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.errors import HttpError
 from autotune_service.pages import versions
 from autotune_service.pages.filters import query_of
 from autotune_service.pages.kernel import Row, rows
@@ -32,7 +32,7 @@ _LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
 async def coverage(request: Request, form: str) -> Response:
     """Where something was searched, and how much of it is published."""
     places = await ask(request, store(request).browse.targets)
-    published = held(request).current.places()
+    published = snapshots_of(request).current.places()
     lines = (
         {
             "kernel": p.kernel,
@@ -69,7 +69,7 @@ async def searches(request: Request, form: str) -> Response:
     found = await ask(request, store(request).browse.latest, _LATEST)
     lines = (
         {**_problem(row), "last_at": row.searched.last_at and row.searched.last_at.isoformat()}
-        for row in rows(found, held(request).current)
+        for row in rows(found, snapshots_of(request).current)
     )
     return await table(request, "searches", form, lines)
 
@@ -87,8 +87,8 @@ async def toolchains(request: Request, key_id: str, form: str) -> Response:
     number, browse = number_of(key_id, "problem"), store(request).browse
     searched = await ask(request, browse.searched, number)
     if searched is None:
-        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
-    shown = await ask(request, versions.columns, browse, searched, held(request).current)
+        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
+    shown = await ask(request, versions.columns, browse, searched, snapshots_of(request).current)
     ids = [column.searched.id for column in shown]
     same = await ask(request, browse.same_configs, ids, versions.FASTEST)
     return await table(request, "toolchains", form, _versions(shown, same))
@@ -97,7 +97,11 @@ async def toolchains(request: Request, key_id: str, form: str) -> Response:
 @exports.get("/export/kernel.{form}")
 async def kernel(request: Request, form: str, name: str) -> Response:
     """The problems of a kernel with what is published."""
-    query, browse, snapshot = query_of(request), store(request).browse, held(request).current
+    query, browse, snapshot = (
+        query_of(request),
+        store(request).browse,
+        snapshots_of(request).current,
+    )
     places = await ask(request, browse.targets, name)
     only = KeyFilter(
         chip=query.chip({p.chip for p in places}),
@@ -117,13 +121,13 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
     number = number_of(key_id, "problem")
     searched = await ask(request, browse.searched, number)
     if searched is None:
-        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
 
     def read(offset: int) -> list[NumberedTrial]:
         return list(browse.trials(number, kind, fastest=False, offset=offset, limit=AT_ONCE))
 
-    record = held(request).current.index.exact(searched.key)
+    record = snapshots_of(request).current.index.exact(searched.key)
     line = partial(_whole if form == "json" else _trial, record=record)
     return await table(request, "trials", form, map(line, pages_of(read)))
 
@@ -134,9 +138,9 @@ async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     number = number_of(trial_id, "trial")
     found = await ask(request, store(request).trial, number)
     if found is None:
-        raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
+        raise HttpError(404, "unknown_trial", f"There is no trial {trial_id}.")
     key, one = found[0], NumberedTrial(id=number, trial=found[1])
-    return {"key": to_data(key), **_whole(one, held(request).current.index.exact(key))}
+    return {"key": to_data(key), **_whole(one, snapshots_of(request).current.index.exact(key))}
 
 
 def _key(key: Key) -> dict[str, Any]:

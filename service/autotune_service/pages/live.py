@@ -16,8 +16,8 @@ from starlette.responses import StreamingResponse
 from autotune.domain.browsing import SearchedKey, SearchStatus
 from autotune.domain.job import Job
 from autotune.domain.key import Key
-from autotune_service.dependencies import ask, held, store
-from autotune_service.errors import Refusal
+from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.errors import HttpError
 from autotune_service.pages.routes import number_of
 
 live = APIRouter(include_in_schema=False)
@@ -34,7 +34,7 @@ async def events(request: Request, key_id: str) -> StreamingResponse:
     """``progress`` at once and whenever something changed; ``id`` is the newest trial."""
     number = number_of(key_id, "problem")
     if await ask(request, store(request).browse.searched, number) is None:
-        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
+        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
     return StreamingResponse(
         _stream(request, number),
         media_type="text/event-stream",
@@ -48,7 +48,7 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
     for _ in range(round(_LIFE_S / _EVERY_S)):
         try:
             newest, data = await ask(request, _look, request, key_id)
-        except Refusal:  # the database is gone: the next stream tries again
+        except HttpError:  # the database is gone: the next stream tries again
             return
         text = json.dumps(data)
         if text != told:
@@ -64,7 +64,7 @@ def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any]]:
     newest, searched = browse.newest(key_id), browse.searched(key_id)
     assert searched is not None  # keys are never taken away
     job = next((job for job in browse.open_jobs(_MOST_JOBS) if is_for(job, searched.key)), None)
-    record = held(request).current.index.exact(searched.key)
+    record = snapshots_of(request).current.index.exact(searched.key)
     return newest, {
         "newest": newest,
         **progress(searched),

@@ -6,8 +6,8 @@ from fastapi import APIRouter, Request, Response
 
 from autotune.domain.browsing import KeyFilter, SearchedKey
 from autotune.domain.trial import Record
-from autotune_service.dependencies import ask, held, store
-from autotune_service.errors import Refusal
+from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.errors import HttpError
 from autotune_service.middleware.access import COOKIE, secret_of
 from autotune_service.pages import kernel as kernels
 from autotune_service.pages import problem, versions
@@ -25,7 +25,7 @@ _LATEST, _JOBS = 10, 10
 @router.get("/")
 async def overview(request: Request) -> Response:
     """What is tuned, what is missing."""
-    query, browse, now = query_of(request), store(request).browse, held(request)
+    query, browse, now = query_of(request), store(request).browse, snapshots_of(request)
     places = await ask(request, browse.targets)
     published = await ask(request, now.current.places)
     toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in published})
@@ -72,13 +72,14 @@ async def misses(request: Request) -> Response:
 @router.get("/kernels/{name:path}")
 async def kernel(request: Request, name: str) -> Response:
     """Its problems, and what is published for them."""
-    query, browse, snapshot = query_of(request), store(request).browse, held(request).current
+    query, browse = query_of(request), store(request).browse
+    snapshot = snapshots_of(request).current
     spec, places = (
         await ask(request, store(request).kernel, name),
         await ask(request, browse.targets, name),
     )
     if spec is None and not places:
-        raise Refusal(404, "unknown_kernel", f"There is no kernel {name}.")
+        raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
     chips = sorted({place.chip for place in places})
     toolchains = newest_first({place.toolchain for place in places})
     only = KeyFilter(chip=query.chip(chips), toolchain=query.toolchain(toolchains))
@@ -144,7 +145,7 @@ async def toolchains(request: Request, key_id: str) -> Response:
     """The same kernel, problem and chip under every toolchain that was searched with."""
     query, browse = query_of(request), store(request).browse
     searched, _ = await _known(request, key_id)
-    columns = await ask(request, versions.columns, browse, searched, held(request).current)
+    columns = await ask(request, versions.columns, browse, searched, snapshots_of(request).current)
     ids = [column.searched.id for column in columns]
     same = await ask(request, browse.same_configs, ids, versions.FASTEST)
     lines = versions.lines(same, columns)
@@ -166,9 +167,9 @@ async def trial(request: Request, trial_id: str) -> Response:
     query, browse = query_of(request), store(request).browse
     found = await ask(request, onetrial.find, browse, number_of(trial_id, "trial"))
     if found is None:
-        raise Refusal(404, "unknown_trial", f"There is no trial {trial_id}.")
+        raise HttpError(404, "unknown_trial", f"There is no trial {trial_id}.")
     searched, one = found
-    record = held(request).current.index.exact(searched.key)
+    record = snapshots_of(request).current.index.exact(searched.key)
     around = await ask(request, onetrial.neighbours, browse, searched.id, one)
     view = onetrial.view(searched, one, record, around)
     return await page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
@@ -190,15 +191,15 @@ async def session(request: Request) -> Response:
 
 
 async def _known(request: Request, key_id: str) -> tuple[SearchedKey, Record | None]:
-    """A key and what is published for it. Raises ``Refusal``."""
+    """A key and what is published for it. Raises ``HttpError``."""
     searched = await ask(request, store(request).browse.searched, number_of(key_id, "problem"))
     if searched is None:
-        raise Refusal(404, "unknown_key", f"There is no problem {key_id}.")
-    return searched, held(request).current.index.exact(searched.key)
+        raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
+    return searched, snapshots_of(request).current.index.exact(searched.key)
 
 
 def number_of(text: str, what: str) -> int:
-    """Raises ``Refusal``."""
+    """Raises ``HttpError``."""
     if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise Refusal(404, f"unknown_{what}", f"There is no {what} {text[:40]}.")
+        raise HttpError(404, f"unknown_{what}", f"There is no {what} {text[:40]}.")
     return int(text)

@@ -10,7 +10,7 @@ from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
 from autotune_service.dependencies import ask
-from autotune_service.errors import Refusal
+from autotune_service.errors import HttpError
 
 T = TypeVar("T")
 
@@ -32,9 +32,9 @@ def pages_of(read: Callable[[int], Sequence[T]]) -> Iterator[T]:
 
 
 async def table(request: Request, name: str, form: str, lines: Iterable[Line]) -> Response:
-    """The lines as a file. Raises ``Refusal`` for another form than csv and json."""
+    """The lines as a file. Raises ``HttpError`` for another form than csv and json."""
     if form not in _KINDS:
-        raise Refusal(404, "not_found", f"There is no export as {form[:20]}: csv and json.")
+        raise HttpError(404, "not_found", f"There is no export as {form[:20]}: csv and json.")
     kept = iter(lines)
     first = await ask(request, next, kept, None)  # what is wrong shows before the answer begins
     found = iter(()) if first is None else _from(first, kept)

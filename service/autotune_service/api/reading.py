@@ -24,13 +24,13 @@ from autotune_service.api.schema import (
     Snapshots,
 )
 from autotune_service.api.uploads import Name
-from autotune_service.dependencies import REFUSED, Limit, Responses, ask, held, store
-from autotune_service.errors import Refusal
+from autotune_service.dependencies import ERRORS, Limit, Responses, ask, snapshots_of, store
+from autotune_service.errors import HttpError
 from autotune_service.middleware.metrics import CONTENT_TYPE
 
 router = APIRouter(prefix="/v1")
-outside = APIRouter()  # what has no version
-_READ: Responses = {code: REFUSED[code] for code in (401, 403, 404, 422, 429, 503)}
+unversioned = APIRouter()
+_READ: Responses = {code: ERRORS[code] for code in (401, 403, 404, 422, 429, 503)}
 Number = Annotated[int, Path(ge=1, le=10**15)]
 
 
@@ -39,7 +39,7 @@ async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     """The newest first."""
     found = await ask(request, store(request).snapshots, limit)
     listed = [SnapshotData(**asdict(one)) for one in found]
-    return Snapshots(in_force=held(request).current.number, snapshots=listed)
+    return Snapshots(in_force=snapshots_of(request).current.number, snapshots=listed)
 
 
 @router.get(
@@ -57,7 +57,7 @@ async def snapshot(
     """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
     changes."""
     wanted = wanted_snapshot(number)
-    found = await held(request).at(wanted)
+    found = await snapshots_of(request).at(wanted)
     content = await asyncio.to_thread(found.bundle)
     tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
     forever = "public, max-age=31536000, immutable"
@@ -113,7 +113,7 @@ async def job(request: Request, number: Number) -> JobData:
     """One, with the progress of its search."""
     found = await ask(request, store(request).jobs.get, number)
     if found is None:
-        raise Refusal(404, "unknown_job", f"there is no job {number}", "number")
+        raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
     return job_data(found)
 
 
@@ -121,13 +121,13 @@ def job_data(job: Job) -> JobData:
     return JobData(**to_data(job))
 
 
-@outside.get("/healthz")
+@unversioned.get("/healthz")
 async def healthz(request: Request) -> Health:
     """Answers from memory: a process that serves lookups is healthy without its database."""
     return _health(request)
 
 
-@outside.get("/readyz", responses={503: {"model": Health}})
+@unversioned.get("/readyz", responses={503: {"model": Health}})
 async def readyz(request: Request, response: Response) -> Health:
     """Whether newer snapshots reach this process: else a balancer may prefer others."""
     found = _health(request)
@@ -137,7 +137,7 @@ async def readyz(request: Request, response: Response) -> Health:
 
 
 def _health(request: Request) -> Health:
-    current, state = held(request).current, request.app.state
+    current, state = snapshots_of(request).current, request.app.state
     return Health(
         status="ok",
         snapshot=current.number,
@@ -146,7 +146,7 @@ def _health(request: Request) -> Health:
     )
 
 
-@outside.get("/metrics", response_class=Response)
+@unversioned.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
     request.app.state.meter.hand_on()

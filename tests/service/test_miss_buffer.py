@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
-from autotune_service.misses import Missed
+from autotune_service.misses import MissBuffer
 from tests.samples.matching import question
 
 
@@ -23,7 +23,7 @@ class Slow:
 
 def test_a_service_that_stops_in_the_middle_of_a_write_counts_once() -> None:
     store = Slow()
-    missed = Missed(store)  # type: ignore[arg-type]
+    missed = MissBuffer(store)  # type: ignore[arg-type]
 
     async def run() -> None:
         missed.count(question(1), "default")

@@ -1,0 +1,62 @@
+"""Every call, counted by route and status, and logged where the settings want it."""
+
+import logging
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from autotune_service.middleware.access import writes
+from autotune_service.middleware.metrics import Meter
+
+_log = logging.getLogger("autotune.service.calls")
+
+
+class CallsMiddleware:
+    """``log``: none, writes (and what was refused) or all."""
+
+    def __init__(self, app: ASGIApp, meter: Meter, log: str) -> None:
+        self._app, self._meter, self._wanted = app, meter, log
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        begun, status = time.perf_counter(), 500
+
+        async def send_and_note(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_and_note)
+        finally:
+            seconds = time.perf_counter() - begun
+            self._meter.called(_route_of(scope), status, seconds)
+            if self._is_wanted(scope, status):
+                _write(scope, status, seconds)
+
+    def _is_wanted(self, scope: Scope, status: int) -> bool:
+        if self._wanted == "all":
+            return True
+        return self._wanted != "none" and (
+            status >= 400 or (self._wanted == "writes" and writes(scope))
+        )
+
+
+def _write(scope: Scope, status: int, seconds: float) -> None:
+    token = scope.get("state", {}).get("token")
+    call = {
+        "method": scope["method"],
+        "path": scope["path"],
+        "status": status,
+        "ms": round(seconds * 1e3, 3),
+        "by": token.name if token else None,
+    }
+    _log.info("call", extra=call)
+
+
+def _route_of(scope: Scope) -> str:
+    """Its template: paths themselves are as many as callers like."""
+    return getattr(scope.get("route"), "path", None) or "other"

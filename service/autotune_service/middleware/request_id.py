@@ -1,0 +1,40 @@
+"""The id of a call: in its answer, and in every line of the log that belongs to it."""
+
+import os
+import re
+from contextvars import ContextVar
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+request_id: ContextVar[str] = ContextVar("request_id", default="")
+
+_HEADER = b"x-request-id"
+_GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+
+
+class RequestIdMiddleware:
+    """Takes the caller's own ``X-Request-ID`` where it has the form of one, else makes one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        own = _id_of(scope)
+        request_id.set(own)
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"] = [*message.get("headers", ()), (_HEADER, own.encode())]
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+def _id_of(scope: Scope) -> str:
+    for name, value in scope["headers"]:
+        if name == _HEADER and _GIVEN.fullmatch(value):
+            return str(value.decode())
+    return os.urandom(8).hex()
