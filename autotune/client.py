@@ -33,7 +33,7 @@ _log = logging.getLogger("autotune")
 
 MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
-_REST_S = 30.0  # how long a service that failed is left alone: else each question would wait
+_RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
 
 
 class Client:
@@ -59,13 +59,13 @@ class Client:
         """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
         self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
-        self._wanted, self._strict = snapshot, strict
-        self._known: dict[Identity, Match] = {}
-        self._kept: Index | None = None
-        self._rests_until = 0.0
-        self._told = False
-        self._refreshing: threading.Thread | None = None
-        self._one_refresh = threading.Lock()  # asked for, and after a lookup
+        self._pinned, self._strict = snapshot, strict
+        self._answers: dict[Identity, Match] = {}
+        self._disk: Index | None = None
+        self._retry_after = 0.0
+        self._warned = False
+        self._refresh_thread: threading.Thread | None = None
+        self._refresh_lock = threading.Lock()  # asked for, and after a lookup
         self.snapshot: int | None = None
         """The snapshot that the last answers came from; None before, and for defaults."""
 
@@ -82,10 +82,10 @@ class Client:
             if self._strict:
                 why = f"{type(error).__name__}: {error}"
                 raise ServiceError(f"the service cannot be used: {why}") from error
-            self._say(error)
+            self._warn_once(error)
             answers = self._offline(questions)
         for key, answer in zip(questions, answers, strict=True):
-            self._known[identity_of(key)] = answer
+            self._answers[identity_of(key)] = answer
         return answers
 
     def lookup_shape(
@@ -107,7 +107,7 @@ class Client:
             raise InvalidInputError("no service was given")
         query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
         query |= {"dtype": dtype} if dtype else {}
-        query |= {"snapshot": str(self._wanted)} if self._wanted is not None else {}
+        query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
         path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
         try:
             found = json.loads(self._service.call("GET", path))
@@ -121,7 +121,7 @@ class Client:
 
     def find(self, key: Key) -> Record | None:
         """The record of exactly this key; asks only for what no ``lookup`` has asked for."""
-        known = self._known.get(identity_of(key)) or self.lookup([key])[0]
+        known = self._answers.get(identity_of(key)) or self.lookup([key])[0]
         return known.record if known.kind == EXACT else None
 
     def miss(self, key: Key) -> None:
@@ -132,56 +132,56 @@ class Client:
         now. Raises ``ServiceError`` when the service cannot be used, ``OSError`` of the disk."""
         if self._service is None or self._cache is None:
             return False
-        wanted = self.snapshot if self.snapshot is not None else self._wanted
-        with self._one_refresh:
-            if wanted is None or self._note() != self._noted(wanted):
+        wanted = self.snapshot if self.snapshot is not None else self._pinned
+        with self._refresh_lock:
+            if wanted is None or self._label() != self._label_of(wanted):
                 path = f"/v1/snapshots/{_name(wanted)}"
                 content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
                 number = bundle_from_bytes(content, "the snapshot of the service").snapshot
                 write_whole(self._cache, content)
-                write_whole(self._note_path(), self._noted(number).encode())
+                write_whole(self._label_path(), self._label_of(number).encode())
         return True
 
     def _ask(self, questions: Sequence[Key]) -> list[Match]:
         if self._service is None or not questions:
             return self._offline(questions)
-        if time.monotonic() < self._rests_until and not self._strict:
+        if time.monotonic() < self._retry_after and not self._strict:
             raise ServiceError("the service failed a moment ago")
         answers: list[Match] = []
-        snapshot = self._wanted
+        snapshot = self._pinned
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
                 part = questions[start : start + MAX_QUESTIONS]
                 snapshot, found = _ask(self._service, part, snapshot)
                 answers += found
         except Exception:
-            self._rests_until = time.monotonic() + _REST_S
+            self._retry_after = time.monotonic() + _RETRY_AFTER_S
             raise
         self.snapshot = snapshot
-        self._refresh_later()
+        self._start_refresh()
         return answers
 
     def _offline(self, questions: Sequence[Key]) -> list[Match]:
-        index = self._kept_index()
+        index = self._disk_index()
         return [index.match(key) for key in questions]
 
-    def _kept_index(self) -> Index:
-        if self._kept is None:
-            self._kept, self.snapshot = Index(), None
+    def _disk_index(self) -> Index:
+        if self._disk is None:
+            self._disk, self.snapshot = Index(), None
             try:
                 if self._cache is not None:
                     bundle = read_bundle(self._cache)
-                    self._kept = Index(bundle.records, bundle.kernels)
+                    self._disk = Index(bundle.records, bundle.kernels)
                     self.snapshot = bundle.snapshot
             except Exception as error:  # a damaged file must not stop a model either
                 if self._strict:
                     raise
                 _log.warning("autotune: no snapshot on disk can be used (%s)", error)
-        return self._kept
+        return self._disk
 
-    def _say(self, error: Exception) -> None:
-        if not self._told:
-            self._told = True
+    def _warn_once(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
             _log.warning(
                 "autotune: the service at %s cannot be used (%s: %s): configs come from the "
                 "snapshot on disk where there is one, else they are defaults",
@@ -190,11 +190,11 @@ class Client:
                 error,
             )
 
-    def _refresh_later(self) -> None:
-        if self._cache is None or (self._refreshing and self._refreshing.is_alive()):
+    def _start_refresh(self) -> None:
+        if self._cache is None or (self._refresh_thread and self._refresh_thread.is_alive()):
             return
-        self._refreshing = threading.Thread(target=self._refresh_quietly, daemon=True)
-        self._refreshing.start()
+        self._refresh_thread = threading.Thread(target=self._refresh_quietly, daemon=True)
+        self._refresh_thread.start()
 
     def _refresh_quietly(self) -> None:
         try:
@@ -202,18 +202,18 @@ class Client:
         except Exception as error:
             _log.warning("autotune: the snapshot could not be kept on disk (%s)", error)
 
-    def _note_path(self) -> Path:
+    def _label_path(self) -> Path:
         """Beside the cache: what is in it, so that it need not be read to know."""
         assert self._cache is not None
         return self._cache.with_name(self._cache.name + ".note")
 
-    def _noted(self, number: int | None) -> str:
+    def _label_of(self, number: int | None) -> str:
         return f"snapshot {number} of {self._service}"
 
-    def _note(self) -> str | None:
+    def _label(self) -> str | None:
         try:
             there = self._cache is not None and self._cache.exists()
-            return self._note_path().read_text() if there else None
+            return self._label_path().read_text() if there else None
         except OSError:
             return None
 

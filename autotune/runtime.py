@@ -46,7 +46,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class TunedConfig:
     """``match`` is *exact* or *default*; ``record`` is what an exact answer comes from."""
 
     config: Config
@@ -55,12 +55,12 @@ class Answer:
 
 
 class BundleSource:
-    """Records of a bundle file, read when the first is asked for. ``missed`` counts by key."""
+    """Records of a bundle file, read when the first is asked for. ``misses`` counts by key."""
 
     def __init__(self, path: str | Path) -> None:
         self._path = Path(path)
         self._records: dict[Key, Record] | None = None
-        self.missed: dict[Key, int] = {}
+        self.misses: dict[Key, int] = {}
 
     def find(self, key: Key) -> Record | None:
         """Raises ``InvalidInputError`` for a file that cannot be read."""
@@ -69,7 +69,7 @@ class BundleSource:
         return self._records.get(key)
 
     def miss(self, key: Key) -> None:
-        self.missed[key] = self.missed.get(key, 0) + 1
+        self.misses[key] = self.misses.get(key, 0) + 1
 
 
 class StoreSource:
@@ -106,7 +106,7 @@ class Tuned:
         self.kernel, self.source = kernel, source
         self._ref = KernelRef(path=str(declared_in), attribute=attribute)
         self._chip, self._toolchain = chip, toolchain
-        self._answers: dict[Problem, Answer] = {}
+        self._answers: dict[Problem, TunedConfig] = {}
         self._lock = threading.Lock()
 
     def problem(self, *, dtype: Any = None, **sizes: OptionValue) -> Problem:
@@ -125,38 +125,38 @@ class Tuned:
         """The published config, or the kernel's default."""
         return self.answer(problem).config
 
-    def answer(self, problem: Problem) -> Answer:
+    def answer(self, problem: Problem) -> TunedConfig:
         """The same for a problem as long as the process lives."""
         found = self._answers.get(problem)
         if found is None:
             with self._lock:
-                found = self._answers.get(problem) or self._ask(problem)
+                found = self._answers.get(problem) or self._look_up(problem)
                 self._answers[problem] = found
         return found
 
-    def _ask(self, problem: Problem) -> Answer:
+    def _look_up(self, problem: Problem) -> TunedConfig:
         try:
             key = self._key(problem)
             record = None if self.source is None else self.source.find(key)
         except Exception as error:  # a broken source must not stop a model from starting
-            return self._default(problem, f"no config can be looked up ({_told(error)})")
+            return self._default(problem, f"no config can be looked up ({_sentence(error)})")
         if record is not None:
-            return Answer(config=record.config, match=EXACT, record=record)
-        self._note(key)
+            return TunedConfig(config=record.config, match=EXACT, record=record)
+        self._record_miss(key)
         return self._default(problem, f"nothing is published for {key}")
 
-    def _note(self, key: Key) -> None:
+    def _record_miss(self, key: Key) -> None:
         try:
             if self.source is not None:
                 self.source.miss(key)
         except Exception as error:
-            _log.warning("autotune: a miss could not be recorded (%s)", _told(error))
+            _log.warning("autotune: a miss could not be recorded (%s)", _sentence(error))
 
-    def _default(self, problem: Problem, why: str) -> Answer:
+    def _default(self, problem: Problem, why: str) -> TunedConfig:
         axes = self.kernel.default_axes(problem, self._chip_name())
         config = make_config(axes, grid_order=self.kernel.grid)
         _log.warning("autotune: %s takes its default, %s: %s", self.kernel.name, config, why)
-        return Answer(config=config, match=DEFAULT)
+        return TunedConfig(config=config, match=DEFAULT)
 
     def _chip_name(self) -> str | None:
         try:
@@ -183,5 +183,5 @@ def _first_device_kind() -> str:
     return str(jax.devices()[0].device_kind)
 
 
-def _told(error: Exception) -> str:
+def _sentence(error: Exception) -> str:
     return str(error) if isinstance(error, AutotuneError) else f"{type(error).__name__}: {error}"

@@ -23,7 +23,7 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.trial import Trial
-from autotune.search.loop import Limits, run_search
+from autotune.search.loop import SearchLimits, run_search
 from autotune_db import open_store
 from benchmarks.harness.tables import Case, Table, build
 
@@ -125,7 +125,7 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
             store,
             table.subject,
             space,
-            Limits(trials=budget(table)),
+            SearchLimits(trials=budget(table)),
             _Silent(),
             study_url=None,
             seed=seed,

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from autotune.candidates.space import Space
-from autotune.cli.progress import Tally, Watcher, space_line
+from autotune.cli.progress import Tally, TerminalObserver, space_line
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
@@ -15,36 +15,36 @@ from autotune.ports import SearchStatuses
 _EVERY_S = 1.0
 
 
-class Telling:
+class ReportingObserver:
     """An ``Observer`` around the terminal's. What cannot be told is not worth a search: the trials
     themselves are kept in any case."""
 
     def __init__(
         self,
-        watcher: Watcher,
+        terminal: TerminalObserver,
         searches: SearchStatuses,
         key: Key,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._watcher, self._searches, self._key, self._clock = watcher, searches, key, clock
+        self._terminal, self._searches, self._key, self._clock = terminal, searches, key, clock
         self._tally, self._progress, self._space = Tally(), Progress(), ""
         self._said = float("-inf")
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
-        self._watcher.space_ready(space, earlier, goal)
+        self._terminal.space_ready(space, earlier, goal)
         self._tally.reuse(earlier)
         self._space = space_line(space, len(earlier))
         self._tell(done=len(earlier), goal=goal, note="compiling")
 
     def trial_done(self, trial: Trial) -> None:
-        self._watcher.trial_done(trial)
+        self._terminal.trial_done(trial)
         self._tally.add(trial)
         self._progress = replace(self._progress, done=self._progress.done + 1)
         if self._clock() - self._said >= _EVERY_S or self._progress.done >= self._progress.goal:
             self._tell()
 
     def announce(self, line: str) -> None:
-        self._watcher.announce(line)
+        self._terminal.announce(line)
         self._tell(note=line)
 
     def end(self) -> None:

@@ -35,10 +35,10 @@ _SHORT = {
 }
 
 
-class Watcher(Protocol):
+class TerminalObserver(Protocol):
     """An ``Observer`` that is also a context manager and takes lines."""
 
-    def __enter__(self) -> "Watcher": ...
+    def __enter__(self) -> "TerminalObserver": ...
     def __exit__(
         self,
         kind: type[BaseException] | None,
@@ -51,7 +51,7 @@ class Watcher(Protocol):
     def announce(self, line: str) -> None: ...
 
 
-def watcher(*, silent: bool) -> Watcher:
+def terminal_observer(*, silent: bool) -> TerminalObserver:
     """A bar on a terminal, lines elsewhere, nothing when ``silent``."""
     if silent:
         return Silent()

@@ -14,7 +14,7 @@ from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
-from autotune.search.loop import Result
+from autotune.search.loop import SearchResult
 from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
@@ -23,7 +23,7 @@ _TOP = 5
 Ids = dict[int, int | None]
 
 
-def as_data(result: Result, published: Publication, ids: Ids) -> dict[str, Any]:
+def as_data(result: SearchResult, published: Publication, ids: Ids) -> dict[str, Any]:
     """Everything that the table says."""
     space = result.space
     return {
@@ -58,7 +58,7 @@ def top(trials: list[Trial]) -> list[Trial]:
     return sorted(timed, key=lambda t: t.estimate.time_us if t.estimate else 0.0)[:_TOP]
 
 
-def print_result(result: Result, published: Publication, ids: Ids, place: str) -> None:
+def print_result(result: SearchResult, published: Publication, ids: Ids, place: str) -> None:
     """The table for people."""
     console = screen()
     key = result.subject.key
@@ -76,7 +76,7 @@ def print_result(result: Result, published: Publication, ids: Ids, place: str) -
     console.print(f"Kept in {place}", soft_wrap=True)
 
 
-def _table(result: Result, published: Publication, ids: Ids) -> Table:
+def _table(result: SearchResult, published: Publication, ids: Ids) -> Table:
     """One column per axis of the config: rows stay short."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     spec = result.subject.spec
@@ -147,7 +147,7 @@ def _winner_lines(published: Publication) -> list[str]:
     return lines
 
 
-def _count_lines(result: Result, published: Publication) -> list[str]:
+def _count_lines(result: SearchResult, published: Publication) -> list[str]:
     kinds = Counter(t.outcome.kind for t in result.trials)
     reused = f" ({result.reused} from earlier runs)" if result.reused else ""
     lines = [

@@ -20,7 +20,7 @@ from autotune.cli.options import (
 from autotune.cli.output import echo
 
 if TYPE_CHECKING:
-    from autotune.search.loop import Result
+    from autotune.search.loop import SearchResult
 
 
 @click.command()
@@ -83,48 +83,48 @@ def search(
     """
     from autotune.catalogue.discovery import find_kernel
     from autotune.cli import progress, report
-    from autotune.cli.observer import Telling
+    from autotune.cli.observer import ReportingObserver
     from autotune.publishing.publish import publish
     from autotune.publishing.timing import Timing, new_measure, why_estimated
-    from autotune.search.loop import Limits, run_search
-    from autotune.search.subject import explored, subject_of
+    from autotune.search.loop import SearchLimits, run_search
+    from autotune.search.subject import describe_subject, explore_space
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
-    with new_pool(**compilers) as pool, progress.watcher(silent=as_json) as watcher:
-        subject = subject_of(
+    with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
+        subject = describe_subject(
             pool, ref, target, lambda spec: spec.problems.parse(shape, dtype, options)
         )
-        space = explored(pool, subject, watcher.tracing)
+        space = explore_space(pool, subject, terminal.tracing)
         with open_database(database, create=True) as store:
-            limits = Limits(trials=trials, timeout_s=timeout)
-            telling = Telling(watcher, store.searches, subject.key)
+            limits = SearchLimits(trials=trials, timeout_s=timeout)
+            observer = ReportingObserver(terminal, store.searches, subject.key)
             result = run_search(
                 pool,
                 store,
                 subject,
                 space,
                 limits,
-                telling,
+                observer,
                 study_url=store.url,
                 seed=seed,
                 method=method,
             )
             if result.stopped_by == "interrupted":
-                telling.end()
+                observer.end()
                 _say_interrupted(result, str(store))
             timing = Timing(
                 device=device, seconds=measure_seconds, seed=seed, python=compilers["python"]
             )
-            timer = new_measure(pool, subject, timing, telling.announce) if measure else None
+            timer = new_measure(pool, subject, timing, observer.announce) if measure else None
             published = publish(
                 pool,
                 store,
                 result,
                 allow_unverified=allow_unverified,
-                announce=telling.announce,
+                announce=observer.announce,
                 measure=timer,
             )
-            telling.end()
+            observer.end()
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
             place = str(store)
     if as_json:
@@ -136,7 +136,7 @@ def search(
     sys.exit(0 if published.record else 1)
 
 
-def _say_interrupted(result: "Result", place: str) -> NoReturn:
+def _say_interrupted(result: "SearchResult", place: str) -> NoReturn:
     """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     echo(

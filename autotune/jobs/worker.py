@@ -23,8 +23,8 @@ from autotune.ports.compilers import Compilers
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
-from autotune.search.loop import Limits, Result, Subject, run_search
-from autotune.search.subject import explored, subject_of
+from autotune.search.loop import SearchLimits, SearchResult, Subject, run_search
+from autotune.search.subject import describe_subject, explore_space
 
 _log = logging.getLogger("autotune.worker")
 
@@ -214,20 +214,20 @@ class Worker:
         or this one is to stop."""
         watch, request = _Watch(lease), job.request
         ref = self._refs[request.kernel]
-        subject = subject_of(
+        subject = describe_subject(
             self._compilers, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
         )
-        space = explored(self._compilers, subject, watch.tracing)
+        space = explore_space(self._compilers, subject, watch.tracing)
 
         def stop() -> bool:
             return lease.stop_wanted or self._stopping.is_set()
 
-        result: Result = run_search(
+        result: SearchResult = run_search(
             self._compilers,
             self._store,
             subject,
             space,
-            Limits(trials=request.trials, stop=stop),
+            SearchLimits(trials=request.trials, stop=stop),
             watch,
             study_url=self._study_url,
         )

@@ -15,7 +15,7 @@ from autotune.publishing import measured
 from autotune.publishing.baseline import compared, evidence
 from autotune.publishing.measured import Measure, different
 from autotune.publishing.ties import RULE, by_rule, is_faster, ties, time_us
-from autotune.search.loop import Result, Subject
+from autotune.search.loop import SearchResult, Subject
 
 _MAX_FINALISTS = 8
 
@@ -43,7 +43,7 @@ class Publication:
 def publish(
     verifier: Verifier,
     store: PublishStore,
-    result: Result,
+    result: SearchResult,
     *,
     allow_unverified: bool = False,
     announce: Callable[[str], None] = lambda _: None,
@@ -109,7 +109,7 @@ class _Draft:
     """What a publication is made of; the ``measurement``, and why it decided nothing where it did
     not."""
 
-    result: Result
+    result: SearchResult
     default: Trial | None
     baseline: Evidence
     gate: _Gate
@@ -214,7 +214,7 @@ def _equal(draft: _Draft, out: Sequence[Trial]) -> tuple[Trial, ...]:
     return tuple(ties(_better(right, draft.default)) or ties(right))
 
 
-def _baseline(verifier: Verifier, result: Result) -> Evidence:
+def _baseline(verifier: Verifier, result: SearchResult) -> Evidence:
     """What is known of plain XLA; never a measurement."""
     subject = result.subject
     cost = verifier.baseline(subject.ref, subject.problem, subject.chip.chip)

@@ -31,7 +31,7 @@ from autotune.search.study import CandidateStudy, coordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class SearchLimits:
     """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
     ``stop`` is asked about every second: true ends it as Ctrl-C does."""
 
@@ -70,7 +70,7 @@ class Observer(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class Result:
+class SearchResult:
     """All trials of the key, and how the search ended: exhausted, trials, timeout, interrupted."""
 
     subject: Subject
@@ -86,13 +86,13 @@ def run_search(
     store: SearchStore,
     subject: Subject,
     space: Space,
-    limits: Limits,
+    limits: SearchLimits,
     observer: Observer,
     *,
     study_url: str | None,
     seed: int = 0,
     method: str = "gp",
-) -> Result:
+) -> SearchResult:
     """Search until a limit; every finished trial is in the store before the next one starts."""
     started = time.monotonic()
     store.save_kernel(subject.spec)
@@ -113,7 +113,7 @@ def run_search(
         goal = max(len(earlier), min(limits.trials, loop.reachable))
         observer.space_ready(space, earlier, goal)
         stopped_by = loop.run(limits, started)
-    return Result(
+    return SearchResult(
         subject=subject,
         space=space,
         trials=loop.trials,
@@ -152,7 +152,7 @@ class _Loop:
             if candidate is not None:
                 self._learn(candidate, trial.outcome)
 
-    def run(self, limits: Limits, started: float) -> str:
+    def run(self, limits: SearchLimits, started: float) -> str:
         """Why it stopped. Ctrl-C ends it too: what is finished is kept."""
         deadline = None if limits.timeout_s is None else started + limits.timeout_s
         try:

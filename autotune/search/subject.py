@@ -11,7 +11,7 @@ from autotune.ports.compilers import Compilers, Describer
 from autotune.search.loop import Subject
 
 
-def subject_of(
+def describe_subject(
     compilers: Describer, ref: KernelRef, chip: Chip, problem_of: Callable[[KernelSpec], Problem]
 ) -> Subject:
     """Ask a compiler process what the kernel, the toolchain and the chip are."""
@@ -22,7 +22,9 @@ def subject_of(
     return Subject(ref=ref, spec=spec, problem=problem, chip=info, toolchain=toolchain)
 
 
-def explored(compilers: Compilers, subject: Subject, tracing: Callable[[int, int], None]) -> Space:
+def explore_space(
+    compilers: Compilers, subject: Subject, tracing: Callable[[int, int], None]
+) -> Space:
     """The candidates. Raises ``AutotuneError`` for a declaration or problem that cannot be."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip.chip
     choices = compilers.choices(ref, problem, chip)

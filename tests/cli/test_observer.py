@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from autotune.candidates.space import Space
-from autotune.cli.observer import Telling
+from autotune.cli.observer import ReportingObserver
 from autotune.cli.progress import Silent
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -63,17 +63,17 @@ def trial(number: int) -> Trial:
     return Trial(number=number, config=Config(axes=()), outcome=outcome, seconds=1, created_at=at)
 
 
-def begun(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> Telling:
-    telling = Telling(Silent(), heard, KEY, clock)
-    telling.space_ready(SPACE, earlier, 9)
-    return telling
+def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> ReportingObserver:
+    observer = ReportingObserver(Silent(), heard, KEY, clock)
+    observer.space_ready(SPACE, earlier, 9)
+    return observer
 
 
 def test_it_tells_what_the_terminal_shows() -> None:
     heard, clock = Heard(), Clock()
-    telling = begun(heard, clock, [trial(0)])
-    telling.announce("verifying trial 1")
-    telling.end()
+    observer = started(heard, clock, [trial(0)])
+    observer.announce("verifying trial 1")
+    observer.end()
     assert [(p.done, p.goal, p.note, over) for _, p, over in heard.said] == [
         (1, 9, "compiling", False),
         (1, 9, "verifying trial 1", False),
@@ -84,19 +84,19 @@ def test_it_tells_what_the_terminal_shows() -> None:
 
 def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:
     heard, clock = Heard(), Clock()
-    telling = begun(heard, clock)
+    observer = started(heard, clock)
     for number in range(4):
-        telling.trial_done(trial(number))
+        observer.trial_done(trial(number))
     assert len(heard.said) == 1
     clock.now = 1.5
-    telling.trial_done(trial(4))
+    observer.trial_done(trial(4))
     assert heard.said[-1][1].done == 5
     for number in range(5, 9):
-        telling.trial_done(trial(number))
+        observer.trial_done(trial(number))
     assert heard.said[-1][1].done == 9
 
 
 def test_a_search_goes_on_where_it_cannot_be_told() -> None:
-    telling = begun(Heard(gone=True), Clock())
-    telling.announce("verifying")
-    telling.end()
+    observer = started(Heard(gone=True), Clock())
+    observer.announce("verifying")
+    observer.end()

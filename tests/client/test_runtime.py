@@ -207,7 +207,7 @@ def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
     asked = tuned(source)
     assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
     asked.config(asked.problem(rows=32, columns=128))
-    assert [k.problem["rows"] for k in source.missed] == [32]
+    assert [k.problem["rows"] for k in source.misses] == [32]
     assert tuned(BundleSource(tmp_path / "none")).answer(key().problem).match == "default"
 
 

@@ -16,7 +16,7 @@ from autotune.jobs import worker as module
 from autotune.jobs.worker import Lease, Worker
 from autotune.publishing import timing
 from autotune.publishing.timing import Timing
-from autotune.search.loop import Limits
+from autotune.search.loop import SearchLimits
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.matching import SPEC, question
@@ -28,12 +28,12 @@ class Script:
     """Stands for the search; ``during`` runs in it and may look at its limits."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.during: Callable[[Limits, Any], str] = lambda limits, watch: "trials"
+        self.during: Callable[[SearchLimits, Any], str] = lambda limits, watch: "trials"
         self.published: list[str] = []
         self.record: object | None = object()
         self.measured: object = None
-        monkeypatch.setattr(module, "subject_of", lambda pool, ref, chip, of: of(SPEC))
-        monkeypatch.setattr(module, "explored", lambda pool, subject, tracing: tracing(1, 2))
+        monkeypatch.setattr(module, "describe_subject", lambda pool, ref, chip, of: of(SPEC))
+        monkeypatch.setattr(module, "explore_space", lambda pool, subject, tracing: tracing(1, 2))
         monkeypatch.setattr(module, "run_search", self._search)
         monkeypatch.setattr(module, "publish", self._publish)
 
@@ -43,7 +43,7 @@ class Script:
         store: Any,
         subject: Any,
         space: Any,
-        limits: Limits,
+        limits: SearchLimits,
         watch: Any,
         study_url: Any,
     ) -> Any:
@@ -56,7 +56,7 @@ class Script:
         return SimpleNamespace(record=self.record, reason="twice as fast")
 
 
-def until_stopped(limits: Limits, _: Any = None) -> str:
+def until_stopped(limits: SearchLimits, _: Any = None) -> str:
     deadline = time.monotonic() + 20
     while not limits.stop():
         assert time.monotonic() < deadline, "it was never told to stop"
@@ -118,7 +118,7 @@ def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> Non
 
 
 def test_progress_is_told(store: SqlStore, script: Script) -> None:
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         watch.announce("compiling")
         for number, time_us in enumerate((9.0, 3.0, None)):
             estimate = time_us and SimpleNamespace(time_us=time_us)
@@ -136,7 +136,7 @@ def test_progress_is_told(store: SqlStore, script: Script) -> None:
 
 
 def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         store.jobs.cancel(1)
         return until_stopped(limits)
 
@@ -153,7 +153,7 @@ def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
     """It could not be heard for longer than its lease; another one has taken the job."""
     real = store.jobs.heartbeat
 
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         deaf = threading.Event()
         monkeypatch.setattr(
             store.jobs, "heartbeat", lambda *a: (_ for _ in ()).throw(StoreError("gone"))
@@ -179,7 +179,7 @@ def test_one_that_nobody_hears_stops(
     def gone(*_: Any) -> bool:
         raise StoreError("gone")
 
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         monkeypatch.setattr(store.jobs, "heartbeat", gone)
         return until_stopped(limits)
 
@@ -193,7 +193,7 @@ def test_one_that_nobody_hears_stops(
 
 
 def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script) -> None:
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         raise KeyboardInterrupt
 
     ask(store)
@@ -208,7 +208,7 @@ def test_one_that_lost_it_at_the_very_end_publishes_nothing(
 ) -> None:
     """Between two heartbeats: it asks once more before it publishes."""
 
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         store.jobs.give_back(job(store), "", counts=False)
         return "trials"
 
@@ -240,7 +240,7 @@ class _Once:
 def test_one_that_is_stopped_gives_its_job_back(store: SqlStore, script: Script) -> None:
     one = new_worker(store)
 
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         one.stop()
         return until_stopped(limits)
 
@@ -266,7 +266,7 @@ def test_what_goes_wrong_is_said(
 ) -> None:
     runs = []
 
-    def search(limits: Limits, watch: Any) -> str:
+    def search(limits: SearchLimits, watch: Any) -> str:
         runs.append(1)
         raise error
 
@@ -315,7 +315,7 @@ class Device:
         monkeypatch.setattr(timing, "Session", self._session)
         monkeypatch.setattr(
             module,
-            "subject_of",
+            "describe_subject",
             lambda pool, ref, chip, of: SimpleNamespace(
                 ref=ref, problem=of(SPEC), chip=SimpleNamespace(chip=chip)
             ),

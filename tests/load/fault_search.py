@@ -12,7 +12,7 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
-from autotune.search.loop import Limits, Result, Subject, run_search
+from autotune.search.loop import SearchLimits, SearchResult, Subject, run_search
 from autotune_db import open_store
 
 KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"
@@ -54,7 +54,7 @@ REFUSED = {
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     space: Space
-    result: Result
+    result: SearchResult
     kept: dict[str, Trial]
     """By behaviour, as the database has them afterwards."""
 
@@ -100,7 +100,7 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
         space = explore(pool, ref, problem, choices, subject.chip)
         with open_store(str(folder / "faults.db"), create=True) as store:
             result = run_search(
-                pool, store, subject, space, Limits(), Silence(), study_url=store.url
+                pool, store, subject, space, SearchLimits(), Silence(), study_url=store.url
             )
             kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}
     return Run(space=space, result=result, kept=kept)

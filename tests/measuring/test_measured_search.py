@@ -14,9 +14,8 @@ from autotune.measuring.process import Work, measuring_process
 from autotune.measuring.session import Limits, Session
 from autotune.publishing import timing
 from autotune.publishing.publish import publish
-from autotune.search.loop import Limits as SearchLimits
-from autotune.search.loop import run_search
-from autotune.search.subject import explored, subject_of
+from autotune.search.loop import SearchLimits, run_search
+from autotune.search.subject import describe_subject, explore_space
 from autotune_db import open_store
 from tests.fakes.compiler import Quiet
 
@@ -30,7 +29,7 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
     pool: CompilerPool, tmp_path: Path
 ) -> None:
     ref = find_kernel("vector_add")
-    subject = subject_of(
+    subject = describe_subject(
         pool, ref, Chip.V5E, lambda spec: spec.problems.parse("4096", "float32", [])
     )
     with open_store(f"sqlite:///{tmp_path / 'db'}", create=True) as store:
@@ -38,7 +37,7 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
             pool,
             store,
             subject,
-            explored(pool, subject, lambda *_: None),
+            explore_space(pool, subject, lambda *_: None),
             SearchLimits(trials=4),
             Quiet(),
             study_url=None,

@@ -24,7 +24,7 @@ from autotune.domain.verdict import Verdict
 from autotune.publishing.baseline import compared
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
-from autotune.search.loop import Result, Subject
+from autotune.search.loop import SearchResult, Subject
 from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(
@@ -138,7 +138,7 @@ def run(
         default=trials[0].config,
         default_verdict=None,
     )
-    result = Result(
+    result = SearchResult(
         subject=SUBJECT, space=space, trials=trials, reused=0, stopped_by="trials", seconds=0.0
     )
     compilers, store = gate(verdicts or {}), FakeStore()

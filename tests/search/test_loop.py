@@ -10,7 +10,7 @@ from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
-from autotune.search.loop import Limits, Result, run_search
+from autotune.search.loop import SearchLimits, SearchResult, run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
@@ -55,7 +55,7 @@ def search(
     watcher: Quiet | None = None,
     timeout_s: float | None = None,
     seed: int = 0,
-) -> tuple[Result, FakeCompilers]:
+) -> tuple[SearchResult, FakeCompilers]:
     compilers = FakeCompilers(compiled=answer)
     kept: Any = store
     result = run_search(
@@ -63,7 +63,7 @@ def search(
         kept,
         SUBJECT,
         where or space(),
-        Limits(trials=trials, timeout_s=timeout_s),
+        SearchLimits(trials=trials, timeout_s=timeout_s),
         watcher or Quiet(),
         study_url=None,
         seed=seed,

@@ -14,7 +14,7 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
 from autotune.errors import CompilerUnavailableError, StoreError
-from autotune.search.loop import Limits, _Loop
+from autotune.search.loop import SearchLimits, _Loop
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
 DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)
@@ -67,7 +67,7 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     )
     observer: Any = SimpleNamespace(trial_done=watch)
     fakes: tuple[Any, Any] = (compilers, store)
-    return _Loop(*fakes, subject, space, study, observer, [first]).run(Limits(), 0.0)
+    return _Loop(*fakes, subject, space, study, observer, [first]).run(SearchLimits(), 0.0)
 
 
 def quiet(trial: Trial) -> None:
