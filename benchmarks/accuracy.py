@@ -18,7 +18,7 @@ from statistics import median
 from tools.calibration import agreement
 from tools.calibration.agreement import Pair, kendall, p90
 from tools.calibration.corpus import DEFAULT_FOLDER
-from tools.calibration.held_out import Row, compare, grouped, problem_of, sweep_of
+from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
 
 _DOCUMENT = Path(__file__).parents[1] / "docs" / "accuracy.md"
 _MARK = "<!-- tables: python -m benchmarks accuracy --write -->"
@@ -54,7 +54,7 @@ def main() -> None:
         _DOCUMENT.write_text(f"{text}{_MARK}\n\n{tables}\n")
 
 
-def _summary(rows: Sequence[Row], refused: int) -> Iterable[str]:
+def _summary(rows: Sequence[HeldOutPoint], refused: int) -> Iterable[str]:
     yield f"### Against libtpu's static estimate: {len(rows)} points held out, {refused} refused\n"
     yield "| chip | libtpu | points | median error | p90 | worst |"
     yield "|---|---|---|---|---|---|"
@@ -64,12 +64,12 @@ def _summary(rows: Sequence[Row], refused: int) -> Iterable[str]:
     yield f"| all | | {_errors(rows)} |\n"
 
 
-def _errors(rows: Sequence[Row]) -> str:
+def _errors(rows: Sequence[HeldOutPoint]) -> str:
     errors = sorted(row.error for row in rows)
     return f"{len(rows)} | {median(errors):.2%} | {p90(errors):.1%} | {errors[-1]:.1%}"
 
 
-def _families(rows: Sequence[Row]) -> Iterable[str]:
+def _families(rows: Sequence[HeldOutPoint]) -> Iterable[str]:
     yield "| family | points | median error | p90 | worst |"
     yield "|---|---|---|---|---|"
     for family, chosen in grouped(rows, lambda row: row.family).items():
@@ -77,7 +77,7 @@ def _families(rows: Sequence[Row]) -> Iterable[str]:
     yield ""
 
 
-def _sweeps(rows: Sequence[Row]) -> Iterable[str]:
+def _sweeps(rows: Sequence[HeldOutPoint]) -> Iterable[str]:
     """Kendall and regret; each sweep that is not perfect has a line."""
     groups = grouped(rows, sweep_of)
     sweeps = {name: [row.pair for row in chosen] for name, chosen in groups.items()}

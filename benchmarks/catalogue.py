@@ -33,7 +33,7 @@ _RAGGED = "seqs=32,tokens=1024,q_heads=16,kv_heads=4,pages=64,page_size=16,head_
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class CatalogueSearch:
     """``chips``: more options of the same kernel are searched on one chip only."""
 
     kernel: str
@@ -46,30 +46,30 @@ class Case:
 
 
 CASES = (
-    Case("matmul", "m=4096,k=4096,n=4096"),
-    Case("flash_attention", "2x16x4x2048x2048x128", ("causal=true",)),
-    Case("rmsnorm", "8192x4096"),
-    Case("vector_add", "16777216"),
-    Case("tiled_dot", "4194304"),
-    Case("gathered_matmul", "tokens=4096,k=2048,n=2048,experts=8"),
-    Case("jax_flash_attention", _FLASH),
-    Case("jax_flash_attention_dkv", _FLASH, ("causal=true",)),
-    Case("jax_flash_attention_dq", _FLASH, ("causal=true",)),
-    Case("jax_splash_attention", _SPLASH, ("mask=causal",)),
-    Case("jax_splash_attention", _SPLASH, ("mask=local",), _ONE),
-    Case("jax_splash_attention", _SPLASH, ("mask=full",), _ONE),
-    Case("jax_splash_attention_dkv", _SPLASH),
-    Case("jax_splash_attention_dq", _SPLASH),
-    Case("jax_splash_attention_fused", _SPLASH),
-    Case("jax_gmm", _GROUPED, ("sizes=balanced",)),
-    Case("jax_gmm", _GROUPED, ("sizes=skewed",), _ONE),
-    Case("jax_tgmm", _GROUPED),
-    Case("jax_paged_attention", _PAGED),
-    Case("jax_ragged_paged_attention", _RAGGED, ("batch=mixed",)),
+    CatalogueSearch("matmul", "m=4096,k=4096,n=4096"),
+    CatalogueSearch("flash_attention", "2x16x4x2048x2048x128", ("causal=true",)),
+    CatalogueSearch("rmsnorm", "8192x4096"),
+    CatalogueSearch("vector_add", "16777216"),
+    CatalogueSearch("tiled_dot", "4194304"),
+    CatalogueSearch("gathered_matmul", "tokens=4096,k=2048,n=2048,experts=8"),
+    CatalogueSearch("jax_flash_attention", _FLASH),
+    CatalogueSearch("jax_flash_attention_dkv", _FLASH, ("causal=true",)),
+    CatalogueSearch("jax_flash_attention_dq", _FLASH, ("causal=true",)),
+    CatalogueSearch("jax_splash_attention", _SPLASH, ("mask=causal",)),
+    CatalogueSearch("jax_splash_attention", _SPLASH, ("mask=local",), _ONE),
+    CatalogueSearch("jax_splash_attention", _SPLASH, ("mask=full",), _ONE),
+    CatalogueSearch("jax_splash_attention_dkv", _SPLASH),
+    CatalogueSearch("jax_splash_attention_dq", _SPLASH),
+    CatalogueSearch("jax_splash_attention_fused", _SPLASH),
+    CatalogueSearch("jax_gmm", _GROUPED, ("sizes=balanced",)),
+    CatalogueSearch("jax_gmm", _GROUPED, ("sizes=skewed",), _ONE),
+    CatalogueSearch("jax_tgmm", _GROUPED),
+    CatalogueSearch("jax_paged_attention", _PAGED),
+    CatalogueSearch("jax_ragged_paged_attention", _RAGGED, ("batch=mixed",)),
 )
 
 
-def searched(case: Case, chip: str, folder: Path) -> Mapping[str, Any]:
+def searched(case: CatalogueSearch, chip: str, folder: Path) -> Mapping[str, Any]:
     """What the command says as JSON; an earlier answer where there is one."""
     kept = folder / f"{str(case).replace(' ', '_')}-{chip}.json"
     if kept.exists():
@@ -104,7 +104,7 @@ def searched(case: Case, chip: str, folder: Path) -> Mapping[str, Any]:
     return answer
 
 
-def row(case: Case, chip: str, answer: Mapping[str, Any]) -> list[str]:
+def row(case: CatalogueSearch, chip: str, answer: Mapping[str, Any]) -> list[str]:
     problem = " ".join((case.shape, *case.options))
     if answer.get("record") is None:
         said = answer.get("error") or answer["reason"]
@@ -164,7 +164,7 @@ def summary(answers: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def wanted(kernel: str | None, chip: str | None) -> Iterator[tuple[Case, str]]:
+def wanted(kernel: str | None, chip: str | None) -> Iterator[tuple[CatalogueSearch, str]]:
     for case in CASES:
         for one in case.chips:
             if kernel in (None, case.kernel) and chip in (None, one):

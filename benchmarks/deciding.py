@@ -43,7 +43,7 @@ Average = Callable[[Sequence[float]], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Case:
+class Lineup:
     kind: str
     true_us: Times
     busy: Times
@@ -66,7 +66,7 @@ class Score:
     samples: list[int]
 
 
-def cases(runs: int, first_seed: int = 0, configs: int = 8, gap: float = 1.0) -> list[Case]:
+def cases(runs: int, first_seed: int = 0, configs: int = 8, gap: float = 1.0) -> list[Lineup]:
     """``configs``: beside the default and plain XLA; ``gap``: times the usual ones."""
     found = []
     for seed in range(first_seed, first_seed + runs):
@@ -83,11 +83,11 @@ def cases(runs: int, first_seed: int = 0, configs: int = 8, gap: float = 1.0) ->
         true["default"] = 100.0 * draw.choice([1.0, draw.uniform(1.005, 1.1), draw.uniform(1.1, 5)])
         true["xla"] = 100.0 * draw.uniform(0.7, 3)
         busy = {name: draw.uniform(0.3, 1.0) for name in true}
-        found.append(Case(kind, true, busy, seed))
+        found.append(Lineup(kind, true, busy, seed))
     return found
 
 
-def raced(case: Case, noise: Noise) -> Decision:
+def raced(case: Lineup, noise: Noise) -> Decision:
     device = case.accelerator(noise)
     names = list(case.true_us)
     return decide(
@@ -100,7 +100,7 @@ def raced(case: Case, noise: Noise) -> Decision:
     )
 
 
-def score(found: Sequence[Case], noise: Noise) -> Score:
+def score(found: Sequence[Lineup], noise: Noise) -> Score:
     wins: list[bool | None] = []
     false, samples = [], []
     for case in found:
@@ -115,7 +115,7 @@ def score(found: Sequence[Case], noise: Noise) -> Score:
     return Score(wins, false, samples)
 
 
-def _declares_falsely(case: Case, decision: Decision) -> bool:
+def _declares_falsely(case: Lineup, decision: Decision) -> bool:
     """Whether something is called slower than the winner that is not."""
     winner = case.true_us[decision.standings[0].name]
     return any(s.slower and case.true_us[s.name] <= winner for s in decision.standings)
@@ -131,7 +131,7 @@ class Fixed:
         for name, average in (("mean", fmean), ("median", median))
     }
 
-    def __init__(self, found: Sequence[Case], noise: Noise) -> None:
+    def __init__(self, found: Sequence[Lineup], noise: Noise) -> None:
         self._found, self._noise = found, noise
         self._good: dict[tuple[str, int], tuple[float, float]] = {}
 
@@ -158,7 +158,7 @@ class Fixed:
             self._good[way, count] = worst, fmean(wins)
         return self._good[way, count]
 
-    def _wins(self, case: Case, count: int, interleaved: bool, average: Average) -> bool:
+    def _wins(self, case: Lineup, count: int, interleaved: bool, average: Average) -> bool:
         device, names = case.accelerator(self._noise), list(case.true_us)
         order = names * count if interleaved else [n for n in names for _ in range(count)]
         times: dict[str, list[float]] = {name: [] for name in names}
@@ -234,11 +234,11 @@ def _line(setting: Setting, runs: int, first_seed: int) -> bool:
     return met
 
 
-def _all_samples(count: int | None, found: Sequence[Case]) -> int:
+def _all_samples(count: int | None, found: Sequence[Lineup]) -> int:
     return (count or _COUNTS[-1]) * len(found[0].true_us)
 
 
-def _of_kind(found: Sequence[Case], wins: Sequence[bool | None], kind: str) -> float:
+def _of_kind(found: Sequence[Lineup], wins: Sequence[bool | None], kind: str) -> float:
     """The share of wins among the declared winners of a kind of runs."""
     return fmean(
         win for case, win in zip(found, wins, strict=True) if case.kind == kind and win is not None

@@ -85,7 +85,7 @@ BROKEN = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class GridCase:
     """One combination to run. ``rule``: what it breaks, None when it is legal."""
 
     ref: KernelRef
@@ -98,12 +98,12 @@ class Case:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ran:
-    case: Case
+    case: GridCase
     is_right: bool
     evidence: str
 
 
-def catalogue_cases(pool: CompilerPool) -> Iterator[Case]:
+def catalogue_cases(pool: CompilerPool) -> Iterator[GridCase]:
     """All orders and semantics of every kernel of the catalogue, legal and illegal."""
     for name, shape, dtype, options, axes in CASES:
         ref = WHOLE.get(name) or find_kernel(name)
@@ -112,7 +112,7 @@ def catalogue_cases(pool: CompilerPool) -> Iterator[Case]:
         config = make_config(axes, grid_order=spec.grid)
         traces = next(pool.traces(ref, problem, [config], orders=True))
         assert isinstance(traces, list), traces
-        found: list[Case] = []
+        found: list[GridCase] = []
         for order, trace in zip(permutations(spec.grid), traces, strict=True):
             assert min(trace.grid) > 1 or "batch" in spec.grid, (name, trace.grid)
             found += _of_order(ref, name, problem, config.replace(grid_order=order), trace)
@@ -122,10 +122,10 @@ def catalogue_cases(pool: CompilerPool) -> Iterator[Case]:
 
 def _of_order(
     ref: KernelRef, name: str, problem: Problem, config: Config, trace: Trace
-) -> Iterator[Case]:
-    def case(semantics: tuple[str, ...], rule: str | None, why: str = "") -> Case:
+) -> Iterator[GridCase]:
+    def case(semantics: tuple[str, ...], rule: str | None, why: str = "") -> GridCase:
         chosen = config.replace(dimension_semantics=semantics)
-        return Case(ref=ref, kernel=name, problem=problem, config=chosen, rule=rule, why=why)
+        return GridCase(ref=ref, kernel=name, problem=problem, config=chosen, rule=rule, why=why)
 
     rank = len(trace.grid)
     revisited = rules.bad_output_visits(trace)
@@ -146,7 +146,7 @@ def _of_order(
         yield case(kinds, PREFIX)
 
 
-def _too_many(case: Case) -> Case:
+def _too_many(case: GridCase) -> GridCase:
     """One more semantics than the grid has axes."""
     semantics = (ARBITRARY,) * (len(case.config.grid_order) + 1)
     config = case.config.replace(dimension_semantics=semantics)
@@ -158,7 +158,7 @@ def all_prefixes(rank: int, prefix: int) -> list[tuple[str, ...]]:
     return [(PARALLEL,) * n + (ARBITRARY,) * (rank - n) for n in range(prefix + 1)]
 
 
-def broken_cases(pool: CompilerPool) -> Iterator[Case]:
+def broken_cases(pool: CompilerPool) -> Iterator[GridCase]:
     """One case for each rule that no grid order of the catalogue breaks."""
     path = str(_KERNELS / "broken.py")
     for attribute, rule in BROKEN.items():
@@ -171,15 +171,17 @@ def broken_cases(pool: CompilerPool) -> Iterator[Case]:
         broken = rules.bad_output_visits(traces[0]) or rules.sequential_axis(traces[0], 0)
         assert broken, f"the rules allow {attribute}"
         why = violation_text(broken)
-        yield Case(ref=ref, kernel=spec.name, problem=problem, config=config, rule=rule, why=why)
+        yield GridCase(
+            ref=ref, kernel=spec.name, problem=problem, config=config, rule=rule, why=why
+        )
 
 
-def run(compiler: Compiler, case: Case) -> Ran:
+def run(compiler: Compiler, case: GridCase) -> Ran:
     found = compiler.verify(case.ref, case.problem, case.config, Chip.V5E)
     return Ran(case=case, is_right=found.ok is True, evidence=found.reason)
 
 
-def run_all(pool: CompilerPool, cases: Sequence[Case]) -> list[Ran]:
+def run_all(pool: CompilerPool, cases: Sequence[GridCase]) -> list[Ran]:
     pending = [pool.submit(run, case) for case in cases]
     done = as_they_come(pending, "interpreting")
     return sorted(done, key=lambda ran: cases.index(ran.case))

@@ -25,10 +25,10 @@ from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.trial import Trial
 from autotune.search.loop import SearchLimits, run_search
 from autotune_db import open_store
-from benchmarks.harness.tables import Case, Table, build
+from benchmarks.harness.tables import SpaceCase, Table, build
 
 CASES = tuple(
-    Case(kernel=kernel, shape=shape, chip=chip)
+    SpaceCase(kernel=kernel, shape=shape, chip=chip)
     for kernel, shape in (
         ("matmul", "512x2048x1024"),
         ("flash_attention", "1x8x8x4096x4096x128"),
@@ -149,7 +149,7 @@ def _regrets(table: Table, outcomes: Sequence[Outcome]) -> Iterator[float]:
         yield (best_us / table.best_us - 1) * 100
 
 
-def report(case: Case, table: Table, found: Sequence[Summary]) -> list[str]:
+def report(case: SpaceCase, table: Table, found: Sequence[Summary]) -> list[str]:
     """Print one case; the bars that it misses."""
     size, limit = len(table.space.candidates), budget(table)
     failed = len(table.outcomes) - len(table.times_us)

@@ -20,7 +20,7 @@ from autotune.compiler.process import ChildDiedError, ChildTimedOutError, Compil
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.simulator import Refusal, simulate
-from benchmarks.harness.points import Subject, subjects
+from benchmarks.harness.points import KernelProblem, subjects
 from tools.calibration.corpus import PROFILE_WORKER
 from tools.calibration.samples import find
 
@@ -63,7 +63,7 @@ def _against_compiling(rng: Random) -> None:
     print(f"{'all':<24}{len(every):>8}{median(every):>9.1%}{max(every):>9.1%}")
 
 
-def _configs(subject: Subject, rng: Random) -> list[Config]:
+def _configs(subject: KernelProblem, rng: Random) -> list[Config]:
     """The default, and declared sizes at random."""
     grid = tuple(subject.choices.grid)
     small = {

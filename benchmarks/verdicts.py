@@ -23,7 +23,7 @@ from autotune.domain.outcome import CompileFailed, Crashed, Failure, OutOfVmem, 
 from autotune.domain.trace import Trace
 from benchmarks.harness.causes import Cause, cause
 from benchmarks.harness.evidence import EvidenceChild
-from benchmarks.harness.points import CHIPS, MIB, Point, as_they_come, points, subjects
+from benchmarks.harness.points import CHIPS, MIB, CandidatePoint, as_they_come, points, subjects
 
 LIMIT_S = 40.0
 REQUIRED_SAVED = 0.9
@@ -32,10 +32,10 @@ SHARES = {"misaligned": 0.3, "fits": 0.32, "near the limit": 0.24, "over": 0.09,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class PointAnswer:
     """What the compiler said, and the wall clock that it took."""
 
-    point: Point
+    point: CandidatePoint
     outcome: tuple[Trace, Compiled] | Failure
     seconds: float
 
@@ -58,14 +58,14 @@ class Answer:
         return gave_up and self.point.use.expected_bytes > self.point.limit_bytes
 
 
-def choose(pool: CompilerPool, count: int, rng: Random) -> list[Point]:
+def choose(pool: CompilerPool, count: int, rng: Random) -> list[CandidatePoint]:
     """``count`` different points, spread over kernels and chips, each stratum with its share."""
     chips = [pool.chip_info(chip) for chip in CHIPS]
-    cells: dict[tuple[str, str, str], list[Point]] = defaultdict(list)
+    cells: dict[tuple[str, str, str], list[CandidatePoint]] = defaultdict(list)
     for subject in subjects(pool):
         for point in points(pool, subject, chips, rng, 14):
             cells[point.stratum, point.subject.kernel, point.chip.chip].append(point)
-    chosen: list[Point] = []
+    chosen: list[CandidatePoint] = []
     for stratum, share in SHARES.items():
         groups = [cell for key, cell in cells.items() if key[0] == stratum]
         chosen += _spread(groups, round(count * share), rng)
@@ -77,31 +77,33 @@ def choose(pool: CompilerPool, count: int, rng: Random) -> list[Point]:
     return chosen
 
 
-def _spread(groups: Sequence[list[Point]], count: int, rng: Random) -> list[Point]:
+def _spread(
+    groups: Sequence[list[CandidatePoint]], count: int, rng: Random
+) -> list[CandidatePoint]:
     """``count`` of the points, taken in turn from each group."""
     piles = [rng.sample(group, len(group)) for group in groups if group]
     rng.shuffle(piles)
-    taken: list[Point] = []
+    taken: list[CandidatePoint] = []
     while piles and len(taken) < count:
         taken += [pile.pop() for pile in piles[: count - len(taken)]]
         piles = [pile for pile in piles if pile]
     return taken
 
 
-def ask(pool: CompilerPool, chosen: Sequence[Point]) -> list[Answer]:
+def ask(pool: CompilerPool, chosen: Sequence[CandidatePoint]) -> list[PointAnswer]:
     """The compiler's answer to every point, in the order in which they come."""
 
-    def run(compiler: Compiler, point: Point) -> Answer:
+    def run(compiler: Compiler, point: CandidatePoint) -> PointAnswer:
         compiler.toolchain()  # a child that was killed starts again: not this point's time
         attempt = compiler.compile(
             point.subject.ref, point.subject.problem, point.config, point.chip.chip
         )
-        return Answer(point=point, outcome=attempt.answer, seconds=attempt.seconds)
+        return PointAnswer(point=point, outcome=attempt.answer, seconds=attempt.seconds)
 
     return list(as_they_come([pool.submit(run, point) for point in chosen], "compiling"))
 
 
-def causes(answers: Sequence[Answer]) -> list[tuple[Answer, Cause]]:
+def causes(answers: Sequence[PointAnswer]) -> list[tuple[PointAnswer, Cause]]:
     """Each accepted point whose VMEM bytes differ by more than the tolerance, with its cause."""
     differing = [a for a in answers if a.accepted and abs(_ratio(a) - 1) > TOLERANCE]
     found = []
@@ -115,17 +117,17 @@ def causes(answers: Sequence[Answer]) -> list[tuple[Answer, Cause]]:
     return found
 
 
-def _ratio(answer: Answer) -> float:
+def _ratio(answer: PointAnswer) -> float:
     assert answer.accepted is not None
     return answer.accepted.vmem_used_bytes / max(1, answer.point.use.expected_bytes)
 
 
-def wrong(answers: Sequence[Answer]) -> list[Answer]:
+def wrong(answers: Sequence[PointAnswer]) -> list[PointAnswer]:
     """Accepted by the compiler, refused by a rule of ours."""
     return [a for a in answers if a.accepted and (a.point.misaligned or a.point.is_over_vmem)]
 
 
-def allowed_but_refused(answers: Sequence[Answer]) -> Counter[str]:
+def allowed_but_refused(answers: Sequence[PointAnswer]) -> Counter[str]:
     """Reasons of the compiler for points that no rule of ours refuses."""
     reasons: Counter[str] = Counter()
     for a in answers:
@@ -157,7 +159,7 @@ class Saved:
         )
 
 
-def saved(answers: Sequence[Answer]) -> Saved:
+def saved(answers: Sequence[PointAnswer]) -> Saved:
     infeasible = [a for a in answers if a.is_vmem_infeasible and not a.point.misaligned]
     known = [a for a in infeasible if a.point.is_spared]
     return Saved(
@@ -168,7 +170,9 @@ def saved(answers: Sequence[Answer]) -> Saved:
     )
 
 
-def report(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]], count: int) -> bool:
+def report(
+    answers: Sequence[PointAnswer], found: Sequence[tuple[PointAnswer, Cause]], count: int
+) -> bool:
     """Print everything; whether every required figure is met."""
     strata = Counter(a.point.stratum for a in answers)
     print(f"points: {len(answers)} ({', '.join(f'{n} {s}' for s, n in strata.most_common())})")
@@ -190,7 +194,7 @@ def report(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]], cou
     return not mistakes and share >= REQUIRED_SAVED and explained and len(answers) >= count
 
 
-def _report_saved(answers: Sequence[Answer]) -> float:
+def _report_saved(answers: Sequence[PointAnswer]) -> float:
     """The share over candidates that a search may propose: no block is larger than its array."""
     possible = saved([a for a in answers if not a.point.exceeds_arrays])
     beyond = saved([a for a in answers if a.point.exceeds_arrays])
@@ -210,7 +214,9 @@ def _report_saved(answers: Sequence[Answer]) -> float:
     return possible.share
 
 
-def _report_bytes(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]]) -> bool:
+def _report_bytes(
+    answers: Sequence[PointAnswer], found: Sequence[tuple[PointAnswer, Cause]]
+) -> bool:
     ratios = sorted(_ratio(a) for a in answers if a.accepted)
     print(f"\nVMEM bytes, compiler / ours, {len(ratios)} accepted points:")
     for share in (0, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 1):
@@ -224,7 +230,9 @@ def _report_bytes(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause
     return all(why.is_known for _, why in found)
 
 
-def as_data(answers: Sequence[Answer], found: Sequence[tuple[Answer, Cause]]) -> list[object]:
+def as_data(
+    answers: Sequence[PointAnswer], found: Sequence[tuple[PointAnswer, Cause]]
+) -> list[object]:
     named = {id(answer): why for answer, why in found}
     return [
         {

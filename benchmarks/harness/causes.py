@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from autotune.candidates.vmem import operand_bytes, scratch_bytes
 from autotune.domain.trace import Operand
-from benchmarks.harness.evidence import Evidence
-from benchmarks.harness.points import MIB, Point
+from benchmarks.harness.evidence import VmemEvidence
+from benchmarks.harness.points import MIB, CandidatePoint
 
 PLACED = "operands that XLA had already placed in VMEM"
 SINGLE = "blocks buffered once"
@@ -37,7 +37,7 @@ class Cause:
         return "; ".join(f"{name} {size / MIB:+.3f} MiB" for name, size in listed if size)
 
 
-def cause(point: Point, used_bytes: int, evidence: Evidence) -> Cause:
+def cause(point: CandidatePoint, used_bytes: int, evidence: VmemEvidence) -> Cause:
     """Which kind of allocation makes the compiler's bytes differ from ours."""
     parts = _window_parts(point, evidence) | _scratch_parts(point, evidence)
     difference = used_bytes - point.use.expected_bytes
@@ -46,7 +46,7 @@ def cause(point: Point, used_bytes: int, evidence: Evidence) -> Cause:
     return Cause(name=max(parts, key=lambda name: sign * parts[name]), parts=parts)
 
 
-def _window_parts(point: Point, evidence: Evidence) -> dict[str, int]:
+def _window_parts(point: CandidatePoint, evidence: VmemEvidence) -> dict[str, int]:
     """What each window takes less or more than we expect."""
     parts = {PLACED: 0, SINGLE: 0, DOUBLED: 0, WINDOWS: 0}
     for name, operand in _windows(point):
@@ -62,7 +62,7 @@ def _window_parts(point: Point, evidence: Evidence) -> dict[str, int]:
     return parts
 
 
-def _windows(point: Point) -> list[tuple[str, Operand]]:
+def _windows(point: CandidatePoint) -> list[tuple[str, Operand]]:
     """Operands under the compiler's names: inputs are counted behind the scalar operands."""
     scalars = point.trace.scalar_operands
     inputs = [op for op in point.trace.operands if not op.is_output]
@@ -71,7 +71,7 @@ def _windows(point: Point) -> list[tuple[str, Operand]]:
     return named + [(f"output {n}", op) for n, op in enumerate(outputs)]
 
 
-def _scratch_parts(point: Point, evidence: Evidence) -> dict[str, int]:
+def _scratch_parts(point: CandidatePoint, evidence: VmemEvidence) -> dict[str, int]:
     windows = sum(operand_bytes(op, point.chip) for op in point.trace.operands if op.is_pipelined)
     scratch = [s for s in point.trace.scratch if s.space == "vmem"]
     declared = sum(scratch_bytes(s, point.chip) for s in scratch)

@@ -21,7 +21,7 @@ from autotune.compiler import libtpu
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from benchmarks.harness.points import Point
+from benchmarks.harness.points import CandidatePoint
 
 _ROOT = Path(__file__).parents[2]
 _PASSES = "(original|post-bundle-packing-post-ra)"
@@ -38,7 +38,7 @@ _LEVELS = re.compile(r"has (\d+) buffering level")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class VmemEvidence:
     """Bytes by kind of allocation, before the first and after the last pass of the compiler.
 
     ``placed``: operands that lie in VMEM before the kernel starts, as ``input 0``.
@@ -67,7 +67,7 @@ class EvidenceChild:
             text=True,
         )
 
-    def ask(self, point: Point) -> Evidence:
+    def ask(self, point: CandidatePoint) -> VmemEvidence:
         request = {
             "kernel": point.subject.kernel,
             "problem": to_data(point.subject.problem),
@@ -77,7 +77,7 @@ class EvidenceChild:
         assert self._child.stdin is not None and self._child.stdout is not None
         print(json.dumps(request), file=self._child.stdin, flush=True)
         data = json.loads(self._child.stdout.readline())
-        return Evidence(**{**data, "placed": tuple(data["placed"])})
+        return VmemEvidence(**{**data, "placed": tuple(data["placed"])})
 
     def close(self) -> None:
         assert self._child.stdin is not None

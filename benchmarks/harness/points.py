@@ -83,7 +83,7 @@ _LARGE_ROWS = tuple(p * 2**10 for p in (4, 6, 8, 12, 16, 20, 24, 32, 48, 64, 96,
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
+class KernelProblem:
     """A kernel and a problem, with what it declares."""
 
     ref: KernelRef
@@ -93,10 +93,10 @@ class Subject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class CandidatePoint:
     """A config of a subject on a chip, and our verdict from its trace alone."""
 
-    subject: Subject
+    subject: KernelProblem
     config: Config
     chip: ChipInfo
     trace: Trace
@@ -157,19 +157,19 @@ def as_they_come(pending: Sequence[Future[T]], what: str) -> Iterator[T]:
                 print(f"{what}: {number} of {len(pending)}, {seconds:.0f} s", flush=True)
 
 
-def subjects(pool: CompilerPool) -> list[Subject]:
+def subjects(pool: CompilerPool) -> list[KernelProblem]:
     """Every kernel of the catalogue with each of its problems."""
     return [_subject(pool, name, *text) for name, problems in PROBLEMS.items() for text in problems]
 
 
-def _subject(pool: CompilerPool, name: str, shape: str, dtype: str, options: str) -> Subject:
+def _subject(pool: CompilerPool, name: str, shape: str, dtype: str, options: str) -> KernelProblem:
     ref = find_kernel(name)
     spec = pool.describe(ref)
     problem = spec.problems.parse(shape, dtype, [options] if options else [])
-    return Subject(ref=ref, kernel=name, problem=problem, choices=pool.choices(ref, problem))
+    return KernelProblem(ref=ref, kernel=name, problem=problem, choices=pool.choices(ref, problem))
 
 
-def configs(subject: Subject, rng: Random, count: int) -> list[Config]:
+def configs(subject: KernelProblem, rng: Random, count: int) -> list[Config]:
     """Different configs: declared sizes, odd ones and large ones, each axis on its own."""
     found: dict[Config, None] = {}
     for _ in range(count * 3):
@@ -179,7 +179,7 @@ def configs(subject: Subject, rng: Random, count: int) -> list[Config]:
     return list(found)
 
 
-def _config(subject: Subject, rng: Random) -> Config:
+def _config(subject: KernelProblem, rng: Random) -> Config:
     kind = rng.choices(("declared", "odd", "large"), (4, 3, 4))[0]
     axes: dict[str, AxisValue] = {
         name: _size(subject, name, values, rng, kind)
@@ -192,7 +192,7 @@ def _config(subject: Subject, rng: Random) -> Config:
 
 
 def _size(
-    subject: Subject, name: str, declared: Sequence[AxisValue], rng: Random, kind: str
+    subject: KernelProblem, name: str, declared: Sequence[AxisValue], rng: Random, kind: str
 ) -> AxisValue:
     if kind == "declared" or rng.random() < 0.3:
         return rng.choice(declared)
@@ -206,8 +206,8 @@ def _size(
 
 
 def points(
-    pool: CompilerPool, subject: Subject, chips: Sequence[ChipInfo], rng: Random, count: int
-) -> Iterator[Point]:
+    pool: CompilerPool, subject: KernelProblem, chips: Sequence[ChipInfo], rng: Random, count: int
+) -> Iterator[CandidatePoint]:
     """Configs of a subject that can be traced, each on every chip, each with a limit of its own."""
     chosen = configs(subject, rng, count)
     found = list(pool.traces(subject.ref, subject.problem, chosen, orders=False))
@@ -231,9 +231,9 @@ def _limits(chip: ChipInfo) -> tuple[int, ...]:
     return (scoped // 2, (scoped + capacity) // 2, capacity)
 
 
-def _point(subject: Subject, config: Config, chip: ChipInfo, trace: Trace) -> Point:
+def _point(subject: KernelProblem, config: Config, chip: ChipInfo, trace: Trace) -> CandidatePoint:
     misaligned = rules.misaligned(trace, chip)
-    return Point(
+    return CandidatePoint(
         subject=subject,
         config=config,
         chip=chip,

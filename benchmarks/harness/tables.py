@@ -27,7 +27,7 @@ Progress = Callable[[int, int], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class SpaceCase:
     """One space to search, as a user would name it."""
 
     kernel: str
@@ -64,7 +64,7 @@ class Table:
         return min(self.times_us.values())
 
 
-def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> Table:
+def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress) -> Table:
     """Compile what the folder's table of this case lacks; each answer is on disk before the next
     is asked for."""
     subject = _subject(pool, case)
@@ -94,7 +94,7 @@ def build(pool: CompilerPool, case: Case, folder: Path, progress: Progress) -> T
     return Table(subject=subject, space=space, outcomes=kept, stale=models != {model})
 
 
-def _subject(pool: CompilerPool, case: Case) -> Subject:
+def _subject(pool: CompilerPool, case: SpaceCase) -> Subject:
     ref = find_kernel(case.kernel)
     spec = pool.describe(ref)
     return Subject(

@@ -16,7 +16,7 @@ from pathlib import Path
 from autotune.simulator import constants
 from tools.calibration.agreement import Pair, load_all, quantile, ratio_error
 from tools.calibration.corpus import DEFAULT_FOLDER
-from tools.calibration.held_out import Row, compare, grouped, problem_of, sweep_of
+from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
 
 _SAME_PROBLEM = ("jaxdocs_matmul_v5e", "tunejax_splash_v5e")  # several configs of one problem
 # Another reading of times that are counted as "as_read", and the one that agrees: not in the bars.
@@ -40,7 +40,7 @@ def main() -> None:
         (constants.FOLDER / "errors.json").write_text(text)
 
 
-def bars(rows: Sequence[Row], pairs: Sequence[Pair]) -> dict[str, object]:
+def bars(rows: Sequence[HeldOutPoint], pairs: Sequence[Pair]) -> dict[str, object]:
     """Error bars (nine of ten stay within) and resolutions (three of four), by what limits."""
     differences = [
         found for group in grouped(rows, sweep_of).values() for found in _differences(group)
@@ -57,9 +57,9 @@ def _own(pair: Pair) -> tuple[str, float]:
     return pair.limited_by, abs(pair.kernel_ratio - 1)
 
 
-def _differences(group: Sequence[Row] | Sequence[Pair]) -> Iterable[tuple[str, float]]:
+def _differences(group: Sequence[HeldOutPoint] | Sequence[Pair]) -> Iterable[tuple[str, float]]:
     """By how much the ratio of two configs of one problem is wrong, under what limits either."""
-    pairs = [item.pair if isinstance(item, Row) else item for item in group]
+    pairs = [item.pair if isinstance(item, HeldOutPoint) else item for item in group]
     for a, b in combinations(pairs, 2):
         wrong = ratio_error(a, b)
         yield from ((kind, wrong) for kind in {a.limited_by, b.limited_by})

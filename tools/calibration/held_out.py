@@ -20,7 +20,7 @@ _HELD_OUT = {sweep.name for sweep in SWEEPS}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class HeldOutPoint:
     """One point: what it is, and our cycles against libtpu's."""
 
     chip: str
@@ -34,7 +34,7 @@ class Row:
         return abs(self.pair.ratio - 1)
 
 
-def compare(folder: Path) -> tuple[list[Row], int]:
+def compare(folder: Path) -> tuple[list[HeldOutPoint], int]:
     """All points that were collected, and how many the simulator refuses."""
     references = [r for chip in CHIPS for r in load(folder, chip) if _is_held_out(r)]
     with ProcessPoolExecutor(2) as workers:
@@ -47,13 +47,13 @@ def _is_held_out(reference: Reference) -> bool:
     return reference.sample.sweep.name in _HELD_OUT
 
 
-def _row(reference: Reference) -> Row | None:
+def _row(reference: Reference) -> HeldOutPoint | None:
     """None where the listing is refused."""
     result = simulate(reference.listing(), chip=reference.chip, libtpu=reference.libtpu)
     if isinstance(result, Refusal):
         return None
     sweep = reference.sample.sweep
-    return Row(
+    return HeldOutPoint(
         chip=reference.chip,
         libtpu=reference.libtpu,
         sweep=sweep.name,
@@ -68,7 +68,7 @@ def _row(reference: Reference) -> Row | None:
     )
 
 
-def sweep_of(row: Row) -> tuple[str, ...]:
+def sweep_of(row: HeldOutPoint) -> tuple[str, ...]:
     """What the configs of one problem have in common."""
     return row.chip, row.libtpu, row.sweep
 
