@@ -1,68 +1,161 @@
-"""Taking in what another machine has found."""
+"""Taking in what another machine has found: a handful of statements, however many results."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import replace
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
-from sqlalchemy import select
+from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
 from autotune.domain.trial import KeyResult, Pushed, Record
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
-from autotune_db.records import add_record, exists
-from autotune_db.tables import KernelRow, RecordRow, SnapshotRow, TrialRow
+from autotune_db.query import in_parts
+from autotune_db.tables import KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
+
+_Values = dict[str, Any]
+_SAME_RECORD = ("config", "evidence", "created_at")
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """A result as the values of its rows."""
+
+    record: Record
+    record_values: _Values
+    trial_values: Sequence[_Values]
+    space_values: _Values | None
 
 
 class SqlPushes(Adapter):
     """Implements ``PushTarget``."""
 
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        specs = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in kernels]
-        signed = [_signed(result, by) for result in results]
+        specs = [rows.kernel_values(spec) for spec in kernels]
+        given = [_as_values(result) for result in results]
+        digest = _digest(specs, given)
+        before = self._work.read(lambda session: _same_push(session, digest))
+        if before is not None:
+            return before
 
         def write(session: Session, _: bool) -> Pushed:
             query.one_publisher(session)
-            for values in specs:
-                query.insert(session, KernelRow, values)
-            trials = sum(_add_trials(session, result) for result in signed)
-            for one in signed:
-                if one.refusals is not None:
-                    query.save_refusals(session, one.record.key, one.refusals, again=False)
-            before = snapshots.latest(session)
-            wins = [one.record for one in signed if not _superseded(session, before, one.record)]
-            new = [add_record(session, one) for one in wins if not exists(session, one)]
+            now = self._clock()
+            query.insert_new(session, KernelRow, [{**spec, "created_at": now} for spec in specs])
+            ids = query.key_ids(session, [one.record.key for one in given])
+            trials = _add_trials(session, given, ids, by)
+            spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
+            query.insert_new(session, SpaceRow, [{**own, "key_id": key} for key, own in spaces])
+            new, lost = _add_records(session, given, ids, by)
             if new:
-                note = f"{len(new)} pushed, up to record {new[-1]}"
-                before = snapshots.publish(session, new[-1], self._clock(), by=by, note=note)
-            number = before.id if before else 0
-            lost = len(signed) - len(wins)
-            return Pushed(records=len(new), trials=trials, lost=lost, snapshot=number)
+                top = session.scalar(select(func.max(RecordRow.id))) or 0
+                note = f"{new} pushed, up to record {top}"
+                number = snapshots.publish(session, top, now, by=by, note=note).id
+            else:
+                latest = snapshots.latest(session)
+                number = latest.id if latest else 0
+            if not lost:  # else what lost now may win after a roll-back
+                query.insert_new(session, PushRow, [{"digest": digest, "created_at": now}])
+            return Pushed(records=new, trials=trials, lost=lost, snapshot=number)
 
         return self._work.write(write)
 
 
-def _signed(result: KeyResult, by: str) -> KeyResult:
-    """Who pushed it is for us to say, not for the push."""
-    trials = tuple(replace(trial, pushed_by=by) for trial in result.trials)
-    return replace(result, record=replace(result.record, pushed_by=by), trials=trials)
+def _as_values(result: KeyResult) -> _Result:
+    return _Result(
+        record=result.record,
+        record_values=rows.record_values(result.record),
+        trial_values=[rows.trial_values(trial) for trial in result.trials],
+        space_values=None if result.refusals is None else rows.space_values(result.refusals),
+    )
 
 
-def _superseded(session: Session, row: SnapshotRow | None, record: Record) -> bool:
+def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
+    """Of all that is kept of a push, but not of who brought it."""
+    found = hashlib.sha256()
+    for one in given:
+        key = rows.key_identity(one.record.key)
+        for values in (key, one.record_values, *one.trial_values, one.space_values or {}):
+            own = [(name, str(value)) for name, value in values.items() if name != "pushed_by"]
+            found.update(repr(own).encode("utf-8", "surrogatepass"))
+    found.update(repr([list(spec.items()) for spec in specs]).encode("utf-8", "surrogatepass"))
+    return found.hexdigest()
+
+
+def _same_push(session: Session, digest: str) -> Pushed | None:
+    """The answer to a push that was taken in whole before: records and trials are never taken
+    away, so it changes nothing."""
+    if session.scalar(select(PushRow.id).where(PushRow.digest == digest)) is None:
+        return None
+    latest = snapshots.latest(session)
+    return Pushed(records=0, trials=0, lost=0, snapshot=latest.id if latest else 0)
+
+
+def _add_records(
+    session: Session, given: Sequence[_Result], ids: Mapping[Key, int], by: str
+) -> tuple[int, int]:
+    """How many are new, and how many lost against others."""
+    published, there = _published(session, ids), _there(session, given, ids)
+    new: list[_Values] = []
+    lost = 0
+    for one in given:
+        key_id = ids[one.record.key]
+        before = published.get(key_id)
+        if before is not None and _superseded(before, one.record):
+            lost += 1
+            continue
+        same = (key_id, *(one.record_values[name] for name in _SAME_RECORD))
+        if same not in there:
+            there.add(same)
+            published[key_id] = one.record
+            new.append({**one.record_values, "key_id": key_id, "pushed_by": by})
+    if new:
+        session.execute(insert(RecordRow), new)
+    return len(new), lost
+
+
+def _published(session: Session, ids: Mapping[Key, int]) -> dict[int, Record]:
+    """The records in force of some keys, by the numbers of these."""
+    latest = snapshots.latest(session)
+    if latest is None:
+        return {}
+    keys = {number: key for key, number in ids.items()}
+    found: dict[int, Record] = {}
+    for part in in_parts(snapshots.record_ids(session, latest, list(keys)).values()):
+        for row in session.scalars(select(RecordRow).where(RecordRow.id.in_(part))):
+            found[row.key_id] = rows.record_from_row(row, keys[row.key_id])
+    return found
+
+
+def _there(
+    session: Session, given: Sequence[_Result], ids: Mapping[Key, int]
+) -> set[tuple[Any, ...]]:
+    """Records that are there already, whoever brought them."""
+    columns = (RecordRow.key_id, *(getattr(RecordRow, name) for name in _SAME_RECORD))
+    found: set[tuple[Any, ...]] = set()
+    made_at = [one.record.created_at for one in given]
+    for part in in_parts({ids[one.record.key] for one in given}):
+        same = select(*columns).where(
+            RecordRow.key_id.in_(part),
+            RecordRow.created_at >= min(made_at),
+            RecordRow.created_at <= max(made_at),
+        )
+        found.update(map(tuple, session.execute(same)))
+    return found
+
+
+def _superseded(published: Record, record: Record) -> bool:
     """Whether the published record of the key is newer, faster by the same kind of evidence, or
     measured where this one is only estimated.
 
     What is there already does not lose: it may be pushed again.
     """
-    key_id = query.find_key(session, record.key)
-    number = snapshots.record_id(session, row, key_id) if row and key_id else None
-    found = session.get(RecordRow, number) if number else None
-    if found is None:
-        return False
-    its = rows.record_from_row(found, record.key)
-    faster = _same_kind(record, its) and its.time_us < record.time_us
-    firmer = its.method == "measured" and record.method != "measured"
-    return found.created_at > record.created_at or faster or firmer
+    faster = _same_kind(record, published) and published.time_us < record.time_us
+    firmer = published.method == "measured" and record.method != "measured"
+    return published.created_at > record.created_at or faster or firmer
 
 
 def _same_kind(one: Record, other: Record) -> bool:
@@ -74,21 +167,26 @@ def _same_kind(one: Record, other: Record) -> bool:
     return one.estimate.model == other.estimate.model
 
 
-def _add_trials(session: Session, result: KeyResult) -> int:
+def _add_trials(session: Session, given: Sequence[_Result], ids: Mapping[Key, int], by: str) -> int:
     """How many are new: a config that was tried keeps its own evidence; a number that is taken
     becomes the next."""
-    if not result.trials:
-        return 0
-    key_id = query.key_id(session, result.record.key)
-    known = select(TrialRow.number, TrialRow.config_digest).where(TrialRow.key_id == key_id)
-    found = list(session.execute(known))
-    numbers, configs = {number for number, _ in found}, {config for _, config in found}
-    before = len(configs)
-    for trial in result.trials:
-        values = rows.trial_values(trial)
-        if values["config_digest"] not in configs:
-            number = trial.number if trial.number not in numbers else max(numbers) + 1
-            session.add(TrialRow(**{**values, "number": number, "key_id": key_id}))
-            numbers.add(number)
-            configs.add(values["config_digest"])
-    return len(configs) - before
+    numbers: dict[int, set[int]] = {}
+    configs: dict[int, set[str]] = {}
+    known = select(TrialRow.key_id, TrialRow.number, TrialRow.config_digest)
+    for part in in_parts({ids[one.record.key] for one in given if one.trial_values}):
+        for key_id, number, config in session.execute(known.where(TrialRow.key_id.in_(part))):
+            numbers.setdefault(key_id, set()).add(number)
+            configs.setdefault(key_id, set()).add(config)
+    new = []
+    for one in given:
+        key_id = ids[one.record.key]
+        taken, tried = numbers.setdefault(key_id, set()), configs.setdefault(key_id, set())
+        for values in one.trial_values:
+            if values["config_digest"] not in tried:
+                number = values["number"] if values["number"] not in taken else max(taken) + 1
+                new.append({**values, "number": number, "key_id": key_id, "pushed_by": by})
+                taken.add(number)
+                tried.add(values["config_digest"])
+    if new:
+        session.execute(insert(TrialRow), new)
+    return len(new)

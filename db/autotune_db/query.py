@@ -1,8 +1,9 @@
 """The statements behind the store, each inside a session that its caller commits."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from itertools import islice
+from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -17,6 +18,9 @@ from autotune_db import rows
 from autotune_db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SpaceRow, TrialRow
 
 MAX_ID = 2**63 - 1
+AT_ONCE = 5_000  # values in one statement
+T = TypeVar("T")
+
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
 
 
@@ -46,6 +50,41 @@ def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
     return session.scalar(returning) is not None
 
 
+def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
+    """Sorted, as many as one statement may name."""
+    return map(list, batched(sorted(ids), AT_ONCE))
+
+
+def insert_new(session: Session, table: type[Base], values: Sequence[dict[str, Any]]) -> None:
+    """Rows, but for those that are there already by a unique constraint."""
+    if values:
+        dialect = postgresql if is_postgresql(session) else sqlite
+        session.execute(dialect.insert(table).on_conflict_do_nothing(), values)
+
+
+def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:
+    """The numbers of keys; those that are new are written."""
+    values = {key: rows.key_values(key) for key in sorted(set(keys), key=str)}  # no deadlocks
+    found = _find_keys(session, values)
+    insert_new(session, KeyRow, [own for key, own in values.items() if key not in found])
+    return found if len(found) == len(values) else _find_keys(session, values)
+
+
+def _find_keys(session: Session, values: Mapping[Key, dict[str, Any]]) -> dict[Key, int]:
+    names = tuple(rows.key_identity(next(iter(values)))) if values else ()
+    keys = {tuple(own[name] for name in names): key for key, own in values.items()}
+    found: dict[Key, int] = {}
+    columns = [getattr(KeyRow, name) for name in names]
+    for part in map(list, batched(keys, AT_ONCE)):
+        kernels = {own[names.index("kernel")] for own in part}
+        digests = {own[names.index("problem_digest")] for own in part}
+        wanted = KeyRow.kernel.in_(kernels), KeyRow.problem_digest.in_(digests)
+        for number, *identity in session.execute(select(KeyRow.id, *columns).where(*wanted)):
+            if tuple(identity) in keys:
+                found[keys[tuple(identity)]] = number
+    return found
+
+
 def find_key(session: Session, key: Key) -> int | None:
     """The number of a key that is there."""
     return session.scalar(_find_key(key))
@@ -69,14 +108,18 @@ def kernels(name: str | None = None, fingerprint: str | None = None) -> Select[K
     return query if fingerprint is None else query.where(KernelRow.fingerprint == fingerprint)
 
 
-def save_refusals(session: Session, key: Key, refusals: Refusals, *, again: bool) -> None:
-    """``again``: also in the place of what is there."""
+def save_refusals(session: Session, key: Key, refusals: Refusals) -> None:
+    """In the place of what is there."""
     found = rows.space_values(refusals)
     values = {**found, "key_id": key_id(session, key)}
-    if again:
-        upsert(session, SpaceRow, values, ["key_id"], found)
-    else:
-        insert(session, SpaceRow, values)
+    upsert(session, SpaceRow, values, ["key_id"], found)
+
+
+def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
+    """As ``itertools.batched`` of Python 3.12."""
+    rest = iter(items)
+    while part := tuple(islice(rest, size)):
+        yield part
 
 
 def refusals(session: Session, key_id: int | None) -> Refusals | None:

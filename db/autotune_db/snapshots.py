@@ -3,7 +3,7 @@
 Whoever makes one holds the lock of ``query.one_publisher``.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,9 +12,8 @@ from sqlalchemy.orm import Session
 
 from autotune.domain.trial import Change, Record
 from autotune_db import rows
+from autotune_db.query import AT_ONCE, in_parts
 from autotune_db.tables import KeyRow, PinRow, RecordRow, SnapshotRow
-
-_AT_ONCE = 5_000  # ids in one statement
 
 Members = dict[int, int]
 """The id of the record by the id of each key."""
@@ -101,8 +100,8 @@ def prune(session: Session, before: datetime) -> int:
             kept.add(one)
             one = bases.get(one)
     gone = sorted(bases.keys() - kept)
-    for start in range(0, len(gone), _AT_ONCE):
-        some = gone[start : start + _AT_ONCE]
+    for start in range(0, len(gone), AT_ONCE):
+        some = gone[start : start + AT_ONCE]
         session.execute(delete(SnapshotRow).where(SnapshotRow.id.in_(some)))
     return len(gone)
 
@@ -117,6 +116,21 @@ def record_id(session: Session, row: SnapshotRow, key_id: Any) -> int | None:
     found = session.scalar(newest.where(_between(row.floor, row.record_id)))
     base = session.get(SnapshotRow, row.base_id) if row.base_id else None
     return record_id(session, base, key_id) if found is None and base else found
+
+
+def record_ids(session: Session, row: SnapshotRow, key_ids: Sequence[int]) -> Members:
+    """The records of some keys in a snapshot."""
+    base = session.get(SnapshotRow, row.base_id) if row.base_id else None
+    found = record_ids(session, base, key_ids) if base else {}
+    for part in in_parts(key_ids):
+        own = RecordRow.key_id.in_(part), _between(row.floor, row.record_id)
+        newest = select(RecordRow.key_id, func.max(RecordRow.id)).where(*own)
+        pins = select(PinRow.key_id, PinRow.record_id).where(
+            PinRow.key_id.in_(part), _in_force(row.id)
+        )
+        for statement in (newest.group_by(RecordRow.key_id), pins.order_by(PinRow.id)):
+            found.update((key_id, number) for key_id, number in session.execute(statement))
+    return found
 
 
 def records(session: Session, row: SnapshotRow, *only: ColumnElement[bool]) -> list[Record]:
@@ -189,8 +203,8 @@ def _newest_ids(floor: int, top: int) -> Select[int]:
 def _by_id(session: Session, ids: Collection[int], *only: ColumnElement[bool]) -> list[Record]:
     ordered = sorted(ids, reverse=True)
     found: list[Record] = []
-    for start in range(0, len(ordered), _AT_ONCE):
-        found += _read(session, ordered[start : start + _AT_ONCE], *only)
+    for start in range(0, len(ordered), AT_ONCE):
+        found += _read(session, ordered[start : start + AT_ONCE], *only)
     return found
 
 

@@ -151,6 +151,32 @@ class RecordRow(Base):
     pushed_by: Mapped[str] = mapped_column(server_default="")
 
 
+class PushRow(Base):
+    """A push that was taken in whole: ``digest`` is the SHA-256 of what it brought."""
+
+    __tablename__ = PREFIX + "pushes"
+    __table_args__ = _numbered(UniqueConstraint("digest"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(64))
+    created_at: Mapped[datetime]
+
+
+class AuditRow(Base):
+    """Append-only: what was written, and by whom. ``token``: None for this machine's own work."""
+
+    __tablename__ = PREFIX + "audit"
+    __table_args__ = _numbered()
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    created_at: Mapped[datetime]
+    action: Mapped[str]
+    change: Mapped[str]
+    name: Mapped[str]
+    token: Mapped[int | None] = mapped_column(_ID)
+    address: Mapped[str]
+
+
 class SearchRow(Base):
     """What the last search of a key said of itself."""
 

@@ -39,7 +39,7 @@ class SqlTrials(Adapter):
     """A ``TrialHistory`` and a ``ResultStore``; with ``SqlKernels`` a ``SearchStore``."""
 
     def save_refusals(self, key: Key, refusals: Refusals) -> None:
-        self._work.write(lambda s, _: query.save_refusals(s, key, refusals, again=True))
+        self._work.write(lambda s, _: query.save_refusals(s, key, refusals))
 
     def refusals(self, key: Key) -> Refusals | None:
         return self._work.read(lambda s: query.refusals(s, query.find_key(s, key)))

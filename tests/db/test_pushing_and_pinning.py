@@ -1,11 +1,16 @@
 """Pushing, pinning, rolling back, pruning: the contract of the ports of results."""
 
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sqlalchemy import event
 
 from autotune.domain.key import Key
 from autotune.domain.trial import KeyResult, Record
@@ -23,6 +28,26 @@ def members(store: SqlStore, number: int | None = None) -> dict[Key, Record]:
 
 def later(seconds: int, *, m: int = 4096, time_us: float = 5.5) -> Record:
     return record(key(m=m), time_us, NOON + timedelta(seconds=seconds))
+
+
+def _whole(m: int) -> KeyResult:
+    return KeyResult(record=later(1, m=m), trials=tuple(trial(n) for n in range(3)))
+
+
+@contextmanager
+def counted(store: SqlStore) -> Iterator[Counter[str]]:
+    """How many statements of each kind are executed."""
+    found: Counter[str] = Counter()
+
+    def see(_: Any, __: Any, statement: str, *___: Any) -> None:
+        found[statement.split()[0].upper()] += 1
+
+    engine = store._work._engine
+    event.listen(engine, "before_cursor_execute", see)
+    try:
+        yield found
+    finally:
+        event.remove(engine, "before_cursor_execute", see)
 
 
 class TestPush:
@@ -77,15 +102,36 @@ class TestPush:
         assert (done.records, done.lost) == (0, 1)  # what was measured stays
 
     def test_all_or_nothing(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        real = pushing.add_record
-        monkeypatch.setattr(
-            pushing,
-            "add_record",
-            lambda session, one: 1 / 0 if one.key == key(m=2) else real(session, one),
-        )
+        monkeypatch.setattr(pushing.snapshots, "publish", lambda *_, **__: 1 / 0)
         with pytest.raises(ZeroDivisionError):
             store.push([spec()], [KeyResult(record=later(1, m=m)) for m in (1, 2)], "ci")
         assert (latest_snapshot(store), store.kernels(), store.records()) == (0, [], [])
+
+    def test_as_many_statements_for_many_results_as_for_few(self, store: SqlStore) -> None:
+        few = [_whole(m) for m in (1, 2)]
+        many = [_whole(m) for m in range(1, 301)]
+        with counted(store) as for_few:
+            store.push([spec()], few, "ci")
+        with counted(store) as for_many:
+            assert store.push([spec()], many, "ci").records == 298
+        assert sum(for_many.values()) <= sum(for_few.values()) + 5
+        with counted(store) as again:
+            assert store.push([spec()], many, "other").trials == 0
+        assert set(again) == {"SELECT"} and sum(again.values()) <= 3
+
+    def test_of_two_records_of_a_key_in_a_push_the_better_one_counts(self, store: SqlStore) -> None:
+        fast, slow = later(1, time_us=1.0), later(2, time_us=2.0)
+        done = store.push([spec()], [KeyResult(record=fast), KeyResult(record=slow)], "ci")
+        assert (done.records, done.lost) == (1, 1)
+        assert members(store) == {key(): replace(fast, pushed_by="ci")}
+
+    def test_what_lost_may_be_pushed_again_after_a_roll_back(self, store: SqlStore) -> None:
+        store.save_record(later(0, time_us=9.0))
+        store.save_record(later(1, time_us=1.0))
+        result = [KeyResult(record=later(2, time_us=5.0))]
+        assert store.push([spec()], result, "ci").lost == 1
+        store.roll_back(1)
+        assert store.push([spec()], result, "ci").records == 1
 
 
 class TestPins:
