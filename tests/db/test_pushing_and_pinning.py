@@ -117,7 +117,7 @@ class TestPush:
         assert sum(for_many.values()) <= sum(for_few.values()) + 5
         with counted(store) as again:
             assert store.push([spec()], many, "other").trials == 0
-        assert set(again) == {"SELECT"} and sum(again.values()) <= 3
+        assert "INSERT" not in again and again["SELECT"] <= 2
 
     def test_of_two_records_of_a_key_in_a_push_the_better_one_counts(self, store: SqlStore) -> None:
         fast, slow = later(1, time_us=1.0), later(2, time_us=2.0)
