@@ -58,7 +58,7 @@ def survey(space: Space, chip: ChipInfo) -> Refusals:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _ConfigPart:
     """``codes``: the place of each point's value. None for a setting: a raw point is without one,
     and stands for all of its values, which ``settings`` are the meanings of (see ``Under``)."""
 
@@ -68,7 +68,7 @@ class _Part:
     settings: tuple[int | None, ...] = ()
 
 
-def _columns(points: Sequence[Judged]) -> list[_Part]:
+def _columns(points: Sequence[Judged]) -> list[_ConfigPart]:
     """The declared axes and the grid order."""
     names = [name for name, _ in points[0].config.axes]
     columns = [
@@ -82,16 +82,16 @@ def _columns(points: Sequence[Judged]) -> list[_Part]:
     return columns
 
 
-def _column(name: str, found: Sequence[AxisValue]) -> _Part:
+def _column(name: str, found: Sequence[AxisValue]) -> _ConfigPart:
     """True is 1 to a dictionary: so it goes by the text."""
     texts = list(map(str, found))
     first = dict(zip(reversed(texts), reversed(found), strict=True))
     place = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     codes = np.array([place[text] for text in texts], dtype=np.int64)
-    return _Part(name=name, values=tuple(first[text] for text in place), codes=codes)
+    return _ConfigPart(name=name, values=tuple(first[text] for text in place), codes=codes)
 
 
-def _settings(space: Space, points: Sequence[Judged], chip: ChipInfo) -> list[_Part]:
+def _settings(space: Space, points: Sequence[Judged], chip: ChipInfo) -> list[_ConfigPart]:
     """What the rules choose, where the kernel passes it on to the compiler: the values that some
     point is compiled under."""
     legal = [point for point in points if point.refused is None]
@@ -100,12 +100,12 @@ def _settings(space: Space, points: Sequence[Judged], chip: ChipInfo) -> list[_P
     if space.passed_on.semantics and kinds:
         ordered = sorted(kinds, key=lambda kind: (-kind.count(PARALLEL), kind))
         texts, parallel = map(semantics_text, ordered), (kind.count(PARALLEL) for kind in ordered)
-        settings.append(_Part(name=SEMANTICS, values=tuple(texts), settings=tuple(parallel)))
+        settings.append(_ConfigPart(name=SEMANTICS, values=tuple(texts), settings=tuple(parallel)))
     if space.passed_on.limit:
         used = {point.limit for point in legal}
         rungs = [rung for rung in limit_rungs(chip) if rung in used]
         texts = map(limit_text, rungs)
-        settings.append(_Part(name=VMEM_LIMIT, values=tuple(texts), settings=tuple(rungs)))
+        settings.append(_ConfigPart(name=VMEM_LIMIT, values=tuple(texts), settings=tuple(rungs)))
     return [setting for setting in settings if setting.values]
 
 
@@ -130,7 +130,7 @@ class _Table:
         self._parallel = np.array(parallel, dtype=np.int64)
         self._ranked: dict[tuple[tuple[str, int | None], ...], _Ranked] = {}
 
-    def closed(self, x: _Part, y: _Part) -> Iterator[tuple[Cell, Refused]]:
+    def closed(self, x: _ConfigPart, y: _ConfigPart) -> Iterator[tuple[Cell, Refused]]:
         """The cells of two parts in which nothing may be compiled."""
         settings = {part.name: part for part in (x, y) if part.codes is None}
         for places_of in product(*(range(len(part.values)) for part in settings.values())):
@@ -143,7 +143,7 @@ class _Table:
                 yield names, Refused(kind=why.kind, reason=why.reason, points=count)
 
     def _refused(
-        self, places: Sequence[Ints], parts: tuple[_Part, _Part], under: Under
+        self, places: Sequence[Ints], parts: tuple[_ConfigPart, _ConfigPart], under: Under
     ) -> Iterator[tuple[tuple[int, int], int, int]]:
         """Each closed cell with the point that comes closest and the number of its points."""
         width = len(parts[1].values)
@@ -183,7 +183,7 @@ class _Table:
         return out_of_vmem(point.least_bytes, under[VMEM_LIMIT], self._chip)
 
 
-def _codes(part: _Part, chosen: Mapping[str, int], count: int) -> Ints:
+def _codes(part: _ConfigPart, chosen: Mapping[str, int], count: int) -> Ints:
     if part.codes is not None:
         return part.codes
     return np.full(count, chosen[part.name], dtype=np.int64)

@@ -13,7 +13,7 @@ from autotune.cli.output import echo
 from autotune.errors import InvalidInputError
 
 if TYPE_CHECKING:
-    from autotune.cost_model.calibration import Error, Proposal
+    from autotune.cost_model.calibration import EstimateErrors, Proposal
 
 _LABEL = (
     "Proposed from measurements on this machine's accelerator. Nothing reads this file: whoever "
@@ -63,7 +63,7 @@ def calibrate(
     raise SystemExit(0 if found else 1)
 
 
-def _print(told: "list[Error]", proposed: "list[Proposal]") -> None:
+def _print(told: "list[EstimateErrors]", proposed: "list[Proposal]") -> None:
     if not told:
         echo("no config of this database was measured by device time")
     for e in told:

@@ -20,7 +20,7 @@ _SWEEPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Point:
+class MeasuredEstimate:
     """A config that was estimated and measured."""
 
     kernel: str
@@ -35,7 +35,7 @@ class Point:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Error:
+class EstimateErrors:
     """Of the estimates of a group: ``bias`` is the median of estimate over measurement less one,
     ``typical`` and ``worst`` are absolute errors as shares."""
 
@@ -66,7 +66,7 @@ GROUPS = {
 """The parts of an explanation that a constant scales. The core's own work is not corrected."""
 
 
-def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[Point]:
+def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[MeasuredEstimate]:
     """All configs of records, each with the trials of its key, that have both times."""
     found = []
     for record, trials in records:
@@ -78,7 +78,7 @@ def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[Point]:
             estimate = estimates.get(timed.config) if timed.config is not None else None
             if estimate is not None and timed.median_us and not timed.refused:
                 found.append(
-                    Point(
+                    MeasuredEstimate(
                         kernel=record.key.kernel,
                         chip=record.key.chip.value,
                         estimate=estimate,
@@ -88,7 +88,7 @@ def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[Point]:
     return found
 
 
-def errors(found: Sequence[Point]) -> list[Error]:
+def errors(found: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:
     """By kernel and chip, then by what limits the kernel."""
     groups: dict[str, list[float]] = {}
     for point in found:
@@ -96,7 +96,7 @@ def errors(found: Sequence[Point]) -> list[Error]:
     for point in found:
         groups.setdefault(f"limited by {point.estimate.limited_by}", []).append(point.ratio)
     return [
-        Error(
+        EstimateErrors(
             group=group,
             points=len(ratios),
             bias=exp(median(map(log, ratios))) - 1,
@@ -107,14 +107,14 @@ def errors(found: Sequence[Point]) -> list[Error]:
     ]
 
 
-def proposals(found: Sequence[Point]) -> list[Proposal]:
+def proposals(found: Sequence[MeasuredEstimate]) -> list[Proposal]:
     """For each chip with enough points: least squares of relative errors over the factors."""
     chips = dict.fromkeys(point.chip for point in found)
     by_chip = {c: [p for p in found if p.chip == c and p.estimate.explanation] for c in chips}
     return [_proposal(c, own) for c, own in by_chip.items() if len(own) >= _LEAST_POINTS]
 
 
-def _proposal(chip: str, own: Sequence[Point]) -> Proposal:
+def _proposal(chip: str, own: Sequence[MeasuredEstimate]) -> Proposal:
     """One factor after the other, each at its best within the bounds, until they rest."""
     factors = dict.fromkeys(GROUPS, 1.0)
     rows = [_row(point) for point in own]
@@ -136,7 +136,7 @@ def _proposal(chip: str, own: Sequence[Point]) -> Proposal:
     )
 
 
-def _row(point: Point) -> dict[str, float]:
+def _row(point: MeasuredEstimate) -> dict[str, float]:
     """Shares of the measured time, by group, and what no factor touches."""
     why = point.estimate.explanation
     assert why is not None

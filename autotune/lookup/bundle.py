@@ -24,7 +24,7 @@ FORMAT = "pallas-autotune bundle 1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Bundle:
+class RecordBundle:
     """``snapshot``: its number where the records are one snapshot of a service. ``kernels``: what
     is known of those of the records, to tell whether a config suits another shape."""
 
@@ -39,10 +39,10 @@ def new_bundle(
     snapshot: int | None = None,
     kernels: Sequence[KernelSpec] = (),
     created_at: datetime | None = None,
-) -> Bundle:
+) -> RecordBundle:
     """Made now, unless another time is given. Kernels without a record are left out."""
     used = {(record.key.kernel, record.key.fingerprint) for record in records}
-    return Bundle(
+    return RecordBundle(
         records=tuple(map(slim, records)),
         created_at=created_at or datetime.now(UTC),
         snapshot=snapshot,
@@ -57,7 +57,7 @@ def slim(record: Record) -> Record:
     return replace(record, estimate=replace(record.estimate, explanation=None))
 
 
-def bundle_to_bytes(bundle: Bundle) -> bytes:
+def bundle_to_bytes(bundle: RecordBundle) -> bytes:
     """``bundle_from_bytes`` is the inverse."""
     data = {
         "format": FORMAT,
@@ -69,7 +69,7 @@ def bundle_to_bytes(bundle: Bundle) -> bytes:
     return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
 
 
-def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
+def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     """Raises ``InvalidInputError`` with a sentence that calls it ``name``."""
     try:
         data: dict[str, Any] = json.loads(gzip.decompress(content))
@@ -79,7 +79,7 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
     if told != FORMAT:
         raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
     try:
-        return Bundle(
+        return RecordBundle(
             records=tuple(from_data(Record, record) for record in data["records"]),
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
@@ -89,7 +89,7 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> Bundle:
         raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error
 
 
-def write_bundle(path: Path, bundle: Bundle) -> None:
+def write_bundle(path: Path, bundle: RecordBundle) -> None:
     """All of it or nothing: readers never see half a file. Raises ``OSError``."""
     write_whole(path, bundle_to_bytes(bundle))
 
@@ -109,7 +109,7 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def read_bundle(path: Path) -> Bundle:
+def read_bundle(path: Path) -> RecordBundle:
     """Raises ``InvalidInputError`` for a file that is missing, damaged or of another format."""
     try:
         content = path.read_bytes()

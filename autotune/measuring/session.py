@@ -19,7 +19,7 @@ XLA = "xla"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class RaceLimits:
     """``candidate_s``: wall clock for loading and warming up one, and for each of its runs;
     ``seconds`` and ``samples``: of the whole race, which ``stop`` ends early."""
 
@@ -42,11 +42,11 @@ class Session:
         work: Work,
         *,
         number: int = 0,
-        limits: Limits | None = None,
+        limits: RaceLimits | None = None,
         announce: Callable[[str], None] = lambda _: None,
         compile_elsewhere: bool = True,
     ) -> None:
-        self._compiler, self._work, self._limits = compiler, work, limits or Limits()
+        self._compiler, self._work, self._limits = compiler, work, limits or RaceLimits()
         self._announce, self._elsewhere = announce, compile_elsewhere
         self._child = Child(process, work, number, self._limits.candidate_s)
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.domain.chip import Chip
 from autotune.measuring.attached import attached_chips
 from autotune.measuring.process import Work, measuring_process
-from autotune.measuring.session import Limits, Session
+from autotune.measuring.session import RaceLimits, Session
 from autotune.ports.compilers import ExecutableCompiler
 from autotune.publishing.measured import Measure
 from autotune.search.loop import Subject
@@ -44,7 +44,7 @@ def new_measure(
         work,
         number=timing.device,
         announce=announce,
-        limits=Limits(seconds=timing.seconds, stop=stop),
+        limits=RaceLimits(seconds=timing.seconds, stop=stop),
     ).measure
 
 

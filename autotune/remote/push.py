@@ -93,7 +93,7 @@ def _of_measurement(record: Record) -> str | None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Part:
+class _Batch:
     """As many results as fit into one call."""
 
     kernels: Sequence[Mapping[str, Any]]
@@ -129,7 +129,7 @@ def _insist(remote: Remote, body: bytes) -> bytes:
 
 def _parts(
     specs: Mapping[tuple[str, str], KernelSpec], results: Iterable[KeyResult]
-) -> Iterator[_Part]:
+) -> Iterator[_Batch]:
     used: set[tuple[str, str]] = set()
     some: list[Mapping[str, Any]] = []
     size = 0
@@ -150,9 +150,9 @@ def _part(
     specs: Mapping[tuple[str, str], KernelSpec],
     used: set[tuple[str, str]],
     some: list[Mapping[str, Any]],
-) -> _Part:
+) -> _Batch:
     kernels = [to_data(specs[name]) for name in sorted(used) if name in specs]
-    return _Part(kernels=kernels, results=some)
+    return _Batch(kernels=kernels, results=some)
 
 
 def whole_result(store: ResultStore, record: Record) -> KeyResult:

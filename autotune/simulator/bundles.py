@@ -60,7 +60,7 @@ class Bundle(NamedTuple):
     vector: bool  # some operation on vectors, kept or not
 
 
-class Operand(NamedTuple):
+class CallOperand(NamedTuple):
     """One operand of the custom call, as the entry bundle declares it."""
 
     name: str
@@ -75,7 +75,7 @@ class Listing(NamedTuple):
     """A whole listing; the position of a bundle is its address."""
 
     bundles: tuple[Bundle, ...]
-    operands: tuple[Operand, ...]
+    operands: tuple[CallOperand, ...]
     grid: tuple[int, ...]  # iteration bounds of the grid as one core sees it, () if not printed
     pipelined: bool  # the outer loop is the grid, run by the compiler's pipeline
     spill_bundles: int
@@ -173,10 +173,10 @@ def _regions(markers: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return starts, tuple(number for kind, number in found if kind != "Start")
 
 
-def _operands(entry: str) -> tuple[Operand, ...]:
+def _operands(entry: str) -> tuple[CallOperand, ...]:
     found = _OPERAND.findall(entry)
     return tuple(
-        Operand(
+        CallOperand(
             name, memory, int(number), kind, dtype, tuple(map(int, filter(None, dims.split(","))))
         )
         for name, memory, dtype, dims, number, kind in found

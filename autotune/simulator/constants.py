@@ -43,7 +43,7 @@ class StallModel:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chip:
+class ChipConstants:
     """What the model knows of one core."""
 
     name: str
@@ -135,7 +135,7 @@ def _number(version: str) -> int:
 
 
 @lru_cache(maxsize=32)
-def load(name: str, libtpu: str | None = None) -> Chip:
+def load(name: str, libtpu: str | None = None) -> ChipConstants:
     """Return the constants of a chip in :data:`CHIPS` for the nearest libtpu series."""
     used = nearest_series(name, libtpu)
     data: dict[str, Any] = json.loads((FOLDER / f"{name}-{used}.json").read_text())
@@ -145,7 +145,7 @@ def load(name: str, libtpu: str | None = None) -> Chip:
     clock_hz = float(number["clock_hz"])
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
     stalls = data["stalls"]
-    return Chip(
+    return ChipConstants(
         name=name,
         libtpu=used,
         clock_hz=clock_hz,

@@ -13,8 +13,16 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from autotune.simulator.constants import Chip
-from autotune.simulator.lowering import HBM_READ, HBM_WRITE, SIGNALLED, STEP, WAITED, Event, Work
+from autotune.simulator.constants import ChipConstants
+from autotune.simulator.lowering import (
+    HBM_READ,
+    HBM_WRITE,
+    SIGNALLED,
+    STEP,
+    WAITED,
+    CoreWork,
+    Event,
+)
 from autotune.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
@@ -24,7 +32,7 @@ _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
 Watch = Callable[[int, float, float, float, float, float], None]
 
 
-class Point(NamedTuple):
+class RunningTotals(NamedTuple):
     """Running totals when the outer loop header is passed, and at the end. Cycles unless said."""
 
     cycles: float
@@ -52,8 +60,8 @@ class Fill(NamedTuple):
 class Timeline(NamedTuple):
     """The whole run: totals at each step and at the end, and the pipeline fill."""
 
-    points: tuple[Point, ...]
-    end: Point
+    points: tuple[RunningTotals, ...]
+    end: RunningTotals
     fill: Fill
 
 
@@ -68,7 +76,7 @@ class Channel:
     granule_bytes: int
 
 
-def independent(chip: Chip) -> Channel:
+def independent(chip: ChipConstants) -> Channel:
     """Return the reading of libtpu's own estimate."""
     return Channel(
         bytes_per_cycle=chip.dma_bytes_per_cycle,
@@ -79,7 +87,7 @@ def independent(chip: Chip) -> Channel:
     )
 
 
-def shared(chip: Chip) -> Channel:
+def shared(chip: ChipConstants) -> Channel:
     """Return the reading for real time."""
     return Channel(
         bytes_per_cycle=chip.hbm_bytes_per_cycle,
@@ -100,18 +108,18 @@ def replay(
     engine, points = _Engine(channel, watch), []
     for clock, amount, which, kind, more in events:
         if kind == STEP:
-            points.append(engine.point(clock, Work(*more)))
+            points.append(engine.point(clock, CoreWork(*more)))
         elif kind == WAITED:
             engine.wait(clock, amount, which)
         elif kind == SIGNALLED:
             engine.signal(clock, amount, which)
         else:
             engine.start(clock, amount, which, kind, more[0] if more else 0.0)
-    end = engine.point(final[0], Work(*final[4]))
+    end = engine.point(final[0], CoreWork(*final[4]))
     return Timeline(tuple(points), end, _fill([*points, end]))
 
 
-def _fill(points: list[Point]) -> Fill:
+def _fill(points: list[RunningTotals]) -> Fill:
     """Return the waits before the loop and in the first step that has to wait."""
     first = next((p for p in points[1:] if p.waited > points[0].waited), points[0])
     return Fill(first.waited, first.latency_waited)
@@ -187,9 +195,9 @@ class _Engine:
             if self._watch:
                 self._watch(WAITED, now, now, max(now, moved), until, 0.0)
 
-    def point(self, clock: float, work: Work) -> Point:
+    def point(self, clock: float, work: CoreWork) -> RunningTotals:
         """Return the totals now."""
-        return Point(
+        return RunningTotals(
             cycles=clock + self.waited,
             waited=self.waited,
             latency_waited=self._latency_waited,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from autotune.simulator.bundles import DYNAMIC_BOUND, Listing
-from autotune.simulator.dma import Point, Timeline
+from autotune.simulator.dma import RunningTotals, Timeline
 from autotune.simulator.lowering import Event
 
 PIPELINE_STAGES = 2  # the pipelined grid loop runs this many more times than the grid has steps
@@ -26,7 +26,7 @@ class Recording(NamedTuple):
     passes_left: int | None  # None: the walk reached the end
 
 
-def finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
+def finish(line: Timeline, recording: Recording, listing: Listing) -> RunningTotals:
     """Return the totals of the whole run, extrapolated where the walk stopped early.
 
     ``total = t + passes left * mean pass over the last period``, from a pass that lies whole
@@ -46,7 +46,7 @@ def finish(line: Timeline, recording: Recording, listing: Listing) -> Point:
     tail = after._replace(reads=here.reads, read_bytes=here.read_bytes)
     times = (end - start) // period
     columns = zip(here, before, tail, strict=True)
-    return Point(*(last + times * (now - then) for now, then, last in columns))
+    return RunningTotals(*(last + times * (now - then) for now, then, last in columns))
 
 
 def _period(grid: tuple[int, ...], passes: int) -> int:

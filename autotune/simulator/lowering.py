@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from autotune.simulator.bundles import Bundle, Listing, Operand
+from autotune.simulator.bundles import Bundle, CallOperand, Listing
 from autotune.simulator.graph import Block, Branch, Graph
 from autotune.simulator.memory import Scalars, operand_address, signed_words
 from autotune.simulator.outcome import UnfitError
@@ -27,10 +27,10 @@ WAITED, STEP, SIGNALLED, BLOCK = -1, -2, -3, -4
 # BLOCK, told of on demand, is (clock, first address, last address + 1, BLOCK, unprinted cycles).
 Event = tuple[float, float, float, int, tuple[float, ...]]
 Emit = Callable[[Event], None]
-Walk = Callable[[Emit, int, int], tuple[float, "Work", int | None, bool]]
+Walk = Callable[[Emit, int, int], tuple[float, "CoreWork", int | None, bool]]
 
 
-class Work(NamedTuple):
+class CoreWork(NamedTuple):
     """What the core has done, cycles: bundles issued, those of them without a vector operation,
     MXU cycles asked for, and stalls for cross-lane and transcendental results."""
 
@@ -44,7 +44,7 @@ _WORK = "Work(n, s, m, x)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Program:
+class LoweredKernel:
     """The runnable kernel.
 
     ``walk(emit, max_steps, max_blocks)`` returns (clock, work, steps left after an early stop or
@@ -62,14 +62,14 @@ def lower(
     scalars: Scalars,
     *,
     tell_blocks: bool = False,
-) -> Program:
+) -> LoweredKernel:
     """Generate and compile the function. ``tell_blocks``: emit a BLOCK event for each as well."""
     writer = _Writer(listing, graph, part, costs, tell_blocks)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
-    scope: dict[str, Any] = {"Work": Work}
+    scope: dict[str, Any] = {"CoreWork": CoreWork}
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
     memory = part.memory
-    return Program(
+    return LoweredKernel(
         walk=scope["make"](memory.load, memory.store),
     )
 
@@ -95,7 +95,7 @@ def _read_operands(part: Slice) -> list[str]:
     return [name for name in part.operands if name in read]
 
 
-def _operand_value(operand: Operand, scalars: Scalars) -> str:
+def _operand_value(operand: CallOperand, scalars: Scalars) -> str:
     """A scalar operand is its value; where it is not given, reading it in the slice refuses."""
     if operand.memory != "<no memory space>":
         return str(operand_address(operand))

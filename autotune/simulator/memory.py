@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from autotune.simulator.bundles import Listing, Operand, Operation
+from autotune.simulator.bundles import CallOperand, Listing, Operation
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import ALLOCATION_SHIFT, Expression, Instruction, understand
 
@@ -61,7 +61,7 @@ class ScalarMemory:
         self.stored[address] = word
 
 
-def operand_address(operand: Operand) -> int:
+def operand_address(operand: CallOperand) -> int:
     """Return a distinct stand-in for the address of an operand."""
     return (_FIRST_OPERAND + operand.number % 512) << ALLOCATION_SHIFT
 

@@ -52,7 +52,7 @@ class Simulation:
 
 
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class NotSimulated:
     """No number, and the reason."""
 
     reason: str

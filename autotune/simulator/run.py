@@ -6,12 +6,12 @@ import math
 
 from autotune.simulator import constants, dma, extrapolation
 from autotune.simulator.bundles import DYNAMIC_BOUND, Listing, parse
-from autotune.simulator.dma import Fill, Point, Timeline
+from autotune.simulator.dma import Fill, RunningTotals, Timeline
 from autotune.simulator.extrapolation import PIPELINE_STAGES, Recording
 from autotune.simulator.graph import connect
 from autotune.simulator.lowering import BLOCK, STEP, Emit, Event, check_scalars, lower
 from autotune.simulator.memory import Scalars
-from autotune.simulator.outcome import Parts, Refusal, Simulation, UnfitError
+from autotune.simulator.outcome import NotSimulated, Parts, Simulation, UnfitError
 from autotune.simulator.slicing import cut
 from autotune.simulator.stalls import price
 
@@ -27,7 +27,7 @@ def simulate(
     libtpu: str | None = None,
     scalars: Scalars | None = None,
     max_steps: int | None = None,
-) -> Simulation | Refusal:
+) -> Simulation | NotSimulated:
     """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
 
     ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
@@ -41,12 +41,12 @@ def simulate(
         stages = extrapolation.STAGES if max_steps is None else (max_steps,)
         return _simulate(parse(listing), known, libtpu, scalars or {}, stages)
     except UnfitError as reason:
-        return Refusal(str(reason))
+        return NotSimulated(str(reason))
 
 
 def _simulate(
     listing: Listing,
-    chip: constants.Chip,
+    chip: constants.ChipConstants,
     libtpu: str | None,
     scalars: Scalars,
     stages: tuple[int, ...],
@@ -86,7 +86,7 @@ def _simulate(
 
 def settle(
     listing: Listing,
-    chip: constants.Chip,
+    chip: constants.ChipConstants,
     scalars: Scalars,
     stages: tuple[int, ...] = extrapolation.STAGES,
 ) -> tuple[Recording, Timeline, float]:
@@ -102,7 +102,7 @@ def settle(
 
 def record(
     listing: Listing,
-    chip: constants.Chip,
+    chip: constants.ChipConstants,
     scalars: Scalars,
     max_steps: int,
     watch: Emit | None = None,
@@ -135,7 +135,7 @@ def _fork(events: list[Event], watch: Emit) -> Emit:
     return emit
 
 
-def _parts(end: Point, fill: Fill) -> Parts:
+def _parts(end: RunningTotals, fill: Fill) -> Parts:
     waited = max(0.0, end.waited - fill.waited)
     latency = min(waited, max(0.0, end.latency_waited - fill.latency_waited))
     return Parts(
@@ -155,14 +155,14 @@ def _grid_steps(listing: Listing, recording: Recording) -> int:
     return max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
 
 
-def _check_traffic(listing: Listing, end: Point) -> None:
+def _check_traffic(listing: Listing, end: RunningTotals) -> None:
     in_hbm = [operand for operand in listing.operands if operand.memory == "hbm"]
     if in_hbm and not end.reads + end.writes:
         raise UnfitError("operands are in HBM and the kernel issued no DMA")
 
 
 def _notes(
-    listing: Listing, chip: constants.Chip, libtpu: str | None, recording: Recording
+    listing: Listing, chip: constants.ChipConstants, libtpu: str | None, recording: Recording
 ) -> tuple[str, ...]:
     notes = []
     if libtpu is not None and not (libtpu + ".").startswith(chip.libtpu + "."):

@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from autotune.simulator.bundles import Listing, Operand, Operation
+from autotune.simulator.bundles import CallOperand, Listing, Operation
 from autotune.simulator.memory import ScalarMemory, Scalars, constant, layout
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import Expression, Instruction, understand, value_of
@@ -33,7 +33,7 @@ class Slice:
     stores: Mapping[str, Instruction]
     poisoned: frozenset[str]  # stores whose value cannot be computed
     phis_fed: Mapping[str, tuple[str, ...]]  # name -> the phis that may take its value
-    operands: Mapping[str, Operand]
+    operands: Mapping[str, CallOperand]
     memory: ScalarMemory
     bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
 
@@ -154,7 +154,7 @@ class _Search:
 
     definitions: Mapping[str, Operation]
     stores: list[Operation]
-    operands: Mapping[str, Operand]
+    operands: Mapping[str, CallOperand]
     found: dict[str, Instruction] = field(default_factory=dict)
     kept: dict[str, Instruction] = field(default_factory=dict)
     poisoned: set[str] = field(default_factory=set)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 
 from autotune.simulator.bundles import Bundle, Listing, Operation
-from autotune.simulator.constants import Chip, StallModel, element_kind
+from autotune.simulator.constants import ChipConstants, StallModel, element_kind
 from autotune.simulator.outcome import UnfitError
 
 # unit ("mxu0"), address of the bundle, then cycles of the pass: begun, free again
@@ -51,7 +51,7 @@ class Costs:
         return round(self.mxu_before[stop] - self.mxu_before[start], 3)
 
 
-def price(listing: Listing, chip: Chip, watch: Watch | None = None) -> Costs:
+def price(listing: Listing, chip: ChipConstants, watch: Watch | None = None) -> Costs:
     """Return the cost of every bundle of the listing on this chip.
 
     ``watch`` is told how long each operation of an MXU or XLU occupies it. In its clock the bundle
@@ -70,7 +70,7 @@ def price(listing: Listing, chip: Chip, watch: Watch | None = None) -> Costs:
 class _Core:
     """The units of one core during the pass, and what each bundle cost."""
 
-    def __init__(self, chip: Chip, watch: Watch | None) -> None:
+    def __init__(self, chip: ChipConstants, watch: Watch | None) -> None:
         self._chip, self._watch = chip, watch
         self._now = 0.0
         self._matrix: dict[str, _MatrixUnit] = {}
@@ -158,7 +158,7 @@ class _MatrixUnit:
         self.weights = start + model.weights_latency[kind]
 
     def multiply(
-        self, now: float, opcode: str, index: int | None, chip: Chip, model: StallModel
+        self, now: float, opcode: str, index: int | None, chip: ChipConstants, model: StallModel
     ) -> float:
         """Start as soon as unit and weights are ready; issue waits beyond the backlog only."""
         cycles, count = chip.matmul_cycles(opcode), chip.matmul_results(opcode)

@@ -17,7 +17,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.domain.problem import Problem
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
-from autotune.simulator.drawing.picture import Slice, Track
+from autotune.simulator.drawing.picture import TraceSlice, Track
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
@@ -146,7 +146,7 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
     drawn = compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3)
     assert isinstance(drawn, Drawn)
     assert drawn.picture is not None
-    assert drawn.picture.tracks == (Track("core", [Slice("vector issue", 0.0, 1.5, {})]),)
+    assert drawn.picture.tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
     assert (process.asked[-1]["do"], process.asked[-1]["steps"]) == ("draw", 3)
     compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
     assert compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3) == Drawn(

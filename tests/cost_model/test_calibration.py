@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from autotune.cost_model.calibration import Point, errors, points, proposals
+from autotune.cost_model.calibration import MeasuredEstimate, errors, points, proposals
 from autotune.domain import explanation as parts
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
@@ -48,13 +48,13 @@ def estimate(issue: float, hbm: float, latency: float, scalar: float) -> Estimat
     )
 
 
-def made_up(count: int) -> list[Point]:
+def made_up(count: int) -> list[MeasuredEstimate]:
     """HBM is slower than assumed by 1.2, latency shorter by 0.7, step overhead as assumed."""
     found = []
     for n in range(count):
         one = estimate(10 + n % 3, 5 + n % 5, 2 + n % 4, 1 + n % 2)
         true = 10 + n % 3 + 1.2 * (5 + n % 5) + 0.7 * (2 + n % 4) + 1 + n % 2
-        found.append(Point(kernel="k", chip="v5e", estimate=one, measured_us=true))
+        found.append(MeasuredEstimate(kernel="k", chip="v5e", estimate=one, measured_us=true))
     return found
 
 
@@ -79,7 +79,9 @@ def test_errors_are_told_by_kernel_and_by_what_limits_it() -> None:
     found = {e.group: e for e in errors(made_up(20))}
     assert found["k on v5e"].points == 20
     assert "limited by compute" in found
-    two = [Point(kernel="a", chip="v6e", estimate=estimate(8, 0, 0, 0), measured_us=10.0)] * 3
+    two = [
+        MeasuredEstimate(kernel="a", chip="v6e", estimate=estimate(8, 0, 0, 0), measured_us=10.0)
+    ] * 3
     assert errors(two)[0].bias == pytest.approx(-0.2)
 
 

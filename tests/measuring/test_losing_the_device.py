@@ -13,7 +13,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import Candidate, Measurement, NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Work
-from autotune.measuring.session import Limits, Session
+from autotune.measuring.session import RaceLimits, Session
 from tests.fakes.compiler import FakeCompilers
 
 TIMES_US = {"c0": 50.0, "c1": 80.0, "xla": 120.0}
@@ -68,7 +68,7 @@ def measure(process: Any, **limits: Any) -> Measurement | NotMeasured:
         chip=Chip.V5E,
         problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),
     )
-    session = Session(FakeCompilers(), process, work, number=1, limits=Limits(**limits))
+    session = Session(FakeCompilers(), process, work, number=1, limits=RaceLimits(**limits))
     found = session.measure([Candidate(config=FAST), Candidate(config=DEFAULT)], DEFAULT)
     assert process.closed
     return found

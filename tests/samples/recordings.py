@@ -8,7 +8,7 @@ import functools
 import gzip
 from pathlib import Path
 
-from autotune.simulator import Refusal, Simulation, simulate
+from autotune.simulator import NotSimulated, Simulation, simulate
 
 _LIBTPU = {"0.6.2": "0.0.17.1", "0.9.2": "0.0.37", "0.10.2": "0.0.42.1", "0.12.0.1": "0.0.50.1"}
 FOLDER = Path(__file__).parents[1] / "recorded" / "listings"
@@ -49,5 +49,5 @@ def _simulated(name: str, **options) -> Simulation:
 
 def refusal(listing: str, *, chip: str, **options) -> str:
     result = simulate(listing, chip=chip, **options)
-    assert isinstance(result, Refusal), result
+    assert isinstance(result, NotSimulated), result
     return result.reason

@@ -3,12 +3,12 @@
 import pytest
 
 from autotune.simulator.bundles import Listing
-from autotune.simulator.dma import Fill, Point, Timeline
+from autotune.simulator.dma import Fill, RunningTotals, Timeline
 from autotune.simulator.extrapolation import SETTLED, Recording, drift, finish, notes
 from tests.samples import recordings
 
 CAUSAL = "v6e-0.10.2-causal_1_4_8192_128_128_128"  # 4 heads of 64 x 64 blocks, half of them skipped
-ZERO = Point(*[0.0] * len(Point._fields))
+ZERO = RunningTotals(*[0.0] * len(RunningTotals._fields))
 
 
 def run(steps: list[float], left: int | None) -> tuple[Timeline, Recording]:

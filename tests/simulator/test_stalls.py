@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.simulator import Refusal
+from autotune.simulator import NotSimulated
 from autotune.simulator.constants import load
 from tests.samples.handwritten import read, run, wait
 
@@ -78,7 +78,7 @@ def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48(
 )
 def test_a_unit_that_the_chip_does_not_have_is_refused(chip, unit, operation):
     refused = stalls(f"%20 = {operation} %v1", chip=chip)
-    assert refused == Refusal(f"{chip} has no {unit}: {operation}")
+    assert refused == NotSimulated(f"{chip} has no {unit}: {operation}")
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
-from autotune.simulator import Refusal
+from autotune.simulator import NotSimulated
 from autotune.simulator.constants import load
 from autotune.simulator.drawing.perfetto import trace_json
 from autotune.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, Picture
@@ -30,7 +30,7 @@ def draw(name, **options):
     version = recordings.libtpu(name)
     text, chip = recordings.text(name), recordings.chip(name)
     found = timeline(text, chip=chip, libtpu=version, **options)
-    assert not isinstance(found, Refusal), found
+    assert not isinstance(found, NotSimulated), found
     return found
 
 
@@ -152,10 +152,10 @@ def test_long_runs_of_short_pieces_are_merged_and_counted(monkeypatch):
 
 def test_what_cannot_be_simulated_is_not_drawn():
     found = timeline(recordings.text("v5e-0.10.2-gather_16_1024_512"), chip="v5e")
-    assert isinstance(found, Refusal)
+    assert isinstance(found, NotSimulated)
     assert "scalar operand 0" in found.reason
-    assert isinstance(timeline("nonsense", chip="v5e"), Refusal)
-    assert isinstance(timeline("nonsense", chip="v3"), Refusal)
+    assert isinstance(timeline("nonsense", chip="v5e"), NotSimulated)
+    assert isinstance(timeline("nonsense", chip="v3"), NotSimulated)
 
 
 def test_a_picture_goes_through_json():

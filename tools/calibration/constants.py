@@ -20,7 +20,7 @@ from typing import Any
 
 from autotune.simulator import constants, dma
 from autotune.simulator.bundles import Listing, parse
-from autotune.simulator.constants import Chip, StallModel
+from autotune.simulator.constants import ChipConstants, StallModel
 from autotune.simulator.extrapolation import STAGES, finish
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.run import record
@@ -45,13 +45,13 @@ class Probe:
     reference: Reference
     listing: Listing
 
-    def cycles(self, chip: Chip) -> float:
+    def cycles(self, chip: ChipConstants) -> float:
         """As libtpu counts."""
         walked = record(self.listing, chip, {}, max_steps=STAGES[-1])
         line = dma.replay(walked.events, dma.independent(chip), walked.final)
         return finish(line, walked, self.listing).cycles
 
-    def error(self, chip: Chip) -> float:
+    def error(self, chip: ChipConstants) -> float:
         """Cycles a step, signed."""
         steps = max(1, len(self.reference.sample.sweep.blocks) > 1 and self._steps())
         return (self.cycles(chip) - self.reference.cycles) / steps
@@ -112,14 +112,14 @@ def _probe(reference: Reference) -> Probe:
     return Probe(reference, parse(reference.listing()))
 
 
-def _held_out(reference: Reference, chip: Chip) -> float | None:
+def _held_out(reference: Reference, chip: ChipConstants) -> float | None:
     try:
         return _probe(reference).cycles(chip) / reference.cycles - 1
     except UnfitError:
         return None
 
 
-def _values(chip: Chip) -> Values:
+def _values(chip: ChipConstants) -> Values:
     """The constants that are fitted, flat: ``matmul_latency.bf16``."""
     assert chip.stalls is not None
     found: Values = {
@@ -138,7 +138,7 @@ def _values(chip: Chip) -> Values:
     return found
 
 
-def _with(chip: Chip, values: Values) -> Chip:
+def _with(chip: ChipConstants, values: Values) -> ChipConstants:
     """The chip with these constants."""
     assert chip.stalls is not None
     changed: dict[str, Any] = {}
@@ -157,7 +157,7 @@ def _with(chip: Chip, values: Values) -> Chip:
     )
 
 
-def _fit(probes: list[Probe], chip: Chip) -> Values:
+def _fit(probes: list[Probe], chip: ChipConstants) -> Values:
     """Coordinate descent on the sum of absolute errors, each constant on the probes it moves."""
     values = _values(chip)
     for _ in range(_ROUNDS):
@@ -177,16 +177,16 @@ def _fit(probes: list[Probe], chip: Chip) -> Values:
     return values
 
 
-def _moved_by(name: str, values: Values, probes: list[Probe], chip: Chip) -> list[Probe]:
+def _moved_by(name: str, values: Values, probes: list[Probe], chip: ChipConstants) -> list[Probe]:
     here, there = _with(chip, values), _with(chip, {**values, name: values[name] * 1.3 + 20})
     return [probe for probe in probes if probe.cycles(here) != probe.cycles(there)]
 
 
-def _total(probes: list[Probe], chip: Chip) -> float:
+def _total(probes: list[Probe], chip: ChipConstants) -> float:
     return sum(min(abs(probe.error(chip)), _LARGEST_ERROR) for probe in probes)
 
 
-def _write(name: str, version: str, start: str, chip: Chip, free: set[str]) -> Path:
+def _write(name: str, version: str, start: str, chip: ChipConstants, free: set[str]) -> Path:
     """The data file of this series: what is not fitted is taken from the one it started from.
     ``free``: what no probe would tell from a larger value."""
     series = ".".join(version.split(".")[:3])

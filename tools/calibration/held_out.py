@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from autotune.cost_model.estimate import limited_by
-from autotune.simulator import Refusal, simulate
+from autotune.simulator import NotSimulated, simulate
 from tools.calibration.agreement import Pair
 from tools.calibration.corpus import CHIPS, Reference, load
 from tools.calibration.samples import SWEEPS
@@ -50,7 +50,7 @@ def _is_held_out(reference: Reference) -> bool:
 def _row(reference: Reference) -> HeldOutPoint | None:
     """None where the listing is refused."""
     result = simulate(reference.listing(), chip=reference.chip, libtpu=reference.libtpu)
-    if isinstance(result, Refusal):
+    if isinstance(result, NotSimulated):
         return None
     sweep = reference.sample.sweep
     return HeldOutPoint(

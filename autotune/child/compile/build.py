@@ -20,7 +20,7 @@ from autotune.domain.config import Config
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.kernel import Array, Kernel
-from autotune.simulator import Refusal, simulate
+from autotune.simulator import NotSimulated, simulate
 from autotune.simulator.drawing.timeline import timeline
 
 _DEPENDS_ON_DATA = (
@@ -103,7 +103,7 @@ def draw_config(
     drawn = timeline(
         call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars, steps=steps
     )
-    if isinstance(drawn, Refusal):
+    if isinstance(drawn, NotSimulated):
         return {"program": made.program, "picture": None, "refusal": drawn.reason}
     return {"program": made.program, "picture": dataclasses.asdict(drawn), "refusal": ""}
 
@@ -237,7 +237,7 @@ def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
         result = simulate(
             call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars
         )
-        if isinstance(result, Refusal):
+        if isinstance(result, NotSimulated):
             refusal = result.reason
         else:
             simulation = dataclasses.asdict(result)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator.bundles import Listing
-from autotune.simulator.constants import Chip
+from autotune.simulator.constants import ChipConstants
 from autotune.simulator.lowering import STEP, Event
 from autotune.simulator.stalls import Costs, price
 
@@ -59,7 +59,7 @@ class Stretch(NamedTuple):
         return max(self.cycles, key=lambda kind: self.cycles[kind])
 
 
-class Visits:
+class VisitCollector:
     """Collects the visits of the first and the last ``passes`` sections of a walk. Section 0 is
     before the outer loop, section n + 1 its pass n."""
 
@@ -115,7 +115,7 @@ class Clock:
 class Activity:
     """Turns visits into stretches of time, cycles."""
 
-    def __init__(self, listing: Listing, chip: Chip, clock: Clock) -> None:
+    def __init__(self, listing: Listing, chip: ChipConstants, clock: Clock) -> None:
         self._listing, self._clock = listing, clock
         self._occupied: dict[int, list[tuple[str, float, float]]] = {}
         self._costs: Costs = price(listing, chip, self._occupy)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from autotune.simulator.drawing.picture import Picture, Slice
+from autotune.simulator.drawing.picture import Picture, TraceSlice
 
 
 def trace_json(pictures: Sequence[tuple[str, Picture]]) -> str:
@@ -45,7 +45,7 @@ def _about(pid: int, tid: int, what: str, **args: Any) -> dict[str, Any]:
     return {"ph": "M", "pid": pid, "tid": tid, "name": what, "args": args}
 
 
-def _complete(pid: int, tid: int, piece: Slice) -> dict[str, Any]:
+def _complete(pid: int, tid: int, piece: TraceSlice) -> dict[str, Any]:
     begin_ns, end_ns = round(piece.begin_us * 1000), round(piece.end_us * 1000)
     return {
         "ph": "X",

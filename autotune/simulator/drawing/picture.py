@@ -11,7 +11,7 @@ STEPS, CORE, READS, WRITES = "grid steps", "core", "HBM reads", "HBM writes"
 BYTES, ISSUED_IN = "bytes", "issued in"
 
 
-class Slice(NamedTuple):
+class TraceSlice(NamedTuple):
     """Something that lasts, microseconds from the begin of the call."""
 
     name: str
@@ -24,7 +24,7 @@ class Track(NamedTuple):
     """Slices in order of their begin; two of them lie apart, or one lies within the other."""
 
     name: str
-    slices: list[Slice]
+    slices: list[TraceSlice]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

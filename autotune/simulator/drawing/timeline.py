@@ -11,18 +11,18 @@ from typing import Any
 from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
 from autotune.simulator import constants, dma
 from autotune.simulator.bundles import Listing, parse
-from autotune.simulator.dma import Point
+from autotune.simulator.dma import RunningTotals
 from autotune.simulator.drawing import transfers
-from autotune.simulator.drawing.activity import Activity, Clock, Stretch, Visits, Wait
-from autotune.simulator.drawing.picture import CORE, STEPS, Picture, Slice, Track
+from autotune.simulator.drawing.activity import Activity, Clock, Stretch, VisitCollector, Wait
+from autotune.simulator.drawing.picture import CORE, STEPS, Picture, TraceSlice, Track
 from autotune.simulator.drawing.transfers import MOST_DMAS, Transfer
 from autotune.simulator.extrapolation import PIPELINE_STAGES, finish
 from autotune.simulator.lowering import WAITED
 from autotune.simulator.memory import Scalars
-from autotune.simulator.outcome import Refusal, UnfitError
+from autotune.simulator.outcome import NotSimulated, UnfitError
 from autotune.simulator.run import record, settle
 
-_START = Point(*[0.0] * len(Point._fields))
+_START = RunningTotals(*[0.0] * len(RunningTotals._fields))
 _UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}
 
 
@@ -34,7 +34,7 @@ def timeline(
     scalars: Scalars | None = None,
     steps: int = 4,
     max_steps: int | None = None,
-) -> Picture | Refusal:
+) -> Picture | NotSimulated:
     """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
     try:
         if chip not in constants.CHIPS:
@@ -45,7 +45,7 @@ def timeline(
             max_steps = settle(parsed, known, given)[0].passes
         return _Drawing(parsed, known, given, steps, max_steps).picture()
     except UnfitError as reason:
-        return Refusal(str(reason))
+        return NotSimulated(str(reason))
 
 
 class _Drawing:
@@ -53,12 +53,17 @@ class _Drawing:
     totals at their bounds."""
 
     def __init__(
-        self, listing: Listing, chip: constants.Chip, scalars: Scalars, steps: int, max_steps: int
+        self,
+        listing: Listing,
+        chip: constants.ChipConstants,
+        scalars: Scalars,
+        steps: int,
+        max_steps: int,
     ) -> None:
         self._listing, self._chip = listing, chip
         # The pipeline's first pass only reads, its last one only writes: one more of each.
         self._each_end = steps + listing.pipelined
-        self._visits = Visits(self._each_end)
+        self._visits = VisitCollector(self._each_end)
         self._recording = record(listing, chip, scalars, max_steps, self._visits)
         self._transfers: list[Transfer] = []
         self._waits: list[Wait] = []
@@ -108,7 +113,7 @@ class _Drawing:
             return "first reads"
         return f"step {number - 1}" if number <= self._steps else "last writes"
 
-    def _sections(self, shown: list[int]) -> Iterator[Slice]:
+    def _sections(self, shown: list[int]) -> Iterator[TraceSlice]:
         """A slice for each section, and one for those between that are not shown."""
         before = 0
         for section in shown:
@@ -120,9 +125,9 @@ class _Drawing:
             )
             before = section + 1
 
-    def _section(self, name: str, first: int, stop: int, details: dict[str, Any]) -> Slice:
+    def _section(self, name: str, first: int, stop: int, details: dict[str, Any]) -> TraceSlice:
         then, now = self._points[first], self._points[stop]
-        done = Point(*(b - a for a, b in zip(then, now, strict=True)))
+        done = RunningTotals(*(b - a for a, b in zip(then, now, strict=True)))
         parts = {name: self._us(cycles) for name, cycles in _parts(done).items()}
         details = {
             **details,
@@ -132,7 +137,7 @@ class _Drawing:
             "bytes read": round(done.read_bytes),
             "bytes written": round(done.written_bytes),
         }
-        return Slice(name, self._us(then.cycles), self._us(now.cycles), details)
+        return TraceSlice(name, self._us(then.cycles), self._us(now.cycles), details)
 
     def _grid_index(self, section: int) -> dict[str, Any]:
         """Where in the grid the step is, where that is known. On a megacore, in the core's part."""
@@ -154,15 +159,15 @@ class _Drawing:
             name = f"{_UNITS[unit[:3]]} {unit[3:]}"
             yield Track(name, [self._unit_slice(stretch) for stretch in stretches])
 
-    def _core_slice(self, stretch: Stretch) -> Slice:
+    def _core_slice(self, stretch: Stretch) -> TraceSlice:
         parts = {f"{kind}, µs": round(self._us(n), 4) for kind, n in stretch.cycles.items()}
         details = parts if len(parts) > 1 else {}
-        return Slice(stretch.kind, self._us(stretch.begin), self._us(stretch.end), details)
+        return TraceSlice(stretch.kind, self._us(stretch.begin), self._us(stretch.end), details)
 
-    def _unit_slice(self, stretch: Stretch) -> Slice:
+    def _unit_slice(self, stretch: Stretch) -> TraceSlice:
         busy = round(self._us(sum(stretch.cycles.values())), 4)
         details = {"busy, µs": busy, "operations": stretch.operations}
-        return Slice("busy", self._us(stretch.begin), self._us(stretch.end), details)
+        return TraceSlice("busy", self._us(stretch.begin), self._us(stretch.end), details)
 
     def _drawn(self, shown: list[int]) -> Iterator[tuple[Transfer, str]]:
         """DMAs that are issued in the sections shown, or on their way when one begins."""
@@ -187,7 +192,7 @@ class _Drawing:
             yield f"only the first {MOST_DMAS} DMAs are drawn"
 
 
-def _parts(done: Point) -> dict[str, float]:
+def _parts(done: RunningTotals) -> dict[str, float]:
     """Cycles by part of the explanation; the pipeline fill is not told apart here."""
     return {
         ISSUE: done.bundles - done.scalar,

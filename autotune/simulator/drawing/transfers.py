@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from autotune.simulator.drawing.picture import BYTES, ISSUED_IN, READS, WRITES, Slice, Track
+from autotune.simulator.drawing.picture import BYTES, ISSUED_IN, READS, WRITES, TraceSlice, Track
 from autotune.simulator.lowering import HBM_READ, HBM_WRITE, ON_CHIP
 
 MOST_DMAS = 5000  # in one picture
@@ -37,7 +37,7 @@ def tracks(
 
     DMAs that are under way at the same time lie on tracks of their own.
     """
-    rows: dict[int, list[tuple[float, list[Slice]]]] = {kind: [] for kind in _TRACKS}
+    rows: dict[int, list[tuple[float, list[TraceSlice]]]] = {kind: [] for kind in _TRACKS}
     for one, step in transfers:
         found = rows[one.kind]
         free = next((n for n, (end, _) in enumerate(found) if end <= one.issued), len(found))
@@ -51,12 +51,12 @@ def tracks(
     ]
 
 
-def _slices(one: Transfer, step: str, to_us: Callable[[float], float]) -> Iterator[Slice]:
+def _slices(one: Transfer, step: str, to_us: Callable[[float], float]) -> Iterator[TraceSlice]:
     """The whole DMA, and in it the queue for HBM, the transfer and the latency."""
     issued, begun, moved, arrived = map(to_us, one[1:5])
     name = f"{_TRACKS[one.kind][1]} {one.size / 1024:g} KiB"
-    yield Slice(name, issued, arrived, {BYTES: round(one.size), ISSUED_IN: step})
+    yield TraceSlice(name, issued, arrived, {BYTES: round(one.size), ISSUED_IN: step})
     phases = (("queue", issued, begun), ("transfer", begun, moved), ("latency", moved, arrived))
     for phase, begin, end in phases:
         if end > begin:
-            yield Slice(phase, begin, end, {})
+            yield TraceSlice(phase, begin, end, {})

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from autotune.domain.refusals import Refusals, Refused
-from autotune_service.pages.candidates import Candidate
+from autotune_service.pages.candidates import ShownTrial
 from autotune_service.pages.filters import Query
 from autotune_service.pages.plots import ordered, varying
 
@@ -25,7 +25,7 @@ class Axes:
     refused: list[tuple[str, str, Refused]]
 
 
-def axes(shown: Sequence[Candidate], refusals: Refusals | None, query: Query) -> Axes:
+def axes(shown: Sequence[ShownTrial], refusals: Refusals | None, query: Query) -> Axes:
     """Parts of the config with several values, tried or refused; all of them where none has."""
     several = set(varying(shown))
     known = [*(refusals.values if refusals else ()), *(name for c in shown for name in c.values)]
@@ -49,7 +49,7 @@ def axes(shown: Sequence[Candidate], refusals: Refusals | None, query: Query) ->
     )
 
 
-def values_of(found: Sequence[Candidate], name: str, refusals: Refusals | None) -> list[str]:
+def values_of(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
     """Tried or known, in order; of very many those of the fastest trials first."""
     values = _all_values(found, name, refusals)
     if len(values) <= _MOST_VALUES:
@@ -60,13 +60,13 @@ def values_of(found: Sequence[Candidate], name: str, refusals: Refusals | None) 
     return [value for value in values if value in chosen]
 
 
-def _all_values(found: Sequence[Candidate], name: str, refusals: Refusals | None) -> list[str]:
+def _all_values(found: Sequence[ShownTrial], name: str, refusals: Refusals | None) -> list[str]:
     known = refusals.values.get(name, ()) if refusals else ()
     tried = (c.values[name] for c in found if name in c.values)
     return ordered(name, [*known, *tried], found)
 
 
-def _cut(shown: Sequence[Candidate], refusals: Refusals | None, names: Sequence[str]) -> str:
+def _cut(shown: Sequence[ShownTrial], refusals: Refusals | None, names: Sequence[str]) -> str:
     counts = {name: len(_all_values(shown, name, refusals)) for name in names}
     return " ".join(
         f"Of {count:,} values of {name} {_MOST_VALUES} are drawn, those of the fastest first."

@@ -41,7 +41,7 @@ _MOST_HOVER, _HOVER_WIDTH = 220, 60  # characters
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class ShownTrial:
     """``values``: its config as (name, value), with what every Pallas kernel has. ``time_us`` is
     an estimate, also that of a wrong result; only ``estimate`` can win. ``measured``: what the run
     behind the record says of it, if it was in it."""
@@ -83,7 +83,7 @@ class Candidate:
         return "<br>".join(lines)
 
 
-def candidates(found: Sequence[NumberedTrial], record: Record | None) -> list[Candidate]:
+def candidates(found: Sequence[NumberedTrial], record: Record | None) -> list[ShownTrial]:
     """``record``: what is published for their key."""
     return [_candidate(one, record) for one in found]
 
@@ -92,7 +92,7 @@ def group_of(kind: str) -> str:
     return _GROUP_OF.get(kind, FAILED)
 
 
-def told(c: Candidate) -> str:
+def told(c: ShownTrial) -> str:
     """What became of it, in words."""
     if c.estimate is not None and c.group == ESTIMATED:
         e = c.estimate
@@ -118,7 +118,7 @@ def escaped(text: str) -> str:
     return text.replace("\n", " ")
 
 
-def _candidate(one: NumberedTrial, record: Record | None) -> Candidate:
+def _candidate(one: NumberedTrial, record: Record | None) -> ShownTrial:
     trial = one.trial
     used, allowed = _vmem(trial.outcome)
     is_winner = record is not None and trial.config == record.config
@@ -126,7 +126,7 @@ def _candidate(one: NumberedTrial, record: Record | None) -> Candidate:
     group = group_of(trial.outcome.kind)
     if estimate is not None and estimate.time_us < LEAST_US:
         estimate, group = None, UNTIMED
-    return Candidate(
+    return ShownTrial(
         id=one.id,
         number=trial.number,
         config=trial.config,

@@ -17,11 +17,11 @@ from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
 from autotune_service.pages.filters import query_of
-from autotune_service.pages.kernel import Row, rows
+from autotune_service.pages.kernel import ProblemRow, rows
 from autotune_service.pages.overview import newest_first
 from autotune_service.pages.routes import number_of
 from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
-from autotune_service.pages.versions import Column
+from autotune_service.pages.versions import ToolchainColumn
 
 exports = APIRouter(include_in_schema=False)
 
@@ -108,7 +108,7 @@ async def kernel(request: Request, form: str, name: str) -> Response:
         toolchain=query.toolchain(newest_first({p.toolchain for p in places})),
     )
 
-    def read(offset: int) -> list[Row]:
+    def read(offset: int) -> list[ProblemRow]:
         return rows(browse.problems(name, only, offset, AT_ONCE), snapshot)
 
     return await table(request, "problems", form, map(_problem, pages_of(read)))
@@ -153,7 +153,7 @@ def _key(key: Key) -> dict[str, Any]:
     }
 
 
-def _problem(row: Row) -> Line:
+def _problem(row: ProblemRow) -> Line:
     searched: SearchedKey = row.searched
     record, speed = row.record, row.speed
     return {
@@ -195,7 +195,7 @@ def _job(job: Job) -> Line:
     }
 
 
-def _versions(shown: Sequence[Column], same: Sequence[SameConfig]) -> Iterator[Line]:
+def _versions(shown: Sequence[ToolchainColumn], same: Sequence[SameConfig]) -> Iterator[Line]:
     for one in same:
         for column in shown:
             found, key = one.trials.get(column.searched.id), column.searched.key

@@ -75,7 +75,7 @@ def toolchain_name(toolchain: Toolchain) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pages:
+class Pagination:
     """Where a page of a long list stands."""
 
     number: int
@@ -98,10 +98,10 @@ class Pages:
         return min(self.total, self.offset + PAGE_ROWS)
 
 
-def pages(query: Query, total: int) -> Pages:
+def pages(query: Query, total: int) -> Pagination:
     """The page that was asked for, or the last one there is."""
-    number, last = query.page(), Pages(number=1, total=total).last
+    number, last = query.page(), Pagination(number=1, total=total).last
     if number > last:
         query.notes.append(f"page={number} was ignored: there are {last}.")
         number = last
-    return Pages(number=number, total=total)
+    return Pagination(number=number, total=total)

@@ -11,7 +11,7 @@ from autotune_service.pages.axes import values_of
 from autotune_service.pages.candidates import (
     ESTIMATED,
     GROUPS,
-    Candidate,
+    ShownTrial,
     escaped,
     group_of,
     wrapped,
@@ -38,21 +38,21 @@ _NOT_DRAWN = "or not among the trials that are drawn"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class HeatCell:
     """The trials with its two values, or why there can be none; ``untried`` says what is known of a
     cell without either, ``sampled``: the rules were asked about some configs only."""
 
-    tried: Sequence[Candidate]
+    tried: Sequence[ShownTrial]
     refused: Refused | None
     sampled: bool
     untried: str
 
 
-Grid = Sequence[Sequence[Cell]]
+HeatCells = Sequence[Sequence[HeatCell]]
 
 
 def heat_map(
-    found: Sequence[Candidate],
+    found: Sequence[ShownTrial],
     x: str,
     y: str | None,
     refusals: Refusals | None = None,
@@ -75,16 +75,16 @@ def heat_map(
 
 
 def _grid(
-    found: Sequence[Candidate],
+    found: Sequence[ShownTrial],
     axes: tuple[str, str | None],
     values: tuple[Sequence[str], Sequence[str]],
     refusals: Refusals | None,
     *,
     all_drawn: bool,
-) -> Grid:
+) -> HeatCells:
     """Row by row."""
     (x, y), (columns, rows) = axes, values
-    tried: dict[tuple[str, str], list[Candidate]] = {}
+    tried: dict[tuple[str, str], list[ShownTrial]] = {}
     for c in found:
         row = str(c.values.get(y, "")) if y else _ONLY
         tried.setdefault((str(c.values.get(x, "")), row), []).append(c)
@@ -93,8 +93,8 @@ def _grid(
     judged = refusals is not None and not known.is_left_out(x, y)
     untried = (_ALLOWED if judged else _REFUSED_TOO) + ("" if all_drawn else f"<br>{_NOT_DRAWN}")
 
-    def cell(column: str, row: str) -> Cell:
-        return Cell(
+    def cell(column: str, row: str) -> HeatCell:
+        return HeatCell(
             tried=tried.get((column, row), ()),
             refused=refused.get((column, row if y else column)),
             sampled=known.sampled,
@@ -104,12 +104,12 @@ def _grid(
     return [[cell(column, row) for column in columns] for row in rows]
 
 
-def _best(cell: Cell) -> Candidate | None:
+def _best(cell: HeatCell) -> ShownTrial | None:
     timed = [c for c in cell.tried if c.group == ESTIMATED]
     return min(timed, key=lambda c: c.time_us or 0.0, default=None)
 
 
-def _times(grid: Grid, names: dict[str, Any]) -> Figure:
+def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
     best = [[_best(cell) for cell in row] for row in grid]
     known = [c.time_us for row in best for c in row if c and c.time_us]
     written = len(grid) * len(grid[0]) <= _MOST_TEXTS
@@ -154,7 +154,7 @@ def _scale(times: Sequence[float]) -> Figure:
     }
 
 
-def _failures(grid: Grid, names: dict[str, Any]) -> Figure:
+def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
     """Under the times: cells where nothing has one, each kind in its colour, with a word."""
     worst = [[_why_not(cell) for cell in row] for row in grid]
     steps = len(_GROUPS)
@@ -183,11 +183,11 @@ def _failures(grid: Grid, names: dict[str, Any]) -> Figure:
     }
 
 
-def _link(cell: Cell) -> str:
+def _link(cell: HeatCell) -> str:
     return f"/trials/{cell.tried[0].id}" if cell.tried else ""
 
 
-def _why_not(cell: Cell) -> str | None:
+def _why_not(cell: HeatCell) -> str | None:
     """What a trial has found counts before what the rules say of the cell."""
     if not cell.tried:
         return group_of(cell.refused.kind) if cell.refused else None
@@ -196,7 +196,7 @@ def _why_not(cell: Cell) -> str | None:
     return max(cell.tried, key=lambda c: _GROUPS.index(c.group)).group
 
 
-def _hover(cell: Cell) -> str:
+def _hover(cell: HeatCell) -> str:
     if not cell.tried:
         refused = cell.refused and _of_refused(cell.refused, sampled=cell.sampled)
         return refused or f"<b>not tried</b><br>{cell.untried}"

@@ -13,7 +13,7 @@ from autotune_service.snapshot_cache import Snapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class ProblemRow:
     """A problem with what is published for it in the snapshot in force."""
 
     searched: SearchedKey
@@ -21,15 +21,15 @@ class Row:
     speed: Speed | None
 
 
-def rows(found: Sequence[SearchedKey], snapshot: Snapshot) -> list[Row]:
+def rows(found: Sequence[SearchedKey], snapshot: Snapshot) -> list[ProblemRow]:
     return [_row(one, snapshot.index.exact(one.key)) for one in found]
 
 
-def _row(searched: SearchedKey, record: Record | None) -> Row:
-    return Row(searched=searched, record=record, speed=speed(record) if record else None)
+def _row(searched: SearchedKey, record: Record | None) -> ProblemRow:
+    return ProblemRow(searched=searched, record=record, speed=speed(record) if record else None)
 
 
-def speedups(found: Sequence[Row]) -> Figure | None:
+def speedups(found: Sequence[ProblemRow]) -> Figure | None:
     """A line for each record: over the default, and over plain XLA, on both sides of 1."""
     shown = [(row.searched, row.speed) for row in found if row.speed]
     if not shown:

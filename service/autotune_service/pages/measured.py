@@ -8,7 +8,7 @@ from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.trial import Record
 from autotune.wording.standing import Measured, measured_line, standing
 from autotune.wording.units import micros
-from autotune_service.pages.candidates import Candidate
+from autotune_service.pages.candidates import ShownTrial
 
 _MOST_SAMPLES = 500  # on a page; the exports have all
 
@@ -16,12 +16,12 @@ Rows = list[tuple[str, str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class MeasuredRow:
     """A config of a run, plain XLA without one; its trial, where that is drawn."""
 
     config: Config | None
     timed: Timed
-    trial: Candidate | None
+    trial: ShownTrial | None
     is_published: bool
     is_default: bool
 
@@ -44,14 +44,14 @@ class Row:
         return "yes, slower" if self.timed.slower else "no"
 
 
-def rows(record: Record | None, shown: Sequence[Candidate]) -> list[Row]:
+def rows(record: Record | None, shown: Sequence[ShownTrial]) -> list[MeasuredRow]:
     """Everything that the run of a record has timed, the fastest first."""
     run = record.measurement if record else None
     if record is None or run is None:
         return []
-    by_config: dict[Config | None, Candidate] = {c.config: c for c in shown}
+    by_config: dict[Config | None, ShownTrial] = {c.config: c for c in shown}
     return [
-        Row(
+        MeasuredRow(
             config=timed.config,
             timed=timed,
             trial=by_config.get(timed.config),

@@ -14,7 +14,7 @@ from autotune_service.snapshot_cache import Place as Published
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class CoverageCell:
     """Of one kernel on one chip with one toolchain."""
 
     searched: int
@@ -29,17 +29,17 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class CoverageColumn:
     toolchain: Toolchain
     chips: tuple[Chip, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grid:
+class CoverageTable:
     """``rows``: each kernel with a cell for each chip of each column."""
 
-    columns: tuple[Column, ...]
-    rows: tuple[tuple[str, tuple[Cell, ...]], ...]
+    columns: tuple[CoverageColumn, ...]
+    rows: tuple[tuple[str, tuple[CoverageCell, ...]], ...]
 
 
 def coverage(
@@ -47,13 +47,13 @@ def coverage(
     published: "Counter[Published]",
     kernels: Sequence[str],
     only: Toolchain | None,
-) -> Grid:
+) -> CoverageTable:
     """Also kernels that were described and never searched."""
     searched = Counter({(p.kernel, p.chip, p.toolchain): p.searched for p in places})
     there = {place for place in {*searched, *published} if only in (None, place[2])}
     toolchains = newest_first({place[2] for place in there})
     columns = tuple(
-        Column(toolchain=one, chips=tuple(sorted({p[1] for p in there if p[2] == one})))
+        CoverageColumn(toolchain=one, chips=tuple(sorted({p[1] for p in there if p[2] == one})))
         for one in toolchains
     )
     names = sorted({place[0] for place in there} | set(kernels if only is None else ()))
@@ -61,7 +61,7 @@ def coverage(
     for name in names:
         found = [(name, chip, c.toolchain) for c in columns for chip in c.chips]
         rows.append((name, tuple(_cell(searched[p], published[p], *p) for p in found)))
-    return Grid(columns=columns, rows=tuple(rows))
+    return CoverageTable(columns=columns, rows=tuple(rows))
 
 
 def newest_first(toolchains: set[Toolchain]) -> list[Toolchain]:
@@ -72,9 +72,11 @@ def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
 
 
-def _cell(searched: int, published: int, kernel: str, chip: Chip, toolchain: Toolchain) -> Cell:
+def _cell(
+    searched: int, published: int, kernel: str, chip: Chip, toolchain: Toolchain
+) -> CoverageCell:
     where = link(kernel_path(kernel), chip=chip.value, toolchain=toolchain_name(toolchain))
-    return Cell(searched=max(searched, published), published=published, link=where)
+    return CoverageCell(searched=max(searched, published), published=published, link=where)
 
 
 def kernel_path(name: str) -> str:

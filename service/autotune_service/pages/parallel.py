@@ -9,7 +9,7 @@ from itertools import pairwise
 from math import log10
 
 from autotune.wording.units import micros
-from autotune_service.pages.candidates import DEFAULT, ESTIMATED, WINNER, Candidate, escaped
+from autotune_service.pages.candidates import DEFAULT, ESTIMATED, WINNER, ShownTrial, escaped
 from autotune_service.pages.plots import Figure, ordered, plain_ticks, varying
 
 MOST = 300
@@ -22,12 +22,12 @@ _BANDS = (
     ("slowest fifth", "@band4"),
 )
 
-Place = Callable[[Candidate], float]
+Place = Callable[[ShownTrial], float]
 Axis = tuple[str, Place, list[tuple[float, str]]]
 """Its name, where on it a candidate stands (0 to 1), and its ticks."""
 
 
-def parallel(found: Sequence[Candidate]) -> Figure | None:
+def parallel(found: Sequence[ShownTrial]) -> Figure | None:
     timed = _fastest([c for c in found if c.group == ESTIMATED])
     names = varying(timed)
     if len(timed) < 2 or not names:
@@ -58,13 +58,13 @@ def parallel(found: Sequence[Candidate]) -> Figure | None:
     return {"data": list(_traces(timed, axes)), "layout": layout}
 
 
-def _fastest(found: Sequence[Candidate]) -> list[Candidate]:
+def _fastest(found: Sequence[ShownTrial]) -> list[ShownTrial]:
     """More lines than these cannot be told apart; the winner and the default are always there."""
     ranked = sorted(found, key=lambda c: c.time_us or 0.0)
     return ranked[:MOST] + [c for c in ranked[MOST:] if c.role]
 
 
-def _of_config(name: str, found: Sequence[Candidate]) -> Axis:
+def _of_config(name: str, found: Sequence[ShownTrial]) -> Axis:
     order = ordered(name, (c.values.get(name, "–") for c in found), found)
     last = max(1, len(order) - 1)
     places = {value: number / last for number, value in enumerate(order)}
@@ -82,7 +82,7 @@ def _of_numbers(name: str, values: Sequence[float], value_of: Place) -> Axis:
     return name, lambda c: (log10(value_of(c)) - low) / width, ticks
 
 
-def _traces(timed: Sequence[Candidate], axes: Sequence[Axis]) -> Iterator[Figure]:
+def _traces(timed: Sequence[ShownTrial], axes: Sequence[Axis]) -> Iterator[Figure]:
     """The slowest first, so that the fastest are drawn over them."""
     ranked = sorted(timed, key=lambda c: c.time_us or 0.0)
     edges = [round(len(ranked) * part / len(_BANDS)) for part in range(len(_BANDS) + 1)]
@@ -98,7 +98,7 @@ def _traces(timed: Sequence[Candidate], axes: Sequence[Axis]) -> Iterator[Figure
 
 
 def _trace(
-    name: str, colour: str, width: float, found: Sequence[Candidate], axes: Sequence[Axis]
+    name: str, colour: str, width: float, found: Sequence[ShownTrial], axes: Sequence[Axis]
 ) -> Figure:
     trace: Figure = {
         "type": "scatter",

@@ -17,7 +17,7 @@ from autotune_service.pages.candidates import (
     GROUPS,
     LEAST_US,
     WINNER,
-    Candidate,
+    ShownTrial,
 )
 
 Figure = dict[str, Any]
@@ -47,7 +47,7 @@ def plain_ticks(low: float, high: float) -> list[float]:
 
 
 def over_trials(
-    found: Sequence[Candidate], steps: Sequence[Improvement], xla: Sequence[float]
+    found: Sequence[ShownTrial], steps: Sequence[Improvement], xla: Sequence[float]
 ) -> Figure:
     """Every trial and the best so far, by number."""
     best = [(step.number, step.time_us) for step in steps if step.time_us >= LEAST_US]
@@ -56,7 +56,7 @@ def over_trials(
 
 
 def over_time(
-    found: Sequence[Candidate], steps: Sequence[Improvement], began: datetime, xla: Sequence[float]
+    found: Sequence[ShownTrial], steps: Sequence[Improvement], began: datetime, xla: Sequence[float]
 ) -> Figure:
     """The same by the time at which a trial was finished."""
     passed = [(c.at - began).total_seconds() for c in found]
@@ -73,7 +73,7 @@ def over_time(
 
 
 def _progress(
-    found: Sequence[Candidate],
+    found: Sequence[ShownTrial],
     best: Sequence[tuple[float, float]],
     end: float,
     where: Sequence[float],
@@ -101,7 +101,7 @@ def _progress(
     return {"data": [*traces, *lines], "layout": layout}
 
 
-def _dots(found: Sequence[Candidate], where: Sequence[float]) -> Iterable[Figure]:
+def _dots(found: Sequence[ShownTrial], where: Sequence[float]) -> Iterable[Figure]:
     """Trials without a time stand on the upper edge."""
     for group, (colour, sign, _) in GROUPS.items():
         mine = [(x, c) for x, c in zip(where, found, strict=True) if c.group == group]
@@ -150,7 +150,7 @@ def _level(name: str, us: float, colour: str, dash: str) -> Figure:
     }
 
 
-def hovers(found: Iterable[Candidate]) -> dict[str, Any]:
+def hovers(found: Iterable[ShownTrial]) -> dict[str, Any]:
     """What a point says, and the page that a click opens."""
     chosen = list(found)
     return {
@@ -160,7 +160,7 @@ def hovers(found: Iterable[Candidate]) -> dict[str, Any]:
     }
 
 
-def by_role(found: Sequence[Candidate]) -> Iterable[tuple[str, str, str, int, list[Candidate]]]:
+def by_role(found: Sequence[ShownTrial]) -> Iterable[tuple[str, str, str, int, list[ShownTrial]]]:
     """Estimated candidates as (name, colour, sign, size, candidates): the two that matter apart."""
     timed = [c for c in found if c.group == ESTIMATED]
     for role, name, colour, sign, size in (
@@ -173,7 +173,7 @@ def by_role(found: Sequence[Candidate]) -> Iterable[tuple[str, str, str, int, li
             yield name, colour, sign, size, mine
 
 
-def vmem(found: Sequence[Candidate]) -> Figure | None:
+def vmem(found: Sequence[ShownTrial]) -> Figure | None:
     """VMEM used against time, and the limits; what did not fit stands beyond them."""
     known = [c for c in found if c.used_bytes]
     if not known:
@@ -246,7 +246,9 @@ def _limit_note(limit: int) -> Figure:
     }
 
 
-def ordered(name: str, values: Iterable[str | int | bool], found: Sequence[Candidate]) -> list[str]:
+def ordered(
+    name: str, values: Iterable[str | int | bool], found: Sequence[ShownTrial]
+) -> list[str]:
     """The values of a part of the config, each once, as text: numbers by size, then words; VMEM
     limits by size."""
     seen = list(values)
@@ -266,7 +268,7 @@ def _limits(texts: Sequence[str], sizes: Mapping[str, int]) -> list[str]:
     return sorted(places, key=lambda text: places[text])
 
 
-def varying(found: Sequence[Candidate]) -> list[str]:
+def varying(found: Sequence[ShownTrial]) -> list[str]:
     """What of the config is not the same for all."""
     names = dict.fromkeys(name for c in found for name in c.values)
     return [name for name in names if len({str(c.values.get(name)) for c in found}) > 1]

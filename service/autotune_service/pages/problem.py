@@ -12,10 +12,10 @@ from autotune.ports import ProblemPages
 from autotune.wording.facts import FACTS, part_us
 from autotune.wording.units import micros
 from autotune_service.pages.axes import Axes, axes
-from autotune_service.pages.candidates import GROUPS, Candidate, candidates, group_of
+from autotune_service.pages.candidates import GROUPS, ShownTrial, candidates, group_of
 from autotune_service.pages.filters import Query
 from autotune_service.pages.heat import heat_map
-from autotune_service.pages.measured import Row, rows
+from autotune_service.pages.measured import MeasuredRow, rows
 from autotune_service.pages.parallel import parallel
 from autotune_service.pages.plots import Figure, made_of, over_time, over_trials, vmem
 from autotune_service.pages.roof import roofline
@@ -27,7 +27,7 @@ Table = list[tuple[str, list[str]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class StoredProblem:
     """What the database knows of a key."""
 
     searched: SearchedKey
@@ -39,13 +39,13 @@ class Found:
     newest: int
 
 
-def find(browse: ProblemPages, key_id: int, record: Record | None) -> Found | None:
+def find(browse: ProblemPages, key_id: int, record: Record | None) -> StoredProblem | None:
     """None: there is no such key."""
     searched = browse.searched(key_id)
     if searched is None:
         return None
     winner = browse.with_config(key_id, record.config) if record else None
-    return Found(
+    return StoredProblem(
         searched=searched,
         refusals=browse.refusals(key_id),
         drawn=browse.fastest_and_others(key_id, FASTEST, OTHERS),
@@ -57,12 +57,12 @@ def find(browse: ProblemPages, key_id: int, record: Record | None) -> Found | No
 
 
 @dataclass(slots=True, kw_only=True)
-class View:
+class ProblemView:
     searched: SearchedKey
     record: Record | None
     speed: Speed | None
-    measured: list[Row]
-    shown: list[Candidate]
+    measured: list[MeasuredRow]
+    shown: list[ShownTrial]
     axes: Axes
     plots: dict[str, Figure | None]
     parts: Table
@@ -70,7 +70,7 @@ class View:
     groups: list[tuple[str, str, str, int]] = field(default_factory=list)
 
 
-def view(found: Found, record: Record | None, query: Query) -> View:
+def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemView:
     everything = {one.id: one for one in found.drawn}
     for extra in (found.default, found.winner):
         if extra is not None:
@@ -79,7 +79,7 @@ def view(found: Found, record: Record | None, query: Query) -> View:
     shown = candidates(drawn, record)
     chosen = axes(shown, found.refusals, query)
     beside = _beside(shown)
-    return View(
+    return ProblemView(
         searched=found.searched,
         record=record,
         speed=speed(record) if record else None,
@@ -103,8 +103,8 @@ def outcome_groups(searched: SearchedKey) -> list[tuple[str, str, str, int]]:
 
 
 def _plots(
-    found: Found,
-    shown: Sequence[Candidate],
+    found: StoredProblem,
+    shown: Sequence[ShownTrial],
     record: Record | None,
     chosen: Axes,
     beside: list[tuple[str, Estimate]],
@@ -128,14 +128,14 @@ def _plots(
     }
 
 
-def _heat(found: Found, shown: Sequence[Candidate], chosen: Axes) -> Figure | None:
+def _heat(found: StoredProblem, shown: Sequence[ShownTrial], chosen: Axes) -> Figure | None:
     if chosen.x is None:
         return None
     all_drawn = len(shown) >= found.searched.trials
     return heat_map(shown, chosen.x, chosen.y, found.refusals, all_drawn=all_drawn)
 
 
-def _beside(shown: Sequence[Candidate]) -> list[tuple[str, Estimate]]:
+def _beside(shown: Sequence[ShownTrial]) -> list[tuple[str, Estimate]]:
     """The winner, or else the fastest, and the default; one of them where they are the same."""
     timed = [c for c in shown if c.estimate and c.group == "estimated"]
     default = next((c for c in timed if c.number == 0), None)

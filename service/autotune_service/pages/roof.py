@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from math import isfinite, log10
 
 from autotune.domain.outcome import Estimate
-from autotune_service.pages.candidates import Candidate
+from autotune_service.pages.candidates import ShownTrial
 from autotune_service.pages.plots import Figure, by_role, hovers, log_ticks
 
 _MIB = 2**20
@@ -28,7 +28,7 @@ def peak(found: Sequence[Estimate]) -> float | None:
     return max(filter(isfinite, rates), default=None)
 
 
-def roofline(found: Sequence[Candidate]) -> Figure | None:
+def roofline(found: Sequence[ShownTrial]) -> Figure | None:
     """Rate over intensity; for a kernel without matrix work, HBM rate over bytes moved."""
     timed = [c for c in found if c.estimate and c.estimate.hbm_bytes]
     estimates = [c.estimate for c in timed if c.estimate]
@@ -38,7 +38,7 @@ def roofline(found: Sequence[Candidate]) -> Figure | None:
     return _by_intensity(timed, roof) if any(e.flops for e in estimates) else _by_bytes(timed, roof)
 
 
-def _by_intensity(found: Sequence[Candidate], roof: float) -> Figure | None:
+def _by_intensity(found: Sequence[ShownTrial], roof: float) -> Figure | None:
     mixed = [c for c in found if c.estimate and c.estimate.flops]
     estimates = [c.estimate for c in mixed if c.estimate]
     places = [e.flops / e.hbm_bytes for e in estimates]
@@ -76,7 +76,7 @@ def _by_intensity(found: Sequence[Candidate], roof: float) -> Figure | None:
     return {"data": traces, "layout": layout}
 
 
-def _by_bytes(found: Sequence[Candidate], roof: float) -> Figure:
+def _by_bytes(found: Sequence[ShownTrial], roof: float) -> Figure:
     moved = [c.estimate.hbm_bytes / _MIB for c in found if c.estimate]
     x = [min(moved) * 0.8, max(moved) * 1.2]
     traces = [_roof(f"roof: HBM {roof / 1e3:,.0f} GB/s", x, [roof / 1e3] * 2)]

@@ -13,7 +13,7 @@ from autotune_service.pages import kernel as kernels
 from autotune_service.pages import problem, versions
 from autotune_service.pages import trial as onetrial
 from autotune_service.pages.candidates import candidates
-from autotune_service.pages.filters import PAGE_ROWS, Pages, pages, query_of
+from autotune_service.pages.filters import PAGE_ROWS, Pagination, pages, query_of
 from autotune_service.pages.overview import coverage, kernel_path, newest_first
 from autotune_service.pages.render import page
 
@@ -64,7 +64,7 @@ async def misses(request: Request) -> Response:
         "misses.html",
         query=query.done(),
         wanted=found[:PAGE_ROWS],
-        pages=Pages(number=number, total=total),
+        pages=Pagination(number=number, total=total),
         kernel_path=kernel_path,
     )
 

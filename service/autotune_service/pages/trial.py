@@ -18,7 +18,7 @@ from autotune.wording.command import reproduce
 from autotune.wording.facts import FACTS
 from autotune.wording.units import mebibytes, micros
 from autotune_service.pages import measured
-from autotune_service.pages.candidates import Candidate, candidates
+from autotune_service.pages.candidates import ShownTrial, candidates
 from autotune_service.pages.problem import share_text
 from autotune_service.pages.speed import speed
 
@@ -29,7 +29,7 @@ Rows = list[tuple[str, str]]
 class TrialView:
     """``message``: what the compiler, or the last lines of its log, said."""
 
-    candidate: Candidate
+    candidate: ShownTrial
     trial: NumberedTrial
     searched: SearchedKey
     record: Record | None

@@ -19,7 +19,7 @@ _MOST_CONFIGS = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ToolchainColumn:
     """One toolchain. ``changed``: another source of the kernel than that of the key asked for."""
 
     searched: SearchedKey
@@ -33,7 +33,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class ToolchainCell:
     """``group`` is empty where the config was not tried."""
 
     id: int | None = None
@@ -45,29 +45,29 @@ class Cell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class ConfigRow:
     """A config under each toolchain. ``broke``: it has a time under one and failed under
     another."""
 
     config: Config
-    cells: tuple[Cell, ...]
+    cells: tuple[ToolchainCell, ...]
     broke: bool
 
 
-def columns(browse: KeyPages, searched: SearchedKey, snapshot: Snapshot) -> list[Column]:
+def columns(browse: KeyPages, searched: SearchedKey, snapshot: Snapshot) -> list[ToolchainColumn]:
     """The newest toolchain first."""
     found = browse.other_toolchains(searched.key)
     order = newest_first({one.key.toolchain for one in found})
     own = searched.key.fingerprint
     return [
-        Column(
+        ToolchainColumn(
             searched=one, record=snapshot.index.exact(one.key), changed=one.key.fingerprint != own
         )
         for one in sorted(found, key=lambda one: (order.index(one.key.toolchain), -one.id))
     ]
 
 
-def lines(found: Sequence[SameConfig], shown: Sequence[Column]) -> list[Line]:
+def lines(found: Sequence[SameConfig], shown: Sequence[ToolchainColumn]) -> list[ConfigRow]:
     """Those that broke first, then the fastest."""
     made = [_line(one, shown) for one in found]
     fastest = {id(line): _fastest(one) for line, one in zip(made, found, strict=True)}
@@ -80,22 +80,24 @@ def _fastest(one: SameConfig) -> float:
     return min(times, default=float("inf"))
 
 
-def _line(one: SameConfig, shown: Sequence[Column]) -> Line:
+def _line(one: SameConfig, shown: Sequence[ToolchainColumn]) -> ConfigRow:
     cells = tuple(_cell(one.trials.get(column.searched.id)) for column in shown)
     groups = {cell.group for cell in cells if cell.group}
-    return Line(config=one.config, cells=cells, broke=ESTIMATED in groups and len(groups) > 1)
+    return ConfigRow(config=one.config, cells=cells, broke=ESTIMATED in groups and len(groups) > 1)
 
 
-def _cell(one: NumberedTrial | None) -> Cell:
+def _cell(one: NumberedTrial | None) -> ToolchainCell:
     if one is None:
-        return Cell()
+        return ToolchainCell()
     outcome = one.trial.outcome
     group = group_of(outcome.kind)
     colour = GROUPS[group][0].removeprefix("@")
     e = one.trial.estimate
     if e is None:
-        return Cell(id=one.id, group=group, colour=colour, text=outcome.kind, why=outcome.reason)
-    return Cell(
+        return ToolchainCell(
+            id=one.id, group=group, colour=colour, text=outcome.kind, why=outcome.reason
+        )
+    return ToolchainCell(
         id=one.id,
         group=group,
         colour=colour,
@@ -104,7 +106,7 @@ def _cell(one: NumberedTrial | None) -> Cell:
     )
 
 
-def times(shown: Sequence[Column]) -> Figure | None:
+def times(shown: Sequence[ToolchainColumn]) -> Figure | None:
     """The fastest and the default under each toolchain, the oldest first."""
     old_first = [column.searched for column in reversed(shown)]
     sources = {one.key.fingerprint for one in old_first}

@@ -18,7 +18,7 @@ from autotune.domain.measurement import Candidate, Measurement
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import ProblemSpec
 from autotune.measuring.process import Work, measuring_process
-from autotune.measuring.session import Limits, Session
+from autotune.measuring.session import RaceLimits, Session
 
 pytestmark = pytest.mark.slow
 
@@ -85,7 +85,7 @@ def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: Comp
         measuring_process("cuda"),
         work,
         compile_elsewhere=False,
-        limits=Limits(seconds=60, samples=80),
+        limits=RaceLimits(seconds=60, samples=80),
     )
     found = session.measure([Candidate(config=c) for c in configs], configs[1])
     assert isinstance(found, Measurement), found

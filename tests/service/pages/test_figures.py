@@ -12,7 +12,7 @@ from autotune.domain.outcome import Outcome, OutOfVmem
 from autotune.domain.refusals import Refusals
 from autotune_service.pages import plots
 from autotune_service.pages.axes import axes
-from autotune_service.pages.candidates import Candidate, candidates, wrapped
+from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
 from autotune_service.pages.heat import heat_map
 from autotune_service.pages.parallel import MOST, parallel
@@ -31,7 +31,7 @@ from tests.samples.dashboard import (
 from tests.samples.matching import question
 
 
-def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[Candidate]:
+def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[ShownTrial]:
     trials = [NumberedTrial(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
     return candidates(trials, replace(published(question()), config=config(winner)))
 
