@@ -36,7 +36,7 @@ from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
 
 
-class Worker:
+class CompilerWorker:
     """One handler per request; every answer is plain JSON data."""
 
     def __init__(self, dump: Path) -> None:
@@ -172,7 +172,7 @@ def _blaming(kernel: Kernel, request: dict[str, Any]) -> Iterator[None]:
 
 def main() -> None:
     """``worker.py DUMP_FOLDER``."""
-    serve(lambda: Worker(Path(sys.argv[1])).answer)
+    serve(lambda: CompilerWorker(Path(sys.argv[1])).answer)
 
 
 if __name__ == "__main__":

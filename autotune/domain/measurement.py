@@ -8,7 +8,7 @@ DEVICE_TIME, WALL_CLOCK = "device time", "wall clock"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class MeasurementCandidate:
     """``program``: a hash; what has the same one is measured once. Empty where it is not known."""
 
     config: Config

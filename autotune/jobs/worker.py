@@ -14,7 +14,7 @@ from autotune.domain.config import Config
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.measurement import Candidate, Measurement, NotMeasured
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
@@ -265,7 +265,7 @@ def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
     """The same; raises ``_NotOursError`` where the job is not ours any more when it is done."""
 
     def measured(
-        candidates: Sequence[Candidate], default: Config | None
+        candidates: Sequence[MeasurementCandidate], default: Config | None
     ) -> Measurement | NotMeasured:
         found = measure(candidates, default)
         if not ours():

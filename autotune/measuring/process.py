@@ -32,7 +32,7 @@ class CannotMeasureError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class MeasuringTask:
     """What is run. ``chip`` is None where the device is no TPU."""
 
     ref: KernelRef
@@ -82,7 +82,7 @@ class Child:
     """``limit_s``: wall clock for each candidate: to load and warm up, and for each run."""
 
     process: CompilerProcess
-    work: Work
+    work: MeasuringTask
     number: int = 0
     limit_s: float = 60.0
     loaded: dict[str, Program] = field(default_factory=dict)

@@ -9,9 +9,9 @@ from pathlib import Path
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config
-from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.errors import AutotuneError, UnknownNameError
-from autotune.measuring.process import CannotMeasureError, Child, Device, Program, Work
+from autotune.measuring.process import CannotMeasureError, Child, Device, MeasuringTask, Program
 from autotune.measuring.race import Decision, DeviceLostError, decide
 from autotune.ports.compilers import ExecutableCompiler
 
@@ -39,7 +39,7 @@ class Session:
         self,
         compiler: ExecutableCompiler,
         process: CompilerProcess,
-        work: Work,
+        work: MeasuringTask,
         *,
         number: int = 0,
         limits: RaceLimits | None = None,
@@ -51,7 +51,7 @@ class Session:
         self._child = Child(process, work, number, self._limits.candidate_s)
 
     def measure(
-        self, candidates: Sequence[Candidate], default: Config | None
+        self, candidates: Sequence[MeasurementCandidate], default: Config | None
     ) -> Measurement | NotMeasured:
         """Race the candidates and plain XLA; the default is one of the candidates. ``NotMeasured``
         when nothing could be measured at all."""
@@ -65,7 +65,11 @@ class Session:
             self._child.close()
 
     def _measured(
-        self, candidates: Sequence[Candidate], default: Config | None, folder: Path, started: float
+        self,
+        candidates: Sequence[MeasurementCandidate],
+        default: Config | None,
+        folder: Path,
+        started: float,
     ) -> Measurement:
         different = _different(candidates)
         configs: dict[str, Config | None] = {
@@ -123,7 +127,7 @@ class Session:
         return notes, refused
 
 
-def _check(device: Device, work: Work) -> None:
+def _check(device: Device, work: MeasuringTask) -> None:
     """Raises ``CannotMeasureError`` for another device than the one that was compiled for."""
     if work.chip is None:
         return
@@ -140,16 +144,18 @@ def _check(device: Device, work: Work) -> None:
         )
 
 
-def _different(candidates: Sequence[Candidate]) -> list[Candidate]:
+def _different(candidates: Sequence[MeasurementCandidate]) -> list[MeasurementCandidate]:
     """The first of each program."""
-    first: dict[str, Candidate] = {}
+    first: dict[str, MeasurementCandidate] = {}
     for candidate in candidates:
         first.setdefault(candidate.program or str(candidate.config), candidate)
     return list(first.values())
 
 
 def _name_of(
-    config: Config | None, candidates: Sequence[Candidate], configs: dict[str, Config | None]
+    config: Config | None,
+    candidates: Sequence[MeasurementCandidate],
+    configs: dict[str, Config | None],
 ) -> str | None:
     """The name under which a config is measured, or the one with the same program."""
     program = next((c.program for c in candidates if c.config == config), "")
@@ -204,7 +210,7 @@ def _measurement(
     )
 
 
-def _with_twins(found: Measurement, candidates: Sequence[Candidate]) -> Measurement:
+def _with_twins(found: Measurement, candidates: Sequence[MeasurementCandidate]) -> Measurement:
     """The same, with what has the program of a measured config listed beside it."""
     timed = list(found.timed)
     for candidate in candidates:

@@ -10,7 +10,7 @@ from autotune.ports.jobs import Jobs, Queue
 from autotune.ports.lookup import (
     LookupStore,
     MissCounter,
-    Misses,
+    MissLog,
     RecordFinder,
     RuntimeStore,
     SnapshotStore,
@@ -25,7 +25,7 @@ __all__ = [
     "KeyPages",
     "LookupStore",
     "MissCounter",
-    "Misses",
+    "MissLog",
     "OverviewPages",
     "Pages",
     "ProblemPages",

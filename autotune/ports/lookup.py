@@ -23,7 +23,7 @@ class MissCounter(Protocol):
         """Count, all or none, how often a key was asked for and got this other answer instead."""
 
 
-class Misses(MissCounter, Protocol):
+class MissLog(MissCounter, Protocol):
     """What was asked for and is not published."""
 
     def misses(self, limit: int = 50) -> Sequence[Miss]:

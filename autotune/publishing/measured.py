@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from autotune.domain.config import Config
-from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.trial import Trial
 from autotune.publishing.ties import ties, time_us
 
-Measure = Callable[[Sequence[Candidate], Config | None], Measurement | NotMeasured]
+Measure = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]
 """Races candidates, the default named, on the accelerator that is attached."""
 
 _MOST = 8
@@ -31,9 +31,9 @@ def different(trials: Sequence[Trial]) -> list[Trial]:
     return list(first.values())
 
 
-def candidate(trial: Trial) -> Candidate:
+def candidate(trial: Trial) -> MeasurementCandidate:
     """A trial as the measuring session takes it."""
-    return Candidate(config=trial.config, program=getattr(trial.outcome, "program", ""))
+    return MeasurementCandidate(config=trial.config, program=getattr(trial.outcome, "program", ""))
 
 
 def unusable(found: Measurement | NotMeasured, default: Trial | None) -> str:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from autotune.domain.chip import Chip
 from autotune.measuring.attached import attached_chips
-from autotune.measuring.process import Work, measuring_process
+from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.ports.compilers import ExecutableCompiler
 from autotune.publishing.measured import Measure
@@ -37,7 +37,7 @@ def new_measure(
     chip = subject.chip.chip
     if chip not in attached_chips():
         return None
-    work = Work(ref=subject.ref, problem=subject.problem, chip=chip, seed=timing.seed)
+    work = MeasuringTask(ref=subject.ref, problem=subject.problem, chip=chip, seed=timing.seed)
     return Session(
         compiler,
         measuring_process("tpu", timing.python),

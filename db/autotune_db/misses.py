@@ -14,7 +14,7 @@ from autotune_db.tables import KeyRow, MissRow
 
 
 class SqlMisses(Adapter):
-    """Implements ``Misses``."""
+    """Implements ``MissLog``."""
 
     def save_misses(self, counts: Mapping[tuple[Key, str], int]) -> None:
         now = self._clock()

@@ -36,7 +36,7 @@ PORTS = (
     (SqlStore, ports.WorkerStore),
     (SqlStore, ports.RuntimeStore),
     (SqlStore, ports.LookupStore),
-    (SqlStore, ports.Misses),
+    (SqlStore, ports.MissLog),
     (SqlStore, ports.SnapshotStore),
     (SqlStore, ports.PushSource),
     (SqlStore, ports.PushTarget),

@@ -10,9 +10,9 @@ from autotune.compiler.process import ChildDiedError
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.measurement import Candidate, Measurement, NotMeasured
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import ProblemSpec
-from autotune.measuring.process import Work
+from autotune.measuring.process import MeasuringTask
 from autotune.measuring.session import RaceLimits, Session
 from tests.fakes.compiler import FakeCompilers
 
@@ -63,13 +63,15 @@ class Process:
 
 
 def measure(process: Any, **limits: Any) -> Measurement | NotMeasured:
-    work = Work(
+    work = MeasuringTask(
         ref=KernelRef(path="k.py", attribute="K"),
         chip=Chip.V5E,
         problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),
     )
     session = Session(FakeCompilers(), process, work, number=1, limits=RaceLimits(**limits))
-    found = session.measure([Candidate(config=FAST), Candidate(config=DEFAULT)], DEFAULT)
+    found = session.measure(
+        [MeasurementCandidate(config=FAST), MeasurementCandidate(config=DEFAULT)], DEFAULT
+    )
     assert process.closed
     return found
 

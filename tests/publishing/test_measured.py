@@ -7,14 +7,14 @@ import pytest
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
-from autotune.domain.measurement import Candidate, Measurement, NotMeasured, Timed
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.trial import Record
 from autotune.publishing.measured import shortlist
 from autotune.remote.push import _of_measurement
 from tests.publishing.test_publish import estimated, run, verified_blocks
 
-Given = Callable[[Sequence[Candidate], Config | None], Measurement | NotMeasured]
+Given = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]
 
 OUTCOMES = [estimated(100), estimated(50), estimated(49), estimated(48), estimated(90)]
 
@@ -46,7 +46,7 @@ def measurement(*rows: Timed, void: str = "") -> Measurement:
 
 def answering(found: Measurement | NotMeasured, asked: list[Any] | None = None) -> Given:
     def measure(
-        candidates: Sequence[Candidate], default: Config | None
+        candidates: Sequence[MeasurementCandidate], default: Config | None
     ) -> Measurement | NotMeasured:
         if asked is not None:
             asked.append(([c.config["b"] for c in candidates], default and default["b"]))

@@ -9,7 +9,7 @@ import numpy as np
 
 from autotune.child.trace.kept import kept_bytes
 from autotune.child.trace.scalars import (
-    Environment,
+    ScalarEnvironment,
     axis_index,
     called_jaxpr,
     constant,
@@ -92,7 +92,7 @@ def analyse(
     not depend on the grid; what is left unwritten then is found by verification, not here.
     """
     body = Body()
-    env = Environment(jaxpr, [], dict(enumerate(scalars)), len(grid))
+    env = ScalarEnvironment(jaxpr, [], dict(enumerate(scalars)), len(grid))
     names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
     walker = _Walker(body, grid, named)
     walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
@@ -112,7 +112,7 @@ class _Walker:
     def walk(
         self,
         jaxpr: Any,
-        env: Environment,
+        env: ScalarEnvironment,
         names: dict[Any, int],
         state: _State,
         weight: float,
@@ -144,11 +144,11 @@ class _Walker:
         jaxpr: Any,
         taken: Sequence[Any],
         given: Sequence[Any],
-        env: Environment,
+        env: ScalarEnvironment,
         names: dict[Any, int],
-    ) -> tuple[Environment, dict[Any, int]]:
+    ) -> tuple[ScalarEnvironment, dict[Any, int]]:
         """Environment and scratch names inside a jaxpr whose variables ``taken`` are ``given``."""
-        inside, inner_names = Environment(jaxpr, [], {}, env.rank), {}
+        inside, inner_names = ScalarEnvironment(jaxpr, [], {}, env.rank), {}
         for var, outer in zip(taken, given, strict=False):
             if _hashable(outer, env.contents):
                 inside.contents[var] = env.contents[outer]
@@ -162,7 +162,7 @@ class _Walker:
         self,
         inner: Any,
         eqn: Any,
-        env: Environment,
+        env: ScalarEnvironment,
         names: dict[Any, int],
         state: _State,
         weight: float,
@@ -176,7 +176,7 @@ class _Walker:
             env.values[var] = inside.read(out)
 
     def _loop(
-        self, eqn: Any, env: Environment, names: dict[Any, int], state: _State, weight: float
+        self, eqn: Any, env: ScalarEnvironment, names: dict[Any, int], state: _State, weight: float
     ) -> None:
         """A loop body counts once per iteration; a ``while`` of unknown length counts once."""
         if eqn.primitive.name == "scan":
@@ -193,7 +193,7 @@ class _Walker:
     def _branch(
         self,
         eqn: Any,
-        env: Environment,
+        env: ScalarEnvironment,
         names: dict[Any, int],
         state: _State,
         weight: float,
@@ -225,7 +225,7 @@ class _Walker:
                     state[scratch] = _WRITTEN
 
     def _access(
-        self, eqn: Any, env: Environment, names: dict[Any, int], state: _State, in_loop: bool
+        self, eqn: Any, env: ScalarEnvironment, names: dict[Any, int], state: _State, in_loop: bool
     ) -> None:
         touched = [(n, v) for n, v in enumerate(eqn.invars) if _hashable(v, names)]
         for position, var in touched:
@@ -236,7 +236,7 @@ class _Walker:
                 self._read(scratch, state)
 
     def _write(
-        self, eqn: Any, env: Environment, scratch: int, state: _State, in_loop: bool
+        self, eqn: Any, env: ScalarEnvironment, scratch: int, state: _State, in_loop: bool
     ) -> None:
         """The old value that ``swap`` returns is not read unless somebody uses it."""
         indices = [env.read(v) for v in eqn.invars[2:]]

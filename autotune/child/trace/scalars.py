@@ -98,7 +98,7 @@ def evaluate(jaxpr: Any, args: Sequence[Value], refs: Mapping[int, Any], rank: i
 
     ``refs`` maps positions among the arguments to the contents of the reference (NumPy) or None.
     """
-    env = Environment(jaxpr, args, refs, rank)
+    env = ScalarEnvironment(jaxpr, args, refs, rank)
     for eqn in open_jaxpr(jaxpr).eqns:
         env.run(eqn)
     return [env.read(var) for var in open_jaxpr(jaxpr).outvars]
@@ -136,7 +136,7 @@ def called_jaxpr(eqn: Any) -> Any | None:
     )
 
 
-class Environment:
+class ScalarEnvironment:
     """Values of the variables of one jaxpr."""
 
     def __init__(

@@ -9,7 +9,7 @@ from autotune.wording.units import ratio
 from autotune_service.pages.candidates import escaped
 from autotune_service.pages.plots import Figure
 from autotune_service.pages.speed import Speed, speed
-from autotune_service.snapshot_cache import Snapshot
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +21,7 @@ class ProblemRow:
     speed: Speed | None
 
 
-def rows(found: Sequence[SearchedKey], snapshot: Snapshot) -> list[ProblemRow]:
+def rows(found: Sequence[SearchedKey], snapshot: IndexedSnapshot) -> list[ProblemRow]:
     return [_row(one, snapshot.index.exact(one.key)) for one in found]
 
 

@@ -12,7 +12,7 @@ from autotune_service.pages.candidates import ESTIMATED, GROUPS, LEAST_US, escap
 from autotune_service.pages.overview import newest_first
 from autotune_service.pages.plots import Figure, time_axis
 from autotune_service.pages.speed import speed
-from autotune_service.snapshot_cache import Snapshot
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 FASTEST = 8  # of each toolchain, and as many of those that failed
 _MOST_CONFIGS = 60
@@ -54,7 +54,9 @@ class ConfigRow:
     broke: bool
 
 
-def columns(browse: KeyPages, searched: SearchedKey, snapshot: Snapshot) -> list[ToolchainColumn]:
+def columns(
+    browse: KeyPages, searched: SearchedKey, snapshot: IndexedSnapshot
+) -> list[ToolchainColumn]:
     """The newest toolchain first."""
     found = browse.other_toolchains(searched.key)
     order = newest_first({one.key.toolchain for one in found})

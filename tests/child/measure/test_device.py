@@ -14,7 +14,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.kernel import Array
-from autotune.measuring.process import CannotMeasureError, Device, Work
+from autotune.measuring.process import CannotMeasureError, Device, MeasuringTask
 from autotune.measuring.session import _check
 from tests.samples.profiles import profile, tpu
 
@@ -61,7 +61,7 @@ def _device(kind: str, cores: int = 1) -> Device:
 
 
 def test_another_chip_or_core_mode_than_what_was_compiled_for_is_refused() -> None:
-    work = Work(
+    work = MeasuringTask(
         ref=KernelRef(path="k.py", attribute="K"),
         chip=Chip.V5P,
         problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("8"),

@@ -14,10 +14,10 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.measurement import Candidate, Measurement
+from autotune.domain.measurement import Measurement, MeasurementCandidate
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.problem import ProblemSpec
-from autotune.measuring.process import Work, measuring_process
+from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 
 pytestmark = pytest.mark.slow
@@ -74,7 +74,7 @@ def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: Comp
     plain = KernelRef(
         path=str(Path(__file__).parents[2] / "samples" / "plain_kernels.py"), attribute="KERNEL"
     )
-    work = Work(
+    work = MeasuringTask(
         ref=plain,
         chip=None,
         problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("512"),
@@ -87,7 +87,7 @@ def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: Comp
         compile_elsewhere=False,
         limits=RaceLimits(seconds=60, samples=80),
     )
-    found = session.measure([Candidate(config=c) for c in configs], configs[1])
+    found = session.measure([MeasurementCandidate(config=c) for c in configs], configs[1])
     assert isinstance(found, Measurement), found
     assert not any(timed.refused for timed in found.timed), found
     assert found.method == "device time" and found.timed[0].config == configs[0]
