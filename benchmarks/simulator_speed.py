@@ -19,7 +19,7 @@ from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
-from autotune.simulator import Refusal, simulate
+from autotune.simulator import NotSimulated, simulate
 from benchmarks.harness.points import KernelProblem, subjects
 from tools.calibration.corpus import PROFILE_WORKER
 from tools.calibration.samples import find
@@ -99,7 +99,7 @@ def _simulate_s(listing: str) -> float:
         started = time.perf_counter()
         result = simulate(listing, chip=Chip.V5E.value)
         times.append(time.perf_counter() - started)
-        if isinstance(result, Refusal):
+        if isinstance(result, NotSimulated):
             sys.exit(f"refused: {result.reason}")
     return median(times)
 

@@ -40,7 +40,7 @@ class CoreWork(NamedTuple):
     lane_stalls: float
 
 
-_WORK = "Work(n, s, m, x)"
+_WORK = "CoreWork(n, s, m, x)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

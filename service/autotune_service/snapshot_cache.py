@@ -28,7 +28,7 @@ Answer = tuple[str, bytes]
 """How it fits, and the JSON text."""
 
 
-class Snapshot:
+class IndexedSnapshot:
     """One snapshot with its answers as JSON. ``exact`` holds one for each record.
 
     ``published``: for each kernel the fingerprint of its newest record here: what is meant where
@@ -71,7 +71,7 @@ class Snapshot:
         match = await asyncio.to_thread(self.index.match, key) if slow else self.index.match(key)
         return match.kind, encode(match)
 
-    def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "Snapshot":
+    def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "IndexedSnapshot":
         """The next one: shares what stays, changes nothing here."""
         light = [slim(record) for record in change.records]
         exact = self.exact.changed(
@@ -80,7 +80,7 @@ class Snapshot:
         )
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
         index = self.index.changed(Change(records=light, removed=change.removed), kernels)
-        return Snapshot(number, index, exact, self.published | published)
+        return IndexedSnapshot(number, index, exact, self.published | published)
 
     def places(self) -> "Counter[Place]":
         """How many records there are by kernel, chip and toolchain."""
@@ -99,7 +99,7 @@ class Snapshot:
         return self._bundle
 
 
-EMPTY = Snapshot(0, Index(), Layered(), {})
+EMPTY = IndexedSnapshot(0, Index(), Layered(), {})
 
 
 class SnapshotCache:
@@ -109,7 +109,7 @@ class SnapshotCache:
         self.current = EMPTY
         self.made_at: datetime | None = None
         self._store = store
-        self._older: OrderedDict[int, Snapshot] = OrderedDict()
+        self._older: OrderedDict[int, IndexedSnapshot] = OrderedDict()
         self._one_refresh, self._one_load = asyncio.Lock(), asyncio.Lock()
 
     async def load(self) -> None:
@@ -128,7 +128,7 @@ class SnapshotCache:
                 self._keep(self.current)
                 self.current, self.made_at = newer, made_at
 
-    async def at(self, number: int | None) -> Snapshot:
+    async def at(self, number: int | None) -> IndexedSnapshot:
         """The snapshot with that number, or the one in force. Raises ``HttpError``."""
         if number is None or number == self.current.number:
             return self.current
@@ -141,7 +141,7 @@ class SnapshotCache:
         except StoreError as error:
             raise unavailable(error) from error
 
-    async def _load_older(self, number: int) -> Snapshot:
+    async def _load_older(self, number: int) -> IndexedSnapshot:
         if number > self.current.number:  # published within the last second, or never
             await self.refresh()
         async with self._one_load:  # it may take seconds: what is newer does not wait for it
@@ -156,13 +156,13 @@ class SnapshotCache:
         found = await asyncio.to_thread(self._store.snapshots, 1)
         return (found[0].number, found[0].created_at) if found else (0, None)
 
-    def _read(self, number: int, base: Snapshot) -> Snapshot:
+    def _read(self, number: int, base: IndexedSnapshot) -> IndexedSnapshot:
         change = self._store.snapshot_change(number, since=base.number)
         if change is None:
             raise HttpError(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
         return base.changed(number, change, list(reversed(self._store.kernels())))
 
-    def _keep(self, snapshot: Snapshot) -> None:
+    def _keep(self, snapshot: IndexedSnapshot) -> None:
         self._older[snapshot.number] = snapshot
         while len(self._older) > _MOST_OLDER:
             self._older.popitem(last=False)

@@ -10,8 +10,8 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.job import Request, State
 from autotune.jobs.worker import Worker
-from autotune.measuring.process import Work, measuring_process
-from autotune.measuring.session import Limits, Session
+from autotune.measuring.process import MeasuringTask, measuring_process
+from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing import timing
 from autotune.publishing.publish import publish
 from autotune.search.loop import SearchLimits, run_search
@@ -22,7 +22,7 @@ from tests.fakes.compiler import Quiet
 pytestmark = pytest.mark.slow
 
 # However busy the machine is, samples decide when a race ends, and nothing is refused as too slow.
-PATIENT = Limits(seconds=3600, samples=60, candidate_s=600)
+PATIENT = RaceLimits(seconds=3600, samples=60, candidate_s=600)
 
 
 def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
@@ -45,7 +45,7 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
         session = Session(
             pool,
             measuring_process("cpu"),
-            Work(ref=ref, problem=subject.problem, chip=None),
+            MeasuringTask(ref=ref, problem=subject.problem, chip=None),
             limits=PATIENT,
         )
         published = publish(pool, store, result, measure=session.measure)
@@ -67,7 +67,7 @@ def test_the_finalists_of_a_job_are_timed(
     monkeypatch.setattr(timing, "attached_chips", lambda: [Chip.V5E])
     monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
     monkeypatch.setattr(timing, "Limits", lambda **given: PATIENT)
-    monkeypatch.setattr(timing, "Work", lambda **given: Work(**{**given, "chip": None}))
+    monkeypatch.setattr(timing, "Work", lambda **given: MeasuringTask(**{**given, "chip": None}))
     ref = find_kernel("vector_add")
     spec = pool.describe(ref)
     asked = Request(

@@ -14,17 +14,17 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import (
-    Candidate,
     Measurement,
+    MeasurementCandidate,
     NotMeasured,
 )
 from autotune.domain.problem import ProblemSpec
-from autotune.measuring.process import Child, Program, Work, measuring_process
-from autotune.measuring.session import Limits, Session
+from autotune.measuring.process import Child, MeasuringTask, Program, measuring_process
+from autotune.measuring.session import RaceLimits, Session
 
 pytestmark = pytest.mark.slow
 
-WORK = Work(
+WORK = MeasuringTask(
     ref=KernelRef(
         path=str(Path(__file__).parents[1] / "samples" / "plain_kernels.py"), attribute="KERNEL"
     ),
@@ -64,8 +64,10 @@ def measure(pool: CompilerPool, processes: list[CompilerProcess]) -> Measure:
         process = measuring_process(platform)
         processes.append(process)
         given = programs or ("",) * len(configs)
-        candidates = [Candidate(config=c, program=p) for c, p in zip(configs, given, strict=True)]
-        limits = Limits(seconds=3600, samples=80, candidate_s=candidate_s)
+        candidates = [
+            MeasurementCandidate(config=c, program=p) for c, p in zip(configs, given, strict=True)
+        ]
+        limits = RaceLimits(seconds=3600, samples=80, candidate_s=candidate_s)
         session = Session(pool, process, WORK, number=number, limits=limits)
         return session.measure(candidates, configs[-1] if configs else None)
 

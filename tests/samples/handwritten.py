@@ -38,5 +38,5 @@ def listing(*bundles):
 
 
 def run(*bundles, chip="v5e", **options):
-    """What becomes of the listing of these bundles: a Simulation, or a Refusal."""
+    """What becomes of the listing of these bundles: a Simulation, or a ``NotSimulated``."""
     return simulate(listing(*bundles), chip=chip, **options)

@@ -16,7 +16,7 @@ from autotune_service.api.questions import Printable, chip_of, fingerprint_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName
 from autotune_service.dependencies import ERRORS, snapshots_of
 from autotune_service.errors import HttpError
-from autotune_service.snapshot_cache import Snapshot
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 router = APIRouter()
 
@@ -51,7 +51,7 @@ async def config(
     return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))
 
 
-def _key(kernel: str, asked: ConfigQuery, snapshot: Snapshot) -> Key:
+def _key(kernel: str, asked: ConfigQuery, snapshot: IndexedSnapshot) -> Key:
     chip = chip_of(asked.chip)
     fingerprint = fingerprint_of(kernel, asked.fingerprint, snapshot)
     spec = snapshot.index.kernels.get((kernel, fingerprint))

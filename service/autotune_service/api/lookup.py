@@ -29,7 +29,7 @@ from autotune_service.dependencies import ERRORS, snapshots_of
 from autotune_service.errors import HttpError, invalid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import REFUSED
-from autotune_service.snapshot_cache import Snapshot
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 _KERNEL: dict[str, Any] = {
     "kernel": "matmul",
@@ -95,7 +95,7 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
     return json_response(content)
 
 
-async def _answers(state: Any, asked: LookupRequest, snapshot: Snapshot) -> list[bytes]:
+async def _answers(state: Any, asked: LookupRequest, snapshot: IndexedSnapshot) -> list[bytes]:
     chip, toolchain, exact = asked.chip, asked.toolchain, snapshot.exact
     answers, known = [], 0
     for number, question in enumerate(asked.questions):
@@ -113,7 +113,7 @@ async def _look_for(
     state: Any,
     asked: LookupRequest,
     question: Question | HttpError,
-    snapshot: Snapshot,
+    snapshot: IndexedSnapshot,
     number: int,
 ) -> bytes:
     try:

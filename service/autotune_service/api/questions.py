@@ -16,7 +16,7 @@ from autotune.errors import InvalidInputError
 from autotune.lookup.matching import Identity, identity
 from autotune_service.api.uploads import Choice, Size
 from autotune_service.errors import HttpError, invalid
-from autotune_service.snapshot_cache import Snapshot
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 MAX_NAME = 200  # characters
 MAX_QUESTIONS = 1_000
@@ -69,7 +69,7 @@ Questions = Annotated[
 
 
 def known_identity(
-    question: Question, chip: str | None, toolchain: VersionsData | None, snapshot: Snapshot
+    question: Question, chip: str | None, toolchain: VersionsData | None, snapshot: IndexedSnapshot
 ) -> Identity | None:
     """What to look an answer up by: what is equal to a key that is published needs no check
     against its kernel. None where something is missing. ``chip`` and ``toolchain``: of the call."""
@@ -99,7 +99,7 @@ def _chip_name(text: str) -> str:
 
 
 def key_of(
-    question: Question, chip: str | None, toolchain: VersionsData | None, snapshot: Snapshot
+    question: Question, chip: str | None, toolchain: VersionsData | None, snapshot: IndexedSnapshot
 ) -> Key:
     """Raises ``HttpError`` with the field, as it stands in the question."""
     parsed_chip = chip_of(question.get("chip") or chip)
@@ -117,7 +117,7 @@ def key_of(
     )
 
 
-def fingerprint_of(name: str, given: str | None, snapshot: Snapshot) -> str:
+def fingerprint_of(name: str, given: str | None, snapshot: IndexedSnapshot) -> str:
     """The one given, else that of the newest record. Raises ``HttpError`` for an unknown kernel."""
     newest = snapshot.newest.get(name)
     if newest is None:
@@ -138,7 +138,7 @@ def chip_of(text: str | None) -> Chip:
         raise HttpError(422, "unknown_chip", str(error), "chip") from error
 
 
-def _problem(given: ProblemData, name: str, fingerprint: str, snapshot: Snapshot) -> Problem:
+def _problem(given: ProblemData, name: str, fingerprint: str, snapshot: IndexedSnapshot) -> Problem:
     dims, options = given["dims"], given.get("options") or {}
     dtype = given.get("dtype")
     spec = snapshot.index.kernels.get((name, fingerprint))
