@@ -21,12 +21,12 @@ from urllib.parse import quote, urlencode
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
-from autotune.domain.key import Key
+from autotune.domain.key import Identity, Key, identity_of, may_be_same
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Record
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookup.bundle import bundle_from_bytes, read_bundle, write_whole
-from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Identity, Index, Match, identity_of
+from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Index, Match
 from autotune.remote.http import Remote
 
 _log = logging.getLogger("autotune")
@@ -247,7 +247,7 @@ def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
     if record is None or key is None:
         return True
     if kind == EXACT:
-        return identity_of(record.key) == identity_of(key)
+        return may_be_same(record.key, key)
     found = record.key
     return (found.kernel, found.fingerprint, found.chip, found.problem.dtype) == (
         key.kernel,

@@ -20,7 +20,6 @@ from typing import Any, Protocol
 from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config, make_config
-from autotune.domain.dtype import parse_dtype
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
@@ -116,10 +115,9 @@ class Tuned:
         have: that is a mistake in the calling code.
         """
         spec = self.kernel.problem_spec
-        shape = ",".join(f"{name}={sizes.pop(name)}" for name in spec.dims if name in sizes)
-        options = [f"{name}={value}" for name, value in sizes.items()]
-        name = None if dtype is None else parse_dtype(str(getattr(dtype, "name", dtype)))
-        return spec.parse(shape, name, options)
+        dims: dict[str, Any] = {name: sizes.pop(name) for name in spec.dims if name in sizes}
+        name = None if dtype is None else str(getattr(dtype, "name", dtype))
+        return spec.problem(dims, name, sizes)
 
     def config(self, problem: Problem) -> Config:
         """The published config, or the kernel's default."""

@@ -12,10 +12,10 @@ from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.trial import KeyResult, Pushed, Record
-from autotune.errors import ServiceError
+from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
 from autotune.remote.http import Remote
-from autotune.remote.push import contradiction, send, whole_result
+from autotune.remote.push import checked, send, whole_result
 
 _TIMEOUT_S = 60.0
 
@@ -83,11 +83,10 @@ def _good(
     for record in records:
         key = record.key
         one = whole_result(store, record) if whole else KeyResult(record=record)
-        why = contradiction(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
-        if why is None:
-            yield one
-        else:
-            left.append(f"{key}: {why}")
+        try:
+            yield checked(one, specs.get((key.kernel, key.fingerprint)), datetime.now(UTC))
+        except InvalidInputError as error:
+            left.append(f"{key}: {error}")
 
 
 def _sum(one: Pushed, other: Pushed) -> Pushed:

@@ -8,6 +8,7 @@ from autotune.domain.dtype import parse_dtype
 from autotune.errors import InvalidInputError, UnknownNameError
 
 OptionValue = str | int | bool
+_OPTION_TYPES = (str, int, bool)
 
 MAX_DIMENSION = 2**31 - 1  # TPU index arithmetic is 32-bit
 
@@ -28,6 +29,16 @@ class Problem:
     dims: ByName[int]
     dtype: str
     options: ByName[OptionValue] = ()
+
+    def __post_init__(self) -> None:
+        """Python takes 128.0 and True for numbers: as keys they would be equal to what they are
+        not."""
+        for name, size in self.dims:
+            if type(size) is not int:
+                raise ValueError(f"dimension {name}={size!r} is not a whole number")
+        for name, value in self.options:
+            if type(value) not in _OPTION_TYPES:
+                raise ValueError(f"option {name}={value!r} is no text, whole number, true or false")
 
     def __getitem__(self, dim: str) -> int:
         return dict(self.dims)[dim]
@@ -63,17 +74,29 @@ class ProblemSpec:
 
         Raises ``InvalidInputError`` or ``UnknownNameError`` with one sentence.
         """
-        dims = self._parse_dims(shape)
+        sizes = _named(shape, "dimension") if "=" in shape else self._positional(shape)
+        dims = {name: _size(name, text) for name, text in sizes.items()}
+        return self.problem(dims, dtype, _named(",".join(options), "option"))
+
+    def problem(
+        self, dims: Mapping[str, int], dtype: str | None, options: Mapping[str, OptionValue]
+    ) -> Problem:
+        """The one spelling of a problem: names in declared order, each option as it is declared,
+        whatever means the same (1 or "True" for true), and its default where it is left out.
+
+        Raises ``InvalidInputError`` or ``UnknownNameError`` with one sentence.
+        """
         chosen = self.dtypes[0] if dtype is None else parse_dtype(dtype)
         if chosen not in self.dtypes:
             raise UnknownNameError(
                 f"dtype {chosen} is not supported by this kernel: choose one of "
                 f"{', '.join(self.dtypes)}"
             )
-        return Problem(dims=dims, dtype=chosen, options=self._parse_options(options))
+        return Problem(
+            dims=self._checked_dims(dims), dtype=chosen, options=self._checked_options(options)
+        )
 
-    def _parse_dims(self, shape: str) -> tuple[tuple[str, int], ...]:
-        given = _named(shape, "dimension") if "=" in shape else self._positional(shape)
+    def _checked_dims(self, given: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
         for name in given:
             if name not in self.dims:
                 raise UnknownNameError(
@@ -85,7 +108,7 @@ class ProblemSpec:
                 f"the shape lacks {', '.join(missing)}: give "
                 f"{','.join(f'{name}=…' for name in self.dims)}"
             )
-        return tuple((name, _size(name, given[name])) for name in self.dims)
+        return tuple((name, _checked_size(name, given[name])) for name in self.dims)
 
     def _positional(self, shape: str) -> dict[str, str]:
         sizes = shape.lower().split("x")
@@ -96,8 +119,9 @@ class ProblemSpec:
             )
         return dict(zip(self.dims, sizes, strict=True))
 
-    def _parse_options(self, options: Sequence[str]) -> tuple[tuple[str, OptionValue], ...]:
-        given = _named(",".join(options), "option") if options else {}
+    def _checked_options(
+        self, given: Mapping[str, OptionValue]
+    ) -> tuple[tuple[str, OptionValue], ...]:
         known = {option.name: option for option in self.options}
         for name in given:
             if name not in known:
@@ -127,21 +151,33 @@ def _size(name: str, text: str) -> int:
     if not (text.isascii() and text.lstrip("+-").isdigit()):
         raise InvalidInputError(f"dimension {name}={text} is not a whole number")
     digits = text.lstrip("+-0") or "0"
-    size = int(text) if len(digits) < 20 else MAX_DIMENSION + 1
-    if text.startswith("-") or size == 0:
-        raise InvalidInputError(f"dimension {name}={text} must be at least 1")
+    size = int(digits) if len(digits) < 20 else MAX_DIMENSION + 1
+    return _checked_size(name, -size if text.startswith("-") else size)
+
+
+def _checked_size(name: str, size: int) -> int:
+    if isinstance(size, bool) or not hasattr(size, "__index__"):
+        raise InvalidInputError(f"dimension {name}={size} is not a whole number")
+    if size < 1:
+        raise InvalidInputError(f"dimension {name}={size} must be at least 1")
     if size > MAX_DIMENSION:
         raise InvalidInputError(f"dimension {name} is too large: at most {MAX_DIMENSION}")
-    return size
+    return int(size)
 
 
-def _choice(option: Option, text: str) -> OptionValue:
-    """The one allowed value whose text is ``text`` (``true`` and ``True`` alike)."""
-    for value in option.choices:
-        if str(value).lower() == text.lower():
-            return value
+def _choice(option: Option, given: OptionValue) -> OptionValue:
+    """The one allowed value that is meant."""
+    exact = [one for one in option.choices if type(one) is type(given) and one == given]
+    meant = exact or [one for one in option.choices if same_value(one, given)]
+    if len(meant) == 1:
+        return meant[0]
     allowed = ", ".join(str(value).lower() for value in option.choices)
-    raise UnknownNameError(f"option {option.name}={text} is not one of {allowed}")
+    raise UnknownNameError(f"option {option.name}={given} is not one of {allowed}")
+
+
+def same_value(one: OptionValue, other: OptionValue) -> bool:
+    """Whether two spellings may mean the same: 1, "true" and True."""
+    return one == other or str(one).lower() == str(other).lower()
 
 
 def problem_to_data(problem: Problem) -> dict[str, object]:

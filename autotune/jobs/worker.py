@@ -277,9 +277,7 @@ def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
 
 def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:
     """The problem, where this version of the kernel takes it. Raises ``InvalidInputError``."""
-    options = [f"{name}={value}" for name, value in problem.options]
-    shape = ",".join(f"{name}={size}" for name, size in problem.dims)
-    parsed = spec.problems.parse(shape, problem.dtype, options)
+    parsed = spec.problems.problem(dict(problem.dims), problem.dtype, dict(problem.options))
     if dict(parsed.options) != dict(problem.options):
         raise InvalidInputError(f"this version of {spec.name} takes other options than {problem}")
     return parsed

@@ -13,17 +13,18 @@ from typing import Any
 
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Change, Record
+from autotune.errors import InvalidInputError
 from autotune.lookup.layered import Layered
 
 EXACT, TOOLCHAIN, NEAREST, DEFAULT = "exact", "toolchain", "nearest", "default"
 KINDS = (EXACT, TOOLCHAIN, NEAREST, DEFAULT)
 
-Identity = tuple[Any, ...]
-_Groups = Layered[Identity, dict[Identity, Record]]
+_Group = tuple[Any, ...]
+_Groups = Layered[_Group, dict[Identity, Record]]
 Cuts = tuple[tuple[str, str], ...]
 
 _NUMBER = re.compile(r"\d{1,9}")
@@ -38,42 +39,6 @@ class Match:
     config: Config | None
     record: Record | None
     why: str
-
-
-def identity(
-    kernel: str,
-    fingerprint: str,
-    chip: str,
-    versions: tuple[str, str, str],
-    dims: Mapping[str, int],
-    dtype: str,
-    options: Mapping[str, Any],
-) -> Identity:
-    """What tells one key from another, whatever the order of dimensions and options; from plain
-    data, so that a question can be looked up before anything is made of it. ``versions``: jax,
-    jaxlib, libtpu."""
-    return (
-        kernel,
-        fingerprint,
-        chip,
-        versions,
-        dtype,
-        tuple(sorted(dims.items())),
-        tuple(sorted(options.items())),
-    )
-
-
-def identity_of(key: Key) -> Identity:
-    problem = key.problem
-    return identity(
-        key.kernel,
-        key.fingerprint,
-        key.chip.value,
-        _versions(key.toolchain),
-        dict(problem.dims),
-        problem.dtype,
-        dict(problem.options),
-    )
 
 
 class Index:
@@ -105,6 +70,7 @@ class Index:
 
     def match(self, key: Key) -> Match:
         """The best answer that there is, in the order of the words above."""
+        key = self._as_declared(key)
         asked = identity_of(key)
         record = self._exact.get(asked)
         if record is not None:
@@ -141,6 +107,14 @@ class Index:
         )
         return _match(NEAREST, record, why)
 
+    def _as_declared(self, key: Key) -> Key:
+        """In the spelling of its kernel, where that is known and takes such a problem."""
+        spec = self.kernels.get((key.kernel, key.fingerprint))
+        try:
+            return key.declared(spec.problems) if spec else key
+        except InvalidInputError:
+            return key
+
     def _cuts(self, key: Key) -> Cuts:
         spec = self.kernels.get((key.kernel, key.fingerprint))
         return spec.cuts if spec else ()
@@ -152,7 +126,7 @@ class Index:
         self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
         self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
 
-    def _shape_group(self, own: Identity, key: Key) -> Identity | None:
+    def _shape_group(self, own: Identity, key: Key) -> _Group | None:
         """None: no other shape is ever offered for this kernel."""
         cuts = self._cuts(key)
         return _any_shape(own, cuts) if cuts else None
@@ -223,25 +197,25 @@ def _versions(toolchain: Toolchain) -> tuple[str, str, str]:
     return toolchain.jax, toolchain.jaxlib, toolchain.libtpu
 
 
-def _any_toolchain(own: Identity) -> Identity:
-    return (*own[:3], *own[4:])
+def _any_toolchain(own: Identity) -> _Group:
+    return own._replace(versions=("", "", ""))
 
 
-def _any_shape(own: Identity, cuts: Cuts) -> Identity:
+def _any_shape(own: Identity, cuts: Cuts) -> _Group:
     """Without the sizes of dimensions that are cut; all others must be equal anyway."""
     cut = {dim for _, dim in cuts}
-    dims = tuple((name, 0 if name in cut else size) for name, size in own[5])
-    return (*own[:5], dims, own[6])
+    dims = tuple((name, 0 if name in cut else size) for name, size in own.dims)
+    return own._replace(dims=dims)
 
 
 def _regroup(
     groups: _Groups,
     put: Mapping[Identity, Record],
     gone: Mapping[Identity, Key],
-    name_of: Callable[[Identity, Key], Identity | None],
+    name_of: Callable[[Identity, Key], _Group | None],
 ) -> _Groups:
     """``name_of``: of the group that a key stands in, if it stands in one."""
-    fresh: dict[Identity, dict[Identity, Record]] = {}
+    fresh: dict[_Group, dict[Identity, Record]] = {}
 
     def group(own: Identity, key: Key) -> dict[Identity, Record]:
         name = name_of(own, key)

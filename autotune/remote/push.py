@@ -3,16 +3,15 @@
 import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
-from autotune.domain.problem import Problem
 from autotune.domain.trial import KeyResult, Pushed, Record
-from autotune.errors import ServiceError
+from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
 from autotune.remote.http import Remote
 
@@ -27,34 +26,29 @@ MAY_PASS = (408, 429, 500, 502, 503, 504)
 """Statuses of a service that may be back soon."""
 
 
-def contradiction(result: KeyResult, spec: KernelSpec | None, now: datetime) -> str | None:
-    """What in a result cannot be true, or must not be published, in one sentence; None if nothing.
+def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyResult:
+    """The result, its key in the spelling of its kernel, which ``spec`` describes.
 
-    ``spec``: the description of its kernel.
+    Raises ``InvalidInputError`` with one sentence for what cannot be true or must not be published.
     """
-    record = result.record
-    if spec is None or (spec.name, spec.fingerprint) != (record.key.kernel, record.key.fingerprint):
-        return f"there is no description of {record.key.kernel} [{record.key.fingerprint}]"
-    if record.created_at > now + _MOST_AHEAD:
-        return f"it was made at {record.created_at.isoformat()}, which is yet to come"
-    configs = [record.config, *(trial.config for trial in result.trials)]
+    key = result.record.key
+    if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
+        raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
+    record = replace(result.record, key=key.declared(spec.problems))
+    why = _of_result(result, spec, now) or _of_record(record, spec)
+    if why is not None:
+        raise InvalidInputError(why)
+    return replace(result, record=record)
+
+
+def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None:
+    made_at = result.record.created_at
+    if made_at > now + _MOST_AHEAD:
+        return f"it was made at {made_at.isoformat()}, which is yet to come"
+    configs = [result.record.config, *(trial.config for trial in result.trials)]
     if any(set(dict(config.axes)) != set(spec.axes) for config in configs):
         return f"its configs must have the axes {', '.join(spec.axes)}"
-    return _of_problem(record.key.problem, spec) or _of_record(record, spec)
-
-
-def _of_problem(problem: Problem, spec: KernelSpec) -> str | None:
-    names = tuple(name for name, _ in problem.dims)
-    if set(names) != set(spec.problems.dims):
-        return f"its problem must have the dimensions {', '.join(spec.problems.dims)}"
-    if problem.dtype not in spec.problems.dtypes:
-        return f"its dtype must be one of {', '.join(spec.problems.dtypes)}"
-    choices = {option.name: option.choices for option in spec.problems.options}
-    given = dict(problem.options)
-    if given.keys() != choices.keys():
-        return f"its problem must have the options {', '.join(choices) or '(none)'}"
-    wrong = [name for name, value in given.items() if value not in choices[name]]
-    return f"option {wrong[0]} has a value that the kernel does not take" if wrong else None
+    return None
 
 
 def _of_record(record: Record, spec: KernelSpec) -> str | None:

@@ -9,7 +9,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.job import Job, Progress, Request, State
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Key, identity_of
 from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import (
     Estimate,
@@ -55,15 +55,12 @@ def kernel_from_row(row: KernelRow) -> KernelSpec:
 
 def key_identity(key: Key) -> dict[str, Any]:
     """The columns that tell one key from another."""
-    return {
-        "kernel": key.kernel,
-        "fingerprint": key.fingerprint,
-        "chip": key.chip.value,
-        "problem_digest": digest(to_data(key.problem)),
-        "jax": key.toolchain.jax,
-        "jaxlib": key.toolchain.jaxlib,
-        "libtpu": key.toolchain.libtpu,
-    }
+    own = identity_of(key)
+    options = {name: value for name, _, value in own.options}
+    problem = {"dims": dict(own.dims), "dtype": own.dtype, "options": options}
+    columns = {"kernel": own.kernel, "fingerprint": own.fingerprint, "chip": own.chip}
+    versions = dict(zip(("jax", "jaxlib", "libtpu"), own.versions, strict=True))
+    return {**columns, "problem_digest": digest(problem), **versions}
 
 
 def key_values(key: Key) -> dict[str, Any]:

@@ -7,13 +7,13 @@ from datetime import UTC, datetime
 
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.key import Key
+from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Change
 from autotune.errors import StoreError
 from autotune.lookup.bundle import bundle_to_bytes, new_bundle, slim
 from autotune.lookup.layered import Layered
-from autotune.lookup.matching import EXACT, Identity, Index, exact_match, identity_of
+from autotune.lookup.matching import EXACT, Index, exact_match
 from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable

@@ -109,15 +109,15 @@ class TestResults:
         ),
         "over VMEM": ({"estimate": replace(record().estimate, vmem_used_bytes=251)}, "more VMEM"),
         "another kernel": ({"key": question(kernel="other")}, "no description of other"),
-        "another dtype": ({"key": question(dtype="int8")}, "dtype must be one of"),
+        "another dtype": ({"key": question(dtype="int8")}, "dtype int8 is not supported"),
         "another option": (
             {"key": replace(question(), problem=replace(question().problem, options=()))},
-            "options causal",
+            "lacks the options causal",
         ),
         "another value": ({"key": question(causal=7)}, "option causal"),  # type: ignore[arg-type]
         "another dimension": (
             {"key": replace(question(), problem=replace(question().problem, dims=(("z", 1),)))},
-            "dimensions m, k",
+            "unknown dimension 'z'",
         ),
     }
 

@@ -9,11 +9,10 @@ from typing_extensions import TypedDict
 
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.dtype import parse_dtype
-from autotune.domain.key import Key
+from autotune.domain.key import Identity, Key, identity
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
-from autotune.lookup.matching import Identity, identity
 from autotune_service.api.uploads import Choice, Size
 from autotune_service.errors import HttpError, invalid
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -144,8 +143,7 @@ def _problem(given: ProblemData, name: str, fingerprint: str, snapshot: IndexedS
     spec = snapshot.index.kernels.get((name, fingerprint))
     try:
         if spec is not None:
-            shape = ",".join(f"{dim}={size}" for dim, size in dims.items())
-            return spec.problems.parse(shape, dtype, [f"{n}={v}" for n, v in options.items()])
+            return spec.problems.problem(dims, dtype, options)
         if dtype is None:  # another version of the kernel: it may have other dimensions
             raise HttpError(422, "missing_field", "problem.dtype is missing", "problem.dtype")
         parsed = parse_dtype(dtype)

@@ -1,7 +1,7 @@
 """What a tuning machine may send: every field, its type and its range. It is data and stays data.
 
 The same forms as ``autotune.domain.trial`` and ``autotune.domain.outcome`` write; what a field
-means stands there. That the parts fit each other is for ``autotune.remote.push.contradiction``.
+means stands there. That the parts fit each other is for ``autotune.remote.push.checked``.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -57,9 +57,11 @@ Count = Annotated[int, Field(strict=True, ge=0, le=10**9), BeforeValidator(whole
 Flag = Annotated[bool, Field(strict=True)]
 Micros = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
-Choice = Flag | Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)] | Word
+_Whole = Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)]
+Choice = Flag | Annotated[_Whole, BeforeValidator(whole)] | Word
 When = Annotated[AwareDatetime, BeforeValidator(_no_number)]
 Names = Annotated[list[Name], Field(max_length=_MOST_NAMES)]
+NotFinite = Literal["inf", "-inf", "nan"]  # as ``autotune.domain.codec`` writes them
 Notes = Annotated[list[Text], Field(max_length=100)]
 
 
@@ -227,7 +229,7 @@ class WrongResultIn(Part):
     reason: Text
     estimate: EstimateIn | None = None
     check: Word = ""
-    error: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None
+    error: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | NotFinite | None = None
     where: Text = ""
 
 

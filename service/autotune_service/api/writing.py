@@ -11,7 +11,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.token import ADMIN
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, StoreError
-from autotune.remote.push import contradiction
+from autotune.remote.push import checked
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
 from autotune_service.api.uploads import ProblemIn, PushRequest
@@ -35,16 +35,18 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     Only verified records are taken, and none that is slower than the kernel's default.
     """
     kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
-    known = {(spec.name, spec.fingerprint): spec for spec in kernels}
-    parsed = [result.parsed() for result in pushed.results]
+    stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
+    known = {(spec.name, spec.fingerprint): spec for spec in (*kernels, *stored)}
     now = datetime.now(UTC)
-    for number, one in enumerate(parsed):
+    results = []
+    for number, one in enumerate(result.parsed() for result in pushed.results):
         key = one.record.key
-        why = contradiction(one, known.get((key.kernel, key.fingerprint)), now)
-        if why:
-            message = f"result {number} of {key.kernel} cannot be taken: {why}"
-            raise HttpError(422, "contradiction", message, f"results[{number}]")
-    done = await to_write(request, store(request).push, kernels, parsed, caller(request).name)
+        try:
+            results.append(checked(one, known.get((key.kernel, key.fingerprint)), now))
+        except InvalidInputError as error:
+            message = f"result {number} of {key.kernel} cannot be taken: {error}"
+            raise HttpError(422, "contradiction", message, f"results[{number}]") from error
+    done = await to_write(request, store(request).push, kernels, results, caller(request).name)
     await _take_over(request)
     return PushResponse(
         records=done.records, trials=done.trials, lost=done.lost, snapshot=done.snapshot
@@ -153,9 +155,7 @@ async def _spec(request: Request, name: str, fingerprint: str | None) -> KernelS
 
 
 def _problem(given: ProblemIn, spec: KernelSpec) -> Problem:
-    shape = ",".join(f"{dim}={size}" for dim, size in given.dims.items())
-    options = [f"{name}={value}" for name, value in given.options.items()]
     try:
-        return spec.problems.parse(shape, given.dtype, options)
+        return spec.problems.problem(given.dims, given.dtype, given.options)
     except InvalidInputError as error:
         raise HttpError(422, "invalid_problem", str(error), "problem") from error

@@ -1,0 +1,134 @@
+"""Two keys are one for all who tell keys apart, or for none of them."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.client import Client
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.key import Key, identity_of
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Change
+from autotune.errors import InvalidInputError
+from autotune.lookup.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
+from autotune.lookup.matching import EXACT, Index
+from autotune_db.rows import key_from_row, key_identity, key_values
+from autotune_db.tables import KeyRow
+from autotune_service.api.questions import known_identity
+from autotune_service.snapshot_cache import EMPTY
+from tests.samples.matching import SPEC, question, record
+
+ALIKE = st.sampled_from([0, 1, 2, True, False, "0", "1", "true", "True", "", "False"])
+NAMES = st.lists(st.sampled_from(["a", "b", "c"]), unique=True, min_size=1, max_size=3)
+
+
+def _named(values: st.SearchStrategy[Any]) -> st.SearchStrategy[tuple[tuple[str, Any], ...]]:
+    return NAMES.flatmap(lambda names: st.tuples(*(st.tuples(st.just(n), values) for n in names)))
+
+
+VERSION = st.sampled_from(["1", "1.0"])
+KEYS = st.builds(
+    Key,
+    kernel=st.sampled_from(["mm", "MM"]),
+    fingerprint=st.sampled_from(["f", "1"]),
+    problem=st.builds(
+        Problem,
+        dims=_named(st.integers(1, 2)),
+        dtype=st.sampled_from(["int8", "int4"]),
+        options=_named(ALIKE),
+    ),
+    chip=st.sampled_from([Chip.V5E, Chip.V5P]),
+    toolchain=st.builds(Toolchain, jax=VERSION, jaxlib=VERSION, libtpu=VERSION),
+)
+
+
+@st.composite
+def pairs(draw: st.DrawFn) -> tuple[Key, Key]:
+    """Keys that differ in little, or in the order of names only."""
+    one, other = draw(KEYS), draw(KEYS)
+    problem = one.problem
+    near = Problem(
+        dims=tuple(draw(st.permutations(problem.dims))),
+        dtype=problem.dtype,
+        options=tuple(
+            (name, draw(ALIKE | st.just(value)))
+            for name, value in draw(st.permutations(problem.options))
+        ),
+    )
+    return one, draw(st.sampled_from([other, replace(one, problem=near)]))
+
+
+@given(pairs())
+def test_all_agree_which_keys_are_one(pair: tuple[Key, Key]) -> None:
+    one, other = pair
+    content = bundle_to_bytes(new_bundle([record(one)]))
+    data = to_data(other)
+    question = {name: data[name] for name in ("kernel", "fingerprint", "problem")}
+    snapshot = EMPTY.changed(1, Change(records=[record(one)]), [])
+    found = known_identity(question, other.chip.value, data["toolchain"], snapshot)  # type: ignore[arg-type]
+    assert found == identity_of(other)
+    same = found == identity_of(one)
+    assert {
+        "service": snapshot.exact.get(found) is not None,
+        "database": key_identity(one) == key_identity(other),
+        "bundle": Index(bundle_from_bytes(content).records).exact(other) is not None,
+        "text": json.dumps(to_data(one), sort_keys=True)
+        == json.dumps(to_data(other), sort_keys=True),
+    } == dict.fromkeys(("service", "database", "bundle", "text"), same)
+
+
+@given(pairs())
+def test_the_client_agrees(tmp_path_factory: pytest.TempPathFactory, pair: tuple[Key, Key]) -> None:
+    one, other = pair
+    path = tmp_path_factory.mktemp("cache") / "configs.bundle"
+    write_bundle(path, new_bundle([record(one)]))
+    client = Client(None, cache=path)
+    (answer,) = client.lookup([other])
+    assert (answer.kind == EXACT) == (identity_of(one) == identity_of(other))
+    assert (client.find(one) is not None, client.find(other) is not None) == (
+        True,
+        answer.kind == EXACT,
+    )
+
+
+@given(KEYS)
+def test_the_database_gives_back_the_same_key(key: Key) -> None:
+    found = key_from_row(KeyRow(**key_values(key)))
+    assert (identity_of(found), str(found)) == (identity_of(key), str(key))
+    assert identity_of(from_data(Key, json.loads(json.dumps(to_data(key))))) == identity_of(key)
+
+
+@pytest.mark.parametrize("value", [1, 1.0, True, "true", "TRUE"])
+def test_in_the_spelling_of_its_kernel_an_option_has_one_value(value: Any) -> None:
+    problem = SPEC.problems.problem({"k": 128, "m": 1024}, "bf16", {"causal": value})
+    key = question(1024, causal=True)
+    assert identity_of(replace(key, problem=problem)) == identity_of(key)
+    assert str(problem) == str(key.problem)
+
+
+@pytest.mark.parametrize("value", [2, "1", "yes", None, 0.5])
+def test_what_means_none_of_the_choices_is_refused(value: Any) -> None:
+    with pytest.raises(InvalidInputError, match="causal"):
+        SPEC.problems.problem({"k": 128, "m": 1024}, "bf16", {"causal": value})
+
+
+@pytest.mark.parametrize("size", [1.0, True, "1", None])
+def test_a_dimension_is_a_whole_number(size: Any) -> None:
+    with pytest.raises(ValueError, match="dimension m"):
+        Problem(dims=(("m", size),), dtype="int8")
+    with pytest.raises(InvalidInputError, match="dimension m"):
+        SPEC.problems.problem({"m": size, "k": 1}, None, {})
+    with pytest.raises(ValueError, match="dimension m"):
+        from_data(Problem, {"dims": {"m": size}, "dtype": "int8", "options": {}})
+
+
+def test_a_question_in_another_spelling_finds_the_record() -> None:
+    alias = replace(question().problem, options=(("causal", 0),))
+    index = Index([record(question())], [SPEC])
+    assert index.match(replace(question(), problem=alias)).kind == EXACT

@@ -1,0 +1,92 @@
+"""A key has one spelling: what is pushed or asked for under another one is the same key."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from autotune.domain.codec import to_data
+from autotune.domain.trial import KeyResult, Record
+from autotune.remote.push import result_to_data
+from autotune_db import SqlStore
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, asked
+
+SHAPE = 640
+KEY = question(SHAPE, causal=True)
+WORSE = record(KEY, 64)
+WORSE = replace(
+    WORSE,
+    created_at=WORSE.created_at.replace(year=2025),
+    estimate=replace(WORSE.estimate, time_us=9.0),
+)
+ALIASES = [1, 1.0, "true", "True"]
+
+
+def _push(service: Running, writer: str, one: Record, **problem: Any) -> tuple[int, Any]:
+    result = result_to_data(KeyResult(record=one))
+    result["record"]["key"]["problem"] |= problem
+    return service.post("/v1/results", {"kernels": [to_data(SPEC)], "results": [result]}, writer)
+
+
+@pytest.mark.parametrize("value", ALIASES)
+def test_an_alias_is_no_way_around_supersession(
+    service: Running, store: SqlStore, writer: str, value: Any
+) -> None:
+    assert _push(service, writer, record(KEY))[0] == 200
+    status, found = _push(service, writer, WORSE, options={"causal": value})
+    assert (status, found["lost"]) == (200, 1)
+    _, (answer,) = service.lookup(KEY)
+    assert (answer["match"], answer["config"]["axes"]["bm"]) == ("exact", 256)
+
+
+@pytest.mark.parametrize("value", ALIASES)
+def test_an_alias_is_no_way_around_a_pin(
+    service: Running, store: SqlStore, writer: str, value: Any
+) -> None:
+    assert _push(service, writer, record(KEY))[0] == 200
+    ((number, _),) = [one for one in store.published() if one[1].key == KEY]
+    store.pin(number, "admin")
+    better = replace(
+        WORSE,
+        created_at=record().created_at + timedelta(days=1),
+        estimate=replace(WORSE.estimate, time_us=1.0),
+    )
+    assert _push(service, writer, better, options={"causal": value})[0] == 200
+    _, answers = service.lookup(KEY)
+    assert [answer["config"]["axes"]["bm"] for answer in answers] == [256]
+
+
+@pytest.mark.parametrize("value", ALIASES)
+def test_a_question_may_spell_an_option_as_it_likes(
+    service: Running, writer: str, value: Any
+) -> None:
+    assert _push(service, writer, record(KEY))[0] == 200
+    problem = {**to_data(KEY.problem), "options": {"causal": value}}
+    data = {"questions": [asked(KEY, problem=problem)]}
+    (answer,) = service.post("/v1/lookup", data)[1]["answers"]
+    assert (answer["match"], answer["record"]["key"]) == ("exact", to_data(KEY))
+
+
+@pytest.mark.parametrize("size", [float(SHAPE), str(SHAPE), True])
+def test_a_dimension_is_a_whole_number(service: Running, writer: str, size: Any) -> None:
+    dims = {"m": size, "k": 128}
+    assert _push(service, writer, record(KEY), dims=dims)[0] == 422
+    problem = {**to_data(KEY.problem), "dims": dims}
+    (answer,) = service.post("/v1/lookup", {"questions": [asked(KEY, problem=problem)]})[1][
+        "answers"
+    ]
+    assert answer["error"]["code"] == "invalid_dimension"
+
+
+def test_what_is_known_of_a_kernel_is_not_for_a_push_to_say(service: Running, writer: str) -> None:
+    """A description under which an alias is a value of its own changes nothing."""
+    assert _push(service, writer, record(KEY))[0] == 200
+    result = result_to_data(KeyResult(record=WORSE))
+    result["record"]["key"]["problem"]["options"] = {"causal": 1}
+    lie = {**to_data(SPEC), "options": [{"name": "causal", "choices": [0, 1], "default": 0}]}
+    status, found = service.post("/v1/results", {"kernels": [lie], "results": [result]}, writer)
+    assert status == 422 or found["lost"] == 1
+    _, (answer,) = service.lookup(KEY)
+    assert (answer["match"], answer["config"]["axes"]["bm"]) == ("exact", 256)
