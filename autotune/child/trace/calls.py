@@ -82,8 +82,9 @@ def _calls(
         if eqn.primitive.name == "pallas_call":
             yield Found(eqn=eqn, known=inputs, boundary=boundary, runs=runs)
             continue
-        if all(v is not None for v in inputs) and _is_small(eqn):
-            values.update(zip(eqn.outvars, _compute(eqn, inputs), strict=True))
+        found = known_values(eqn, inputs)
+        if all(one is not None for one in found):
+            values.update(zip(eqn.outvars, found, strict=True))
             continue
         for inner, times in _inner(eqn, inputs):
             passed = _passed(eqn, inputs)
@@ -118,12 +119,29 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
     return inputs if called_jaxpr(eqn) is not None else []
 
 
+def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of an equation whose inputs are all known and whose outputs are small; each is
+    None otherwise."""
+    if all(one is not None for one in inputs) and _is_small(eqn) and not _holds_a_call(eqn):
+        return _compute(eqn, list(inputs))
+    return [None] * len(eqn.outvars)
+
+
+def _holds_a_call(eqn: Any) -> bool:
+    """Whether it is a ``pallas_call``, or has one inside."""
+    if eqn.primitive.name == "pallas_call":
+        return True
+    inner = [plain for one, _ in _inner(eqn, [None]) if (plain := open_jaxpr(one))]
+    return any(_holds_a_call(one) for plain in inner for one in plain.eqns)
+
+
 def _is_small(eqn: Any) -> bool:
     return all(prod(getattr(v.aval, "shape", ())) <= _SMALL_ELEMENTS for v in eqn.outvars)
 
 
 def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
-    """One equation on the CPU: scalars that are prepared outside the kernel."""
+    """One equation on the CPU, at once: scalars that are prepared outside the kernel."""
+    import jax
     import jax.sharding as sharding
 
     params = eqn.primitive.get_bind_params(eqn.params)
@@ -131,5 +149,6 @@ def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
     if "ctx_mesh" in params and hasattr(sharding, "get_abstract_mesh"):
         # What was traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices.
         params = {**params, "ctx_mesh": sharding.get_abstract_mesh()}
-    out = eqn.primitive.bind(*functions, *inputs, **params)
+    with jax.ensure_compile_time_eval():
+        out = eqn.primitive.bind(*functions, *inputs, **params)
     return [np.asarray(o) for o in (out if eqn.primitive.multiple_results else [out])]

@@ -11,6 +11,7 @@ from functools import wraps
 from typing import Any
 
 from autotune.child.chips import told_of
+from autotune.child.verify.grids import with_static_grids
 from autotune.child.verify.repairs import repaired
 from autotune.domain.chip import Chip
 from autotune.domain.verdict import BOUNDS, RACE, REVISITED, RUN
@@ -103,13 +104,13 @@ def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | N
     import jax
 
     try:
-        return jax.jit(function).trace(*given).lower().compile()
+        return jax.jit(with_static_grids(function, given)).trace(*given).lower().compile()
     except Exception as error:
         if chip is None:
             raise NotRunError(_root_cause(error)) from error
     try:
         with told_of(chip):
-            traced = jax.jit(function).trace(*given)
+            traced = jax.jit(with_static_grids(function, given)).trace(*given)
         lowered = traced.lower(lowering_platforms=("cpu",))
         known = inspect.signature(lowered.compile).parameters
         here = {"device_assignment": tuple(jax.devices("cpu")[:1])}

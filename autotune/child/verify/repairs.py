@@ -1,9 +1,10 @@
-"""What JAX's TPU interpreter lacks for kernels that reshape or bitcast a reference, or store with a
-mask (its own ragged paged attention does all of these).
+"""What JAX's TPU interpreter lacks for kernels that reshape or bitcast a reference, store with a
+mask (its own ragged paged attention does all of these), or are under ``vmap``.
 
 Up to jax 0.12 at least: ``to_range`` (interpret/utils.py) takes every transform of a ref for an
 index, and ``swap_buffer_content`` (interpret/shared_memory.py) cuts its mask of what is in bounds
-along the first axis for every axis.
+along the first axis for every axis. ``vmap`` puts axes in front of a grid, which the compiler takes
+for parallel ones; the interpreter expects ``dimension_semantics`` for them.
 """
 
 import inspect
@@ -27,12 +28,28 @@ def repaired() -> Iterator[None]:
     except (ImportError, AttributeError):
         yield
         return
+    semantics = getattr(calls, "_get_parallel_dim_semantics", None)
+    if semantics is not None:
+        calls._get_parallel_dim_semantics = _with_added_axes(semantics)
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
     calls.get, SharedMemory.swap_buffer_content = guarded(_reading(get)), _storing(swap)
     try:
         yield
     finally:
         calls.get, SharedMemory.swap_buffer_content = get, swap
+        if semantics is not None:
+            calls._get_parallel_dim_semantics = semantics
+
+
+def _with_added_axes(semantics: Callable[..., Any]) -> Callable[..., Any]:
+    @wraps(semantics)
+    def of_whole_grid(params: Any, rank: int) -> tuple[bool, ...]:
+        own = params.dimension_semantics
+        if own is None or len(own) >= rank:
+            return tuple(semantics(params, rank))
+        return (True,) * (rank - len(own)) + tuple(semantics(params, len(own)))
+
+    return of_whole_grid
 
 
 def _reading(get: Callable[..., Any]) -> Callable[..., Any]:

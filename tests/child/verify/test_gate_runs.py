@@ -5,11 +5,13 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
@@ -156,3 +158,71 @@ def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
 
     verdict = checked(kernel(build, lambda x: x))
     assert verdict.ok and "rows=64" in verdict.reason
+
+
+def counted(*, right: bool) -> Kernel:
+    """Doubles as many blocks as its first argument says, in any order; the others are zero."""
+
+    def build(rows: int) -> Any:
+        def body(out_before: Any, x: Any, out: Any) -> None:
+            out[...] = x[...] * (2.0 if right else 3.0)
+
+        @jax.jit
+        def double(count: Any, x: Any) -> Any:
+            block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+            return pl.pallas_call(
+                body,
+                grid=(jnp.max(count) // 1,),
+                in_specs=[block, block],
+                out_specs=block,
+                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                input_output_aliases={0: 0},
+                compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+            )(jnp.zeros_like(x), x)
+
+        return double
+
+    def reference(count: Any, x: Any) -> Any:
+        return jnp.where(jnp.arange(len(x))[:, None] < count[0] * ROWS, 2 * x, 0.0)
+
+    return replace(
+        kernel(build, reference),
+        inputs=lambda p: [
+            Array(name="n", shape=(1,), dtype="int32", values=lambda: np.array([2], np.int32)),
+            Array(name="x", shape=(p["rows"], LANES), dtype=p.dtype),
+        ],
+    )
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(right: bool) -> None:
+    verdict = checked(counted(right=right))
+    assert verdict.ok is right, verdict
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_kernel_under_vmap_is_run(right: bool) -> None:
+    """Also where the axis that ``vmap`` adds is divided between the cores."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * (2.0 if right else 3.0)
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return jax.vmap(
+            pl.pallas_call(
+                body,
+                grid=(rows // ROWS,),
+                in_specs=[block],
+                out_specs=block,
+                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+            )
+        )
+
+    made = replace(
+        kernel(build, lambda x: 2 * x),
+        inputs=lambda p: [Array(name="x", shape=(3, p["rows"], LANES), dtype=p.dtype)],
+    )
+    verdict = checked(made)
+    assert verdict.ok is right, verdict
