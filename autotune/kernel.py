@@ -77,6 +77,8 @@ class Kernel:
     - ``reference(problem)``: a plain JAX function of the same inputs, for correctness.
     - ``baseline(problem)``: the plain-XLA competitor; the reference unless given.
     - ``check(problem)``: a sentence about why the problem is impossible, or None.
+    - ``constraint(problem, config)``: a sentence about why the values of a config do not go
+      together, or None. Such a config is never traced; the space counts it under its sentence.
     - ``reduced(problem)``: the problem with dimensions that no axis cuts (batch, heads) made small
       for verification; those with a block axis are reduced to two blocks in any case.
     """
@@ -94,6 +96,7 @@ class Kernel:
     options: tuple[Option, ...] = ()
     grid: tuple[str, ...] = ()
     check: Callable[[Problem], str | None] | None = None
+    constraint: Callable[[Problem, Config], str | None] | None = None
     reduced: Callable[[Problem], Problem] | None = None
     doc: str = ""
 

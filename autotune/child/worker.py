@@ -94,7 +94,7 @@ class CompilerWorker:
                 return {"impossible": sentence}
             return {
                 "impossible": None,
-                "choices": {axis.name: list(axis.choices(problem)) for axis in kernel.axes},
+                "choices": declaration.choices(kernel, problem, request["chip"]),
                 "default": kernel.default_axes(problem, request["chip"]),
                 "grid": list(kernel.grid),
             }

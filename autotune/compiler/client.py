@@ -19,7 +19,7 @@ from autotune.domain.compiled import Attempt, Compiled, XlaCost, compiled_from_d
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices, KernelSpec, spec_from_data
-from autotune.domain.outcome import CompileFailed, Crashed, Failure, TimedOut
+from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, TimedOut
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace, trace_from_data
@@ -233,6 +233,8 @@ def _cannot_work(python: str, reason: str) -> str:
 def _failure(answer: dict[str, Any]) -> Failure:
     """An error of a candidate as an outcome; what fails before the compiler is not its message."""
     error = answer["error"]
+    if error["stage"] == "constraint":
+        return Illegal(reason=str(error["message"]))
     if error["stage"] == "compile":
         return classify(error["type"], error["message"])
     reason = f"{error['stage']} raised {error['type']}: {error['message']}".rstrip(": ")

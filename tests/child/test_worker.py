@@ -22,7 +22,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.outcome import CompileFailed
+from autotune.domain.outcome import CompileFailed, Illegal
 from autotune.errors import CompilerUnavailableError, KernelImportError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -247,3 +247,44 @@ def test_the_protocol_is_one_line_of_json_each_way(temporary: Path) -> None:
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert [answer["error"]["type"] for answer in answers] == ["AttributeError", "ValueError"]
     shutil.rmtree(folder, ignore_errors=True)
+
+
+CONSTRAINED = """
+from autotune.kernel import Array, Axis, Kernel
+
+def refused(problem, config):
+    raise AssertionError("it must not be built")
+
+KERNEL = Kernel(
+    name="constrained", dims=("n",), dtypes=("float32",),
+    axes=(
+        Axis(name="block", choices=lambda _: (128, 256)),
+        Axis(name="part", choices=lambda _: (64, 128)),
+    ),
+    default=lambda _: {"block": DEFAULT, "part": 64},
+    constraint=lambda p, c: "part does not divide block 256" if c["block"] == 256 else None,
+    inputs=lambda p: [Array(name="x", shape=(p["n"],), dtype="float32")],
+    build=refused, reference=lambda p: lambda x: x,
+)
+"""
+
+
+def test_what_a_constraint_refuses_is_illegal_and_not_built(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "128"))
+    problem = compiler.describe(ref).problems.parse("n=256")
+    good, bad = (make_config({"block": block, "part": 64}) for block in (128, 256))
+    built = compiler.trace(ref, problem, good, orders=True)
+    refused = compiler.trace(ref, problem, bad, orders=True)
+    assert isinstance(built, CompileFailed)
+    assert "must not be built" in built.reason
+    assert refused == Illegal(reason="part does not divide block 256")
+    assert compiler.compile(ref, problem, bad, Chip.V5E).answer == refused
+
+
+def test_a_default_that_is_no_choice_is_said_at_once(compiler: Compiler, tmp_path: Path) -> None:
+    ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "100"))
+    problem = compiler.describe(ref).problems.parse("n=256")
+    with pytest.raises(KernelImportError, match="its default block=100 is not among the choices"):
+        compiler.check(ref, problem, Chip.V5E)

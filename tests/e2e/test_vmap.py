@@ -19,7 +19,7 @@ def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
     assert space.passed_on.semantics
     for candidate in space.candidates:
         config = candidate.config
-        answer = pool.run(lambda c, g=config: c.compile(REF, problem, g, chip))
+        answer = pool.run(lambda c, g=config: c.compile(REF, problem, g, chip)).answer
         assert isinstance(answer, tuple), answer
         assert answer[1].simulation is not None, answer[1].refusal
         assert answer[0].dimension_semantics == candidate.trace.dimension_semantics

@@ -73,6 +73,11 @@ KERNEL = Kernel(
         Axis(name="last", choices=lambda _: (64, 256, 12), dim="rows"),
     ),
     default=lambda _: {"block": 64, "last": 256},
+    constraint=lambda _, config: (
+        "the last block must not be smaller than the others"
+        if config["last"] < config["block"]
+        else None
+    ),
     inputs=_inputs,
     build=_build,
     reference=_reference,

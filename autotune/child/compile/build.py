@@ -130,11 +130,16 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
 def built(
     kernel: Kernel, problem: Problem, config: Config
 ) -> tuple[Callable[..., Any], Sequence[Array]]:
-    """The function of a config and its arguments. Raises ``StageError``."""
+    """The function of a config and its arguments. Raises ``StageError``, at the stage *constraint*
+    for a config that the declaration refuses."""
     try:
-        return kernel.build(problem, config), kernel.inputs(problem)
+        sentence = kernel.constraint(problem, config) if kernel.constraint else None
+        made = None if sentence else (kernel.build(problem, config), kernel.inputs(problem))
     except Exception as error:
         raise StageError("build", error) from error
+    if made is None:
+        raise StageError("constraint", ValueError(sentence))
+    return made
 
 
 def _listed(

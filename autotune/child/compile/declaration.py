@@ -6,7 +6,7 @@ from typing import Any
 from autotune.child.chips import told_of
 from autotune.child.trace.reader import abstract
 from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
+from autotune.domain.config import AxisValue, make_config
 from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
 
@@ -14,7 +14,34 @@ from autotune.kernel import Kernel
 def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A sentence, or None. A default that cannot be built is no mistake: it can be a legal answer
     that this problem has no default."""
-    return _other_axes(kernel, problem, chip) or _other_outputs(kernel, problem, chip)
+    return (
+        _other_axes(kernel, problem, chip)
+        or _other_default(kernel, problem)
+        or _other_outputs(kernel, problem, chip)
+    )
+
+
+def choices(kernel: Kernel, problem: Problem, chip: str | None) -> dict[str, list[AxisValue]]:
+    """The values of each axis, that of the default on a chip among them: what heuristics or a
+    table of a kernel's authors say is always worth trying."""
+    found = {axis.name: list(axis.choices(problem)) for axis in kernel.axes}
+    if kernel.default_on is not None:
+        for name, value in kernel.default_axes(problem, chip).items():
+            if value not in found.get(name, [value]):
+                found[name].append(value)
+    return found
+
+
+def _other_default(kernel: Kernel, problem: Problem) -> str | None:
+    default = {} if kernel.default_on is not None else kernel.default_axes(problem, None)
+    for axis in kernel.axes:
+        known = list(axis.choices(problem))
+        if axis.name in default and default[axis.name] not in known:
+            return (
+                f"its default {axis.name}={default[axis.name]} is not among the choices of that "
+                f"axis for {problem}: {', '.join(map(str, known)) or 'there are none'}"
+            )
+    return None
 
 
 def _other_axes(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
