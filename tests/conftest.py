@@ -1,5 +1,6 @@
 """For all tests: no deadlines, machines are noisy; one real compiler for each file (and each
-worker of pytest-xdist: two together are what a machine of two cores has room for)."""
+worker of pytest-xdist: two together are what a machine of two cores has room for); one PostgreSQL
+for the session."""
 
 import os
 
@@ -13,6 +14,7 @@ import pytest
 from hypothesis import settings
 
 from autotune.compiler.pool import CompilerPool
+from tests.servers.postgres import Postgres, postgres_server
 
 settings.register_profile("no deadline", deadline=None)
 settings.load_profile("no deadline")
@@ -32,3 +34,26 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("TMPDIR", str(folder))
     monkeypatch.setattr(tempfile, "tempdir", None)
     return folder
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Postgres]:
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+def sqlite_url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'autotune.db'}"
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def url(request: pytest.FixtureRequest) -> Iterator[str]:
+    """A database that is empty (PostgreSQL) or does not exist yet (SQLite)."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("sqlite_url")
+        return
+    postgres = request.getfixturevalue("postgres")
+    database = postgres.new_database()
+    yield database
+    postgres.drop(database)

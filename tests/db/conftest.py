@@ -1,4 +1,4 @@
-"""A real PostgreSQL for the session, a fresh database for each test, and a user without rights."""
+"""A store in a fresh database for each test, and a user without rights."""
 
 import os
 import shutil
@@ -10,33 +10,9 @@ from pathlib import Path
 import pytest
 
 from autotune_db.store import SqlStore, open_store
-from tests.servers.postgres import Postgres, postgres_server
 
 NewDatabase = Callable[[], str]
 NOBODY = 65534
-
-
-@pytest.fixture(scope="session")
-def postgres() -> Iterator[Postgres]:
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-def sqlite_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'autotune.db'}"
-
-
-@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
-def url(request: pytest.FixtureRequest) -> Iterator[str]:
-    """A database that is empty (PostgreSQL) or does not exist yet (SQLite)."""
-    if request.param == "sqlite":
-        yield request.getfixturevalue("sqlite_url")
-        return
-    postgres = request.getfixturevalue("postgres")
-    database = postgres.new_database()
-    yield database
-    postgres.drop(database)
 
 
 @pytest.fixture

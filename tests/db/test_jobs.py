@@ -2,14 +2,13 @@
 
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
-from autotune.domain.job import MOST_ATTEMPTS, Ability, Progress, Request, State
+from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.token import ADMIN, READER, WRITER
 from autotune.ports import Jobs, Tokens
 from autotune_db import query
@@ -58,117 +57,6 @@ class TestQueue:
         made, is_new = jobs.add(request())
         assert (made.state, is_new, answers) == (State.QUEUED, True, [])
 
-    def test_the_oldest_first_and_one_for_each_worker(self, jobs: Jobs) -> None:
-        for m in (1, 2):
-            jobs.add(request(m=m))
-        found = [jobs.claim(worker, ABLE, LONG) for worker in "abc"]
-        assert [one and one.number for one in found] == [1, 2, None]
-        assert found[0] is not None
-        assert (found[0].worker, found[0].attempt, found[0].state) == ("a", 1, State.RUNNING)
-
-    @pytest.mark.parametrize(
-        "asked",
-        [
-            request("flash"),
-            request(fingerprint="beef"),
-            *(
-                request(toolchain=replace(key().toolchain, **{part: "9"}))
-                for part in ("jax", "jaxlib", "libtpu")
-            ),
-        ],
-    )
-    def test_what_a_worker_cannot_run_is_left_to_others(self, jobs: Jobs, asked: Request) -> None:
-        jobs.add(asked)
-        assert jobs.claim("a", ABLE, LONG) is None
-        jobs.add(request("rmsnorm", fingerprint="1111", toolchain=ABLE.toolchain))
-        found = jobs.claim("a", ABLE, LONG)
-        assert found is not None and found.number == 2
-
-    def test_a_worker_without_kernels_gets_nothing(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        assert jobs.claim("a", replace(ABLE, kernels={}), LONG) is None
-
-    def test_progress_can_be_read(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        mine = jobs.claim("a", ABLE, LONG)
-        assert mine is not None
-        progress = Progress(done=3, goal=9, best_us=1.5, default_us=2.0, note="compiling")
-        assert jobs.heartbeat(mine, progress)
-        found = jobs.get(1)
-        assert found is not None and found.progress == progress
-        assert found.heard_at is not None and mine.heard_at is not None
-        assert found.heard_at >= mine.heard_at
-
-    def test_it_ends_once(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        mine = jobs.claim("a", ABLE, LONG)
-        assert mine is not None
-        assert jobs.finish(mine, State.DONE, "twice as fast")
-        assert not jobs.finish(mine, State.FAILED, "no")
-        assert not jobs.heartbeat(mine, Progress())
-        found = jobs.get(1)
-        assert found is not None
-        assert (found.state, found.message) == (State.DONE, "twice as fast")
-        assert found.finished_at is not None
-
-
-class TestDeath:
-    def test_a_silent_workers_job_is_anothers(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        first = jobs.claim("a", ABLE, LONG)
-        assert first is not None
-        time.sleep(2 * SHORT)
-        second = jobs.claim("b", ABLE, SHORT)
-        assert second is not None and (second.number, second.attempt) == (first.number, 2)
-        assert not jobs.heartbeat(first, Progress())  # the first is alive after all: it stops
-        assert not jobs.finish(first, State.DONE, "")
-        assert not jobs.give_back(first, "", counts=True)
-        assert jobs.heartbeat(second, Progress())
-
-    def test_a_worker_that_takes_its_own_job_again(self, jobs: Jobs) -> None:
-        """What it began before it fell silent is over."""
-        jobs.add(request())
-        first = jobs.claim("a", ABLE, LONG)
-        assert first is not None
-        time.sleep(2 * SHORT)
-        second = jobs.claim("a", ABLE, SHORT)
-        assert second is not None and second.attempt == 2
-        assert not jobs.heartbeat(first, Progress())
-        assert not jobs.finish(first, State.DONE, "")
-
-    def test_one_that_is_heard_keeps_it(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        mine = jobs.claim("a", ABLE, LONG)
-        assert mine is not None
-        for _ in range(4):
-            time.sleep(SHORT)
-            assert jobs.heartbeat(mine, Progress())
-            assert jobs.claim("b", ABLE, 3 * SHORT) is None
-
-    def test_after_so_many_deaths_it_has_failed(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        for n in range(MOST_ATTEMPTS):
-            assert jobs.claim(f"w{n}", ABLE, SHORT) is not None
-            time.sleep(2 * SHORT)
-        assert jobs.claim("next", ABLE, SHORT) is None
-        found = jobs.get(1)
-        assert found is not None and found.state is State.FAILED
-        assert found.message == "its workers died: 3 of them, the last was w2"
-
-    def test_given_back(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        for _ in range(MOST_ATTEMPTS + 2):  # a worker that is stopped is no failure
-            mine = jobs.claim("a", ABLE, LONG)
-            assert mine is not None and mine.attempt == 1
-            assert jobs.give_back(mine, "stopped", counts=False)
-        for n in range(MOST_ATTEMPTS):
-            mine = jobs.claim("a", ABLE, LONG)
-            assert mine is not None and mine.attempt == n + 1
-            assert jobs.give_back(mine, "it broke", counts=True)
-        assert jobs.claim("a", ABLE, LONG) is None
-        found = jobs.get(1)
-        assert found is not None and (found.state, found.message) == (State.FAILED, "it broke")
-
 
 class TestCancel:
     def test_queued(self, jobs: Jobs) -> None:
@@ -187,15 +75,6 @@ class TestCancel:
         assert not jobs.heartbeat(mine, Progress())
         assert jobs.finish(mine, State.CANCELLED, "cancelled")
         found = jobs.cancel(1)
-        assert found is not None and found.state is State.CANCELLED
-
-    def test_of_a_worker_that_died(self, jobs: Jobs) -> None:
-        jobs.add(request())
-        assert jobs.claim("a", ABLE, LONG)
-        jobs.cancel(1)
-        time.sleep(2 * SHORT)
-        assert jobs.claim("b", ABLE, SHORT) is None
-        found = jobs.get(1)
         assert found is not None and found.state is State.CANCELLED
 
 

@@ -1,7 +1,5 @@
 """Workers that take jobs over HTTP, and send what they find."""
 
-import threading
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -86,55 +84,6 @@ def test_a_worker_describes_kernels_that_may_then_be_asked_for(
     local.save_kernel(newer)
     assert jobs.claim("w-1", replace(ABLE, kernels={"another": "beef"}), LEASE_S) is None
     assert store.kernel("another") == newer
-
-
-def test_a_cancelled_job_is_given_back(store: SqlStore, jobs: RemoteJobs) -> None:
-    store.jobs.add(wanted(512))
-    job = claimed(jobs)
-    assert jobs.heartbeat(job, Progress())
-    store.jobs.cancel(job.number)
-    assert not jobs.heartbeat(job, Progress())
-    assert jobs.give_back(job, "its worker was stopped", counts=False)
-    assert store.jobs.counts() == {"cancelled": 1}
-
-
-def test_who_was_silent_has_lost_it(store: SqlStore, jobs: RemoteJobs) -> None:
-    store.jobs.add(wanted(512))
-    first = claimed(jobs)
-    time.sleep(1.1)
-    second = claimed(jobs, "w-2", lease_s=1.0)
-    assert (second.number, second.attempt) == (first.number, 2)
-    assert not jobs.heartbeat(first, Progress())
-    assert not jobs.finish(first, State.FAILED, "late")
-    assert not jobs.give_back(first, "late", counts=True)
-    assert jobs.heartbeat(second, Progress())
-
-
-def test_an_earlier_attempt_of_the_same_worker_is_over(store: SqlStore, jobs: RemoteJobs) -> None:
-    store.jobs.add(wanted(512))
-    first = claimed(jobs)
-    time.sleep(1.1)
-    second = claimed(jobs, lease_s=1.0)
-    assert (second.worker, second.attempt) == (first.worker, 2)
-    assert not jobs.heartbeat(first, Progress())
-    assert jobs.heartbeat(second, Progress())
-
-
-def test_each_job_has_one_worker(store: SqlStore, jobs: RemoteJobs) -> None:
-    for m in range(1, 9):
-        store.jobs.add(wanted(m))
-    found: list[int] = []
-
-    def work(name: str) -> None:
-        while (job := jobs.claim(name, ABLE, LEASE_S)) is not None:
-            found.append(job.number)
-
-    workers = [threading.Thread(target=work, args=(f"w-{n}",)) for n in range(4)]
-    for one in workers:
-        one.start()
-    for one in workers:
-        one.join()
-    assert sorted(found) == list(range(1, 9))
 
 
 def test_a_job_is_that_of_the_token_that_claimed_it(

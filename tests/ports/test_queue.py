@@ -1,0 +1,240 @@
+"""The contract of ``autotune.ports.Queue``, which each implementation inherits: the database's own
+queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
+
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.domain.job import MOST_ATTEMPTS, Ability, Job, Progress, Request, State
+from autotune.domain.token import WRITER
+from autotune.ports import Queue
+from autotune.remote.http import Remote
+from autotune.remote.queue import RemoteJobs
+from autotune_db import SqlStore, open_store
+from autotune_db.tables import JobRow
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import running
+
+OTHER = replace(SPEC, name="rms", fingerprint="1111")
+ABLE = Ability(
+    kernels={one.name: one.fingerprint for one in (SPEC, OTHER)}, toolchain=question().toolchain
+)
+LEASE_S = 600.0  # no machine is so busy: silence is written, not waited for
+
+Finds = Callable[[Request], None]
+
+
+def request(kernel: str = SPEC.name, m: int = 512, **changes: object) -> Request:
+    key = question(m, kernel=kernel)
+    made = Request(kernel=kernel, problem=key.problem, chip=key.chip, trials=3)
+    return replace(made, **changes)  # type: ignore[arg-type]
+
+
+def claimed(queue: Queue, worker: str = "a") -> Job:
+    found = queue.claim(worker, ABLE, LEASE_S)
+    assert found is not None
+    return found
+
+
+def silence(store: SqlStore, job: Job) -> None:
+    """As if its worker had not been heard of for longer than the lease."""
+
+    def write(session: Session, _: bool) -> None:
+        row = session.scalars(select(JobRow).where(JobRow.id == job.number)).one()
+        assert row.heard_at is not None
+        row.heard_at -= timedelta(seconds=2 * LEASE_S)
+
+    store._work.write(write)
+
+
+class QueueContract:
+    """``store``: the database behind the queue. ``finds``: what the worker does before it says that
+    a job is done."""
+
+    @pytest.fixture
+    def queue(self) -> Queue:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def finds(self) -> Finds:
+        return lambda _: None
+
+    def test_nothing_to_do(self, queue: Queue) -> None:
+        assert queue.claim("a", ABLE, LEASE_S) is None
+
+    def test_the_oldest_first_and_one_for_each_worker(self, queue: Queue, store: SqlStore) -> None:
+        for m in (1, 2):
+            store.jobs.add(request(m=m))
+        found = [queue.claim(worker, ABLE, LEASE_S) for worker in "abc"]
+        assert [one and one.number for one in found] == [1, 2, None]
+        first = found[0]
+        assert first is not None and first.worker.endswith("a")
+        assert (first.request, first.attempt, first.state) == (request(m=1), 1, State.RUNNING)
+        assert first == store.jobs.get(1)
+
+    def test_of_many_threads_one_gets_each(self, queue: Queue, store: SqlStore) -> None:
+        for m in range(1, 13):
+            store.jobs.add(request(m=m))
+        found: list[int] = []
+
+        def work(name: str) -> None:
+            while (job := queue.claim(name, ABLE, LEASE_S)) is not None:
+                found.append(job.number)
+
+        workers = [threading.Thread(target=work, args=(f"w-{n}",)) for n in range(4)]
+        for one in workers:
+            one.start()
+        for one in workers:
+            one.join()
+        assert sorted(found) == list(range(1, 13))
+
+    @pytest.mark.parametrize(
+        "asked",
+        [
+            request("flash"),
+            request(fingerprint="beef"),
+            *(
+                request(toolchain=replace(ABLE.toolchain, **{part: "9"}))
+                for part in ("jax", "jaxlib", "libtpu")
+            ),
+        ],
+    )
+    def test_what_a_worker_cannot_run_is_left_to_others(
+        self, queue: Queue, store: SqlStore, asked: Request
+    ) -> None:
+        store.jobs.add(asked)
+        assert queue.claim("a", ABLE, LEASE_S) is None
+        store.jobs.add(request("rms", fingerprint="1111", toolchain=ABLE.toolchain))
+        assert claimed(queue).number == 2
+
+    def test_progress_can_be_read(self, queue: Queue, store: SqlStore) -> None:
+        store.jobs.add(request())
+        mine = claimed(queue)
+        progress = Progress(done=3, goal=9, best_us=1.5, default_us=2.0, note="compiling")
+        assert queue.heartbeat(mine, progress)
+        found = store.jobs.get(1)
+        assert found is not None and found.progress == progress
+        assert found.heard_at is not None and mine.heard_at is not None
+        assert found.heard_at >= mine.heard_at
+
+    def test_it_ends_once(self, queue: Queue, store: SqlStore, finds: Finds) -> None:
+        store.jobs.add(request())
+        mine = claimed(queue)
+        finds(request())
+        assert queue.finish(mine, State.DONE, "twice as fast")
+        assert not queue.finish(mine, State.FAILED, "no")
+        assert not queue.heartbeat(mine, Progress())
+        found = store.jobs.get(1)
+        assert found is not None and found.finished_at is not None
+        assert (found.state, found.message) == (State.DONE, "twice as fast")
+
+    @pytest.mark.parametrize("who", ["b", "a"])
+    def test_a_silent_workers_job_is_anothers(
+        self, queue: Queue, store: SqlStore, who: str
+    ) -> None:
+        """Where the same worker takes it again, what it began before is over."""
+        store.jobs.add(request())
+        first = claimed(queue, "a")
+        silence(store, first)
+        second = claimed(queue, who)
+        assert (second.number, second.attempt) == (first.number, 2)
+        assert not queue.heartbeat(first, Progress())  # it is alive after all: it stops
+        assert not queue.finish(first, State.FAILED, "late")
+        assert not queue.give_back(first, "late", counts=True)
+        assert queue.heartbeat(second, Progress())
+
+    def test_one_that_is_heard_keeps_it(self, queue: Queue, store: SqlStore) -> None:
+        store.jobs.add(request())
+        mine = claimed(queue)
+        for _ in range(3):
+            silence(store, mine)
+            assert queue.heartbeat(mine, Progress())
+            assert queue.claim("b", ABLE, LEASE_S) is None
+
+    def test_after_so_many_deaths_it_has_failed(self, queue: Queue, store: SqlStore) -> None:
+        store.jobs.add(request())
+        for n in range(MOST_ATTEMPTS):
+            silence(store, claimed(queue, f"w{n}"))
+        assert queue.claim("next", ABLE, LEASE_S) is None
+        found = store.jobs.get(1)
+        assert found is not None and found.state is State.FAILED
+        assert found.message.startswith(f"its workers died: {MOST_ATTEMPTS} of them, the last was")
+        assert found.message.endswith(f"w{MOST_ATTEMPTS - 1}")
+
+    def test_given_back(self, queue: Queue, store: SqlStore) -> None:
+        store.jobs.add(request())
+        for _ in range(MOST_ATTEMPTS + 2):  # a worker that is stopped is no failure
+            mine = claimed(queue)
+            assert mine.attempt == 1 and queue.give_back(mine, "stopped", counts=False)
+        for n in range(MOST_ATTEMPTS):
+            mine = claimed(queue)
+            assert mine.attempt == n + 1 and queue.give_back(mine, "it broke", counts=True)
+        assert queue.claim("a", ABLE, LEASE_S) is None
+        found = store.jobs.get(1)
+        assert found is not None and (found.state, found.message) == (State.FAILED, "it broke")
+
+    def test_one_that_is_cancelled_ends_at_the_next_heartbeat(
+        self, queue: Queue, store: SqlStore
+    ) -> None:
+        store.jobs.add(request())
+        mine = claimed(queue)
+        store.jobs.cancel(1)
+        assert not queue.heartbeat(mine, Progress())
+        assert queue.give_back(mine, "its worker was stopped", counts=False)
+        assert store.jobs.counts() == {"cancelled": 1}
+
+    def test_a_cancelled_one_of_a_silent_worker_is_nobodys(
+        self, queue: Queue, store: SqlStore
+    ) -> None:
+        store.jobs.add(request())
+        mine = claimed(queue)
+        store.jobs.cancel(1)
+        silence(store, mine)
+        assert queue.claim("b", ABLE, LEASE_S) is None
+        assert store.jobs.counts() == {"cancelled": 1}
+
+
+class TestDatabase(QueueContract):
+    @pytest.fixture
+    def store(self, url: str) -> Iterator[SqlStore]:
+        with open_store(url, create=True) as opened:
+            yield opened
+
+    @pytest.fixture
+    def queue(self, store: SqlStore) -> Queue:
+        return store.jobs
+
+    def test_a_worker_without_kernels_gets_nothing(self, queue: Queue, store: SqlStore) -> None:
+        store.jobs.add(request())
+        assert queue.claim("a", replace(ABLE, kernels={}), LEASE_S) is None
+
+
+class TestService(QueueContract):
+    @pytest.fixture
+    def store(self, sqlite_url: str) -> Iterator[SqlStore]:
+        with open_store(sqlite_url, create=True) as opened:
+            yield opened
+
+    @pytest.fixture
+    def local(self, tmp_path: Path) -> Iterator[SqlStore]:
+        """The worker's own database."""
+        with open_store(str(tmp_path / "local.db"), create=True) as opened:
+            for spec in (SPEC, OTHER):
+                opened.save_kernel(spec)
+            yield opened
+
+    @pytest.fixture
+    def queue(self, store: SqlStore, sqlite_url: str, local: SqlStore) -> Iterator[Queue]:
+        secret = store.tokens.create("ci", WRITER, None)[1]
+        with running(sqlite_url) as service:
+            yield RemoteJobs(Remote(service.url, 30.0, secret), local)
+
+    @pytest.fixture
+    def finds(self, local: SqlStore) -> Finds:
+        return lambda asked: local.save_record(record(question(asked.problem["m"])))
