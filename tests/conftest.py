@@ -11,13 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 from autotune.compiler.pool import CompilerPool
 from tests.servers.postgres import Postgres, postgres_server
 
-settings.register_profile("no deadline", deadline=None)
-settings.load_profile("no deadline")
+# Both would judge how busy the machine is.
+settings.register_profile(
+    "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile("any machine")
 
 
 @pytest.fixture(scope="module")

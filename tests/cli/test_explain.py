@@ -14,7 +14,7 @@ from autotune.domain.trial import Evidence
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
-from tests.servers.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune_here
 
 MATMUL = dbsamples.key("matmul", jax="0.0.1")
 SLOW = estimate(parts(issue=20, latency=62, fill=1), steps=512)
@@ -34,14 +34,14 @@ def stored(folder: Path, *outcomes: Outcome | Estimate, key: Key = MATMUL) -> No
 
 
 def explained(folder: Path, *args: str, code: int = 0) -> str:
-    done = autotune("explain", *args, cwd=folder)
+    done = autotune_here("explain", *args, cwd=folder)
     assert done.returncode == code, done.stderr
     assert "Traceback" not in done.stderr
     return done.stdout + done.stderr
 
 
 def data(folder: Path, *args: str, code: int = 0) -> dict[str, Any]:
-    done = autotune("explain", *args, "--json", cwd=folder)
+    done = autotune_here("explain", *args, "--json", cwd=folder)
     assert done.returncode == code, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
@@ -102,7 +102,7 @@ def test_other_problems_are_not_compared(tmp_path: Path) -> None:
     stored(tmp_path, SLOW)
     stored(tmp_path, FAST, key=dbsamples.key("matmul", m=8))
     assert_one_sentence(
-        autotune("explain", "1", "2", cwd=tmp_path), "trials 1 and 2 solve different problems"
+        autotune_here("explain", "1", "2", cwd=tmp_path), "trials 1 and 2 solve different problems"
     )
 
 
@@ -151,14 +151,14 @@ def test_what_cannot_be_done_is_one_sentence(
     args: tuple[str, ...], says: str, tmp_path: Path
 ) -> None:
     stored(tmp_path, SLOW)
-    done = autotune("explain", *args, cwd=tmp_path)
+    done = autotune_here("explain", *args, cwd=tmp_path)
     assert_one_sentence(done, says)
     assert not (tmp_path / "t.json").exists()
 
 
 def test_show_names_explain(tmp_path: Path) -> None:
     stored(tmp_path, SLOW)
-    text = autotune("show", "1", cwd=tmp_path).stdout
+    text = autotune_here("show", "1", cwd=tmp_path).stdout
     assert "estimated 83.0 µs ± 5%, VMEM 3.00 MiB of 16.00 MiB" in text
     assert "where the time goes: autotune explain 1" in text
 
@@ -188,19 +188,19 @@ def test_a_measurement_stands_beside_the_estimate(tmp_path: Path) -> None:
     measured(tmp_path, run)
     text = " ".join(explained(tmp_path, "2").split())
     assert "measured 22.5 µs by device time on v5e 0, the estimate is +29%" in text
-    shown = autotune("show", "2", cwd=tmp_path).stdout
+    shown = autotune_here("show", "2", cwd=tmp_path).stdout
     assert "estimated 29.0 µs" in shown
     assert "measured 22.5 µs by device time on v5e 0, the estimate is +29%, 2 samples" in shown
     assert "It was measured to be the fastest." in shown
     assert "Distinguishable from the runner-up, which takes 4.000 (3.800 to 4.200)" in shown
     assert "Distinguishable from the default" in shown
-    found = json.loads(autotune("show", "1", "--json", cwd=tmp_path).stdout)["measurement"]
+    found = json.loads(autotune_here("show", "1", "--json", cwd=tmp_path).stdout)["measurement"]
     assert (found["samples_us"], found["slower"], found["device"]) == ([90.0], True, "v5e 0")
     measured(tmp_path, replace(run, void="the device changed"))
-    assert "Nothing is concluded from this run" in autotune("show", "2", cwd=tmp_path).stdout
+    assert "Nothing is concluded from this run" in autotune_here("show", "2", cwd=tmp_path).stdout
 
 
 def test_nothing_is_said_of_measuring_where_nothing_was_measured(tmp_path: Path) -> None:
     stored(tmp_path, SLOW)
-    assert "measured" not in autotune("show", "1", cwd=tmp_path).stdout
+    assert "measured" not in autotune_here("show", "1", cwd=tmp_path).stdout
     assert "measured" not in explained(tmp_path, "1")

@@ -97,6 +97,7 @@ with open_store(sys.argv[1], create=False) as store:
 """
 
 
+@pytest.mark.slow
 def test_exactly_one_of_many_processes_gets_each(url: str) -> None:
     with open_store(url, create=True) as store:
         for m in range(1, 61):

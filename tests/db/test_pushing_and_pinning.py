@@ -249,6 +249,7 @@ class Model:
         return free | pins
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(

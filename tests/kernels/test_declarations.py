@@ -38,7 +38,7 @@ def _abstract(kernel: Kernel, problem: Problem) -> list[Any]:
 
 
 @every_kernel
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_the_default_is_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
     sizes = data.draw(
@@ -56,7 +56,7 @@ def test_the_default_is_among_the_choices(kernel: Kernel, data: st.DataObject) -
 
 
 @every_kernel
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=5)
 @given(data=st.data())
 def test_any_config_traces_in_any_grid_order(kernel: Kernel, data: st.DataObject) -> None:
     sizes = data.draw(st.tuples(*[st.sampled_from(SIZES)] * len(kernel.dims)))

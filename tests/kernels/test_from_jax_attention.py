@@ -26,6 +26,7 @@ def numbers(kernel: Kernel, problem: Any) -> list[Any]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("option", ["causal=false", "causal=true"])
 def test_flash_gradients_are_those_that_jax_derives(option: str) -> None:
     problem = flash_attention.FORWARD.problem_spec.parse(FLASH, "float32", [option])
@@ -44,6 +45,7 @@ def test_flash_gradients_are_those_that_jax_derives(option: str) -> None:
         np.testing.assert_allclose(found, expected, atol=2e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mask", ["causal", "local", "full"])
 def test_splash_gradients_are_those_that_jax_derives(mask: str) -> None:
     options = [f"mask={mask}", "window=128"]
@@ -84,6 +86,7 @@ def test_an_inner_block_larger_than_the_outer_is_refused_by_the_declaration() ->
         flash_attention.DQ.build(problem, make_config(BACKWARD))
 
 
+@pytest.mark.slow
 def test_without_that_the_gate_refuses_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """JAX's function takes such blocks, and leaves part of the result at zero."""
     real = versions.op

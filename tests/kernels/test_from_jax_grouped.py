@@ -69,7 +69,7 @@ def test_transposed_weights(assert_right: Check) -> None:
     assert_right(GMM, "128x200x130x3", "bfloat16", "transpose_rhs=true", SIZES[1])
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(m=st.integers(1, 10_000), groups=st.integers(1, 300), option=st.sampled_from(SIZES))
 def test_group_sizes_sum_to_m(m: int, groups: int, option: str) -> None:
     problem = GMM.problem_spec.parse(f"{m}x8x8x{groups}", options=[option])
@@ -90,7 +90,7 @@ def test_skewed_groups_follow_zipfs_law() -> None:
 
 
 @BOTH
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(dims=st.tuples(*[st.integers(1, 5000)] * 3), tiles=st.integers(1, 100))
 def test_choices_are_what_the_kernel_takes(
     kernel: Kernel, dims: tuple[int, int, int], tiles: int

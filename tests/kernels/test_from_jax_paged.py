@@ -90,6 +90,7 @@ def test_ragged_references_attend_causally(batch: str) -> None:
     _assert_close(RAGGED, problem, arrays, _ragged_in_numpy(problem, arrays))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("inline", [False, True])
 @pytest.mark.parametrize("heads", ["4x2", "8x1"])
 def test_the_paged_kernel_gives_the_references_result(
@@ -99,7 +100,7 @@ def test_the_paged_kernel_gives_the_references_result(
     assert_right(PAGED, f"2x{heads}x4x16x128", "bfloat16", "lengths=uniform", **axes)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     batch=st.integers(1, 40),
     pages=st.integers(1, 40),
@@ -117,7 +118,7 @@ def test_paged_tables_hold_every_page_once(
     _assert_pages_used_once(PAGED, problem, found["lengths"], found["page_table"], axis=1)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     seqs=st.integers(1, 40),
     tokens=st.integers(1, 400),
@@ -153,7 +154,7 @@ def _assert_pages_used_once(
 
 
 @KERNELS
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(data=st.data())
 def test_defaults_are_among_the_choices(kernel: Kernel, data: st.DataObject) -> None:
     sizes = data.draw(st.tuples(*[st.integers(1, 300)] * len(kernel.dims)))

@@ -12,12 +12,14 @@ Check = Callable[..., None]
 DTYPES = ("bfloat16", "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("block_m", [16, 128])
 def test_blocks_smaller_than_a_group(assert_right: Check, dtype: str, block_m: int) -> None:
     assert_right(KERNEL, "300x200x130x5", dtype, block_m=block_m)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("n", "m", "k"), ("m", "n", "k")])
 def test_both_legal_orders(assert_right: Check, order: tuple[str, ...]) -> None:
     semantics = ("parallel", "parallel", "arbitrary")
@@ -30,6 +32,7 @@ def test_tiny_dimensions(assert_right: Check, dtype: str, shape: str) -> None:
     assert_right(KERNEL, shape, dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", ["256", "512"])
 def test_groups_larger_than_the_default_block(assert_right: Check, group: str) -> None:
     assert_right(KERNEL, "700x100x100x4", "float32", f"group={group}", block_m=128)

@@ -21,6 +21,7 @@ def test_whole_blocks(assert_right: Check, dtype: str) -> None:
     assert_right(KERNEL, "128x512x256", dtype, block_k=256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("activation", ["relu", "gelu"])
 def test_activation_comes_after_the_whole_sum(
@@ -33,12 +34,14 @@ def test_relu_of_integers(assert_right: Check) -> None:
     assert_right(KERNEL, "32x300x130", "int8", "activation=relu")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", [("m", "n", "k"), ("n", "m", "k")])
 def test_both_legal_orders(assert_right: Check, order: tuple[str, ...]) -> None:
     semantics = ("parallel", "parallel", "arbitrary")
     assert_right(KERNEL, "200x300x300", "float32", order=order, semantics=semantics, block_n=256)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize(
     ("shape", "transpose"), [("1x1x1", "false"), ("1x7x100", "true"), ("7x129x1", "true")]
@@ -47,7 +50,8 @@ def test_tiny_dimensions(assert_right: Check, dtype: str, shape: str, transpose:
     assert_right(KERNEL, shape, dtype, f"transpose_rhs={transpose}")
 
 
-@settings(max_examples=5, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=5)
 @given(data=st.data(), dims=st.tuples(*[st.integers(1, 400)] * 3))
 def test_any_offered_config(
     assert_right: Check, data: st.DataObject, dims: tuple[int, ...]

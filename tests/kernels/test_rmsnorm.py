@@ -10,6 +10,7 @@ Check = Callable[..., None]
 DTYPES = ("bfloat16", "float32")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("chunk", [128, 256, 700])
 def test_ragged_rows_and_chunks(assert_right: Check, dtype: str, chunk: int) -> None:
@@ -22,7 +23,8 @@ def test_default_config(assert_right: Check, dtype: str, shape: str) -> None:
     assert_right(KERNEL, shape, dtype)
 
 
-@settings(max_examples=4, deadline=None)
+@pytest.mark.slow
+@settings(max_examples=4)
 @given(rows=st.integers(1, 40), features=st.integers(1, 900), data=st.data())
 def test_any_offered_config(
     assert_right: Check, rows: int, features: int, data: st.DataObject

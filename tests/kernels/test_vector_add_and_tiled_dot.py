@@ -22,12 +22,14 @@ def test_vector_add_with_a_larger_block(assert_right: Check) -> None:
     assert_right(vector_add.KERNEL, "9000", "float32", block_n=4096, semantics=("parallel",))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("n", LENGTHS)
 def test_tiled_dot(assert_right: Check, dtype: str, n: int) -> None:
     assert_right(tiled_dot.KERNEL, str(n), dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("block_rows", [8, 16, 41])
 def test_tiled_dot_blocks(assert_right: Check, block_rows: int) -> None:
     assert_right(tiled_dot.KERNEL, "5200", "float32", block_rows=block_rows)

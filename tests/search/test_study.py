@@ -84,7 +84,7 @@ def test_several_candidates_may_be_out_at_once(method: str) -> None:
 
 
 @every_method
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=10)
 @given(st.data())
 def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.DataObject) -> None:
     study, out, seen = _study(method, of=SPACE[:12]), [], set()

@@ -12,7 +12,7 @@ from autotune.remote.http import Remote
 from autotune.remote.push import send
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 from tests.servers.service import Running, running
 
 
@@ -38,7 +38,7 @@ class TestPush:
         assert "2 records and 0 trials are new there" in done.stdout
         assert "left out: mm[f00d] m=32" in done.stderr and "no time" in done.stderr
         assert writer not in done.stdout + done.stderr
-        done = autotune("push", "--url", service.url, "--json", cwd=tmp_path, env=environment)
+        done = autotune_here("push", "--url", service.url, "--json", cwd=tmp_path, env=environment)
         told = json.loads(done.stdout)
         assert (told["records"], told["sent"], told["lost"], len(told["left_out"])) == (0, 2, 0, 1)
         assert {one.pushed_by for one in store.records() if one.key == question(8)} == {"ci"}
@@ -47,15 +47,15 @@ class TestPush:
         self, service: Running, here: str, tmp_path: Path
     ) -> None:
         ask = ("push", "--db", here, "--url")
-        done = autotune(*ask, service.url, "--token", "autotune_wrong", cwd=tmp_path)
+        done = autotune_here(*ask, service.url, "--token", "autotune_wrong", cwd=tmp_path)
         assert done.returncode == 2
         assert "the token is unknown, expired or revoked" in done.stderr.splitlines()[-1]
         assert "Traceback" not in done.stderr
-        done = autotune(*ask, "nowhere", cwd=tmp_path)
+        done = autotune_here(*ask, "nowhere", cwd=tmp_path)
         assert_one_sentence(done, "is not an address")
-        done = autotune(*ask, service.url, "--chip", "h100", cwd=tmp_path)
+        done = autotune_here(*ask, service.url, "--chip", "h100", cwd=tmp_path)
         assert_one_sentence(done, "unknown chip")
-        done = autotune(*ask, service.url, "--kernel", "other", cwd=tmp_path)
+        done = autotune_here(*ask, service.url, "--kernel", "other", cwd=tmp_path)
         assert done.returncode == 1
 
     def test_many_go_in_parts(
@@ -93,27 +93,29 @@ class TestPush:
 
 
 def test_tokens(tmp_path: Path) -> None:
-    done = autotune("token", "create", "--name", "ci", "--days", "3", cwd=tmp_path)
+    done = autotune_here("token", "create", "--name", "ci", "--days", "3", cwd=tmp_path)
     secret = done.stdout.strip()
     assert done.returncode == 0 and secret.startswith("autotune_") and len(secret) > 40
-    done = autotune("token", "create", "--name", "b", "--role", "admin", "--json", cwd=tmp_path)
+    done = autotune_here(
+        "token", "create", "--name", "b", "--role", "admin", "--json", cwd=tmp_path
+    )
     assert json.loads(done.stdout)["role"] == "admin"
-    done = autotune("token", "list", cwd=tmp_path)
+    done = autotune_here("token", "list", cwd=tmp_path)
     assert [line.split()[:3] for line in done.stdout.splitlines()] == [
         ["1", "writer", "ci"],
         ["2", "admin", "b"],
     ]
     assert secret not in done.stdout
-    assert "is revoked" in autotune("token", "revoke", "1", cwd=tmp_path).stdout
-    assert "revoked 2" in autotune("token", "list", cwd=tmp_path).stdout
-    assert_one_sentence(autotune("token", "revoke", "9", cwd=tmp_path), "there is no token 9")
-    bad = autotune("token", "create", "--name", "a\nb", cwd=tmp_path)
+    assert "is revoked" in autotune_here("token", "revoke", "1", cwd=tmp_path).stdout
+    assert "revoked 2" in autotune_here("token", "list", cwd=tmp_path).stdout
+    assert_one_sentence(autotune_here("token", "revoke", "9", cwd=tmp_path), "there is no token 9")
+    bad = autotune_here("token", "create", "--name", "a\nb", cwd=tmp_path)
     assert_one_sentence(bad, "printable characters")
 
 
 def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
     def run(*args: str) -> str:
-        done = autotune("snapshots", *args, "--db", database, cwd=tmp_path)
+        done = autotune_here("snapshots", *args, "--db", database, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         return done.stdout
 
@@ -123,9 +125,9 @@ def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert "rolled back to snapshot 1" in run("list").splitlines()[0]
     assert [one["number"] for one in json.loads(run("records", "--json"))] == [2, 1]
     assert json.loads(run("prune", "--days", "0", "--json")) == {"pruned": 3}
-    done = autotune("snapshots", "rollback", "9", "--db", database, cwd=tmp_path)
+    done = autotune_here("snapshots", "rollback", "9", "--db", database, cwd=tmp_path)
     assert_one_sentence(done, "there is no snapshot 9")
-    done = autotune("snapshots", "pin", "9", "--db", database, cwd=tmp_path)
+    done = autotune_here("snapshots", "pin", "9", "--db", database, cwd=tmp_path)
     assert_one_sentence(done, "there is no record 9")
 
 
@@ -145,7 +147,7 @@ def test_lookup_from_a_closed_service(store: SqlStore, database: str, tmp_path: 
         "--url",
     )
     with running(database, closed=True) as service:
-        done = autotune(*ask, service.url, cwd=tmp_path)
+        done = autotune_here(*ask, service.url, cwd=tmp_path)
         assert_one_sentence(done, "give a token")
-        done = autotune(*ask, service.url, cwd=tmp_path, env={"AUTOTUNE_TOKEN": secret + "\n"})
+        done = autotune_here(*ask, service.url, cwd=tmp_path, env={"AUTOTUNE_TOKEN": secret + "\n"})
         assert done.returncode == 0, done.stderr

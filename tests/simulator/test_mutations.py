@@ -35,7 +35,7 @@ def refused_or_right(name, text):
         assert [getattr(result, f) for f in TRAFFIC] == [getattr(RIGHT[name], f) for f in TRAFFIC]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=st.sampled_from(NAMES), share=st.floats(0, 0.999))
 def test_truncated(name, share):
     text = TEXTS[name]
@@ -44,7 +44,7 @@ def test_truncated(name, share):
     assert isinstance(result, recordings.NotSimulated)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
 def test_two_lines_swapped(name, seed):
     lines = TEXTS[name].splitlines(keepends=True)
@@ -53,7 +53,7 @@ def test_two_lines_swapped(name, seed):
     refused_or_right(name, "".join(lines))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32), count=st.integers(1, 5))
 def test_lines_dropped(name, seed, count):
     lines = TEXTS[name].splitlines(keepends=True)
@@ -62,7 +62,7 @@ def test_lines_dropped(name, seed, count):
     refused_or_right(name, "".join(lines))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     name=st.sampled_from(NAMES),
     share=st.floats(0, 1),
@@ -74,7 +74,7 @@ def test_punctuation_inserted_never_raises_or_hangs(name, share, noise):
     outcome(name, text[:at] + noise + text[at:])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
 def test_numbers_and_names_garbled_never_raise_or_hang(name, seed):
     """Such a listing may be a valid one of another kernel: only the manner is promised."""
@@ -85,7 +85,7 @@ def test_numbers_and_names_garbled_never_raise_or_hang(name, seed):
     outcome(name, text)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(name=st.sampled_from(NAMES), seed=st.integers(0, 2**32))
 def test_all_lines_shuffled(name, seed):
     lines = TEXTS[name].splitlines(keepends=True)
@@ -94,7 +94,7 @@ def test_all_lines_shuffled(name, seed):
 
 
 @pytest.mark.parametrize("chip", ["v4", "v5e", "v7x"])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(text=st.text(max_size=300))
 def test_garbage(chip, text):
     assert isinstance(recordings.simulate(text, chip=chip), recordings.NotSimulated)
