@@ -8,6 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from autotune.compiler.protocol import Raised
+from autotune.domain.codec import to_data
+
 _MAX_FILE_BYTES = 1 << 30
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -26,7 +29,8 @@ def failed(error: BaseException, stage: str) -> dict[str, Any]:
     """The answer that says so, and where it was raised."""
     name, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
     place = f"{name} {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    return {"error": {"type": name, "message": str(error), "stage": stage, "raised_at": place}}
+    raised = Raised(type=name, message=str(error), stage=stage, raised_at=place)
+    return {"error": to_data(raised)}
 
 
 def _encoded(answer: dict[str, Any]) -> str:

@@ -26,13 +26,15 @@ from autotune.child import chips
 from autotune.child.compile import build, declaration
 from autotune.child.loading import Loader, LoadError
 from autotune.child.serving import failed, serve
-from autotune.compiler import libtpu
-from autotune.domain.chip import Chip
+from autotune.compiler import libtpu, protocol
+from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.compiled import Compiled, XlaCost
 from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.verdict import Verdict
 from autotune.kernel import Kernel
 
 
@@ -46,128 +48,125 @@ class CompilerWorker:
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """``{"ok": ...}`` or ``{"error": ...}``; nothing a candidate does gets past here."""
         try:
-            return {"ok": getattr(self, "do_" + request["do"])(request)}
+            question = from_data(protocol.AnyQuestion, request)
+            found = getattr(self, "do_" + question.kind)(question)
+            return {"ok": None if found is None else to_data(found)}
         except build.StageError as error:
             return failed(error.cause, error.stage)
+        except ImpossibleError as error:
+            return failed(error, protocol.PROBLEM)
         except LoadError as error:
-            return failed(error, "load")
+            return failed(error, protocol.LOAD)
         except Exception as error:
             return failed(error, "request")
         except BaseException as error:  # SystemExit, KeyboardInterrupt: a candidate's whim as well
             return failed(error, "kernel")
 
-    def do_hello(self, _: dict[str, Any]) -> dict[str, Any]:
+    def do_hello(self, _: protocol.Hello) -> protocol.Greeting:
         import jax
         import jaxlib
 
-        toolchain = {
-            "jax": jax.__version__,
-            "jaxlib": jaxlib.__version__,
-            "libtpu": libtpu.version() or "none",
-        }
-        return {"toolchain": toolchain, "python": sys.version.split()[0], "pid": os.getpid()}
+        toolchain = Toolchain(
+            jax=jax.__version__, jaxlib=jaxlib.__version__, libtpu=libtpu.version() or "none"
+        )
+        return protocol.Greeting(toolchain, sys.version.split()[0], os.getpid())
 
-    def do_chip(self, request: dict[str, Any]) -> dict[str, Any]:
-        import dataclasses
+    def do_chip(self, asked: protocol.DescribeChip) -> ChipInfo:
+        return chips.chip_info(asked.chip, self.dump)
 
-        return dataclasses.asdict(chips.chip_info(Chip(request["chip"]), self.dump))
-
-    def do_describe(self, request: dict[str, Any]) -> dict[str, Any]:
-        ref = KernelRef(**request["ref"])
-        kernel = self.loader.kernel(ref)
-        spec = KernelSpec(
+    def do_describe(self, asked: protocol.DescribeKernel) -> KernelSpec:
+        kernel = self.loader.kernel(asked.ref)
+        return KernelSpec(
             name=kernel.name,
-            fingerprint=fingerprint(ref),
+            fingerprint=fingerprint(asked.ref),
             problems=kernel.problem_spec,
             axes=tuple(axis.name for axis in kernel.axes),
             grid=kernel.grid,
             doc=kernel.doc or "",
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
-        return to_data(spec)
 
-    def do_choices(self, request: dict[str, Any]) -> dict[str, Any]:
-        kernel, problem = self._subject(request)
-        with _blaming(kernel, request):
+    def do_choices(self, asked: protocol.ListChoices) -> Choices:
+        kernel, problem = self._kernel(asked), asked.problem
+        with _blaming(kernel, asked):
             sentence = kernel.check(problem) if kernel.check else None
             if sentence:
-                return {"impossible": sentence}
-            return {
-                "impossible": None,
-                "choices": declaration.choices(kernel, problem, request["chip"]),
-                "default": kernel.default_axes(problem, request["chip"]),
-                "grid": list(kernel.grid),
-            }
+                raise ImpossibleError(sentence)
+            chip = asked.chip and asked.chip.value
+            return Choices(
+                axes=declaration.choices(kernel, problem, chip),
+                default=kernel.default_axes(problem, chip),
+                grid=kernel.grid,
+            )
 
-    def do_check(self, request: dict[str, Any]) -> None:
-        kernel, problem = self._subject(request)
-        with _blaming(kernel, request):
-            sentence = declaration.complaint(kernel, problem, Chip(request["chip"]))
+    def do_check(self, asked: protocol.CheckDeclaration) -> None:
+        kernel = self._kernel(asked)
+        assert asked.chip is not None
+        with _blaming(kernel, asked):
+            sentence = declaration.complaint(kernel, asked.problem, asked.chip)
             if sentence:
                 raise ValueError(sentence)
 
-    def do_trace(self, request: dict[str, Any]) -> list[dict[str, Any]]:
-        kernel, problem = self._subject(request)
-        chip = Chip(request["chip"]) if request.get("chip") else None
-        answers = []
-        for data in request["configs"]:
-            try:
-                traces = build.trace_config(
-                    kernel, problem, from_data(Config, data), orders=request["orders"], chip=chip
-                )
-                answers.append({"ok": [to_data(trace) for trace in traces]})
-            except build.StageError as error:
-                answers.append(failed(error.cause, error.stage))
-        return answers
-
-    def do_compile(self, request: dict[str, Any]) -> dict[str, Any]:
-        kernel, problem = self._subject(request)
-        config = from_data(Config, request["config"])
-        trace, compiled = build.compile_config(
-            kernel, problem, config, Chip(request["chip"]), self.dump
+    def do_trace(self, asked: protocol.TraceConfig) -> protocol.Traces:
+        return protocol.Traces(
+            build.trace_config(
+                self._kernel(asked),
+                asked.problem,
+                asked.config,
+                orders=asked.orders,
+                chip=asked.chip,
+            )
         )
-        return {"trace": to_data(trace), "compiled": dict(compiled)}
 
-    def do_draw(self, request: dict[str, Any]) -> dict[str, Any]:
-        kernel, problem = self._subject(request)
-        config, chip = from_data(Config, request["config"]), Chip(request["chip"])
-        steps = request["steps"]
-        return dict(build.draw_config(kernel, problem, config, chip, self.dump, steps))
+    def do_compile(self, asked: protocol.CompileConfig) -> protocol.CompiledConfig:
+        trace, compiled = build.compile_config(*self._candidate(asked), self.dump)
+        return protocol.CompiledConfig(trace, from_data(Compiled, compiled))
 
-    def do_baseline(self, request: dict[str, Any]) -> dict[str, Any]:
-        kernel, problem = self._subject(request)
-        return dict(build.compile_baseline(kernel, problem, Chip(request["chip"]), self.dump))
+    def do_draw(self, asked: protocol.DrawConfig) -> protocol.Drawn:
+        found = build.draw_config(*self._candidate(asked), self.dump, asked.steps)
+        return from_data(protocol.Drawn, found)
 
-    def do_verify(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_baseline(self, asked: protocol.CompileBaseline) -> XlaCost:
+        kernel = self._kernel(asked)
+        assert asked.chip is not None
+        return XlaCost(**build.compile_baseline(kernel, asked.problem, asked.chip, self.dump))
+
+    def do_verify(self, asked: protocol.VerifyConfig) -> Verdict:
         from autotune.child.verify import gate
 
-        kernel, problem = self._subject(request)
-        config = from_data(Config, request["config"])
-        return to_data(gate.check(kernel, problem, config, Chip(request["chip"])))
+        return gate.check(*self._candidate(asked))
 
-    def do_executable(self, request: dict[str, Any]) -> dict[str, Any]:
+    def do_executable(self, asked: protocol.WriteExecutable) -> None:
         from autotune.child.measure import programs
 
-        kernel, problem = self._subject(request)
-        config = request["config"] and from_data(Config, request["config"])
-        chip = request["chip"] and Chip(request["chip"])
-        compiled = programs.compiled(kernel, problem, config, request["name"], chip)
+        compiled = programs.compiled(
+            self._kernel(asked), asked.problem, asked.config, asked.name, asked.chip
+        )
         libtpu.clear(self.dump)
-        return {"bytes": programs.save(compiled, Path(request["path"]))}
+        programs.save(compiled, Path(asked.path))
 
-    def _subject(self, request: dict[str, Any]) -> tuple[Any, Problem]:
-        kernel = self.loader.kernel(KernelRef(**request["ref"]))
-        return kernel, from_data(Problem, request["problem"])
+    def _kernel(self, asked: protocol.OfProblem[Any]) -> Kernel:
+        return self.loader.kernel(asked.ref)
+
+    def _candidate(self, asked: protocol.OfConfig[Any]) -> tuple[Kernel, Problem, Config, Chip]:
+        assert asked.chip is not None
+        return self._kernel(asked), asked.problem, asked.config, asked.chip
+
+
+class ImpossibleError(Exception):
+    """The problem is impossible, in the kernel's own words."""
 
 
 @contextmanager
-def _blaming(kernel: Kernel, request: dict[str, Any]) -> Iterator[None]:
+def _blaming(kernel: Kernel, asked: protocol.OfProblem[Any]) -> Iterator[None]:
     """What a declaration raises is a sentence that names its file."""
     try:
         yield
+    except ImpossibleError:
+        raise
     except Exception as error:
         told = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise LoadError(f"kernel {kernel.name} in {request['ref']['path']}: {told}") from error
+        raise LoadError(f"kernel {kernel.name} in {asked.ref.path}: {told}") from error
 
 
 def main() -> None:

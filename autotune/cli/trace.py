@@ -7,8 +7,8 @@ from pathlib import Path
 
 from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.show import StoredTrial
-from autotune.compiler.client import Drawn
 from autotune.compiler.pool import CompilerPool
+from autotune.compiler.protocol import Drawn
 from autotune.domain.explanation import COPIES
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, NotEstimated

@@ -4,7 +4,7 @@ import re
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from autotune.compiler import protocol
 from autotune.compiler.messages import classify
@@ -14,30 +14,24 @@ from autotune.compiler.process import (
     ChildTimedOutError,
     CompilerProcess,
 )
+from autotune.compiler.protocol import CompilerQuestion, Drawn, Raised
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.compiled import Attempt, Compiled, XlaCost, compiled_from_data
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.compiled import Attempt, XlaCost
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices, KernelSpec, spec_from_data
+from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, TimedOut
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trace import Trace, trace_from_data
-from autotune.domain.verdict import Verdict, verdict_from_data
+from autotune.domain.trace import Trace
+from autotune.domain.verdict import Verdict
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
-from autotune.simulator.drawing.picture import Picture, picture_from_data
+
+T = TypeVar("T")
 
 _STARTS = 2  # a machine under load may fail once; an interpreter that cannot work fails always
 _LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Drawn:
-    """A picture of the run of a program (its hash), or None and the ``refusal`` why."""
-
-    program: str
-    picture: Picture | None
-    refusal: str
 
 
 @dataclass(slots=True)
@@ -53,30 +47,27 @@ class Compiler:
 
     def toolchain(self) -> Toolchain:
         """Versions in the child. Raises ``CompilerUnavailableError`` without a TPU compiler."""
-        data = self._demand(protocol.hello(), START_LIMIT_S)["toolchain"]
-        if data["libtpu"] == "none":
+        found = self._demand(protocol.Hello()).toolchain
+        if found.libtpu == "none":
             raise CompilerUnavailableError(
                 "the compiling interpreter has no libtpu: install pallas-autotune[search]"
             )
-        return Toolchain(**data)
+        return found
 
     def chip_info(self, chip: Chip) -> ChipInfo:
         """Raises ``CompilerUnavailableError`` when this toolchain does not know the chip."""
-        return protocol.chip_from_data(self._demand(protocol.chip_info(chip), START_LIMIT_S))
+        return self._demand(protocol.DescribeChip(chip=chip))
 
     def describe(self, ref: KernelRef) -> KernelSpec:
-        return spec_from_data(self._demand(protocol.describe(ref), START_LIMIT_S))
+        return self._demand(protocol.DescribeKernel(ref=ref))
 
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         """Raises ``InvalidInputError`` with the kernel's own sentence for an impossible problem."""
-        data = self._demand(protocol.choices(ref, problem, chip), START_LIMIT_S)
-        if data["impossible"]:
-            raise InvalidInputError(str(data["impossible"]))
-        return Choices(axes=data["choices"], default=data["default"], grid=tuple(data["grid"]))
+        return self._demand(protocol.ListChoices(ref=ref, problem=problem, chip=chip))
 
     def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
         """Raises ``KernelImportError`` with what does not fit together in the declaration."""
-        self._demand(protocol.check(ref, problem, chip), START_LIMIT_S)
+        self._demand(protocol.CheckDeclaration(ref=ref, problem=problem, chip=chip))
 
     def trace(
         self,
@@ -91,51 +82,38 @@ class Compiler:
 
         A kernel that asks for the TPU while it is traced needs the ``chip``.
         """
-        request = protocol.trace(ref, problem, [config], orders=orders, chip=chip)
-        answer = self._ask(request, self.limit_s)
-        if not isinstance(answer, dict):
-            return answer
-        found = answer if "error" in answer else answer["ok"][0]
-        if "error" in found:
-            return _failure(found)
-        return [trace_from_data(trace) for trace in found["ok"]]
+        question = protocol.TraceConfig(
+            ref=ref, problem=problem, chip=chip, config=config, orders=orders
+        )
+        found = self._try(question)
+        return found.traces if isinstance(found, protocol.Traces) else found
 
     def compile(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Attempt:
         """What became of one candidate; never raises for what the candidate does."""
         started = time.monotonic()
-        answer = self._compiled(protocol.compile_config(ref, problem, config, chip))
+        answer = self._try(
+            protocol.CompileConfig(ref=ref, problem=problem, chip=chip, config=config)
+        )
         return Attempt(answer=answer, seconds=time.monotonic() - started)
 
     def draw(
         self, ref: KernelRef, problem: Problem, config: Config, chip: Chip, steps: int
     ) -> Drawn | Failure:
         """Compile a config again, and draw its first and last grid steps."""
-        answer = self._ask(protocol.draw(ref, problem, config, chip, steps), self.limit_s)
-        if not isinstance(answer, dict):
-            return answer
-        if "error" in answer:
-            return _failure(answer)
-        found, picture = answer["ok"], answer["ok"]["picture"]
-        return Drawn(
-            program=found["program"],
-            picture=None if picture is None else picture_from_data(picture),
-            refusal=found["refusal"],
+        return self._try(
+            protocol.DrawConfig(ref=ref, problem=problem, chip=chip, config=config, steps=steps)
         )
 
     def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
         """XLA's figures for the baseline."""
-        answer = self._ask(protocol.baseline(ref, problem, chip), self.limit_s)
-        if not isinstance(answer, dict):
-            return answer
-        return _failure(answer) if "error" in answer else XlaCost(**answer["ok"])
+        return self._try(protocol.CompileBaseline(ref=ref, problem=problem, chip=chip))
 
     def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
         """What the gate says of a config; one that ends the child, or hangs, is not verified."""
-        answer = self._ask(protocol.verify(ref, problem, config, chip), self.limit_s)
-        if isinstance(answer, dict) and "ok" in answer:
-            return verdict_from_data(answer["ok"])
-        failure = _failure(answer) if isinstance(answer, dict) else answer
-        return Verdict(ok=None, reason=f"{failure.kind}: {failure.reason}")
+        found = self._try(protocol.VerifyConfig(ref=ref, problem=problem, chip=chip, config=config))
+        if isinstance(found, Verdict):
+            return found
+        return Verdict(ok=None, reason=f"{found.kind}: {found.reason}")
 
     def executable(
         self,
@@ -147,35 +125,34 @@ class Compiler:
         path: Path,
     ) -> Failure | None:
         """Compile a config (None: plain XLA) and write what the measuring process loads."""
-        request = protocol.executable(ref, problem, config, name, chip, str(path))
-        answer = self._ask(request, self.limit_s)
-        if not isinstance(answer, dict):
-            return answer
-        return _failure(answer) if "error" in answer else None
+        question = protocol.WriteExecutable(
+            ref=ref, problem=problem, chip=chip, config=config, name=name, path=str(path)
+        )
+        return self._try(question)
 
     def close(self) -> None:
         self.process.close()
 
-    def _compiled(self, request: protocol.Request) -> tuple[Trace, Compiled] | Failure:
-        answer = self._ask(request, self.limit_s)
-        if not isinstance(answer, dict):
-            return answer
-        if "error" in answer:
-            return _failure(answer)
-        data = answer["ok"]
-        return trace_from_data(data["trace"]), compiled_from_data(data["compiled"])
+    def _try(self, question: CompilerQuestion[T]) -> T | Failure:
+        """The answer to something that a candidate may fail at."""
+        answer = self._ask(question, self.limit_s)
+        return _failure(answer) if isinstance(answer, Raised) else answer
 
     def _ask(
-        self, request: protocol.Request, limit_s: float
-    ) -> dict[str, Any] | Crashed | TimedOut:
+        self, question: CompilerQuestion[T], limit_s: float
+    ) -> T | Raised | Crashed | TimedOut:
         if not self.process.running:
             self._start()
         try:
-            return self.process.ask(request, limit_s)
+            return self._answer(question, limit_s)
         except ChildTimedOutError as error:
             return TimedOut(reason=str(error), limit_s=limit_s)
         except ChildDiedError as error:
             return Crashed(reason=str(error), log_tail=error.log_tail)
+
+    def _answer(self, question: CompilerQuestion[T], limit_s: float) -> T | Raised:
+        data = self.process.ask(to_data(question), limit_s)
+        return from_data(Raised, data["error"]) if "error" in data else question.answer(data["ok"])
 
     def _start(self) -> None:
         """Start the child and import JAX there: that time is not the candidate's."""
@@ -189,30 +166,31 @@ class Compiler:
     def _first_answer(self) -> str | None:
         """None when the child is ready, else why it is not."""
         try:
-            answer = self.process.ask(protocol.hello(), START_LIMIT_S)
+            answer = self._answer(protocol.Hello(), START_LIMIT_S)
         except ChildTimedOutError as error:
             return str(error)
         except ChildDiedError as error:
             return f"{error}\n{error.log_tail}"
-        if "error" in answer:
+        if isinstance(answer, Raised):
             self.process.stop()
-            return "{type}: {message}".format(**answer["error"])
+            return f"{answer.type}: {answer.message}"
         return None
 
-    def _demand(self, request: protocol.Request, limit_s: float) -> Any:
+    def _demand(self, question: CompilerQuestion[T]) -> T:
         """The answer to something that must work for any search to make sense."""
-        answer = self._ask(request, limit_s)
+        answer = self._ask(question, START_LIMIT_S)
         if isinstance(answer, TimedOut):
             raise CompilerUnavailableError(f"the compiler process hangs: {answer.reason}")
         if isinstance(answer, Crashed):
             tail = answer.log_tail.strip().splitlines()[-1:] or ["it left no message"]
             raise CompilerUnavailableError(f"{answer.reason}: {tail[0]}")
-        if "error" in answer:
-            error = answer["error"]
-            if error["stage"] == "load":
-                raise KernelImportError(error["message"])
-            raise CompilerUnavailableError(f"{error['type']}: {error['message']}")
-        return answer["ok"]
+        if not isinstance(answer, Raised):
+            return answer
+        if answer.stage == protocol.LOAD:
+            raise KernelImportError(answer.message)
+        if answer.stage == protocol.PROBLEM:
+            raise InvalidInputError(answer.message)
+        raise CompilerUnavailableError(f"{answer.type}: {answer.message}")
 
 
 def _cannot_work(python: str, reason: str) -> str:
@@ -230,16 +208,13 @@ def _cannot_work(python: str, reason: str) -> str:
     return f"the compiler process does not start under {python}: {detail}"
 
 
-def _failure(answer: dict[str, Any]) -> Failure:
+def _failure(raised: Raised) -> Failure:
     """An error of a candidate as an outcome; what fails before the compiler is not its message."""
-    error = answer["error"]
-    if error["stage"] == "constraint":
-        return Illegal(reason=str(error["message"]))
-    if error["stage"] == "compile":
-        return classify(error["type"], error["message"])
-    reason = f"{error['stage']} raised {error['type']}: {error['message']}".rstrip(": ")
+    if raised.stage == protocol.CONSTRAINT:
+        return Illegal(reason=raised.message)
+    if raised.stage == protocol.COMPILE:
+        return classify(raised.type, raised.message)
+    reason = f"{raised.stage} raised {raised.type}: {raised.message}".rstrip(": ")
     return CompileFailed(
-        reason=reason.splitlines()[0][:240],
-        message=error["message"],
-        raised_at=error.get("raised_at", ""),
+        reason=reason.splitlines()[0][:240], message=raised.message, raised_at=raised.raised_at
     )

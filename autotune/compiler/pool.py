@@ -8,8 +8,9 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
-from autotune.compiler.client import Compiler, Drawn
+from autotune.compiler.client import Compiler
 from autotune.compiler.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
+from autotune.compiler.protocol import Drawn
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, XlaCost
 from autotune.domain.config import Config

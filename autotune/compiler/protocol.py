@@ -1,113 +1,188 @@
 """What parent and child say to each other: one JSON object a line, nothing pickled.
 
-A request is ``{"do": NAME, ...}``; an answer ``{"ok": ...}`` or
-``{"error": {"type": ..., "message": ..., "stage": ...}}`` with the stage that failed: load, build,
-trace, compile.
+A question is the data of one of the classes below, its ``kind`` first; an answer ``{"ok": ...}``,
+the data of what the class is a question for, or ``{"error": ...}``, the data of ``Raised``.
 """
 
-from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.config import Config, config_to_data
+from autotune.domain.codec import from_data
+from autotune.domain.compiled import Compiled, XlaCost
+from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.problem import Problem, problem_to_data
+from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.verdict import Verdict
+from autotune.simulator.drawing.picture import Picture
 
-Request = dict[str, Any]
+T_co = TypeVar("T_co", covariant=True)
 
-
-def hello() -> Request:
-    return {"do": "hello"}
-
-
-def chip_info(chip: Chip) -> Request:
-    return {"do": "chip", "chip": chip.value}
-
-
-def describe(ref: KernelRef) -> Request:
-    return {"do": "describe", "ref": asdict(ref)}
+LOAD, PROBLEM, CONSTRAINT, COMPILE = "load", "problem", "constraint", "compile"
 
 
-def choices(ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Request:
-    """The raw space; with ``chip`` the default is what a user has on it."""
-    named = None if chip is None else chip.value
-    return {"do": "choices", "ref": asdict(ref), "problem": problem_to_data(problem), "chip": named}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Raised:
+    """The exception that a question ended with. ``stage``: what failed (load, problem, constraint,
+    build, trace, compile, serialize; request or kernel for all else); ``raised_at``: by which line.
+    """
+
+    type: str
+    message: str
+    stage: str
+    raised_at: str = ""
 
 
-def check(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
+class Greeting(NamedTuple):
+    """``toolchain`` says *none* where there is no libtpu."""
+
+    toolchain: Toolchain
+    python: str
+    pid: int
+
+
+class Traces(NamedTuple):
+    """One, or one for each order of a named grid."""
+
+    traces: list[Trace]
+
+
+class CompiledConfig(NamedTuple):
+    """What became of a config that compiles."""
+
+    trace: Trace
+    compiled: Compiled
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drawn:
+    """A picture of the run of a program (its hash), or None and the ``refusal`` why."""
+
+    program: str
+    picture: Picture | None
+    refusal: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompilerQuestion(Generic[T_co]):
+    """Its answer is a ``T_co``. ``form``: the class of that, None for nothing at all."""
+
+    kind: ClassVar[str]
+    form: ClassVar[type[Any] | None] = None
+
+    def answer(self, data: Any) -> T_co:
+        return None if self.form is None else from_data(self.form, data)  # type: ignore[return-value]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hello(CompilerQuestion[Greeting]):
+    kind = "hello"
+    form = Greeting
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeChip(CompilerQuestion[ChipInfo]):
+    kind = "chip"
+    form = ChipInfo
+    chip: Chip
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeKernel(CompilerQuestion[KernelSpec]):
+    kind = "describe"
+    form = KernelSpec
+    ref: KernelRef
+
+
+@dataclass(frozen=True, kw_only=True)
+class OfProblem(CompilerQuestion[T_co]):
+    ref: KernelRef
+    problem: Problem
+    chip: Chip | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListChoices(OfProblem[Choices]):
+    """The raw space; with a chip the default is what a user has on it."""
+
+    kind = "choices"
+    form = Choices
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckDeclaration(OfProblem[None]):
     """Does the declaration fit together?"""
-    return {**baseline(ref, problem, chip), "do": "check"}
+
+    kind = "check"
 
 
-def trace(
-    ref: KernelRef,
-    problem: Problem,
-    configs: list[Config],
-    *,
-    orders: bool,
-    chip: Chip | None = None,
-) -> Request:
-    """Trace each config; with ``orders`` in every order of a named grid; with ``chip`` for it."""
-    return {
-        "do": "trace",
-        "ref": asdict(ref),
-        "problem": problem_to_data(problem),
-        "configs": [config_to_data(config) for config in configs],
-        "orders": orders,
-        "chip": None if chip is None else chip.value,
-    }
+@dataclass(frozen=True, kw_only=True)
+class CompileBaseline(OfProblem[XlaCost]):
+    kind = "baseline"
+    form = XlaCost
 
 
-def compile_config(ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Request:
-    return {
-        "do": "compile",
-        "ref": asdict(ref),
-        "problem": problem_to_data(problem),
-        "config": config_to_data(config),
-        "chip": chip.value,
-    }
+@dataclass(frozen=True, kw_only=True)
+class OfConfig(OfProblem[T_co]):
+    config: Config
 
 
-def draw(ref: KernelRef, problem: Problem, config: Config, chip: Chip, steps: int) -> Request:
-    """Compile a config and draw its first and last grid steps."""
-    return {**compile_config(ref, problem, config, chip), "do": "draw", "steps": steps}
+@dataclass(frozen=True, kw_only=True)
+class TraceConfig(OfConfig[Traces]):
+    """``orders``: in every order of a named grid. With a chip: for it."""
+
+    kind = "trace"
+    form = Traces
+    orders: bool
 
 
-def baseline(ref: KernelRef, problem: Problem, chip: Chip) -> Request:
-    return {
-        "do": "baseline",
-        "ref": asdict(ref),
-        "problem": problem_to_data(problem),
-        "chip": chip.value,
-    }
+@dataclass(frozen=True, kw_only=True)
+class CompileConfig(OfConfig[CompiledConfig]):
+    kind = "compile"
+    form = CompiledConfig
 
 
-def verify(ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Request:
-    """Run a config in interpret mode against its reference."""
-    return {**compile_config(ref, problem, config, chip), "do": "verify"}
+@dataclass(frozen=True, kw_only=True)
+class DrawConfig(OfConfig[Drawn]):
+    """Compile it and draw its first and last grid steps."""
+
+    kind = "draw"
+    form = Drawn
+    steps: int
 
 
-def executable(
-    ref: KernelRef,
-    problem: Problem,
-    config: Config | None,
-    name: str,
-    chip: Chip | None,
-    path: str,
-) -> Request:
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig(OfConfig[Verdict]):
+    """Run it in interpret mode against its reference."""
+
+    kind = "verify"
+    form = Verdict
+
+
+@dataclass(frozen=True, kw_only=True)
+class WriteExecutable(OfProblem[None]):
     """Compile a config (None: plain XLA) under a name and write the executable to a file; for the
     CPU without a chip."""
-    return {
-        "do": "executable",
-        "ref": asdict(ref),
-        "problem": problem_to_data(problem),
-        "config": config and config_to_data(config),
-        "name": name,
-        "chip": None if chip is None else chip.value,
-        "path": path,
-    }
+
+    kind = "executable"
+    config: Config | None
+    name: str
+    path: str
 
 
-def chip_from_data(data: Mapping[str, Any]) -> ChipInfo:
-    return ChipInfo(**{**data, "chip": Chip(data["chip"])})
+AnyQuestion = (
+    Hello
+    | DescribeChip
+    | DescribeKernel
+    | ListChoices
+    | CheckDeclaration
+    | CompileBaseline
+    | TraceConfig
+    | CompileConfig
+    | DrawConfig
+    | VerifyConfig
+    | WriteExecutable
+)

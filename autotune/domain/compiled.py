@@ -46,8 +46,3 @@ class XlaCost:
     flops: float
     bytes: float
     estimated_cycles: int
-
-
-def compiled_from_data(data: Mapping[str, Any]) -> Compiled:
-    more = tuple(compiled_from_data(item) for item in data.get("more", ()))
-    return Compiled(**{**data, "more": more})

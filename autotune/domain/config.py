@@ -47,22 +47,3 @@ class Config:
 def make_config(axes: Mapping[str, AxisValue], **fields: Any) -> Config:
     """A config from a mapping of axis values, in the mapping's order."""
     return Config(axes=tuple(axes.items()), **fields)
-
-
-def config_to_data(config: Config) -> dict[str, Any]:
-    """Plain JSON data; ``config_from_data`` is the inverse."""
-    return {
-        "axes": dict(config.axes),
-        "grid_order": list(config.grid_order),
-        "dimension_semantics": list(config.dimension_semantics),
-        "vmem_limit_bytes": config.vmem_limit_bytes,
-    }
-
-
-def config_from_data(data: Mapping[str, Any]) -> Config:
-    return Config(
-        axes=tuple(data["axes"].items()),
-        grid_order=tuple(data["grid_order"]),
-        dimension_semantics=tuple(data["dimension_semantics"]),
-        vmem_limit_bytes=data["vmem_limit_bytes"],
-    )

@@ -178,22 +178,3 @@ def _choice(option: Option, given: OptionValue) -> OptionValue:
 def same_value(one: OptionValue, other: OptionValue) -> bool:
     """Whether two spellings may mean the same: 1, "true" and True."""
     return one == other or str(one).lower() == str(other).lower()
-
-
-def problem_to_data(problem: Problem) -> dict[str, object]:
-    """Plain JSON data; ``problem_from_data`` is the inverse."""
-    return {
-        "dims": dict(problem.dims),
-        "dtype": problem.dtype,
-        "options": dict(problem.options),
-    }
-
-
-def problem_from_data(data: Mapping[str, object]) -> Problem:
-    dims, options = data["dims"], data["options"]
-    assert isinstance(dims, Mapping) and isinstance(options, Mapping)
-    return Problem(
-        dims=tuple((str(name), int(size)) for name, size in dims.items()),
-        dtype=str(data["dtype"]),
-        options=tuple(options.items()),
-    )

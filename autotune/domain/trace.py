@@ -1,7 +1,6 @@
 """A traced ``pallas_call`` as plain data: everything that rules, memory and traffic need."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.domain.codec import OmitDefault
@@ -138,24 +137,3 @@ class Trace:
     def hbm_bytes(self) -> int:
         """All that the pipeline moves between HBM and VMEM, bytes."""
         return sum(op.hbm_bytes for op in self.operands) + self.scalar_prefetch_bytes
-
-
-def trace_to_data(trace: Trace) -> dict[str, Any]:
-    """Plain JSON data; ``trace_from_data`` is the inverse."""
-    return asdict(trace)
-
-
-def trace_from_data(data: Mapping[str, Any]) -> Trace:
-    fields = {name: _tuples(value) for name, value in data.items()}
-    operands = tuple(Operand(**_fields(item)) for item in data["operands"])
-    scratch = tuple(Scratch(**_fields(item)) for item in data["scratch"])
-    more = tuple(trace_from_data(item) for item in data.get("more", ()))
-    return Trace(**{**fields, "operands": operands, "scratch": scratch, "more": more})
-
-
-def _fields(item: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _tuples(value) for name, value in item.items()}
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value

@@ -1,8 +1,6 @@
 """The answer of the gate, as it crosses from the child."""
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 VALUES = "values"
 PRECISION = "precision"
@@ -32,12 +30,3 @@ class Verdict:
     where: str = ""
     runs: int = 0
     seconds: float = 0.0
-
-
-def verdict_to_data(verdict: Verdict) -> dict[str, Any]:
-    """Plain JSON data; ``verdict_from_data`` is the inverse."""
-    return asdict(verdict)
-
-
-def verdict_from_data(data: Mapping[str, Any]) -> Verdict:
-    return Verdict(**data)

@@ -5,23 +5,27 @@ from typing import Any
 
 import pytest
 
-from autotune.compiler.client import Compiler, Drawn
+from autotune.compiler.client import Compiler
 from autotune.compiler.process import (
     ChildDiedError,
     ChildTimedOutError,
     CompilerInterruptedError,
 )
+from autotune.compiler.protocol import Drawn, Greeting, Traces
 from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
 from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
 from autotune.simulator.drawing.picture import TraceSlice, Track
 
 REF = KernelRef(path="kernel.py", attribute="KERNEL")
 PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
-TOOLCHAIN = {"jax": "1", "jaxlib": "2", "libtpu": "3"}
+
+TRACED: dict[str, Any] = {"ok": to_data(Traces([]))}
 
 Reply = Callable[[dict[str, Any]], Any]
 
@@ -36,13 +40,13 @@ class Scripted:
         self.asked: list[dict[str, Any]] = []
         self.limits: list[float] = []
         self._reply = reply
-        self._hello = hello or {"ok": {"toolchain": TOOLCHAIN}}
+        self._hello = hello or greeting()
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
         self.running = True
         self.asked.append(dict(request))
         self.limits.append(limit_s)
-        found = self._hello if request["do"] == "hello" else self._reply(dict(request))
+        found = self._hello if request["kind"] == "hello" else self._reply(dict(request))
         if isinstance(found, Exception):
             self.running = False
             raise found
@@ -50,6 +54,11 @@ class Scripted:
 
     def stop(self) -> None:
         self.running = False
+
+
+def greeting(libtpu: str = "3") -> dict[str, Any]:
+    toolchain = Toolchain(jax="1", jaxlib="2", libtpu=libtpu)
+    return {"ok": to_data(Greeting(toolchain, python="3.11", pid=1))}
 
 
 def client(reply: Any, hello: Any = None) -> tuple[Compiler, Scripted]:
@@ -70,7 +79,7 @@ def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
     for _ in range(2):
         found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
         assert found == Crashed(reason="it died", log_tail="last words")
-    assert [request["do"] for request in process.asked] == ["hello", "compile"] * 2
+    assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
     assert process.limits == [120.0, 7.0] * 2
 
 
@@ -79,19 +88,19 @@ def test_what_stops_the_child_from_outside_leads_to_a_new_handshake() -> None:
     compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
     process.stop()
     compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
-    assert [request["do"] for request in process.asked] == ["hello", "compile"] * 2
+    assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
 
 
 def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> None:
     def reply(request: dict[str, Any]) -> Any:
-        blocks = [config["axes"]["block"] for config in request["configs"]]
-        if 2 in blocks:
+        block = request["config"]["axes"]["block"]
+        if block == 2:
             return ChildDiedError("it died", "")
-        if 4 in blocks:
+        if block == 4:
             return ChildTimedOutError("no answer within 7 s")
-        if 5 in blocks:
+        if block == 5:
             return failing("SystemExit", "3", "kernel")
-        return {"ok": [{"ok": []} for _ in blocks]}
+        return TRACED
 
     compiler, _ = client(reply)
     assert [compiler.trace(REF, PROBLEM, config, orders=True) for config in configs(7)] == [
@@ -107,7 +116,7 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
 
 @pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
 def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
-    compiler, process = client({"ok": [{"ok": []}]})
+    compiler, process = client(TRACED)
     compiler.trace(REF, PROBLEM, configs(1)[0], orders=True, chip=chip)
     assert process.asked[-1]["chip"] == word
 
@@ -147,7 +156,7 @@ def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
     assert isinstance(drawn, Drawn)
     assert drawn.picture is not None
     assert drawn.picture.tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
-    assert (process.asked[-1]["do"], process.asked[-1]["steps"]) == ("draw", 3)
+    assert (process.asked[-1]["kind"], process.asked[-1]["steps"]) == ("draw", 3)
     compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
     assert compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3) == Drawn(
         program="ab", picture=None, refusal="no loop"
@@ -194,14 +203,14 @@ def test_an_interpreter_that_cannot_work_is_a_sentence(hello: Any, words: str) -
         compiler.describe(REF)
     assert words in str(caught.value)
     assert not process.running
-    assert [request["do"] for request in process.asked] == ["hello", "hello"]
+    assert [request["kind"] for request in process.asked] == ["hello", "hello"]
 
 
 def test_one_start_that_fails_is_repeated() -> None:
-    found = iter([ChildDiedError("killed", ""), {"ok": {"toolchain": TOOLCHAIN}}])
-    compiler, process = client({"ok": {"impossible": "n is odd"}})
+    found = iter([ChildDiedError("killed", ""), greeting()])
+    compiler, process = client(failing("ImpossibleError", "n is odd", "problem"))
     process.ask = lambda request, limit_s, ask=process.ask: (  # type: ignore[method-assign,misc]
-        _raise_or_return(next(found)) if request["do"] == "hello" else ask(request, limit_s)
+        _raise_or_return(next(found)) if request["kind"] == "hello" else ask(request, limit_s)
     )
     with pytest.raises(InvalidInputError, match="n is odd"):
         compiler.choices(REF, PROBLEM)
@@ -214,9 +223,8 @@ def _raise_or_return(found: Any) -> Any:
 
 
 def test_no_libtpu_is_a_sentence() -> None:
-    hello = {"ok": {"toolchain": {**TOOLCHAIN, "libtpu": "none"}}}
     with pytest.raises(CompilerUnavailableError, match="has no libtpu"):
-        client(None, hello)[0].toolchain()
+        client(None, greeting(libtpu="none"))[0].toolchain()
 
 
 def test_a_declaration_that_does_not_load_is_a_sentence() -> None:

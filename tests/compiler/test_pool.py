@@ -19,11 +19,11 @@ NEVER_S = 3600  # what ends before that was ended
 
 
 def hang(compiler: Compiler) -> object:
-    return compiler.process.ask({"do": "hang"}, NEVER_S)
+    return compiler.process.ask({"kind": "hang"}, NEVER_S)
 
 
 def pid(compiler: Compiler) -> int:
-    found: int = compiler.process.ask({"do": "hello"}, 20)["ok"]["pid"]
+    found: int = compiler.process.ask({"kind": "hello"}, 20)["ok"]["pid"]
     return found
 
 
@@ -65,7 +65,7 @@ from pathlib import Path
 from autotune.compiler.pool import CompilerPool
 
 with CompilerPool(2, worker=Path(sys.argv[1])) as pool:
-    jobs = [pool.submit(lambda c: c.process.ask({"do": "hang"}, 3600)) for _ in range(2)]
+    jobs = [pool.submit(lambda c: c.process.ask({"kind": "hang"}, 3600)) for _ in range(2)]
     while not all(compiler.process.running for compiler in pool._compilers):
         time.sleep(0.01)
     print("hanging", flush=True)

@@ -27,11 +27,11 @@ from autotune.errors import CompilerUnavailableError
 MakeProcess = Callable[..., CompilerProcess]
 Alive = Callable[[int], bool]
 
-HANG = {"do": "hang"}
+HANG = {"kind": "hang"}
 
 
 def echo(value: object) -> dict[str, object]:
-    return {"do": "echo", "value": value}
+    return {"kind": "echo", "value": value}
 
 
 def died(process: CompilerProcess, request: dict[str, object]) -> ChildDiedError:
@@ -58,24 +58,24 @@ def test_what_goes_out_comes_back(fake: CompilerProcess, value: object) -> None:
 
 def test_a_child_is_started_once(fake: CompilerProcess) -> None:
     assert not fake.running
-    first, second = (fake.ask({"do": "hello"}, 20)["ok"]["pid"] for _ in range(2))
+    first, second = (fake.ask({"kind": "hello"}, 20)["ok"]["pid"] for _ in range(2))
     assert first == second
     assert fake.running
 
 
 def test_the_time_limit_kills(fake: CompilerProcess, alive: Alive) -> None:
-    pid = fake.ask({"do": "hello"}, 20)["ok"]["pid"]
+    pid = fake.ask({"kind": "hello"}, 20)["ok"]["pid"]
     with within(3), pytest.raises(ChildTimedOutError, match=r"no answer within 0\.3 s"):
         fake.ask(HANG, 0.3)
     assert not alive(pid)
     assert not fake.running
-    assert fake.ask({"do": "hello"}, 20)["ok"]["pid"] != pid
+    assert fake.ask({"kind": "hello"}, 20)["ok"]["pid"] != pid
 
 
 def test_the_time_limit_kills_what_the_child_has_started(
     fake: CompilerProcess, alive: Alive
 ) -> None:
-    family = fake.ask({"do": "family"}, 20)["ok"]
+    family = fake.ask({"kind": "family"}, 20)["ok"]
     assert all(map(alive, family))
     with pytest.raises(ChildTimedOutError):
         fake.ask(HANG, 0.2)
@@ -103,16 +103,16 @@ def test_a_death_names_its_signal_and_its_last_words(
     fake: CompilerProcess, number: int, words: str
 ) -> None:
     fake.ask(echo(1), 20)
-    error = died(fake, {"do": "die", "signal": number, "words": "last ünïcode words"})
+    error = died(fake, {"kind": "die", "signal": number, "words": "last ünïcode words"})
     assert words in str(error)
     assert error.log_tail == "last ünïcode words"
     assert fake.ask(echo(2), 20) == {"ok": 2}
 
 
 def test_the_last_words_are_those_of_this_request(fake: CompilerProcess) -> None:
-    died(fake, {"do": "die", "signal": 6, "words": "first"})
+    died(fake, {"kind": "die", "signal": 6, "words": "first"})
     many = "\n".join(f"line {n}" for n in range(100_000))
-    tail = died(fake, {"do": "die", "signal": 6, "words": many}).log_tail.splitlines()
+    tail = died(fake, {"kind": "die", "signal": 6, "words": many}).log_tail.splitlines()
     assert tail == [f"line {n}" for n in range(100_000 - 12, 100_000)]
 
 
@@ -125,26 +125,26 @@ def test_the_log_does_not_grow(fake: CompilerProcess, temporary: Path) -> None:
 
 
 def test_an_exit_code_is_told(fake: CompilerProcess) -> None:
-    assert "exit code 3 in the middle" in str(died(fake, {"do": "exit", "code": 3}))
+    assert "exit code 3 in the middle" in str(died(fake, {"kind": "exit", "code": 3}))
 
 
 def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(fake: CompilerProcess) -> None:
     with within(10):
-        assert "exit code 7" in str(died(fake, {"do": "leave"}))
+        assert "exit code 7" in str(died(fake, {"kind": "leave"}))
 
 
 @pytest.mark.parametrize("words", ["garbage", '{"ok": 1}\n{"ok": 2}', "[]", "\x00\x01"])
 def test_nonsense_is_a_death_of_the_child_not_of_the_parent(
     fake: CompilerProcess, words: str
 ) -> None:
-    assert "answered nonsense" in str(died(fake, {"do": "nonsense", "words": words}))
+    assert "answered nonsense" in str(died(fake, {"kind": "nonsense", "words": words}))
     assert fake.ask(echo(1), 20) == {"ok": 1}
 
 
 @pytest.mark.parametrize("talking", [False, True], ids=["silent", "talking"])
 def test_the_memory_limit_kills(make_fake: MakeProcess, talking: bool) -> None:
     process = make_fake(memory_bytes=100 << 20)
-    error = died(process, {"do": "eat", "bytes": 150 << 20, "talking": talking})
+    error = died(process, {"kind": "eat", "bytes": 150 << 20, "talking": talking})
     assert str(error) == "out of memory: killed at the limit of 0.1 GiB"
 
 
@@ -188,7 +188,7 @@ def _interrupted(*args: object, **kwargs: object) -> None:
 
 def test_no_zombie_stays(fake: CompilerProcess) -> None:
     for _ in range(3):
-        died(fake, {"do": "exit", "code": 1})
+        died(fake, {"kind": "exit", "code": 1})
     states = [child.status() for child in psutil.Process().children()]
     assert psutil.STATUS_ZOMBIE not in states
 

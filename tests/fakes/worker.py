@@ -12,7 +12,7 @@ from typing import Any
 
 
 def answer(request: dict[str, Any]) -> Any:
-    kind = request["do"]
+    kind = request["kind"]
     if kind == "echo":
         return {"ok": request["value"]}
     if kind == "hello":
@@ -48,7 +48,7 @@ def _start_family(holding: int) -> list[int]:
 def main() -> None:
     for line in sys.stdin:
         request = json.loads(line)
-        if request["do"] == "nonsense":
+        if request["kind"] == "nonsense":
             print(request["words"], flush=True)
         else:
             print(json.dumps(answer(request)), flush=True)

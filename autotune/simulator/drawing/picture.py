@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from autotune.domain.codec import from_data
-
 STEPS, CORE, READS, WRITES = "grid steps", "core", "HBM reads", "HBM writes"
 BYTES, ISSUED_IN = "bytes", "issued in"
 
@@ -37,7 +35,3 @@ class Picture:
     total_us: float
     drawn_us: float
     notes: tuple[str, ...]
-
-
-def picture_from_data(data: dict[str, Any]) -> Picture:
-    return from_data(Picture, data)
