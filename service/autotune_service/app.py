@@ -1,11 +1,14 @@
 """The application: its middlewares, its routes, and what answers its errors."""
 
 from collections.abc import Callable
+from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
+from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
+from starlette.routing import Mount
 
 from autotune import __version__
 from autotune_db import SqlStore, open_store
@@ -56,7 +59,7 @@ def create_app(
     settings: Settings | None = None,
     *,
     opened: Callable[[], SqlStore] | None = None,
-) -> FastAPI:
+) -> Starlette:
     """The database is opened when the application starts: ``StoreError`` then, where there is none.
     ``opened`` brings another store."""
     chosen, meter = settings or Settings(), Meter()
@@ -64,22 +67,31 @@ def create_app(
     def from_url() -> SqlStore:
         return open_store(database_url, create=False, wait_s=chosen.wait_s)
 
-    app = FastAPI(
+    handlers: dict[Any, Any] = {
+        HttpError: answer_http_error,
+        RequestValidationError: answer_invalid,
+        HTTPException: answer_framework_error,
+    }
+    api = FastAPI(
         title="pallas-autotune",
         version=__version__,
         description=_DOC,
-        lifespan=lifespan_with(opened or from_url, meter, chosen),
-        middleware=_middleware(meter, chosen),
-        routes=lookup.router.routes,  # the first to be matched
+        routes=lookup.router.routes,
+        middleware=[Middleware(SafeHeadersMiddleware)],
+        exception_handlers=handlers,
         docs_url=None,
         redoc_url=None,
     )
-    app.state.error_page = error_page
     for router in _ROUTERS:
-        app.include_router(router)
-    app.add_exception_handler(HttpError, answer_http_error)
-    app.add_exception_handler(RequestValidationError, answer_invalid)
-    app.add_exception_handler(HTTPException, answer_framework_error)
+        api.include_router(router)
+    app = Starlette(
+        routes=[*lookup.router.routes, Mount("/", api)],  # what FastAPI adds is not for a lookup
+        lifespan=lifespan_with(opened or from_url, meter, chosen),
+        middleware=_middleware(meter, chosen),
+        exception_handlers=handlers,
+    )
+    api.state = app.state
+    app.state.error_page = error_page
     return app
 
 
@@ -87,7 +99,6 @@ def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     return [
         Middleware(RequestIdMiddleware),
-        Middleware(SafeHeadersMiddleware),
         Middleware(CallsMiddleware, meter, settings.log),
         Middleware(ErrorMiddleware),
         Middleware(LimitsMiddleware, settings.reads_per_second, settings.writes_per_second),

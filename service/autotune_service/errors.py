@@ -16,6 +16,12 @@ from autotune.errors import StoreError
 
 _log = logging.getLogger("autotune.service")
 
+SAFE_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+}
+"""Of an answer that no browser should do anything with but show it."""
+
 _HEADERS = {
     401: {"WWW-Authenticate": "Bearer"},
     429: {"Retry-After": "1"},
@@ -49,11 +55,11 @@ class HttpError(Exception):
 
 def error_response(scope: Scope, error: HttpError) -> Response:
     """JSON, unless ``app.state.error_page`` makes a page of it for a browser that asks for one."""
-    headers = _HEADERS.get(error.status, {})
+    headers = SAFE_HEADERS | _HEADERS.get(error.status, {})
     page: Response | None = scope["app"].state.error_page(scope, error.status, str(error))
     if page is None:
         return Response(error.encoded(), error.status, headers, "application/json")
-    page.headers.update(headers)
+    page.headers.update(_HEADERS.get(error.status, {}))
     return page
 
 

@@ -6,7 +6,7 @@ import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from autotune.errors import StoreError
 from autotune_db import SqlStore
@@ -26,11 +26,11 @@ _SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at
 
 def lifespan_with(
     opened: Callable[[], SqlStore], meter: Meter, settings: Settings
-) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
     """Opens the store, fills ``app.state``, and looks after both until the application ends."""
 
     @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[None]:
         sys.setswitchinterval(_SWITCH_S)
         store = opened()
         await _fill(app, store, meter, settings)
@@ -51,7 +51,7 @@ def lifespan_with(
     return lifespan
 
 
-async def _fill(app: FastAPI, store: SqlStore, meter: Meter, settings: Settings) -> None:
+async def _fill(app: Starlette, store: SqlStore, meter: Meter, settings: Settings) -> None:
     state = app.state
     state.store, state.meter, state.database_ok = store, meter, True
     state.snapshots, state.misses = SnapshotCache(store), MissBuffer(store)
@@ -70,7 +70,7 @@ async def _write_misses_for_ever(misses: MissBuffer, every_s: float) -> None:
         await misses.write()
 
 
-async def _refresh_for_ever(app: FastAPI, every_s: float) -> None:
+async def _refresh_for_ever(app: Starlette, every_s: float) -> None:
     turn, state = 0, app.state
     while True:
         await asyncio.sleep(every_s)
@@ -89,7 +89,7 @@ async def _refresh_for_ever(app: FastAPI, every_s: float) -> None:
         state.meter.database(up=state.database_ok)
 
 
-async def _report(app: FastAPI, *, jobs: bool) -> None:
+async def _report(app: Starlette, *, jobs: bool) -> None:
     meter, snapshots = app.state.meter, app.state.snapshots
     meter.holds(snapshots.current.number, len(snapshots.current), snapshots.made_at)
     meter.hand_on()

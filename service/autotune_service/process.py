@@ -5,14 +5,14 @@ import os
 import signal
 import threading
 
-from fastapi import FastAPI
+from starlette.applications import Starlette
 
 from autotune_service.app import create_app
 from autotune_service.middleware.logs import set_up
 from autotune_service.settings import from_environment
 
 
-def app_of_process() -> FastAPI:
+def app_of_process() -> Starlette:
     set_up()
     _end_with_parent()
     return create_app(None, from_environment())

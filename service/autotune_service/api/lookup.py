@@ -4,7 +4,6 @@ The busiest route: what is asked for exactly as it is published is answered with
 encoded when the snapshot was loaded, and nothing is parsed but the request itself.
 """
 
-from collections.abc import Awaitable, Callable
 from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Body
@@ -13,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import request_response
+from starlette.types import Receive, Scope, Send
 
 from autotune.lookup.matching import EXACT
 from autotune_service.api.questions import (
@@ -26,7 +25,7 @@ from autotune_service.api.questions import (
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS, snapshots_of
-from autotune_service.errors import HttpError, invalid
+from autotune_service.errors import SAFE_HEADERS, HttpError, invalid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -58,23 +57,20 @@ class JsonRoute(APIRoute):
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        self.app = request_response(self.get_route_handler())  # without its two exit stacks
-
-    def get_route_handler(self) -> Callable[[Request], Awaitable[Response]]:  # type: ignore[override]
         assert self.body_field is not None
         model: TypeAdapter[Any] = TypeAdapter(cast(Any, self.body_field.field_info.annotation))
         endpoint = self.endpoint
 
-        async def handle(request: Request) -> Response:
-            content = await request.body()
+        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
+            content = (await receive())["body"]  # in one piece: the middleware sees to it
             try:
                 body = model.validate_json(content)
             except ValidationError as error:
                 raise _invalid(error, content) from error
-            answer: Response = await endpoint(request, body)
-            return answer
+            response: Response = await endpoint(Request(scope), body)
+            await response(scope, receive, send)
 
-        return handle
+        self.app = answer
 
 
 def _invalid(error: ValidationError, content: bytes) -> HttpError:
@@ -92,7 +88,7 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
     snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
     answers = await _answers(request.app.state, asked, snapshot)
     content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
-    return json_response(content)
+    return Response(content, headers=SAFE_HEADERS, media_type="application/json")
 
 
 async def _answers(state: Any, asked: LookupRequest, snapshot: IndexedSnapshot) -> list[bytes]:

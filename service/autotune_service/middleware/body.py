@@ -1,7 +1,5 @@
 """Bodies, whole and within limits, before anything is made of them."""
 
-import asyncio
-
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.errors import HttpError
@@ -9,12 +7,12 @@ from autotune_service.middleware.access import LOOKUP
 
 MAX_LOOKUP_BYTES = 1 << 20
 MAX_UPLOAD_BYTES = 16 << 20
-_BODY_S = 30.0  # for the whole of a body
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
 
 
 class BodyMiddleware:
-    """Hands on a body in one piece; one that is too large or too slow ends here."""
+    """Hands on a body in one piece; one that is too large ends here. How long one
+    may take is for the connection: see ``autotune_service.connections``."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
@@ -37,19 +35,14 @@ def _check_length(scope: Scope, limit: int) -> None:
 async def _read(receive: Receive, limit: int) -> bytes:
     chunks: list[bytes] = []
     size, more = 0, True
-    try:
-        async with asyncio.timeout(_BODY_S):
-            while more:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise HttpError(400, "disconnected", "the request ended early")
-                chunks.append(message.get("body", b""))
-                size, more = size + len(chunks[-1]), message.get("more_body", False)
-                if size > limit:
-                    raise _too_large(limit)
-    except TimeoutError as error:
-        why = f"the body took longer than {_BODY_S:g} s"
-        raise HttpError(408, "too_slow", why) from error
+    while more:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise HttpError(400, "disconnected", "the request ended early")
+        chunks.append(message.get("body", b""))
+        size, more = size + len(chunks[-1]), message.get("more_body", False)
+        if size > limit:
+            raise _too_large(limit)
     return b"".join(chunks)
 
 

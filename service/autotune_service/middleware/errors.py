@@ -2,7 +2,7 @@
 
 import logging
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.errors import HttpError, error_response
 from autotune_service.middleware.request_id import request_id
@@ -11,24 +11,17 @@ _log = logging.getLogger("autotune.service")
 
 
 class ErrorMiddleware:
-    """Answers every exception from within, unless an answer has begun: then it goes on to the
-    server, which ends the connection."""
+    """Answers every exception from within. Where an answer has begun, the server takes no second
+    one, and ends the connection."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def send_and_note(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
         try:
-            await self._app(scope, receive, send_and_note)
+            await self._app(scope, receive, send)
         except Exception as error:
-            if begun or scope["type"] != "http":
+            if scope["type"] != "http":
                 raise
             answer = error_response(scope, error if isinstance(error, HttpError) else _bug())
             await answer(scope, receive, send)

@@ -3,12 +3,15 @@
 import os
 import re
 from contextvars import ContextVar
+from itertools import count
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
 
 _HEADER = b"x-request-id"
+_PROCESS = os.urandom(4).hex()
+_numbers = count()
 _GIVEN = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 
 
@@ -37,4 +40,4 @@ def _id_of(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == _HEADER and _GIVEN.fullmatch(value):
             return str(value.decode())
-    return os.urandom(8).hex()
+    return f"{_PROCESS}{next(_numbers):08x}"

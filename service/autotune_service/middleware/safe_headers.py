@@ -1,10 +1,9 @@
 """Headers that keep a browser from doing anything with an answer but showing it."""
 
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-_NO_SNIFFING = (b"x-content-type-options", b"nosniff")
-_POLICY = b"content-security-policy"
-_NOTHING = (_POLICY, b"default-src 'none'; frame-ancestors 'none'")
+from autotune_service.errors import SAFE_HEADERS
 
 
 class SafeHeadersMiddleware:
@@ -16,10 +15,9 @@ class SafeHeadersMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def send_safe(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [*message.get("headers", ()), _NO_SNIFFING]
-                if all(name != _POLICY for name, _ in headers):
-                    headers.append(_NOTHING)
-                message["headers"] = headers
+                headers = MutableHeaders(scope=message)
+                for name, value in SAFE_HEADERS.items():
+                    headers.setdefault(name, value)
             await send(message)
 
         await self._app(scope, receive, send_safe if scope["type"] == "http" else send)
