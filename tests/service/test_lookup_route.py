@@ -224,11 +224,11 @@ def test_the_schema_describes_every_route(service: Running) -> None:
 
 
 def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def fail(*_: object) -> bytes:
+    def fail(*_: object) -> bytes:
         raise ZeroDivisionError("secret")
 
-    monkeypatch.setattr("autotune_service.api.lookup._answers", fail)
-    status, found = service.post("/v1/lookup", {"questions": []})
+    monkeypatch.setattr("autotune_service.api.lookup.known_identity", fail)
+    status, found = service.post("/v1/lookup", {"questions": [asked(question())]})
     assert (status, found["error"]["code"]) == (500, "bug")
     assert "secret" not in str(found)
 

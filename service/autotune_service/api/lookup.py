@@ -4,11 +4,11 @@ The busiest route: what is asked for exactly as it is published is answered with
 encoded when the snapshot was loaded, and nothing is parsed but the request itself.
 """
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Body
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,15 +16,16 @@ from starlette.types import Receive, Scope, Send
 
 from autotune.lookup.matching import EXACT
 from autotune_service.api.questions import (
+    MAX_QUESTIONS,
     Printable,
     Question,
-    Questions,
     VersionsData,
     key_of,
     known_identity,
+    question_or_error,
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
-from autotune_service.dependencies import ERRORS, snapshots_of
+from autotune_service.dependencies import ERRORS
 from autotune_service.errors import SAFE_HEADERS, HttpError, invalid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import REFUSED
@@ -45,53 +46,59 @@ class LookupRequest(BaseModel):
         },
     )
 
-    questions: Questions
+    questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS)]
     chip: Printable | None = Field(None, examples=["v5e"])
     toolchain: VersionsData | None = None
     snapshot: SnapshotNumber | SnapshotName | None = Field(None, examples=["latest"])
 
 
-class JsonRoute(APIRoute):
-    """Its endpoint takes the request and the body, which the declared model reads from its bytes.
-    All else that FastAPI does for a route takes longer than a lookup."""
+class LookupRoute(APIRoute):
+    """Its endpoint takes the request and the body, which the declared model reads from its bytes,
+    and gives the bytes of the answer. All else that FastAPI does for a route takes longer than a
+    lookup."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        assert self.body_field is not None
-        model: TypeAdapter[Any] = TypeAdapter(cast(Any, self.body_field.field_info.annotation))
         endpoint = self.endpoint
 
-        async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            content = (await receive())["body"]  # in one piece: the middleware sees to it
-            try:
-                body = model.validate_json(content)
-            except ValidationError as error:
-                raise _invalid(error, content) from error
-            response: Response = await endpoint(Request(scope), body)
-            await response(scope, receive, send)
+        async def call(scope: Scope, receive: Receive, send: Send) -> None:
+            asked = _read((await receive())["body"])  # in one piece: the middleware sees to it
+            answer: bytes = await endpoint(Request(scope), asked)
+            headers = [*_HEADERS, (b"content-length", b"%d" % len(answer))]
+            await send({"type": "http.response.start", "status": 200, "headers": headers})
+            await send({"type": "http.response.body", "body": answer})
 
-        self.app = answer
+        self.app = call
 
 
-def _invalid(error: ValidationError, content: bytes) -> HttpError:
-    errors = error.errors(include_url=False, include_context=False)
-    return invalid(errors, None if errors[0]["type"] == "json_invalid" else from_json(content))
+def _read(content: bytes) -> LookupRequest:
+    """A bad question fails alone: one by one they are read only where there is one."""
+    try:
+        return LookupRequest.model_validate_json(content)
+    except ValidationError as error:
+        errors = error.errors(include_url=False, include_context=False)
+        if any(len(one["loc"]) < 2 or one["loc"][0] != "questions" for one in errors):
+            sent = None if errors[0]["type"] == "json_invalid" else from_json(content)
+            raise invalid(errors, sent) from error
+    sent = from_json(content)
+    asked = LookupRequest.model_validate({**sent, "questions": []})
+    questions = list(map(question_or_error, sent["questions"]))
+    return asked.model_copy(update={"questions": questions})
 
 
-router = APIRouter(route_class=JsonRoute)
+_HEADERS = [
+    (b"content-type", b"application/json"),
+    *((name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()),
+]
+router = APIRouter(route_class=LookupRoute)
 
 
 @router.post(LOOKUP, response_model=LookupResponse, responses=ERRORS)
-async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> Response:
+async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> bytes:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
     fails alone."""
-    snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
-    answers = await _answers(request.app.state, asked, snapshot)
-    content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
-    return Response(content, headers=SAFE_HEADERS, media_type="application/json")
-
-
-async def _answers(state: Any, asked: LookupRequest, snapshot: IndexedSnapshot) -> list[bytes]:
+    state = request.app.state
+    snapshot: IndexedSnapshot = await state.snapshots.at(wanted_snapshot(asked.snapshot))
     chip, toolchain, exact = asked.chip, asked.toolchain, snapshot.exact
     answers, known = [], 0
     for number, question in enumerate(asked.questions):
@@ -102,7 +109,7 @@ async def _answers(state: Any, asked: LookupRequest, snapshot: IndexedSnapshot) 
         known += found is not None
         answers.append(found or await _look_for(state, asked, question, snapshot, number))
     state.meter.answered(EXACT, known)
-    return answers
+    return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
 
 
 async def _look_for(

@@ -3,8 +3,13 @@
 from functools import lru_cache
 from typing import Annotated, Any, NotRequired
 
-from pydantic import ConfigDict, Field, ValidationError, ValidatorFunctionWrapHandler, with_config
-from pydantic.functional_validators import WrapValidator
+from pydantic import (
+    ConfigDict,
+    Field,
+    TypeAdapter,
+    ValidationError,
+    with_config,
+)
 from typing_extensions import TypedDict
 
 from autotune.domain.chip import Chip, parse_chip
@@ -52,19 +57,15 @@ class Question(TypedDict):
     toolchain: NotRequired[VersionsData | None]
 
 
-def _or_error(given: Any, validate: ValidatorFunctionWrapHandler) -> Question | HttpError:
-    """A bad question fails alone."""
+_question: TypeAdapter[Question] = TypeAdapter(Question)
+
+
+def question_or_error(given: Any) -> Question | HttpError:
+    """What is wrong with it, where something is."""
     try:
-        valid: Question = validate(given)
-        return valid
+        return _question.validate_python(given)
     except ValidationError as error:
         return invalid(error.errors(include_url=False, include_context=False), given)
-
-
-Questions = Annotated[
-    list[Annotated[Question, WrapValidator(_or_error)]], Field(max_length=MAX_QUESTIONS)
-]
-"""Typed dictionaries: a model for each part would take twice as long."""
 
 
 def known_identity(
