@@ -22,8 +22,8 @@ from urllib.parse import quote, urlencode
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.key import Identity, Key, identity_of, may_be_same
+from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Record
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookup.bundle import bundle_from_bytes, read_bundle, write_whole
 from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Index, Match

@@ -23,8 +23,8 @@ from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.domain.trial import Record
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
 from autotune.lookup.bundle import read_bundle

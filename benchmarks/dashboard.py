@@ -33,9 +33,10 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.record import Evidence, Record
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.trial import Trial
 from autotune_db import open_store
 from autotune_db.rows import key_values, trial_values
 

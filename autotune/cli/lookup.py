@@ -18,7 +18,7 @@ from autotune.client import Client
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookup.matching import Match
 from autotune.ports import LookupStore

@@ -8,7 +8,7 @@ from autotune.cli.options import database_option, json_option, open_database, pr
 from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
-from autotune.domain.trial import Miss
+from autotune.domain.miss import Miss
 
 _LOG_WIDTH = 160  # columns, where there is no terminal
 

@@ -11,7 +11,8 @@ from autotune.cli.options import database_option, json_option, open_database, pr
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.trial import KeyResult, Pushed, Record
+from autotune.domain.record import Record
+from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
 from autotune.remote.http import Remote

@@ -10,7 +10,8 @@ from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
-from autotune.domain.trial import Record, Trial
+from autotune.domain.record import Record
+from autotune.domain.trial import Trial
 from autotune.errors import UnknownNameError
 from autotune.ports import TrialHistory
 from autotune.publishing.baseline import compared

@@ -12,7 +12,8 @@ from statistics import median
 from autotune.domain import explanation as parts
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimate
-from autotune.domain.trial import Record, Trial
+from autotune.domain.record import Record
+from autotune.domain.trial import Trial
 
 _LEAST_POINTS = 8  # of one chip, for a proposal
 _BOUNDS = (0.25, 4.0)  # a factor beyond is no correction of a constant

@@ -7,8 +7,9 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
+from autotune.domain.miss import Miss
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Miss, Trial
+from autotune.domain.trial import Trial
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,6 +17,7 @@ from datetime import datetime
 from enum import Enum
 from functools import cache
 from math import isfinite
+from threading import RLock
 from types import NoneType, UnionType
 from typing import (
     Annotated,
@@ -113,16 +114,18 @@ def _class(cls: type[Any]) -> _Codec:
 
 
 _being_made: set[type[Any]] = set()
+_one_thread = RLock()
 
 
 def _dataclass(cls: type[Any]) -> _Codec:
-    if cls in _being_made:  # it holds values of its own class, which wait until it is done
-        return _Codec(lambda value: to_data(value), lambda data: from_data(cls, data))
-    _being_made.add(cls)
-    try:
-        return _Codec(_encoder_of(cls), _decoder_of(cls))
-    finally:
-        _being_made.discard(cls)
+    with _one_thread:
+        if cls in _being_made:  # it holds values of its own class, which wait until it is done
+            return _Codec(to_data, lambda data: from_data(cls, data))
+        _being_made.add(cls)
+        try:
+            return _Codec(_encoder_of(cls), _decoder_of(cls))
+        finally:
+            _being_made.discard(cls)
 
 
 def _number_to_data(number: float) -> float | str:

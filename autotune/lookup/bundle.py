@@ -17,7 +17,7 @@ from typing import Any
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.errors import InvalidInputError
 
 FORMAT = "pallas-autotune bundle 1"

@@ -15,8 +15,9 @@ from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Change, Record
 from autotune.errors import InvalidInputError
 from autotune.lookup.layered import Layered
 

@@ -6,7 +6,9 @@ from typing import Protocol
 
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
-from autotune.domain.trial import KeySummary, Record, Snapshot, Trial
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Snapshot
+from autotune.domain.trial import KeySummary, Trial
 
 
 class TrialHistory(Protocol):

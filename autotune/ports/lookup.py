@@ -6,7 +6,9 @@ from typing import Protocol
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.trial import Change, Miss, Record, Snapshot
+from autotune.domain.miss import Miss
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Change, Snapshot
 
 
 class RecordFinder(Protocol):

@@ -6,8 +6,10 @@ from typing import Protocol
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
+from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
-from autotune.domain.trial import KeyResult, Pushed, Record, Trial
+from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.trial import Trial
 
 
 class ResultStore(Protocol):

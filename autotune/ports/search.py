@@ -8,8 +8,9 @@ from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
+from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
-from autotune.domain.trial import Record, Trial
+from autotune.domain.trial import Trial
 
 
 class SearchStore(Protocol):

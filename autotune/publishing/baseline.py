@@ -9,7 +9,7 @@ from autotune.candidates.roofline import peak_ops_per_s
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.outcome import Estimate
-from autotune.domain.trial import Evidence
+from autotune.domain.record import Evidence
 from autotune.simulator import constants
 
 LEAST, MOST = 0.74, 4.3

@@ -7,7 +7,8 @@ from datetime import UTC, datetime
 from autotune.domain.compiled import XlaCost
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import WrongResult
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.record import Evidence, Record
+from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.ports import PublishStore
 from autotune.ports.compilers import Verifier

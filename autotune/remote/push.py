@@ -10,7 +10,8 @@ from typing import Any
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
-from autotune.domain.trial import KeyResult, Pushed, Record
+from autotune.domain.record import Record
+from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
 from autotune.remote.http import Remote

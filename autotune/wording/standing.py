@@ -5,7 +5,7 @@ from typing import Any
 
 from autotune.domain.config import Config
 from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.wording.units import micros
 
 Measured = tuple[Measurement, Timed]

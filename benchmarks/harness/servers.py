@@ -22,8 +22,9 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.record import Evidence, Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.trial import Trial
 
 CONNECTIONS = 8
 _CHUNK = 5_000  # rows in one statement

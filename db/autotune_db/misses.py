@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autotune.domain.key import Key
-from autotune.domain.trial import Miss
+from autotune.domain.miss import Miss
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID

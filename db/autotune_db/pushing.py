@@ -10,7 +10,8 @@ from sqlalchemy.orm import Session
 
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.trial import KeyResult, Pushed, Record
+from autotune.domain.record import Record
+from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.query import in_parts

@@ -9,7 +9,8 @@ from sqlalchemy.orm import Session
 
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
-from autotune.domain.trial import Change, Record, Snapshot
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Change, Snapshot
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID

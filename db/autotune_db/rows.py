@@ -11,22 +11,19 @@ from autotune.domain.job import Job, Progress, Request, State
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key, identity_of
 from autotune.domain.measurement import Measurement
+from autotune.domain.miss import Miss
 from autotune.domain.outcome import (
     Estimate,
     Estimated,
     Outcome,
 )
 from autotune.domain.problem import Problem
+from autotune.domain.record import Evidence, Record
 from autotune.domain.refusals import Refusals
+from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import (
-    Evidence,
-    Miss,
-    Record,
-    Snapshot,
-    Trial,
-)
+from autotune.domain.trial import Trial
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import (
     JobRow,

@@ -10,7 +10,8 @@ from typing import Any
 from sqlalchemy import ColumnElement, Select, and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
-from autotune.domain.trial import Change, Record
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Change
 from autotune_db import rows
 from autotune_db.query import AT_ONCE, in_parts
 from autotune_db.tables import KeyRow, PinRow, RecordRow, SnapshotRow

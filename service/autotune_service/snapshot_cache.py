@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
+from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Change
 from autotune.errors import StoreError
 from autotune.lookup.bundle import bundle_to_bytes, new_bundle, slim
 from autotune.lookup.layered import Layered

@@ -10,7 +10,7 @@ import pytest
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.trial import Evidence
+from autotune.domain.record import Evidence
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts

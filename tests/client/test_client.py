@@ -17,7 +17,7 @@ import pytest
 from autotune.client import MAX_QUESTIONS, Client
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
 from autotune.lookup.bundle import new_bundle, read_bundle, write_bundle

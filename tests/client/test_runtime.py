@@ -19,7 +19,7 @@ from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import Option
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, StoreError
 from autotune.kernel import Array, Axis, Kernel
 from autotune.lookup.bundle import new_bundle, write_bundle

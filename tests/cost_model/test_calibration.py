@@ -15,8 +15,9 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import ProblemSpec
+from autotune.domain.record import Evidence, Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.trial import Trial
 
 
 def estimate(issue: float, hbm: float, latency: float, scalar: float) -> Estimate:

@@ -10,7 +10,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.job import Progress, Request
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.refusals import Refusals, Refused
-from autotune.domain.trial import KeyResult
+from autotune.domain.result import KeyResult
 from autotune_db.store import SqlStore
 from tests.samples.database import key_id
 from tests.samples.records import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial

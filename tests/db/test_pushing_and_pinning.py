@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from autotune.domain.key import Key
-from autotune.domain.trial import KeyResult, Record
+from autotune.domain.record import Record
+from autotune.domain.result import KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, snapshot_records

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from alembic import command
 
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune_db import open_store, snapshots, upgrade
 from autotune_db.engine import open_engine, writing
 from autotune_db.migration import config_for

@@ -19,10 +19,12 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import Estimate, Estimated, Outcome, TimedOut, WrongResult
 from autotune.domain.problem import Problem
+from autotune.domain.record import Evidence, Record
 from autotune.domain.refusals import Refusals
+from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Evidence, KeyResult, Pushed, Record, Trial
+from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.simulator.drawing.picture import Picture
 from tests.samples.records import OUTCOMES, estimate

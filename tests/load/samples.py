@@ -12,8 +12,10 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.record import Evidence, Record
+from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Evidence, KeyResult, Record, Trial
+from autotune.domain.trial import Trial
 from autotune.remote.push import result_to_data
 
 SPEC = KernelSpec(

@@ -13,8 +13,8 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key, identity_of
 from autotune.domain.problem import Problem
+from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Change
 from autotune.errors import InvalidInputError
 from autotune.lookup.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
 from autotune.lookup.matching import EXACT, Index

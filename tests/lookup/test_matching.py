@@ -12,7 +12,8 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
-from autotune.domain.trial import Change, Record
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Change
 from autotune.lookup.matching import DEFAULT, EXACT, KINDS, NEAREST, TOOLCHAIN, Index, is_safe
 from tests.samples.matching import SPEC, older, question, record
 

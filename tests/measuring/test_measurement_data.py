@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune_db import open_store
 from autotune_service.api.uploads import MeasurementIn, RecordIn
 from tests.samples.records import config, record
@@ -83,7 +83,7 @@ def test_a_service_takes_nothing_else(change: dict[str, Any]) -> None:
 def test_a_faster_measured_record_is_not_lost_to_a_slower_estimate(tmp_path: Path) -> None:
     """Times of two kinds are not compared: of the same kind the faster one stays, and what was
     measured stays beside what was only estimated."""
-    from autotune.domain.trial import KeyResult
+    from autotune.domain.result import KeyResult
     from tests.samples.records import spec
 
     slow = replace(MEASURED, timed=(replace(MEASURED.timed[0], samples_us=(8.0,)),))

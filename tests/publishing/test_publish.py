@@ -17,9 +17,10 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated, Outcome, WrongResult
 from autotune.domain.problem import ProblemSpec
+from autotune.domain.record import Evidence, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.publishing.baseline import compared
 from autotune.publishing.publish import Publication, finalists, publish

@@ -19,8 +19,9 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
+from autotune.domain.record import Evidence, Record
 from autotune.domain.refusals import Refusals, Refused
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.trial import Trial
 from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
 from tests.samples.matching import NOON, SPEC, question

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from autotune.domain.key import Key
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.ports import SnapshotStore
 from autotune_db import SqlStore
 

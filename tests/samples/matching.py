@@ -9,8 +9,8 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Option, Problem, ProblemSpec
+from autotune.domain.record import Evidence, Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Evidence, Record
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 OPTION = Option(name="causal", choices=(False, True), default=False)

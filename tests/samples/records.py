@@ -19,8 +19,9 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.problem import Option, Problem, ProblemSpec
+from autotune.domain.record import Evidence, Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Evidence, Record, Trial
+from autotune.domain.trial import Trial
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
 TOKYO_NOON = datetime(2026, 1, 2, 12, tzinfo=timezone(timedelta(hours=9)))

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from autotune.domain.codec import to_data
-from autotune.domain.trial import KeyResult, Record
+from autotune.domain.record import Record
+from autotune.domain.result import KeyResult
 from autotune.remote.push import result_to_data
 from autotune_db import SqlStore
 from tests.samples.matching import SPEC, question, record

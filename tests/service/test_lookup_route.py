@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune_db import SqlStore
 from autotune_service.api.questions import MAX_QUESTIONS
 from autotune_service.middleware.body import MAX_LOOKUP_BYTES

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.trial import KeyResult
+from autotune.domain.result import KeyResult
 from autotune.errors import ServiceError
 from autotune.remote.http import Remote
 from autotune.remote.push import send

@@ -9,8 +9,10 @@ import pytest
 from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Progress, State
 from autotune.domain.outcome import Illegal
+from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals, Refused
-from autotune.domain.trial import KeyResult, Record, Trial
+from autotune.domain.result import KeyResult
+from autotune.domain.trial import Trial
 from autotune.remote.push import result_to_data
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot

@@ -1,7 +1,7 @@
 """What a tuning machine may send: every field, its type and its range. It is data and stays data.
 
-The same forms as ``autotune.domain.trial`` and ``autotune.domain.outcome`` write; what a field
-means stands there. That the parts fit each other is for ``autotune.remote.push.checked``.
+The same forms as ``autotune.domain.codec`` writes; what a field means stands at its class. That the
+parts fit each other is for ``autotune.remote.push.checked``.
 """
 
 from typing import Annotated, Any, Literal, Self
@@ -22,7 +22,7 @@ from autotune.domain.job import MOST_TRIALS
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import MAX_DIMENSION
 from autotune.domain.refusals import MOST_CELLS, Refusals
-from autotune.domain.trial import KeyResult
+from autotune.domain.result import KeyResult
 from autotune.remote.push import MOST_CHARACTERS
 
 MOST_RESULTS = 1_000

@@ -7,7 +7,7 @@ from datetime import datetime
 from autotune.domain.browsing import NumberedTrial
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimate, NotEstimated, OutOfVmem
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.wording.config import parts_of
 from autotune.wording.standing import Measured, measured, measured_line
 from autotune.wording.units import error_bar, mebibytes, micros

@@ -11,7 +11,7 @@ from autotune.domain.browsing import KeyFilter, NumberedTrial, SameConfig, Searc
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.wording.standing import measured, measured_data
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError

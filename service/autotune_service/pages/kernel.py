@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.domain.browsing import SearchedKey
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.wording.units import ratio
 from autotune_service.pages.candidates import escaped
 from autotune_service.pages.plots import Figure

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from autotune.domain.config import Config
 from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.wording.standing import Measured, measured_line, standing
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import ShownTrial

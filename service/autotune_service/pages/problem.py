@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
+from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
-from autotune.domain.trial import Record
 from autotune.ports import ProblemPages
 from autotune.wording.facts import FACTS, part_us
 from autotune.wording.units import micros

@@ -5,7 +5,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from autotune.domain.browsing import KeyFilter, SearchedKey
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import COOKIE, secret_of

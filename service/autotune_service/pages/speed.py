@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.publishing.baseline import compared
 from autotune.wording.standing import times_as_fast
 from autotune.wording.units import micros

@@ -12,7 +12,7 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.ports import TrialPages
 from autotune.wording.command import reproduce
 from autotune.wording.facts import FACTS

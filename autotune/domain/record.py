@@ -1,0 +1,57 @@
+"""The published answer for a key, and what stands behind it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotune.domain.codec import OmitNone
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.measurement import Measurement
+from autotune.domain.outcome import Estimate
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What stands behind a time: a config (None: plain XLA), its estimate or why it has none.
+
+    For plain XLA ``time_us`` is a lower bound and ``expected_us`` XLA's own estimate: neither is
+    to be shown beside other times without saying so.
+    """
+
+    config: Config | None
+    time_us: float | None
+    expected_us: float | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """The published answer for a key.
+
+    ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
+    ``verification`` says in words how the result was checked. ``method`` is "estimated" or
+    "measured"; the ``measurement`` is there too where it was void, or decided nothing.
+    ``pushed_by``: the name of the token that brought it, empty where it was searched.
+    """
+
+    measurement: OmitNone[Measurement | None] = None
+    key: Key
+    config: Config
+    estimate: Estimate
+    default: Evidence
+    baseline: Evidence
+    is_default: bool
+    reason: str
+    verified: bool
+    verification: str
+    trials: int
+    method: str
+    created_at: datetime
+    pushed_by: str = ""
+
+    @property
+    def time_us(self) -> float:
+        """The time by the record's own method: to be compared with those of the same one only."""
+        timed = self.measurement and self.measurement.of(self.config)
+        measured_us = timed.median_us if timed and self.method == "measured" else None
+        return self.estimate.time_us if measured_us is None else measured_us

@@ -1,0 +1,29 @@
+"""What a tuning machine found for a key, and what became of it when it was pushed."""
+
+from dataclasses import dataclass
+
+from autotune.domain.codec import OmitNone
+from autotune.domain.record import Record
+from autotune.domain.refusals import Refusals
+from autotune.domain.trial import Trial
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyResult:
+    """All that a tuning machine knows of a key: its record, its trials, and where the rules leave
+    nothing of its space."""
+
+    record: Record
+    trials: tuple[Trial, ...] = ()
+    refusals: OmitNone[Refusals | None] = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pushed:
+    """What became of a push: how many records and trials were new, how many records lost against
+    the published one of their key, and the snapshot in force after it."""
+
+    records: int
+    trials: int
+    lost: int
+    snapshot: int
