@@ -47,26 +47,26 @@ def calibrate(
         raise InvalidInputError("say what to calibrate from: --from-measurements")
     with open_database(database, create=False) as store:
         found = points((record, store.trials(record.key)) for record in store.records())
-    told, proposed = errors(found), proposals(found)
+    group_errors, proposed = errors(found), proposals(found)
     if write is not None:
         _write(write, proposed)
     if as_json:
         print_json(
             {
                 "points": len(found),
-                "errors": [asdict(e) for e in told],
+                "errors": [asdict(e) for e in group_errors],
                 "proposals": [asdict(p) for p in proposed],
             }
         )
     else:
-        _print(told, proposed)
+        _print(group_errors, proposed)
     raise SystemExit(0 if found else 1)
 
 
-def _print(told: "list[EstimateErrors]", proposed: "list[Proposal]") -> None:
-    if not told:
+def _print(group_errors: "list[EstimateErrors]", proposed: "list[Proposal]") -> None:
+    if not group_errors:
         echo("no config of this database was measured by device time")
-    for e in told:
+    for e in group_errors:
         echo(
             f"{e.group}: {e.points} configs, estimate {e.bias:+.1%} of the measurement, "
             f"typical error {e.typical:.1%}, worst {e.worst:.1%}"

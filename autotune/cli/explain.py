@@ -6,8 +6,8 @@ from typing import Any
 
 import click
 
-from autotune.cli.as_data import trial_data
 from autotune.cli.breakdown import Explained, print_breakdown
+from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.show import StoredTrial, find_trial, heading
@@ -66,7 +66,7 @@ def explain(
     target = None if trace is None else _target(trace)
     with open_database(database, create=False) as store:
         found = [find_trial(store, number) for number in (trial, other) if number is not None]
-        told = [
+        measured_lines = [
             measured_line(measured(store.record(t.key), t.trial.config), t.estimate_us)
             for t in found
         ]
@@ -75,11 +75,11 @@ def explain(
     sentences = [s for s in map(_missing, found) if s]
     comparison = _compared(found)
     if not as_json:
-        _print(found, comparison, sentences, told)
+        _print(found, comparison, sentences, measured_lines)
     if target is not None:
         _write_trace(found, target, steps, kernel, python, silent=as_json)
     if as_json:
-        print_json({**_data(found, comparison, sentences, target), "measured": told})
+        print_json({**_data(found, comparison, sentences, target), "measured": measured_lines})
     sys.exit(1 if sentences else 0)
 
 
@@ -116,15 +116,15 @@ def _print(
     found: list[StoredTrial],
     comparison: Comparison | None,
     sentences: list[str],
-    told: list[str],
+    measured_lines: list[str],
 ) -> None:
-    """``told``: what was measured of each, empty where it was not."""
+    """``measured_lines``: what was measured of each, empty where it was not."""
     for line in _heading(found):
         echo(line)
     explained = _explained(found)
     if len(explained) == len(found):
         titles = [f"trial {t.id}" for t in found]
-        rows = [("measured", *told)] if any(told) else []
+        rows = [("measured", *measured_lines)] if any(measured_lines) else []
         print_breakdown(titles, explained, [*_config_rows(found), *rows])
     if comparison is not None:
         echo(why(comparison))

@@ -2,7 +2,7 @@
 
 import click
 
-from autotune.cli.as_data import summary_data, trial_data
+from autotune.cli.json_output import summary_data, trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip

@@ -8,7 +8,7 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from autotune.cli.as_data import trial_data
+from autotune.cli.json_output import trial_data
 from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data

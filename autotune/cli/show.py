@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import click
 
-from autotune.cli.as_data import trial_data
+from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.codec import to_data

@@ -1,5 +1,5 @@
-"""The compiler boundary: child processes that hold JAX and libtpu, and answer with plain data.
+"""The parent's side of the compilers: child processes that hold JAX and libtpu, and answer with
+plain data.
 
-``process`` and ``pool`` run in the parent and import no JAX; ``worker`` runs in the child,
-possibly under another Python with another JAX; ``libtpu`` knows every switch of the compiler.
+A child may run under another Python with another JAX. ``libtpu`` knows all the compiler's switches.
 """

@@ -1,1 +1,1 @@
-"""The HTTP service. It only reads for now; the dashboard is not built yet."""
+"""The HTTP service: lookups, uploads and tuning requests under ``/v1``, and pages for people."""
