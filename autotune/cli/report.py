@@ -16,6 +16,7 @@ from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.search.loop import SearchResult
 from autotune.wording.config import limit_text, order_text, semantics_text
+from autotune.wording.facts import parts_line
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
@@ -121,7 +122,7 @@ def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     return [
         f"{micros(e.time_us)} {error_bar(e.error)}",
         ratio(default_us, e.time_us),
-        e.limited_by,
+        e.limiting_part,
         mebibytes(e.vmem_used_bytes),
     ]
 
@@ -136,11 +137,7 @@ def _winner_lines(published: Publication) -> list[str]:
     if winner is None or winner.estimate is None:
         return []
     e = winner.estimate
-    lines = [
-        f"The winner's time: core busy {micros(e.compute_us)}, HBM {micros(e.memory_us)}, "
-        f"step overhead {micros(e.overhead_us)}, pipeline fill {micros(e.fill_us)} "
-        f"(they overlap); limited by {e.limited_by}."
-    ]
+    lines = [f"The winner's time: {parts_line(e)}."] if e.explanation else []
     lines += [f"Note: {note}." for note in e.notes]
     note = published.baseline.note
     lines.append(f"{note[:1].upper()}{note[1:]}.")

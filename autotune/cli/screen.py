@@ -7,7 +7,7 @@ from rich.text import Text
 
 from autotune.cli.output import visible
 
-LOG_WIDTH = 120
+LOG_WIDTH = 130
 
 
 class PlainConsole(Console):

@@ -95,7 +95,7 @@ def errors(found: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:
     for point in found:
         groups.setdefault(f"{point.kernel} on {point.chip}", []).append(point.ratio)
     for point in found:
-        groups.setdefault(f"limited by {point.estimate.limited_by}", []).append(point.ratio)
+        groups.setdefault(f"limited by {point.estimate.limiting_part}", []).append(point.ratio)
     return [
         EstimateErrors(
             group=group,

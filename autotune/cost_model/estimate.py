@@ -12,7 +12,7 @@ from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Compiled
 from autotune.domain.dtype import bits
 from autotune.domain.explanation import Explanation
-from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated
+from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
 from autotune.domain.trace import Operand, Trace
 from autotune.simulator import Parts
 from autotune.simulator.constants import error_bar, resolution
@@ -118,7 +118,7 @@ def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estima
     )  # bytes per us
     copy_us, memory_us = copied_bytes / rate, (copied_bytes + piped_bytes) / rate
     explained = _explanation(trace, run, chip, copy_us)
-    limit = limited_by(Parts(**run["parts"]), copies=copy_us * run["clock_hz"] / 1e6)
+    limit = regime(Parts(**run["parts"]), copies=copy_us * run["clock_hz"] / 1e6)
     notes = [*run["notes"], *trace.notes]
     if copied_bytes:
         notes.append(
@@ -175,14 +175,15 @@ def _array_bytes(operand: Operand) -> int:
     return prod(operand.shape) * bits(operand.dtype) // 8
 
 
-def limited_by(cycles: Parts, copies: float = 0.0) -> str:
-    """What to change first to make this candidate faster; ``copies``: cycles of copies by XLA."""
+def regime(cycles: Parts, copies: float = 0.0) -> Regime:
+    """Which error bar holds: what the core waits for where it waits much, else what it does.
+    ``copies``: cycles of copies by XLA."""
     waits = {
-        "HBM": cycles.hbm_wait,
-        "step overhead": cycles.latency_wait,
-        "pipeline fill": cycles.fill + copies,
+        Regime.HBM: cycles.hbm_wait,
+        Regime.STEP_OVERHEAD: cycles.latency_wait,
+        Regime.PIPELINE_FILL: cycles.fill + copies,
     }
     busy = cycles.vector + cycles.scalar + cycles.matrix_stall + cycles.lane_stall
     if sum(waits.values()) >= _WAIT_SHARE * (sum(waits.values()) + busy):
         return max(waits, key=lambda name: waits[name])
-    return "step overhead" if cycles.scalar > busy / 2 else "compute"
+    return Regime.STEP_OVERHEAD if cycles.scalar > busy / 2 else Regime.COMPUTE

@@ -1,13 +1,23 @@
 """Why a candidate takes its time: data for people, kept with the estimate."""
 
 from dataclasses import dataclass
+from enum import StrEnum
 
-# Names of the parts, in the order in which they are shown.
-ISSUE, SCALAR = "vector and matrix issue", "scalar issue"
-MATRIX, LANES = "matrix unit stalls", "cross-lane stalls"
-HBM, LATENCY = "HBM waits", "DMA latency waits"
-FILL, COPIES = "pipeline fill", "operand copies by XLA"
-PARTS = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, COPIES)
+
+class Part(StrEnum):
+    """What the core's time is made of, in the order in which it is shown."""
+
+    ISSUE = "vector and matrix issue"
+    SCALAR = "scalar issue"
+    MATRIX = "matrix unit stalls"
+    LANES = "cross-lane stalls"
+    HBM = "HBM waits"
+    LATENCY = "DMA latency waits"
+    FILL = "pipeline fill"
+    COPIES = "operand copies by XLA"
+
+
+ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, COPIES = PARTS = tuple(Part)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,6 +41,11 @@ class Explanation:
     least_hbm_bytes: int
     vmem: tuple[tuple[str, int], ...]
     spill_bundles: int
+
+    @property
+    def largest_part(self) -> str:
+        """What to change first."""
+        return max(self.parts_us, key=lambda part: part[1])[0]
 
     def part_us(self, name: str) -> float:
         """Microseconds of one part; 0.0 where it is not told."""

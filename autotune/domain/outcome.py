@@ -21,6 +21,15 @@ class CallTime:
     vmem_used_bytes: int
 
 
+class Regime(StrEnum):
+    """Kinds of kernels that estimates are wrong by different shares of."""
+
+    COMPUTE = "compute"
+    HBM = "HBM"
+    STEP_OVERHEAD = "step overhead"
+    PIPELINE_FILL = "pipeline fill"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
@@ -29,7 +38,7 @@ class Estimate:
     kernels of its kind; None where that is not known. ``resolution`` is the share by which another
     config of the same problem must differ to be told apart. The times by resource overlap in
     hardware, so they need not add up to ``time_us``; the parts of the ``explanation`` do.
-    ``limited_by`` is one of compute, HBM, step overhead, pipeline fill.
+    ``limited_by`` is the kind of kernel that the error bar was found for (``Regime``).
     """
 
     time_us: float
@@ -51,6 +60,13 @@ class Estimate:
     """Of a function with several; the time is their sum."""
 
     @property
+    def limiting_part(self) -> str:
+        """The part of the explanation that takes longest; without one, what an older version kept
+        in its place."""
+        why = self.explanation
+        return why.largest_part if why is not None and why.parts_us else self.limited_by
+
+    @property
     def doubt(self) -> float:
         """The error bar to decide by: a wide one where none is known."""
         return _UNKNOWN_ERROR if self.error is None else self.error
@@ -65,7 +81,7 @@ class Estimated:
 
     @property
     def reason(self) -> str:
-        return f"limited by {self.estimate.limited_by}"
+        return f"limited by {self.estimate.limiting_part}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

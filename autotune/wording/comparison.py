@@ -11,7 +11,7 @@ _ENOUGH_SHARE = 0.75  # the parts named explain at least this share of what is g
 _MOST_REASONS = 3
 _WORTH_SHARE = 0.1  # a part that got slower is named from this share of the difference on
 
-_CLAUSES = {
+_CLAUSES: dict[str, str] = {
     parts.ISSUE: "needs {} to issue vector and matrix operations",
     parts.SCALAR: "needs {} for scalar work and DMA issue",
     parts.MATRIX: "stalls {} for the matrix units",

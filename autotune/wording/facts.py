@@ -17,7 +17,7 @@ def explanation_data(e: Estimate, why: Explanation) -> dict[str, Any]:
         "time_us": e.time_us,
         "error": e.error,
         "resolution": e.resolution,
-        "limited_by": e.limited_by,
+        "limited_by": e.limiting_part,
         "model": e.model,
         "parts": [{"name": name, "us": us, "share": us / e.time_us} for name, us in why.parts_us],
         "roofline_us": why.roofline_us,
@@ -46,9 +46,16 @@ def part_us(us: float) -> str:
     return f"{us:.2f} µs" if 0 < us < 0.95 else micros(us)
 
 
+def parts_line(e: Estimate) -> str:
+    """What the time is made of, the largest part first."""
+    why = e.explanation
+    known = sorted(why.parts_us, key=lambda part: -part[1]) if why else ()
+    return ", ".join(f"{name} {part_us(us)}" for name, us in known if us)
+
+
 FACTS: tuple[Fact, ...] = (
     ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
-    ("limited by", lambda e, _: e.limited_by),
+    ("limited by", lambda e, why: _limit(e, why)),
     ("calls", lambda e, _: "; ".join(map(_call, e.calls))),
     ("roofline", lambda e, why: _roofline(e, why)),
     ("matrix units", lambda e, why: _matrix(e, why)),
@@ -70,6 +77,11 @@ def _call(call: CallTime) -> str:
         f"{times}{call.name} {part_us(call.time_us)}, limited by {call.limited_by}, "
         f"{mebibytes(call.vmem_used_bytes)} of VMEM"
     )
+
+
+def _limit(e: Estimate, why: Explanation) -> str:
+    part = why.largest_part
+    return f"{part}, {part_us(why.part_us(part))} of {micros(e.time_us)}"
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:

@@ -79,7 +79,7 @@ def test_a_factor_stays_within_reason() -> None:
 def test_errors_are_told_by_kernel_and_by_what_limits_it() -> None:
     found = {e.group: e for e in errors(made_up(20))}
     assert found["k on v5e"].points == 20
-    assert "limited by compute" in found
+    assert "limited by vector and matrix issue" in found
     two = [
         MeasuredEstimate(kernel="a", chip="v6e", estimate=estimate(8, 0, 0, 0), measured_us=10.0)
     ] * 3

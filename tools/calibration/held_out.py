@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.cost_model.estimate import limited_by
+from autotune.cost_model.estimate import regime
 from autotune.simulator import NotSimulated, simulate
 from tools.calibration.agreement import Pair
 from tools.calibration.corpus import CHIPS, Reference, load
@@ -61,7 +61,7 @@ def _row(reference: Reference) -> HeldOutPoint | None:
         pair=Pair(
             subset="libtpu",
             group=reference.sample.name,
-            limited_by=limited_by(result.parts),
+            limited_by=regime(result.parts),
             measured_us=reference.cycles / result.clock_hz * 1e6,
             estimated_us=result.us_independent,
         ),

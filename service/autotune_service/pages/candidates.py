@@ -96,7 +96,7 @@ def told(c: ShownTrial) -> str:
     """What became of it, in words."""
     if c.estimate is not None and c.group == ESTIMATED:
         e = c.estimate
-        return f"estimated {micros(e.time_us)} {error_bar(e.error)}, limited by {e.limited_by}"
+        return f"estimated {micros(e.time_us)} {error_bar(e.error)}, limited by {e.limiting_part}"
     return f"{c.kind}: {c.reason}"
 
 

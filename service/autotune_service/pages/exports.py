@@ -215,7 +215,7 @@ def _trial(one: NumberedTrial, record: Record | None) -> Line:
         "reason": trial.outcome.reason,
         "estimated_us": e and e.time_us,
         "error": e and e.error,
-        "limited_by": e and e.limited_by,
+        "limited_by": e and e.limiting_part,
         "vmem_used_bytes": e and e.vmem_used_bytes,
         "vmem_allowed_bytes": e and e.vmem_allowed_bytes,
         "hbm_bytes": e and e.hbm_bytes,

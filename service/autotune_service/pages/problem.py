@@ -151,8 +151,8 @@ def _beside(shown: Sequence[ShownTrial]) -> list[tuple[str, Estimate]]:
 
 
 def _parts(beside: list[tuple[str, Estimate]]) -> Table:
-    """By resource, which overlap; then the parts that add up."""
-    if not beside:
+    """By resource, which overlap: of estimates of older versions, which kept no parts."""
+    if not beside or any(e.explanation for _, e in beside):
         return []
     estimates = [e for _, e in beside]
     table: Table = [("", [name for name, _ in beside])]

@@ -115,7 +115,7 @@ def _facts(e: Estimate | None) -> Rows:
     if e.explanation is None:
         return [
             ("time", f"{micros(e.time_us)}, {e.model}"),
-            ("limited by", e.limited_by),
+            ("limited by", e.limiting_part),
             ("notes", "; ".join(e.notes) or "none"),
         ]
     return [(name, text) for name, cell in FACTS if (text := cell(e, e.explanation))]
