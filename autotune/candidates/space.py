@@ -106,12 +106,12 @@ def explore(
     Raises ``NoLegalConfigError`` when none is left, ``InvalidInputError`` for a problem whose
     arrays exceed the chip's HBM.
     """
-    default = _default_config(choices)
+    default = default_config(choices)
     points = _points(choices)
     sampled = len(points) > MAX_TRACED
     if sampled:
         points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
-    passed_on = _passed_on(tracer, ref, problem, default, chip)
+    passed_on = passed_on_of(tracer, ref, problem, default, chip)
     space = Space(
         candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
     )
@@ -153,12 +153,12 @@ def _points(choices: Choices) -> list[Config]:
     ]
 
 
-def _default_config(choices: Choices) -> Config:
+def default_config(choices: Choices) -> Config:
     axes: dict[str, AxisValue] = {name: choices.default[name] for name in choices.axes}
     return make_config(axes, grid_order=choices.grid)
 
 
-def _passed_on(
+def passed_on_of(
     tracer: Tracer, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
 ) -> PassedOn:
     """Found out by tracing the default with other settings: does the ``pallas_call`` have them?"""

@@ -21,6 +21,7 @@ _COMMANDS = {
     "kernels": ("autotune.cli.catalogue:kernels", "List the kernels that can be tuned."),
     "chips": ("autotune.cli.catalogue:chips", "List TPU generations and their names."),
     "env": ("autotune.cli.env:env", "Keep other versions of JAX to compile with."),
+    "check": ("autotune.cli.check:check", "Check what is published against another JAX or chip."),
     "calibrate": ("autotune.cli.calibrate:calibrate", "Compare estimates with measurements."),
     "export": ("autotune.cli.export:export", "Write the published records to a file."),
     "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),

@@ -67,6 +67,14 @@ def compiler_options(command: F) -> F:
             metavar="INTERPRETER",
             help="Compile with the JAX of this interpreter (3.11+).",
         ),
+    ):
+        command = option(command)
+    return pool_options(command)
+
+
+def pool_options(command: F) -> F:
+    """What ``new_pool`` takes beside the interpreter."""
+    for option in (
         click.option(
             "--candidate-memory",
             default=8.0,

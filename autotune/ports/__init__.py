@@ -5,6 +5,7 @@ commits before it returns, and raises ``StoreError`` when the database cannot be
 """
 
 from autotune.ports.access import Tokens
+from autotune.ports.checks import CheckStore
 from autotune.ports.history import ReleaseStore, TrialHistory
 from autotune.ports.jobs import Jobs, Queue
 from autotune.ports.lookup import (
@@ -20,6 +21,7 @@ from autotune.ports.push import JobResultStore, PushSource, PushTarget, ResultSt
 from autotune.ports.search import PublishStore, SearchStatuses, SearchStore, WorkerStore
 
 __all__ = [
+    "CheckStore",
     "JobResultStore",
     "Jobs",
     "KeyPages",

@@ -92,8 +92,13 @@ def run_search(
     study_url: str | None,
     seed: int = 0,
     method: str = "gp",
+    start_from: Sequence[Config] = (),
 ) -> SearchResult:
-    """Search until a limit; every finished trial is in the store before the next one starts."""
+    """Search until a limit; every finished trial is in the store before the next one starts.
+
+    ``start_from``: configs that are tried right after the default, whether they are among the
+    candidates or not: winners of other toolchains, or of somebody's hand.
+    """
     started = time.monotonic()
     store.save_kernel(subject.spec)
     if space.judged:
@@ -112,7 +117,7 @@ def run_search(
         loop.reuse()
         goal = max(len(earlier), min(limits.trials, loop.reachable))
         observer.space_ready(space, earlier, goal)
-        stopped_by = loop.run(limits, started)
+        stopped_by = loop.run(limits, started, start_from)
     return SearchResult(
         subject=subject,
         space=space,
@@ -152,12 +157,14 @@ class _Loop:
             if candidate is not None:
                 self._learn(candidate, trial.outcome)
 
-    def run(self, limits: SearchLimits, started: float) -> str:
+    def run(self, limits: SearchLimits, started: float, start_from: Sequence[Config] = ()) -> str:
         """Why it stopped. Ctrl-C ends it too: what is finished is kept."""
         deadline = None if limits.timeout_s is None else started + limits.timeout_s
         try:
             if not any(trial.number == 0 for trial in self.trials):
                 self._default_first()
+            for config in start_from:
+                self._try(config)
             while not limits.stop():
                 reason = self._fill(limits.trials, deadline)
                 if not self._running:
@@ -192,6 +199,16 @@ class _Loop:
         outcome, seconds = self._judged(self._attempt(candidate.config))
         self._keep(candidate.config, outcome, seconds)
         self._learn(candidate, outcome)
+
+    def _try(self, config: Config) -> None:
+        """One config now, unless it was tried."""
+        if any(trial.config == config for trial in self.trials):
+            return
+        candidate = self._candidate(config)
+        outcome, seconds = self._judged(self._attempt(config))
+        self._keep(config, outcome, seconds)
+        if candidate is not None:
+            self._learn(candidate, outcome)
 
     def _fill(self, goal: int, deadline: float | None) -> str:
         """Keep every compiler busy; the reason not to start more, or an empty string."""

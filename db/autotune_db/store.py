@@ -8,6 +8,7 @@ from typing import Self
 from sqlalchemy import Engine
 
 from autotune_db.browse import SqlBrowse
+from autotune_db.checks import SqlChecks
 from autotune_db.engine import open_engine
 from autotune_db.failure import translated
 from autotune_db.jobs import SqlJobs
@@ -50,7 +51,7 @@ def open_store(
     return SqlStore(engine, database, clock)
 
 
-class SqlStore(SqlKernels, SqlTrials, SqlRecords, SqlSnapshots, SqlPushes, SqlMisses):
+class SqlStore(SqlKernels, SqlTrials, SqlRecords, SqlSnapshots, SqlPushes, SqlMisses, SqlChecks):
     """Everything that is kept in one database: safe to share between threads.
 
     The ports of ``autotune.ports`` that keep results are methods of its own; ``jobs``, ``tokens``,

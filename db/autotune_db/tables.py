@@ -202,6 +202,20 @@ class SpaceRow(Base):
     refusals: Mapped[str]
 
 
+class CheckRow(Base):
+    """What became of the record of a key under the toolchain and chip of another, the target."""
+
+    __tablename__ = PREFIX + "checks"
+    __table_args__ = _numbered(UniqueConstraint("key_id", "target_id"), Index(None, "checked_at"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    target_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))
+    verdict: Mapped[str]
+    content: Mapped[str]
+    checked_at: Mapped[datetime]
+
+
 class MissRow(Base):
     """One row for each key and each way in which the answer to it was not exact."""
 

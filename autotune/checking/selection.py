@@ -1,0 +1,61 @@
+"""Which records are checked, against what."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from autotune.domain.chip import Chip
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trial import Record
+from autotune.errors import InvalidInputError
+
+_VERSIONS = ("jax", "jaxlib", "libtpu")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionFilter:
+    """Of the toolchain that a record was made with: ``name`` is jax, jaxlib or libtpu."""
+
+    name: str
+    version: str
+
+    def admits(self, toolchain: Toolchain) -> bool:
+        """Whether its version is this one, or begins with it (0.10 is 0.10.2)."""
+        have = str(getattr(toolchain, self.name))
+        return have == self.version or have.startswith(self.version + ".")
+
+
+def parse_version_filter(text: str) -> VersionFilter:
+    """``jax=0.10.2`` or ``0.10.2``. Raises ``InvalidInputError``."""
+    name, found, version = text.rpartition("=")
+    name = name.rstrip("=") if found else "jax"
+    if name not in _VERSIONS or not version:
+        raise InvalidInputError(
+            f"{text!r} is no version to select records by: write jax=0.10.2 or libtpu=0.0.42.1"
+        )
+    return VersionFilter(name=name, version=version)
+
+
+def selected(
+    records: Iterable[Record],
+    toolchain: Toolchain,
+    *,
+    kernels: Sequence[str] = (),
+    made_with: VersionFilter | None = None,
+) -> list[Record]:
+    """The newest record of each kernel, problem and chip that was not made with ``toolchain``."""
+    newest: dict[object, Record] = {}
+    for record in records:
+        key = record.key
+        if kernels and key.kernel not in kernels:
+            continue
+        if key.toolchain == toolchain or (made_with and not made_with.admits(key.toolchain)):
+            continue
+        same = (key.kernel, key.problem, key.chip)
+        if same not in newest or newest[same].created_at < record.created_at:
+            newest[same] = record
+    return sorted(newest.values(), key=lambda record: str(record.key))
+
+
+def on_chips(record: Record, chips: Sequence[Chip]) -> Sequence[Chip]:
+    """Its own, unless others are asked for."""
+    return chips or (record.key.chip,)

@@ -1,0 +1,98 @@
+"""What becomes of a published record under another toolchain or on another chip."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.outcome import Outcome
+from autotune.domain.toolchain import Toolchain
+
+
+class CheckVerdict(StrEnum):
+    """The worst first. *broken*: it does not compile, and no VMEM limit mends that. *needs limit*:
+    it compiles under a higher one. *slower*, *faster*: by more than estimates can mistake. *default
+    wins*: the kernel's own default is faster now. *not checked*: why is in ``Check.cause``."""
+
+    BROKEN = "broken"
+    NEEDS_LIMIT = "needs limit"
+    SLOWER = "slower"
+    DEFAULT_WINS = "default wins"
+    NOT_CHECKED = "not checked"
+    FASTER = "faster"
+    SAME = "same"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether the config may be handed to a model that runs this toolchain."""
+        return self not in (CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT)
+
+    @property
+    def wants_retuning(self) -> bool:
+        """Whether a search could find something better."""
+        return self in _TO_RETUNE
+
+
+_TO_RETUNE = (
+    CheckVerdict.BROKEN,
+    CheckVerdict.NEEDS_LIMIT,
+    CheckVerdict.SLOWER,
+    CheckVerdict.DEFAULT_WINS,
+)
+
+
+class Unchecked(StrEnum):
+    """Why something was not checked."""
+
+    SOURCE_CHANGED = "source changed"
+    NO_KERNEL = "no kernel"
+    NO_ESTIMATE = "no estimate"
+    NO_TIME = "no time before"
+    NO_ANSWER = "no answer"
+    OTHER_MODEL = "other model"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """The verdict on the config of the record of ``key``, under ``toolchain`` on ``chip``.
+
+    ``winner``, ``default``: what became of both there, None where it was not asked. Times in
+    microseconds, ``before_us`` under the record's own toolchain and chip. ``least_limit_bytes``:
+    the least ``vmem_limit_bytes`` that is enough where ``needed_bytes`` of VMEM are more than the
+    ``allowed_bytes``; ``passes_limit``: whether the kernel hands a
+    config's limit to its ``pallas_call``. ``verified``: the gate ran there, and the config is
+    published for it. ``cause``: why it was not checked.
+    """
+
+    key: Key
+    config: Config
+    toolchain: Toolchain
+    chip: Chip
+    verdict: CheckVerdict
+    checked_at: datetime
+    winner: Outcome | None = None
+    default: Outcome | None = None
+    before_us: float | None = None
+    after_us: float | None = None
+    default_us: float | None = None
+    xla_us: float | None = None
+    least_limit_bytes: int | None = None
+    needed_bytes: int | None = None
+    allowed_bytes: int | None = None
+    passes_limit: bool = False
+    verified: bool = False
+    cause: Unchecked | None = None
+    detail: str = ""
+
+    @property
+    def target(self) -> Key:
+        """The key that its trials are kept under."""
+        return Key(
+            kernel=self.key.kernel,
+            fingerprint=self.key.fingerprint,
+            problem=self.key.problem,
+            chip=self.chip,
+            toolchain=self.toolchain,
+        )

@@ -1,0 +1,20 @@
+"""What is known of records under other toolchains and on other chips."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from autotune.domain.check import Check
+from autotune.domain.key import Key
+
+
+class CheckStore(Protocol):
+    """Where verdicts are kept: one for each record key and each toolchain and chip."""
+
+    def save_check(self, check: Check) -> None:
+        """Keep a verdict, in the place of an earlier one on the same."""
+
+    def check(self, key: Key, target: Key) -> Check | None:
+        """The verdict on the record of ``key`` under the toolchain and chip of ``target``."""
+
+    def checks(self, limit: int = 1000) -> Sequence[Check]:
+        """The newest first."""

@@ -1,0 +1,112 @@
+"""Checks as people read them: what became of a config, and the one thing to do."""
+
+from collections.abc import Callable
+from shlex import quote
+
+from autotune.domain.check import Check, CheckVerdict, Unchecked
+from autotune.wording.units import mebibytes, micros, ratio
+
+_Line = Callable[[Check], str]
+
+
+def subject_line(check: Check) -> str:
+    """What was checked, where."""
+    problem = check.key.problem
+    shape = "x".join(str(size) for _, size in problem.dims)
+    options = "".join(f" {name}={value}" for name, value in problem.options)
+    where = f"on {check.chip.value}, jax {check.toolchain.jax}"
+    return f"{check.key.kernel} {shape} {problem.dtype}{options} {where}"
+
+
+def checked_reason(check: Check) -> str:
+    """Why a record is published that no search has made."""
+    return (
+        f"checked, not searched: tuned with {check.key.toolchain}, compiles here and takes "
+        f"{micros(check.after_us)}"
+    )
+
+
+def finding(check: Check) -> str:
+    """What became of the config, with its figures."""
+    published = "; verified, and published for this toolchain" if check.verified else ""
+    return _FINDINGS[check.verdict](check) + published
+
+
+def action(check: Check) -> str:
+    """The one thing to do; empty where there is nothing."""
+    if check.verdict is CheckVerdict.NOT_CHECKED:
+        return _REMEDIES[check.cause or Unchecked.NO_ANSWER](check)
+    if check.verdict is CheckVerdict.NEEDS_LIMIT:
+        limit = f"{check.least_limit_bytes:_}"
+        if check.passes_limit:
+            return f"set vmem_limit_bytes={limit} in the config, or retune: {_retune(check)}"
+        return f"pass vmem_limit_bytes >= {limit} to pallas_call"
+    if check.verdict.wants_retuning or check.chip is not check.key.chip:
+        return f"retune: {_retune(check)}"
+    return ""
+
+
+def _retune(check: Check) -> str:
+    """The command that searches the same problem there."""
+    problem = check.key.problem
+    dims = ",".join(f"{name}={size}" for name, size in problem.dims)
+    options = "".join(
+        f" --option {quote(f'{name}={str(value).lower()}')}" for name, value in problem.options
+    )
+    return (
+        f"autotune search {quote(check.key.kernel)} --shape {quote(dims)} "
+        f"--dtype {quote(problem.dtype)}{options} --chip {check.chip} --jax {check.toolchain.jax}"
+    )
+
+
+def _times(check: Check) -> str:
+    before, after = check.before_us, check.after_us
+    return f"{micros(before)} before, {micros(after)} now ({ratio(before, after)} as fast)"
+
+
+def _memory(check: Check) -> str:
+    needed, allowed = check.needed_bytes or 0, check.allowed_bytes or 0
+    return f"needs {mebibytes(needed)} of VMEM, {mebibytes(allowed)} are allowed"
+
+
+def _broken(check: Check) -> str:
+    if check.winner is None:
+        return "it cannot be used"
+    return f"{check.winner.kind}: {check.winner.reason}"
+
+
+def _default_wins(check: Check) -> str:
+    return f"{micros(check.after_us)}, the default takes {micros(check.default_us)}"
+
+
+def _cause(check: Check) -> str:
+    return _CAUSES[check.cause or Unchecked.NO_ANSWER]
+
+
+_FINDINGS: dict[CheckVerdict, _Line] = {
+    CheckVerdict.BROKEN: _broken,
+    CheckVerdict.NEEDS_LIMIT: _memory,
+    CheckVerdict.SLOWER: _times,
+    CheckVerdict.FASTER: _times,
+    CheckVerdict.SAME: _times,
+    CheckVerdict.DEFAULT_WINS: _default_wins,
+    CheckVerdict.NOT_CHECKED: lambda check: _cause(check),
+}
+
+_CAUSES = {
+    Unchecked.SOURCE_CHANGED: "its source is not the one that was tuned",
+    Unchecked.NO_KERNEL: "the kernel is not installed here",
+    Unchecked.NO_ESTIMATE: "it compiles, but no time can be given",
+    Unchecked.NO_TIME: "the record has no estimate to compare with",
+    Unchecked.NO_ANSWER: "the compiler gave no answer",
+    Unchecked.OTHER_MODEL: "the record was estimated by another version of the model",
+}
+
+_REMEDIES: dict[Unchecked, _Line] = {
+    Unchecked.SOURCE_CHANGED: lambda check: f"retune: {_retune(check)}",
+    Unchecked.NO_KERNEL: lambda _: "name its file: autotune check path/to/file.py:NAME",
+    Unchecked.NO_ESTIMATE: lambda check: check.detail,
+    Unchecked.NO_TIME: lambda check: f"retune: {_retune(check)}",
+    Unchecked.NO_ANSWER: lambda check: f"{check.detail}: a higher --candidate-timeout may do",
+    Unchecked.OTHER_MODEL: lambda check: f"retune: {_retune(check)}",
+}

@@ -1,0 +1,85 @@
+"""The story that began it: tuned under one JAX, checked against another, mended, served."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import platformdirs
+import pytest
+
+from autotune.environments.create import create_environment
+from autotune.environments.environment import FOLDER_VARIABLE
+from autotune.errors import AutotuneError
+from tests.servers.commands import autotune
+
+OLD = "0.6.2"  # it falls back to one buffer where two do not fit; newer ones refuse
+KERNEL = str(Path(__file__).parents[1] / "samples" / "fused_matmul.py")
+SHAPE = "8192x8192x8192"
+NEEDED_BYTES = 2 * 4 * (256 * 8192 + 8192 * 128 + 256 * 128)
+"""Two buffers of each block of the config that wins under the old JAX, in float32."""
+
+
+@pytest.fixture(scope="module")
+def environments() -> Path:
+    """The old JAX beside ours. Kept from run to run: it is half a gigabyte."""
+    folder = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
+    try:
+        create_environment(folder, OLD)
+    except AutotuneError as error:
+        pytest.skip(f"jax {OLD} cannot be installed here: {error}")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def tuned(environments: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Both kernels searched under the old JAX."""
+    folder = tmp_path_factory.mktemp("check")
+    for name in ("OWN_LIMIT", "PASSES_LIMIT"):
+        command = ["search", f"{KERNEL}:{name}", "--shape", SHAPE, "--chip", "v5e"]
+        limits = ["--trials", "6", "--jax", OLD, "--allow-unverified", "--compilers", "1"]
+        done = autotune(*command, *limits, cwd=folder, env=_place(environments))
+        assert done.returncode == 0, done.stderr
+    return folder
+
+
+def _place(environments: Path) -> dict[str, str]:
+    return {FOLDER_VARIABLE: str(environments)}
+
+
+def _check(folder: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
+    names = [f"{KERNEL}:OWN_LIMIT", f"{KERNEL}:PASSES_LIMIT"]
+    done = autotune("check", *names, "--json", "--compilers", "1", *options, cwd=folder)
+    return done.returncode, json.loads(done.stdout)
+
+
+def test_an_upgrade_is_judged_before_it_is_made(tuned: Path) -> None:
+    code, checks = _check(tuned)
+    own = next(check for check in checks if check["key"]["kernel"] == "fused_own_limit")
+    assert code == 1
+    assert own["verdict"] == "needs limit"
+    assert own["least_limit_bytes"] == NEEDED_BYTES
+    assert own["action"] == f"pass vmem_limit_bytes >= {NEEDED_BYTES:_} to pallas_call"
+    assert "needs 24.25 MiB of VMEM, 16.00 MiB are allowed" in own["finding"]
+
+
+def test_what_was_checked_is_not_compiled_again(tuned: Path) -> None:
+    first, again = _check(tuned)[1], _check(tuned)[1]
+    assert [check["checked_at"] for check in first] == [check["checked_at"] for check in again]
+
+
+def test_what_holds_is_verified_and_exact_afterwards(tuned: Path) -> None:
+    _, checks = _check(tuned, "--verify")
+    passing = next(check for check in checks if check["key"]["kernel"] == "fused_passes_limit")
+    assert passing["verified"], passing
+    name, problem = f"{KERNEL}:PASSES_LIMIT", ["--shape", SHAPE, "--chip", "v5e"]
+    done = autotune("lookup", name, *problem, "--json", cwd=tuned)
+    assert json.loads(done.stdout)["match"] == "exact", done.stdout
+
+
+def test_a_search_that_finds_nothing_leaves_the_record_alone(tuned: Path) -> None:
+    """No block of this kernel fits the default limit under the new JAX, and it passes none on."""
+    code, checks = _check(tuned, "--retune", "--trials", "4")
+    assert (code, len(checks)) == (1, 2)
+    history = json.loads(autotune("history", "--json", cwd=tuned).stdout)
+    own = [entry for entry in history if entry["key"]["kernel"] == "fused_own_limit"]
+    assert [entry["has_record"] for entry in own] == [False, True]
