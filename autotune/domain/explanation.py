@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Part(StrEnum):
+class TimePart(StrEnum):
     """What the core's time is made of, in the order in which it is shown."""
 
     ISSUE = "vector and matrix issue"
@@ -17,7 +17,7 @@ class Part(StrEnum):
     COPIES = "operand copies by XLA"
 
 
-ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, COPIES = PARTS = tuple(Part)
+ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, COPIES = PARTS = tuple(TimePart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
