@@ -14,7 +14,7 @@ from autotune.domain.record import Record
 from autotune.domain.trial import Trial
 from autotune.errors import UnknownNameError
 from autotune.ports import TrialHistory
-from autotune.publishing.baseline import compared
+from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.standing import measured, measured_data, measured_line, standing
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
@@ -134,7 +134,7 @@ def _published(found: StoredTrial, record: Record | None) -> list[str]:
     label = "" if record.verified else ", NOT VERIFIED"
     lines = [f"published{label}: {'this config' if is_it else record.config}; {record.reason}"]
     if found.trial.estimate is not None and record.baseline.time_us is not None:
-        lines.append(compared(found.trial.estimate, record.baseline))
+        lines.append(estimated_baseline(found.trial.estimate, record.baseline))
     return lines
 
 

@@ -13,10 +13,11 @@ from autotune.domain.verdict import Verdict
 from autotune.ports import PublishStore
 from autotune.ports.compilers import Verifier
 from autotune.publishing import measured
-from autotune.publishing.baseline import compared, evidence
+from autotune.publishing.baseline import evidence
 from autotune.publishing.measured import Measure, different
 from autotune.publishing.ties import RULE, by_rule, is_faster, ties, time_us
 from autotune.search.loop import SearchResult, Subject
+from autotune.wording.baseline import estimated_baseline
 
 _MAX_FINALISTS = 8
 
@@ -159,7 +160,7 @@ def _published(
 ) -> Publication:
     """The winner with its record."""
     assert trial.estimate is not None
-    baseline = replace(draft.baseline, note=compared(trial.estimate, draft.baseline))
+    baseline = replace(draft.baseline, note=estimated_baseline(trial.estimate, draft.baseline))
     return Publication(
         record=_record(draft, trial, baseline, verdict, reason, method),
         reason=reason,

@@ -22,10 +22,10 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
-from autotune.publishing.baseline import compared
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
 from autotune.search.loop import SearchResult, Subject
+from autotune.wording.baseline import estimated_baseline
 from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(
@@ -248,7 +248,7 @@ def test_what_is_said_of_plain_xla(bound_us: float, own_us: float | None, words:
 
 def said(bound_us: float, own_us: float | None) -> str:
     found = estimated(100).estimate
-    return compared(
+    return estimated_baseline(
         replace(found, error=0.05),
         Evidence(config=None, time_us=bound_us, expected_us=own_us),
     )

@@ -18,7 +18,7 @@ from starlette.types import Scope
 
 from autotune import __version__
 from autotune.domain.key import Key
-from autotune.publishing.baseline import LEAST, MOST
+from autotune.domain.xla_verdict import LEAST, MOST
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name

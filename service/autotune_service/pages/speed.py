@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 
 from autotune.domain.record import Record
-from autotune.publishing.baseline import compared
+from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
+from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline
 from autotune.wording.standing import times_as_fast
-from autotune.wording.units import micros
 from autotune_service.pages.candidates import LEAST_US
 
 
@@ -18,6 +18,7 @@ class Speed:
     over_default: float | None
     over_xla_least: float | None
     over_xla_own: float | None
+    verdict: XlaVerdict
     xla: str
     measured_us: float | None = None
     measured_over_default: float | None = None
@@ -25,8 +26,8 @@ class Speed:
 
     @property
     def xla_verdict(self) -> str:
-        """The words before the figures."""
-        return self.xla.partition(":")[0]
+        """Without the figures."""
+        return VERDICTS[self.verdict]
 
     @property
     def loses_by_estimate(self) -> bool:
@@ -44,11 +45,13 @@ class Speed:
 def speed(record: Record) -> Speed:
     time_us, baseline = record.estimate.time_us, record.baseline
     found = _measured(record)
+    verdict, words = _xla(record, found.get("measured_over_xla"))
     return Speed(
         over_default=_over(record.default.time_us, time_us),
         over_xla_least=_over(baseline.time_us, time_us),
         over_xla_own=_over(baseline.expected_us, time_us),
-        xla=_xla(record, found.get("measured_over_xla")),
+        verdict=verdict,
+        xla=words,
         **found,
     )
 
@@ -67,20 +70,15 @@ def _measured(record: Record) -> dict[str, float | None]:
     }
 
 
-def _xla(record: Record, measured: float | None) -> str:
-    """Plain XLA against what is published, in words: a verdict, a colon, figures."""
-    estimated = compared(record.estimate, record.baseline)
+def _xla(record: Record, measured: float | None) -> tuple[XlaVerdict, str]:
+    """Plain XLA against what is published, and the same in words."""
+    verdict = by_estimate(record.estimate, record.baseline)
+    estimated = estimated_baseline(record.estimate, record.baseline)
     other = record.measurement.baseline if record.measurement else None
     if measured is None or other is None:
-        return estimated
-    if other.slower:
-        verdict = "plain XLA was measured to be slower"
-    elif other.high is not None and other.high < 1:
-        verdict = "plain XLA was measured to be faster"
-    else:
-        verdict = "plain XLA was measured, and cannot be told apart"
-    taken = f"it took {micros(other.median_us)}, {measured:.2f} times as long"
-    return f"{verdict}: {taken}; by estimate, {estimated}"
+        return verdict, estimated
+    verdict = by_measurement(other)
+    return verdict, f"{measured_baseline(verdict, other, measured)}; by estimate, {estimated}"
 
 
 def _over(other_us: float | None, time_us: float) -> float | None:
