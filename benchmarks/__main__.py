@@ -25,7 +25,7 @@ def listing() -> Iterator[str]:
         yield from (f"  {name:<22}{question(name)}" for name in names)
 
 
-def main() -> object:
+def main() -> int | str | None:
     """The exit code, or a sentence."""
     if not sys.argv[1:] or sys.argv[1] in ("-h", "--help"):
         print("\n".join(listing()))
@@ -34,7 +34,8 @@ def main() -> object:
     if name not in NAMES:
         return f"there is no benchmark {name}: python -m benchmarks lists them"
     sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
-    return importlib.import_module(f"benchmarks.{name}").main()
+    code: int | None = importlib.import_module(f"benchmarks.{name}").main()
+    return code
 
 
 if __name__ == "__main__":

@@ -122,14 +122,17 @@ def _widest_wrong(pairs: Sequence[Pair]) -> str:
     return f"{max(wrong):.1%} apart" if wrong else "a tie estimated"
 
 
+def _whole(pair: Pair) -> tuple[str, str]:
+    return pair.subset, "all"
+
+
 def _hardware(pairs: Sequence[Pair]) -> Iterable[str]:
     if not pairs:
         return
     yield "### Against times that others measured on a real v5e\n"
     yield "| what | rows | median error | p90 | worst | mean ratio | Spearman |"
     yield "|---|---|---|---|---|---|---|"
-    whole = {(subset, "all"): p for subset, p in grouped(pairs, lambda pair: pair.subset).items()}
-    for (subset, group), chosen in {**whole, **grouped(pairs, problem_of)}.items():
+    for (subset, group), chosen in (grouped(pairs, _whole) | grouped(pairs, problem_of)).items():
         errors = sorted(abs(pair.ratio - 1) for pair in chosen)
         mean = sum(pair.ratio for pair in chosen) / len(chosen)
         yield (

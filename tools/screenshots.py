@@ -15,8 +15,9 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, ViewportSize, sync_playwright
 
 from autotune_db import open_store, upgrade
 
@@ -24,7 +25,8 @@ SEARCHES = [("matmul", "1024x1024x1024", chip, "24") for chip in ("v5e", "v6e", 
     ("rmsnorm", "4096x8192", "v5e", "40")
 ]
 DRAWN = "() => [...document.querySelectorAll('.draw:not([hidden])')].every(o => o.dataset.drawn)"
-LAPTOP, PHONE = {"width": 1120, "height": 760}, {"width": 390, "height": 760}
+Theme = Literal["light", "dark"]
+LAPTOP, PHONE = ViewportSize(width=1120, height=760), ViewportSize(width=390, height=760)
 
 
 def searched(file: Path) -> None:
@@ -55,7 +57,13 @@ def best_key(file: Path, kernel: str) -> int:
 
 
 def take(
-    browser: Browser, url: str, file: Path, at: str, *, size: dict[str, int], theme: str
+    browser: Browser,
+    url: str,
+    file: Path,
+    at: str,
+    *,
+    size: ViewportSize,
+    theme: Theme,
 ) -> None:
     context = browser.new_context(viewport=size, color_scheme=theme)
     page = context.new_page()
@@ -87,13 +95,14 @@ def main() -> int:
         key, small = best_key(file, "matmul"), best_key(file, "rmsnorm")
         limits = f"/keys/{small}?x=block_rows&y=VMEM+limit"  # where VMEM ends
         with served(file) as url:
-            for name, path, at, size, theme in (
+            pictures: tuple[tuple[str, str, str, ViewportSize, Theme], ...] = (
                 ("overview", "/", "body", LAPTOP, "light"),
                 ("kernel", "/kernels/matmul", "#speed", LAPTOP, "light"),
                 ("search", f"/keys/{key}", "#search", LAPTOP, "light"),
                 ("configs", limits, "#space", LAPTOP, "dark"),
                 ("phone", f"/keys/{key}", "#memory", PHONE, "dark"),
-            ):
+            )
+            for name, path, at, size, theme in pictures:
                 take(browser, url + path, given.to / f"{name}.png", at, size=size, theme=theme)
         browser.close()
     return 0

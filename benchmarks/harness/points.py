@@ -238,6 +238,6 @@ def _point(subject: KernelProblem, config: Config, chip: ChipInfo, trace: Trace)
         config=config,
         chip=chip,
         trace=trace,
-        misaligned=misaligned and violation_text(misaligned),
+        misaligned=violation_text(misaligned) if misaligned else None,
         use=vmem_use(trace, chip),
     )

@@ -292,7 +292,8 @@ def cpu_each(ports: dict[str, int], content: bytes, seconds: float) -> dict[str,
 def _listening(port: int) -> int | None:
     """The process that does."""
     found = psutil.net_connections("tcp")
-    return next(c.pid for c in found if c.status == "LISTEN" and c.laddr.port == port)
+    pid: int | None = next(c.pid for c in found if c.status == "LISTEN" and c.laddr.port == port)
+    return pid
 
 
 def publish(database: str, ports: list[int], count: int) -> list[float]:

@@ -73,7 +73,7 @@ def sweep_of(row: HeldOutPoint) -> tuple[str, ...]:
     return row.chip, row.libtpu, row.sweep
 
 
-def problem_of(pair: Pair) -> tuple[str, ...]:
+def problem_of(pair: Pair) -> tuple[str, str]:
     """The same of measured times."""
     return pair.subset, "all" if pair.subset.startswith("tunejax") else pair.group
 

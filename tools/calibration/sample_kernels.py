@@ -86,7 +86,7 @@ def batched(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
     block_m, block_k, block_n = blocks
 
     def body(x: Any, y: Any, out: Any) -> None:
-        @pl.when(pl.program_id(3) == 0)
+        @pl.when(pl.program_id(3) == 0)  # type: ignore[untyped-decorator]
         def _() -> None:
             out[...] = jnp.zeros_like(out)
 
@@ -176,7 +176,7 @@ def fetch(shape: Shape, blocks: Shape, dtype: str, _: str) -> Built:
     rows, width = blocks
 
     def body(x: Any, out: Any) -> None:
-        @pl.when(pl.program_id(0) == 0)
+        @pl.when(pl.program_id(0) == 0)  # type: ignore[untyped-decorator]
         def _() -> None:
             out[...] = jnp.zeros_like(out)
 
