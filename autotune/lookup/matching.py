@@ -6,8 +6,11 @@ VMEM by arithmetic is not offered.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from bisect import bisect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from heapq import merge
+from itertools import islice
 from math import log2, prod
 from typing import Any
 
@@ -27,6 +30,12 @@ KINDS = (EXACT, TOOLCHAIN, NEAREST, DEFAULT)
 _Group = tuple[Any, ...]
 _Groups = Layered[_Group, dict[Identity, Record]]
 Cuts = tuple[tuple[str, str], ...]
+
+_BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
+"""Records of a group with their size, the smallest first."""
+
+_MOST_LOOKED_AT = 500  # records, the closest in size, some microseconds each
+_ROUNDING = 1e-6
 
 _NUMBER = re.compile(r"\d{1,9}")
 
@@ -50,6 +59,7 @@ class Index:
         self._exact: Layered[Identity, Record] = Layered()
         self._toolchains: _Groups = Layered()
         self._shapes: _Groups = Layered()
+        self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
         self._change(records, ())
 
     def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
@@ -82,11 +92,6 @@ class Index:
             or Match(kind=DEFAULT, config=None, record=None, why=_nothing(key))
         )
 
-    def effort(self, key: Key) -> int:
-        """How many records ``match`` may have to look at: each takes some microseconds."""
-        cuts = self._cuts(key)
-        return len(self._shapes.get(_any_shape(identity_of(key), cuts)) or ()) if cuts else 0
-
     def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
         found = self._toolchains.get(_any_toolchain(asked))
         if not found:
@@ -97,16 +102,37 @@ class Index:
 
     def _other_shape(self, key: Key, asked: Identity) -> Match | None:
         cuts = self._cuts(key)
-        found = (self._shapes.get(_any_shape(asked, cuts)) if cuts else None) or {}
-        safe = [one for one in found.values() if is_safe(one, key.problem, cuts)]
-        if not safe:
+        record = self._nearest(key.problem, _any_shape(asked, cuts), cuts) if cuts else None
+        if record is None:
             return None
-        record = min(safe, key=lambda one: _distance(key.problem, one.key.problem))
         why = (
             f"tuned for {record.key.problem}: the same blocks fit into this shape, divide what "
             "they divided there, and need no more VMEM than is allowed; not compiled for it"
         )
         return _match(NEAREST, record, why)
+
+    def _nearest(self, asked: Problem, group: _Group, cuts: Cuts) -> Record | None:
+        """The safe one that is closest, among those that are closest in size: a distance is never
+        less than the difference of the sizes."""
+        size, best, least = _size(asked), None, (float("inf"), ())
+        around = _outward(self._sorted(group), size)
+        for other, dims, record in islice(around, _MOST_LOOKED_AT):
+            if abs(other - size) > least[0] + _ROUNDING:
+                break
+            gap: tuple[float, Any] = (_distance(asked, record.key.problem), dims)
+            if gap < least and is_safe(record, asked, cuts):
+                best, least = record, gap
+        return best
+
+    def _sorted(self, group: _Group) -> _BySize:
+        found = self._by_size.get(group)
+        if found is None:
+            problems = ((one.key.problem, one) for one in (self._shapes.get(group) or {}).values())
+            entries = (
+                (_size(problem), tuple(sorted(problem.dims)), one) for problem, one in problems
+            )
+            found = self._by_size[group] = sorted(entries, key=lambda entry: entry[:2])
+        return found
 
     def _as_declared(self, key: Key) -> Key:
         """In the spelling of its kernel, where that is known and takes such a problem."""
@@ -171,11 +197,23 @@ def _still_cuts(block: Any, before: int, asked: int) -> bool:
     return before % block != 0 or asked % block == 0
 
 
-def _distance(asked: Problem, tuned: Problem) -> tuple[float, tuple[tuple[str, int], ...]]:
-    """The sum of |log2 ratio| over the dimensions; then the dimensions, so that there is no tie."""
+def _size(problem: Problem) -> float:
+    """The sum of the logarithms of all dimensions."""
+    return sum(log2(size) for _, size in problem.dims)
+
+
+def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record]]:
+    """From the one that is closest in size to the farthest."""
+    middle = bisect(entries, size, key=lambda entry: entry[0])
+    smaller = map(entries.__getitem__, range(middle - 1, -1, -1))
+    larger = map(entries.__getitem__, range(middle, len(entries)))
+    return merge(smaller, larger, key=lambda entry: abs(entry[0] - size))
+
+
+def _distance(asked: Problem, tuned: Problem) -> float:
+    """The sum of |log2 ratio| over the dimensions."""
     sizes = dict(tuned.dims)
-    gap = sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims))
-    return round(gap, 9), tuple(sorted(tuned.dims))
+    return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
 
 
 def _version_gap(asked: Toolchain, tuned: Toolchain) -> tuple[Any, ...]:

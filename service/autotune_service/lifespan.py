@@ -4,6 +4,7 @@ import asyncio
 import logging
 import sys
 from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 from starlette.applications import Starlette
@@ -45,6 +46,7 @@ def lifespan_with(
         await asyncio.gather(*tasks, return_exceptions=True)
         await app.state.misses.write()
         meter.hand_on()
+        app.state.matching.shutdown(cancel_futures=True)
         await asyncio.to_thread(app.state.database.close)
         store.close()
 
@@ -57,6 +59,7 @@ async def _fill(app: Starlette, store: SqlStore, meter: Meter, settings: Setting
     state.snapshots, state.misses = SnapshotCache(store), MissBuffer(store)
     state.database = DatabaseThreads(settings.wait_s)
     state.access = Access(store.tokens, state.database, closed=settings.closed)
+    state.matching = ThreadPoolExecutor(1, "matching")  # more would only hold up exact answers
     await state.snapshots.load()
     await state.access.refresh()
     await asyncio.to_thread(prepare)

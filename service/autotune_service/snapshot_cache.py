@@ -20,7 +20,6 @@ from autotune_service.errors import HttpError, unavailable
 
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
-_MOST_EFFORT = 500  # records to look at, some microseconds each, before others are held up
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 Place = tuple[str, Chip, Toolchain]
@@ -51,25 +50,20 @@ class IndexedSnapshot:
     def __len__(self) -> int:
         return len(self.exact)
 
-    async def answer(self, key: Key) -> Answer:
-        """How it fits, and the answer."""
+    def answer(self, key: Key) -> Answer:
+        """How it fits, and the answer. What is not exact may take milliseconds: for a thread."""
         asked = identity_of(key)
         found = self.exact.get(asked)
         if found is not None:
             return EXACT, found
         inexact = self._inexact.get(asked)
         if inexact is None:
-            inexact = await self._look_for(key)
+            match = self.index.match(key)
+            inexact = match.kind, encode(match)
             if len(self._inexact) >= _MOST_INEXACT:
                 self._inexact.clear()
             self._inexact[asked] = inexact
         return inexact
-
-    async def _look_for(self, key: Key) -> Answer:
-        """Where it takes long, others are answered meanwhile."""
-        slow = self.index.effort(key) > _MOST_EFFORT
-        match = await asyncio.to_thread(self.index.match, key) if slow else self.index.match(key)
-        return match.kind, encode(match)
 
     def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "IndexedSnapshot":
         """The next one: shares what stays, changes nothing here."""

@@ -1,6 +1,5 @@
 """``POST /v1/lookup`` and ``GET /v1/configs``, over HTTP."""
 
-import asyncio
 import http.client
 import json
 from typing import Any
@@ -247,20 +246,3 @@ def test_a_body_in_pieces(service: Running) -> None:
     answer = connection.getresponse()
     assert json.loads(answer.read())["answers"][0]["match"] == "exact"
     connection.close()
-
-
-def test_a_search_that_takes_long_has_the_same_answer(
-    service: Running, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("autotune_service.snapshot_cache._MOST_EFFORT", 0)
-    searched: list[object] = []
-    real = asyncio.to_thread
-
-    async def seen(work: Any, *arguments: Any) -> Any:
-        searched.append(work)
-        return await real(work, *arguments)
-
-    monkeypatch.setattr("autotune_service.snapshot_cache.asyncio.to_thread", seen)
-    _, answers = service.lookup(question(512), question(1024), question(2048))
-    assert [one["match"] for one in answers] == ["nearest", "exact", "nearest"]
-    assert len([work for work in searched if getattr(work, "__name__", "") == "match"]) == 2

@@ -1,5 +1,6 @@
 """``GET /v1/configs/{kernel}``: one question, for people with curl."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Query
@@ -44,7 +45,8 @@ async def config(
     """One question, with the answer of ``POST /v1/lookup`` and its snapshot."""
     snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
     key = _key(kernel, asked, snapshot)
-    match, answer = await snapshot.answer(key)
+    in_thread = asyncio.get_running_loop().run_in_executor
+    match, answer = await in_thread(request.app.state.matching, snapshot.answer, key)
     request.app.state.meter.answered(match)
     if match != EXACT:
         request.app.state.misses.count(key, match)

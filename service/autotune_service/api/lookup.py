@@ -4,7 +4,10 @@ The busiest route: what is asked for exactly as it is published is answered with
 encoded when the snapshot was loaded, and nothing is parsed but the request itself.
 """
 
-from typing import Annotated, Any
+import asyncio
+from collections.abc import Sequence
+from functools import partial
+from typing import Annotated, Any, cast
 
 from fastapi import APIRouter, Body
 from fastapi.routing import APIRoute
@@ -14,6 +17,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from autotune.domain.key import Key
 from autotune.lookup.matching import EXACT
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
@@ -31,6 +35,7 @@ from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot
 
+_AT_ONCE = 50  # questions, a millisecond or two each at worst
 _KERNEL: dict[str, Any] = {
     "kernel": "matmul",
     "problem": {"dims": {"m": 1024, "k": 1024, "n": 1024}},
@@ -100,37 +105,52 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> b
     state = request.app.state
     snapshot: IndexedSnapshot = await state.snapshots.at(wanted_snapshot(asked.snapshot))
     chip, toolchain, exact = asked.chip, asked.toolchain, snapshot.exact
-    answers, known = [], 0
-    for number, question in enumerate(asked.questions):
+    answers: list[bytes | None] = []
+    for question in asked.questions:
         found = None
         if not isinstance(question, HttpError):
             own = known_identity(question, chip, toolchain, snapshot)
             found = None if own is None else exact.get(own)
-        known += found is not None
-        answers.append(found or await _look_for(state, asked, question, snapshot, number))
-    state.meter.answered(EXACT, known)
-    return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
+        answers.append(found)
+    state.meter.answered(EXACT, len(answers) - answers.count(None))
+    await _look_for_others(state, asked, answers, snapshot)
+    return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(cast(Any, answers)))
 
 
-async def _look_for(
-    state: Any,
-    asked: LookupRequest,
-    question: Question | HttpError,
-    snapshot: IndexedSnapshot,
-    number: int,
-) -> bytes:
-    try:
-        if isinstance(question, HttpError):
-            raise question
-        key = key_of(question, asked.chip, asked.toolchain, snapshot)
-    except HttpError as error:
-        state.meter.answered(REFUSED)
-        return error.under(f"questions[{number}]").encoded()
-    match, answer = await snapshot.answer(key)
-    state.meter.answered(match)
-    if match != EXACT:
-        state.misses.count(key, match)
-    return answer
+async def _look_for_others(
+    state: Any, asked: LookupRequest, answers: list[bytes | None], snapshot: IndexedSnapshot
+) -> None:
+    """Fills in what is not known exactly: in a thread, and some at a time, so that neither exact
+    answers nor another call waits for long."""
+    places = [place for place, answer in enumerate(answers) if answer is None]
+    for start in range(0, len(places), _AT_ONCE):
+        some = places[start : start + _AT_ONCE]
+        work = partial(_look_for, asked, some, snapshot)
+        found = await asyncio.get_running_loop().run_in_executor(state.matching, work)
+        for place, (kind, key, answer) in zip(some, found, strict=True):
+            answers[place] = answer
+            state.meter.answered(kind)
+            if key is not None and kind != EXACT:
+                state.misses.count(key, kind)
+
+
+def _look_for(
+    asked: LookupRequest, places: Sequence[int], snapshot: IndexedSnapshot
+) -> list[tuple[str, Key | None, bytes]]:
+    """How it fits, the key, and the answer."""
+    found: list[tuple[str, Key | None, bytes]] = []
+    for place in places:
+        question: Question | HttpError = asked.questions[place]
+        try:
+            if isinstance(question, HttpError):
+                raise question
+            key = key_of(question, asked.chip, asked.toolchain, snapshot)
+        except HttpError as error:
+            found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
+        else:
+            kind, answer = snapshot.answer(key)
+            found.append((kind, key, answer))
+    return found
 
 
 def wanted_snapshot(given: int | str | None) -> int | None:

@@ -1,0 +1,69 @@
+"""One call with many inexact questions must not hold up the calls of others."""
+
+import json
+import threading
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.key import Key
+from autotune.domain.trial import KeyResult
+from autotune.lookup import matching
+from autotune.lookup.matching import Index
+from autotune_db import open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import asked, running
+
+RECORDS, QUESTIONS = 480, 1_000
+
+
+def nearby(number: int) -> Key:
+    """No two alike, none published, and each has a nearest."""
+    return question(m=256 * (3 * number + 1), k=128)
+
+
+def published() -> Index:
+    keys = [question(m=256 * (3 * number + 2), k=128) for number in range(RECORDS)]
+    return Index([record(key, used=1) for key in keys], [SPEC])
+
+
+def test_the_nearest_looks_at_few_of_many_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    index, looked_at = published(), 0
+    real = matching.is_safe
+
+    def counted(*given: object) -> bool:
+        nonlocal looked_at
+        looked_at += 1
+        return real(*given)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(matching, "is_safe", counted)
+    for number in range(QUESTIONS):
+        assert index.match(nearby(number)).kind == "nearest"
+    assert looked_at < 10 * QUESTIONS < RECORDS * QUESTIONS
+
+
+def test_where_none_is_safe_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = [record(question(m=256 + number), bm=10**6) for number in range(2_000)]
+    looked_at: list[object] = []
+    monkeypatch.setattr(matching, "is_safe", lambda *given: looked_at.append(given))
+    assert Index(whole, [SPEC]).match(question(m=7)).kind == "default"
+    assert len(looked_at) <= 500
+
+
+@pytest.mark.slow
+def test_others_are_answered_meanwhile(tmp_path: Path) -> None:
+    """Of the exact lookups that run beside it, many end before the one that costs so much."""
+    database = str(tmp_path / "attacked.db")
+    with open_store(database, create=True) as store:
+        store.save_kernel(SPEC)
+        store.push([SPEC], [KeyResult(record=one) for one in published()], "attacker")
+    body = json.dumps({"questions": [asked(nearby(n)) for n in range(QUESTIONS)]}).encode()
+    with running(database) as service:
+        attack = threading.Thread(target=service.raw, args=("POST", "/v1/lookup", body))
+        attack.start()
+        answered = 0
+        while attack.is_alive():
+            assert service.lookup(question(512))[1][0]["match"] == "exact"
+            answered += 1
+        attack.join()
+    assert answered >= 10
