@@ -20,9 +20,10 @@ from autotune.domain.outcome import (
     OutOfVmem,
     TimedOut,
 )
+from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
-from autotune.domain.trial import Record, Trial
+from autotune.domain.trial import Trial
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.publishing.baseline import cycles_us

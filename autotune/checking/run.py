@@ -12,7 +12,7 @@ from autotune.domain.check import Check, CheckVerdict, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
-from autotune.domain.trial import Record
+from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, KernelImportError
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers

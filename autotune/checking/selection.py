@@ -4,8 +4,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip
+from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Record
 from autotune.errors import InvalidInputError
 
 _VERSIONS = ("jax", "jaxlib", "libtpu")

@@ -27,7 +27,7 @@ from autotune.wording.checks import action, finding, subject_line
 
 if TYPE_CHECKING:
     from autotune.domain.kernel_ref import KernelRef
-    from autotune.domain.trial import Record
+    from autotune.domain.record import Record
 
 _WIDTH = 160  # columns, where there is no terminal
 _WRONG, _UNKNOWN = 1, 3  # exit codes

@@ -7,8 +7,8 @@ import pytest
 
 from autotune.checking.selection import parse_version_filter, selected
 from autotune.domain.chip import Chip
+from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trial import Record
 from autotune.errors import InvalidInputError
 from tests.samples.records import record
 
