@@ -3,6 +3,7 @@
 
 Beside the rooms:
 
+- ``ports``: the contract of each port, one class of tests that every implementation inherits.
 - ``e2e``: installed commands with the real compiler, from the first candidate to the record;
   faulty kernels and killed searches too.
 - ``packaging``: the wheel and the source distribution, installed beside others.

@@ -41,10 +41,11 @@ def died(process: CompilerProcess, request: dict[str, object]) -> ChildDiedError
 
 
 @contextmanager
-def within(seconds: float) -> Iterator[None]:
+def soon() -> Iterator[None]:
+    """On the busiest machine, and long before what hangs would have ended by itself."""
     started = time.monotonic()
     yield
-    assert time.monotonic() - started < seconds
+    assert time.monotonic() - started < 100
 
 
 @pytest.mark.parametrize(
@@ -65,7 +66,7 @@ def test_a_child_is_started_once(fake: CompilerProcess) -> None:
 
 def test_the_time_limit_kills(fake: CompilerProcess, alive: Alive) -> None:
     pid = fake.ask({"kind": "hello"}, 20)["ok"]["pid"]
-    with within(3), pytest.raises(ChildTimedOutError, match=r"no answer within 0\.3 s"):
+    with soon(), pytest.raises(ChildTimedOutError, match=r"no answer within 0\.3 s"):
         fake.ask(HANG, 0.3)
     assert not alive(pid)
     assert not fake.running
@@ -86,7 +87,7 @@ def test_a_child_that_never_reads_does_not_block_the_parent(
     make_fake: MakeProcess, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FAKE_WORKER_DEAF", "1")
-    with within(4), pytest.raises(ChildTimedOutError):
+    with soon(), pytest.raises(ChildTimedOutError):
         make_fake().ask(echo("x" * (4 << 20)), 0.5)
 
 
@@ -129,7 +130,7 @@ def test_an_exit_code_is_told(fake: CompilerProcess) -> None:
 
 
 def test_a_death_is_seen_though_a_grandchild_holds_the_pipe(fake: CompilerProcess) -> None:
-    with within(10):
+    with soon():
         assert "exit code 7" in str(died(fake, {"kind": "leave"}))
 
 
@@ -152,7 +153,7 @@ def test_interrupt_from_another_thread(fake: CompilerProcess) -> None:
     fake.ask(echo(1), 20)
     timer = threading.Timer(0.2, fake.interrupt)
     timer.start()
-    with within(2), pytest.raises(CompilerInterruptedError):
+    with soon(), pytest.raises(CompilerInterruptedError):
         fake.ask(HANG, 60)
     timer.join()
     assert not fake.running

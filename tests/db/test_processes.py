@@ -94,12 +94,22 @@ def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
     with open_store(sqlite_url, create=True) as opened:
         other = sqlite3.connect(tmp_path / "autotune.db", check_same_thread=False)
         other.execute("BEGIN IMMEDIATE")
-        threading.Timer(2.0, other.close).start()
-        begun = time.monotonic()
         assert opened.trials(key()) == []  # a reader does not wait
-        assert time.monotonic() - begun < 1
+        released = _closed_after(0.5, other)
         assert opened.save_trial(key(), trial())
-        assert time.monotonic() - begun > 1.5
+        assert released.is_set()
+
+
+def _closed_after(seconds: float, connection: sqlite3.Connection) -> threading.Event:
+    """Set just before the connection lets its locks go."""
+    released = threading.Event()
+
+    def release() -> None:
+        released.set()
+        connection.close()
+
+    threading.Timer(seconds, release).start()
+    return released
 
 
 def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) -> None:
@@ -153,10 +163,9 @@ def test_a_reader_of_a_file_that_has_no_write_ahead_log_yet(tmp_path: Path) -> N
     other = sqlite3.connect(path, check_same_thread=False)
     other.executescript("CREATE TABLE others (id); INSERT INTO others VALUES (1); BEGIN")
     other.execute("SELECT * FROM others").fetchall()
-    threading.Timer(1.0, other.close).start()
-    begun = time.monotonic()
+    released = _closed_after(0.5, other)
     open_store(str(path), create=True).close()
-    assert time.monotonic() - begun > 0.5
+    assert released.is_set()
 
 
 def test_two_processes_that_switch_the_journal_at_once(

@@ -51,6 +51,6 @@ def test_a_crash_keeps_the_last_lines_of_the_log(run: Run) -> None:
 
 
 def test_nothing_is_left_behind(run: Run, own_folder: Path) -> None:
-    processes, folders, _ = wait_for_none(own_folder, 3)
+    processes, folders, _ = wait_for_none(own_folder, 60)
     assert (processes, folders) == ([], [])
     assert psutil.Process().children(recursive=True) == []

@@ -69,7 +69,7 @@ def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None
     with open_store(database, create=False) as store, running(database) as service:
         _, token = store.tokens.create("ci", WRITER, None)
         first = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
-        until(lambda: store.kernel("vector_add"), timeout_s=60)
+        until(lambda: store.kernel("vector_add"))
         problem = {"dims": {"n": 16777216}, "dtype": "float32"}
         asked = {"kernel": "vector_add", "chip": "v5e", "problem": problem, "trials": 9}
         assert service.post("/v1/jobs", asked, token)[0] == 201
@@ -78,12 +78,12 @@ def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None
             found = service.get("/v1/jobs/1")[1]
             return found["state"], found["progress"]["done"]
 
-        until(lambda: state()[1] >= 2, timeout_s=60)
+        until(lambda: state()[1] >= 2)
         os.kill(first.pid, signal.SIGKILL)
         first.wait()
         assert state()[0] == "running"
         second = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.DEVNULL)
-        until(lambda: service.get("/v1/jobs/1")[1]["attempt"] == 2, timeout_s=60)
+        until(lambda: service.get("/v1/jobs/1")[1]["attempt"] == 2)
         second.send_signal(signal.SIGTERM)
         assert second.wait(60) == 0
         if state()[0] != "done":  # it may have been at the very end

@@ -3,7 +3,6 @@
 import json
 import re
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -29,11 +28,9 @@ def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, work
         found = client.lookup([question(1024), question(9, 9)])
         assert [one.kind for one in found] == ["exact", "default"]
         store.save_record(record(question(512)))
-        published = time.monotonic()
         service = Running(port)
         for _ in range(20):  # both workers, as connections are spread
             until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
-        assert time.monotonic() - published < 10
         process.send_signal(signal.SIGTERM)
         printed, _ = process.communicate(timeout=20)
     assert "Traceback" not in printed

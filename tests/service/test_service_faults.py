@@ -100,7 +100,7 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
         service.post("/v1/lookup", lookup_body([key(0, 77)]))
         time.sleep(0.2)
         store.save_record(result(key(0, 1), "second", mark=0).record)
-        until(lambda: service.get("/healthz")[1]["snapshot"] == 2, timeout_s=10)
+        until(lambda: service.get("/healthz")[1]["snapshot"] == 2)
         wait.set()
 
 
@@ -158,7 +158,7 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
         older = threads.submit(service.post, "/v1/lookup", lookup_body([key(0, 0)], snapshot=1))
         assert begun.wait(10)
         store.save_record(result(key(0, 2), "third", mark=0).record)
-        until(lambda: service.get("/healthz")[1]["snapshot"] == 3, timeout_s=10)
+        until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
         wait.set()
         assert older.result()[1]["snapshot"] == 1
 

@@ -1,0 +1,100 @@
+"""The contract of ``autotune.runtime.Source``, which each implementation inherits: a model gets its
+configs from a service, a bundle file or a database."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.client import Client
+from autotune.domain.chip import Chip
+from autotune.domain.key import Key
+from autotune.lookup.bundle import new_bundle, write_bundle
+from autotune.runtime import BundleSource, Source, StoreSource
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import running, until
+
+OTHERS: list[Any] = [
+    pytest.param(question(2048), id="another shape"),
+    pytest.param(question(dtype="float32"), id="another dtype"),
+    pytest.param(question(causal=True), id="another option"),
+    pytest.param(question(chip=Chip.V6E), id="another chip"),
+    pytest.param(question(fingerprint="beef"), id="another source"),
+    pytest.param(question(kernel="nn"), id="another kernel"),
+    pytest.param(question(jax="0.10.1"), id="another JAX"),
+    pytest.param(
+        replace(question(), toolchain=replace(question().toolchain, libtpu="9")),
+        id="another libtpu",
+    ),
+]
+
+Misses = Callable[[], dict[Key, int]]
+
+
+class SourceContract:
+    """``store``: a database with the record of ``question()``; ``misses``: what was counted."""
+
+    @pytest.fixture
+    def store(self, sqlite_url: str) -> Iterator[SqlStore]:
+        with open_store(sqlite_url, create=True) as opened:
+            opened.save_kernel(SPEC)
+            opened.save_record(record())
+            yield opened
+
+    @pytest.fixture
+    def source(self) -> Source:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def misses(self, store: SqlStore) -> Misses:
+        return lambda: {miss.key: miss.count for miss in store.misses()}
+
+    def test_what_is_published_is_found_whole(self, source: Source) -> None:
+        found = source.find(question())
+        assert found is not None and found.key == question()
+        assert (found.config, found.verified, found.time_us) == (
+            record().config,
+            True,
+            record().time_us,
+        )
+        assert source.find(question()) == found
+
+    @pytest.mark.parametrize("other", OTHERS)
+    def test_nothing_else_is_an_answer(self, source: Source, other: Key) -> None:
+        assert source.find(other) is None
+
+    def test_a_miss_is_counted_once_and_a_find_is_none(
+        self, source: Source, misses: Misses
+    ) -> None:
+        asked = question(2048)
+        assert source.find(question()) is not None and source.find(asked) is None
+        source.miss(asked)
+        until(lambda: misses() == {asked: 1})
+
+
+class TestDatabase(SourceContract):
+    @pytest.fixture
+    def source(self, store: SqlStore) -> Source:
+        return StoreSource(store)
+
+
+class TestService(SourceContract):
+    @pytest.fixture
+    def source(self, store: SqlStore, sqlite_url: str) -> Iterator[Source]:
+        with running(sqlite_url) as service:
+            yield Client(service.url, timeout_s=60, strict=True)
+
+
+class TestBundle(SourceContract):
+    @pytest.fixture
+    def source(self, store: SqlStore, tmp_path: Path) -> BundleSource:
+        path = tmp_path / "configs.bundle"
+        write_bundle(path, new_bundle(store.records()))
+        return BundleSource(path)
+
+    @pytest.fixture
+    def misses(self, source: BundleSource) -> Misses:
+        return lambda: source.misses
