@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.domain.key import Key
-from autotune.domain.trial import KeyResult
+from autotune.domain.result import KeyResult
 from autotune.lookup import matching
 from autotune.lookup.matching import Index
 from autotune_db import open_store

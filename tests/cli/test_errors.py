@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.servers.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 
 GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
 
@@ -22,7 +22,7 @@ GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
     ],
 )
 def test_wrong_names(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
-    assert_one_sentence(autotune("search", *args, cwd=tmp_path), says)
+    assert_one_sentence(autotune_here("search", *args, cwd=tmp_path), says)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -102,20 +102,20 @@ def test_a_corrupt_database_is_left_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_database_from_a_newer_version_is_refused(tmp_path: Path) -> None:
-    assert autotune("db", "upgrade", cwd=tmp_path).returncode == 0
+    assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
     with sqlite3.connect(tmp_path / "test.db") as connection:
         tables = [n for (n,) in connection.execute("select name from sqlite_master")]
         version = next(n for n in tables if "alembic_version" in n and "pkc" not in n)
         connection.execute(f"update {version} set version_num = 'from_the_future'")
     connection.close()
     for args in (("history",), ("db", "upgrade")):
-        assert_one_sentence(autotune(*args, cwd=tmp_path), "newer")
+        assert_one_sentence(autotune_here(*args, cwd=tmp_path), "newer")
 
 
 @pytest.mark.parametrize("args", [("show", "7"), ("show", "0"), ("history", "--chip", "v0")])
 def test_wrong_numbers_and_filters(args: tuple[str, ...], tmp_path: Path) -> None:
-    assert autotune("db", "upgrade", cwd=tmp_path).returncode == 0
-    done = autotune(*args, cwd=tmp_path)
+    assert autotune_here("db", "upgrade", cwd=tmp_path).returncode == 0
+    done = autotune_here(*args, cwd=tmp_path)
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
 

@@ -70,6 +70,7 @@ def with_spare_output(*, is_read: bool) -> Callable[[int], Any]:
     return build
 
 
+@pytest.mark.slow
 def test_what_nobody_reads_may_be_written_by_both_cores() -> None:
     assert checked(kernel(with_spare_output(is_read=False), lambda x: 2 * x)).ok
 
@@ -107,6 +108,7 @@ def by_hand(body: Any) -> Callable[[int], Any]:
     return build
 
 
+@pytest.mark.slow
 def test_reading_through_a_reshaped_reference() -> None:
     def body(x: Any, out: Any) -> None:
         out[...] = x.reshape(2, 4, LANES)[...].reshape(ROWS, LANES) + 1
@@ -194,12 +196,14 @@ def counted(*, right: bool) -> Kernel:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(right: bool) -> None:
     verdict = checked(counted(right=right))
     assert verdict.ok is right, verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_a_kernel_under_vmap_is_run(right: bool) -> None:
     """Also where the axis that ``vmap`` adds is divided between the cores."""
