@@ -30,6 +30,15 @@ class Regime(StrEnum):
     PIPELINE_FILL = "pipeline fill"
 
 
+LEAST_US, MOST_US = 1e-6, 1e12
+
+
+def is_time(time_us: float) -> bool:
+    """Whether a call can take so many microseconds: from a picosecond, which no chip does, to
+    eleven days."""
+    return LEAST_US <= time_us <= MOST_US
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
     """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.

@@ -7,7 +7,7 @@ from autotune.domain.codec import OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, is_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,3 +55,17 @@ class Record:
         timed = self.measurement and self.measurement.of(self.config)
         measured_us = timed.median_us if timed and self.method == "measured" else None
         return self.estimate.time_us if measured_us is None else measured_us
+
+    @property
+    def has_possible_times(self) -> bool:
+        """Whether each of its times can be one. Older versions took others, too: such a record is
+        kept, but not handed on."""
+        times = [
+            self.estimate.time_us,
+            self.default.time_us,
+            self.baseline.time_us,
+            self.baseline.expected_us,
+        ]
+        for timed in self.measurement.timed if self.measurement else ():
+            times += timed.samples_us
+        return all(time_us is None or is_time(time_us) for time_us in times)

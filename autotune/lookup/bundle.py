@@ -40,10 +40,12 @@ def new_bundle(
     kernels: Sequence[KernelSpec] = (),
     created_at: datetime | None = None,
 ) -> RecordBundle:
-    """Made now, unless another time is given. Kernels without a record are left out."""
-    used = {(record.key.kernel, record.key.fingerprint) for record in records}
+    """Made now, unless another time is given. Kernels without a record are left out, and so are
+    records with a time that cannot be."""
+    possible = [record for record in records if record.has_possible_times]
+    used = {(record.key.kernel, record.key.fingerprint) for record in possible}
     return RecordBundle(
-        records=tuple(map(slim, records)),
+        records=tuple(map(slim, possible)),
         created_at=created_at or datetime.now(UTC),
         snapshot=snapshot,
         kernels=tuple(spec for spec in kernels if (spec.name, spec.fingerprint) in used),
@@ -80,13 +82,20 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
         raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
     try:
         return RecordBundle(
-            records=tuple(from_data(Record, record) for record in data["records"]),
+            records=tuple(map(_record, data["records"])),
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
             kernels=tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error
+
+
+def _record(data: Any) -> Record:
+    record = from_data(Record, data)
+    if not record.has_possible_times:
+        raise ValueError(f"{record.key} has a time that is not positive and finite")
+    return record
 
 
 def write_bundle(path: Path, bundle: RecordBundle) -> None:

@@ -67,7 +67,7 @@ class IndexedSnapshot:
 
     def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "IndexedSnapshot":
         """The next one: shares what stays, changes nothing here."""
-        light = [slim(record) for record in change.records]
+        light = [slim(record) for record in change.records if record.has_possible_times]
         exact = self.exact.changed(
             {identity_of(record.key): encode(exact_match(record)) for record in light},
             take=map(identity_of, change.removed),

@@ -110,3 +110,12 @@ def test_what_is_no_bundle_is_one_sentence(content: bytes, says: str, tmp_path: 
 def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(InvalidInputError, match=r"none cannot be read: No such file"):
         bundle.read_bundle(tmp_path / "none")
+
+
+@pytest.mark.parametrize("time_us", [0.0, -1.0, 1e13, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_is_not_handed_on(time_us: float) -> None:
+    bad = record(key(m=512), time_us)
+    assert bundle.new_bundle([*RECORDS, bad]).records == RECORDS
+    forged = replace(bundle.new_bundle(RECORDS), records=(*RECORDS, bad))
+    with pytest.raises(InvalidInputError, match="not positive and finite"):
+        bundle.bundle_from_bytes(bundle.bundle_to_bytes(forged))

@@ -20,6 +20,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data
 from autotune.domain.job import MOST_TRIALS
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.outcome import LEAST_US, MOST_US
 from autotune.domain.problem import MAX_DIMENSION
 from autotune.domain.refusals import MOST_CELLS, Refusals
 from autotune.domain.result import KeyResult
@@ -56,6 +57,7 @@ Bytes = Annotated[int, Field(strict=True, ge=0, le=_MOST_BYTES)]
 Count = Annotated[int, Field(strict=True, ge=0, le=10**9), BeforeValidator(whole)]
 Flag = Annotated[bool, Field(strict=True)]
 Micros = Annotated[float, Field(strict=True, ge=0, le=1e18, allow_inf_nan=False)]
+Time = Annotated[float, Field(strict=True, ge=LEAST_US, le=MOST_US, allow_inf_nan=False)]
 Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 _Whole = Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)]
 Choice = Flag | Annotated[_Whole, BeforeValidator(whole)] | Word
@@ -109,7 +111,7 @@ class ExplanationIn(Part):
 
 
 class EstimateIn(Part):
-    time_us: Micros
+    time_us: Time
     compute_us: Micros
     memory_us: Micros
     overhead_us: Micros
@@ -128,14 +130,14 @@ class EstimateIn(Part):
 
 class EvidenceIn(Part):
     config: ConfigIn | None
-    time_us: Micros | None
-    expected_us: Micros | None = None
+    time_us: Time | None
+    expected_us: Time | None = None
     note: Text = ""
 
 
 class TimedIn(Part):
     config: ConfigIn | None
-    samples_us: list[Micros] = Field(max_length=10_000)
+    samples_us: list[Time] = Field(max_length=10_000)
     ratio: Share | None = None
     low: Share | None = None
     high: Annotated[float, Field(strict=True, ge=0, allow_inf_nan=False)] | None = None

@@ -60,6 +60,9 @@ def speedups(found: Sequence[ProblemRow]) -> Figure | None:
                 [s.measured_over_xla for _, s in shown],
             ),
         )
+    known = [value for *_, values in series for value in values if value]
+    if not known:
+        return None
     data = [
         {
             "type": "scatter",
@@ -83,7 +86,6 @@ def speedups(found: Sequence[ProblemRow]) -> Figure | None:
         "yref": "paper",
         "line": {"color": "@default", "width": 2},
     }
-    known = [value for *_, values in series for value in values if value]
     ticks = [
         v
         for v in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)

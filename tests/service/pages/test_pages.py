@@ -15,8 +15,11 @@ from autotune.domain.explanation import Explanation
 from autotune.domain.job import Progress
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.token import READER, WRITER
+from autotune.domain.trial import Evidence
 from autotune_db import SqlStore
 from autotune_service.pages import problem
+from autotune_service.pages.kernel import Row, speedups
+from autotune_service.pages.speed import speed
 from tests.samples.dashboard import (
     EVIL,
     HTML,
@@ -29,7 +32,7 @@ from tests.samples.dashboard import (
     running_job,
     trial,
 )
-from tests.samples.database import key_id
+from tests.samples.database import key_id, latest_snapshot
 from tests.samples.matching import question
 from tests.servers.service import Failing, Running, running, until
 
@@ -189,6 +192,23 @@ def test_big_tables_are_paged_and_links_keep_the_filters(own: Running, store: Sq
 
 
 # --- what came from outside ---------------------------------------------------------------------
+
+
+def test_records_of_older_versions_with_a_time_of_zero_break_no_page(
+    own: Running, store: SqlStore
+) -> None:
+    of = question(kernel="broken")
+    nothing = Evidence(config=None, time_us=0.0, expected_us=0.0)
+    zero = replace(published(of), default=nothing, baseline=nothing)
+    store.save_trial(of, trial(0, OUTCOMES[0]))
+    store.save_record(replace(zero, estimate=replace(zero.estimate, time_us=0.0)))
+    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    number = key_id(store, of)
+    for path in ("/", "/kernels/broken", f"/keys/{number}", f"/toolchains/{number}"):
+        html(own, path)
+    assert own.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
+    untimed = Row(searched=None, record=None, speed=speed(zero))  # type: ignore[arg-type]
+    assert speedups([untimed]) is None
 
 
 def evil_pages(store: SqlStore) -> list[str]:
