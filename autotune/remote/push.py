@@ -14,6 +14,7 @@ from autotune.domain.record import Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
+from autotune.remote.claims import impossible
 from autotune.remote.http import Remote
 
 MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
@@ -36,7 +37,7 @@ def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyRes
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
     record = replace(result.record, key=key.declared(spec.problems))
-    why = _of_result(result, spec, now) or _of_record(record, spec)
+    why = _of_result(result, spec, now) or _of_record(record)
     if why is not None:
         raise InvalidInputError(why)
     return replace(result, record=record)
@@ -46,20 +47,18 @@ def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None
     made_at = result.record.created_at
     if made_at > now + _MOST_AHEAD:
         return f"it was made at {made_at.isoformat()}, which is yet to come"
-    configs = [result.record.config, *(trial.config for trial in result.trials)]
-    if any(set(dict(config.axes)) != set(spec.axes) for config in configs):
-        return f"its configs must have the axes {', '.join(spec.axes)}"
+    default = result.record.default.config
+    others = {trial.config for trial in result.trials} | ({default} if default else set())
+    for config in (result.record.config, *others):
+        why = impossible(config, default, spec, result.record.key.problem)
+        if why is not None:
+            return why
     return None
 
 
-def _of_record(record: Record, spec: KernelSpec) -> str | None:
+def _of_record(record: Record) -> str | None:
     if not record.verified:
         return f"it was not verified: {record.verification}"[:300]
-    order, semantics = record.config.grid_order, record.config.dimension_semantics
-    if order and sorted(order) != sorted(spec.grid):
-        return f"its grid order must name each of {', '.join(spec.grid) or 'no axis'} once"
-    if order and semantics and len(order) != len(semantics):
-        return "it must have as many dimension semantics as grid axes"
     estimate, default = record.estimate, record.default
     if estimate.vmem_used_bytes > estimate.vmem_allowed_bytes:
         return "it uses more VMEM than is allowed"

@@ -7,8 +7,6 @@ from autotune.domain.record import Record
 from autotune.ports import SnapshotStore
 from autotune_db import SqlStore
 
-_ALL = 1_000_000
-
 
 def latest_snapshot(store: SnapshotStore) -> int:
     """Its number; 0, which is empty, before anything is published."""
@@ -22,7 +20,9 @@ def snapshot_records(store: SnapshotStore, number: int) -> Sequence[Record] | No
 
 
 def key_id(store: SqlStore, key: Key) -> int | None:
-    """The number of a key that was searched or missed."""
-    searched = {one.key: one.id for one in store.browse.latest(_ALL)}
-    missed = {one.miss.key: one.key_id for one in store.browse.missed_keys(0, _ALL)}
-    return (missed | searched).get(key)
+    """The number of a key that was searched, published or missed, among the first."""
+    for number in range(1, 100):
+        found = store.browse.searched(number)
+        if found is not None and found.key == key:
+            return number
+    return None

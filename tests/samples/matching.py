@@ -57,10 +57,12 @@ def record(key: Key | None = None, bm: int = 256, *, used: int = 100, allowed: i
         flops=20,
         notes=("a note",),
     )
+    key = key or question()
+    block = min(bm, max(dict(key.problem.dims).get("m", bm), 128))
     return Record(
-        key=key or question(),
+        key=key,
         config=Config(
-            axes=(("bm", bm), ("unroll", True)),
+            axes=(("bm", block), ("unroll", True)),
             grid_order=("m",),
             dimension_semantics=("parallel",),
         ),

@@ -105,6 +105,24 @@ class TestResults:
         "in the future": ({"created_at": datetime.now(UTC) + timedelta(days=2)}, "yet to come"),
         "other axes": ({"config": replace(record().config, axes=(("x", 1),))}, "bm, unroll"),
         "other grid": ({"config": replace(record().config, grid_order=("q",))}, "grid order"),
+        "a negative block": ({"config": record(bm=-9).config}, "axis bm is a block size"),
+        "a block above its dimension": ({"config": record(bm=1024).config}, "from 1 to 512"),
+        "HTML as a block": (
+            {"config": replace(record().config, axes=(("bm", "<b>1</b>"), ("unroll", True)))},
+            "axis bm is a block size",
+        ),
+        "another type": (
+            {"config": replace(record().config, axes=(("bm", 128), ("unroll", "yes")))},
+            "axis unroll must be of the type bool",
+        ),
+        "no semantics": (
+            {"config": replace(record().config, dimension_semantics=("maybe",))},
+            "must be parallel or arbitrary",
+        ),
+        "a limit beyond every chip": (
+            {"config": replace(record().config, vmem_limit_bytes=10**18)},
+            "VMEM limit must be from 1",
+        ),
         "too many semantics": (
             {"config": replace(record().config, dimension_semantics=("parallel",) * 2)},
             "as many dimension semantics",
@@ -134,6 +152,14 @@ class TestResults:
         assert says in found["error"]["message"]
         assert found["error"]["field"] == "results[1]"
         assert latest_snapshot(store) == 2
+
+    def test_a_trial_whose_config_cannot_be_is_refused_too(
+        self, service: Running, writer: str
+    ) -> None:
+        pushed = body(record(question(512)), trials=(trial(0, bm=-9),))
+        status, found = service.post("/v1/results", pushed, writer)
+        assert (status, found["error"]["code"]) == (422, "contradiction")
+        assert "axis bm is a block size" in found["error"]["message"]
 
     @pytest.mark.parametrize(
         "path, value",

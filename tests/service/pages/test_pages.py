@@ -18,7 +18,8 @@ from autotune.domain.token import READER, WRITER
 from autotune.domain.trial import Evidence
 from autotune_db import SqlStore
 from autotune_service.pages import problem
-from autotune_service.pages.kernel import Row, speedups
+from autotune_service.pages.kernel import ProblemRow as Row
+from autotune_service.pages.kernel import speedups
 from autotune_service.pages.speed import speed
 from tests.samples.dashboard import (
     EVIL,
@@ -207,7 +208,9 @@ def test_records_of_older_versions_with_a_time_of_zero_break_no_page(
     for path in ("/", "/kernels/broken", f"/keys/{number}", f"/toolchains/{number}"):
         html(own, path)
     assert own.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
-    untimed = Row(searched=None, record=None, speed=speed(zero))  # type: ignore[arg-type]
+    found = store.browse.searched(number or 0)
+    assert found is not None
+    untimed = Row(searched=found, record=None, speed=speed(zero))
     assert speedups([untimed]) is None
 
 
@@ -408,7 +411,7 @@ def test_an_empty_database_says_what_to_do(tmp_path: Any) -> None:
 def test_numbers_that_nobody_expects_break_no_page(
     own: Running, store: SqlStore, time_us: float, other: int
 ) -> None:
-    """A push is taken with any numbers that are not below zero."""
+    """Older versions took a push with any numbers that are not below zero."""
     explained = Explanation(
         parts_us=(("HBM waits", time_us), ("another", 1.0)),
         roofline_us=time_us * 2,
@@ -440,7 +443,7 @@ def test_numbers_that_nobody_expects_break_no_page(
     store.save_record(replace(published(of), estimate=odd, config=config(1)))
     number = key_id(store, of)
     last = store.browse.newest(number or 0)
-    until(lambda: own.get("/healthz")[1]["records"] == 3)
+    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     paths = ("/", "/kernels/mm", f"/keys/{number}", f"/toolchains/{number}", f"/trials/{last}")
     for path in paths:
         text = html(own, path)
