@@ -14,8 +14,8 @@ import pytest
 from autotune.domain.explanation import Explanation
 from autotune.domain.job import Progress
 from autotune.domain.outcome import Estimated, Illegal
+from autotune.domain.record import Evidence
 from autotune.domain.token import READER, WRITER
-from autotune.domain.trial import Evidence
 from autotune_db import SqlStore
 from autotune_service.pages import problem
 from autotune_service.pages.kernel import ProblemRow as Row
