@@ -1,0 +1,56 @@
+"""An outcome is kept with whatever numbers it has: NaN and infinity are no JSON, and no reason to
+lose a search."""
+
+from dataclasses import fields, is_dataclass
+from math import inf, nan
+from typing import Any, get_args, get_origin, get_type_hints
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.domain.outcome import Estimated, Outcome, TimedOut, WrongResult
+from autotune_db import SqlStore
+from autotune_db.rows import trial_from_row, trial_values
+from autotune_db.tables import TrialRow
+from tests.samples.records import estimate, key, trial
+
+NOT_FINITE = (inf, -inf, nan)
+
+
+def _value(hint: Any, numbers: st.SearchStrategy[float]) -> st.SearchStrategy[Any]:
+    """Any value of a type, with such numbers wherever a float can be."""
+    if hint is float:
+        return numbers
+    if is_dataclass(hint):
+        hints = get_type_hints(hint)
+        parts = {field.name: _value(hints[field.name], numbers) for field in fields(hint)}
+        return st.builds(hint, **parts)  # type: ignore[arg-type]
+    args = get_args(hint)
+    if get_origin(hint) is tuple and args[-1] is ...:
+        return st.lists(_value(args[0], numbers), min_size=1, max_size=2).map(tuple)
+    if get_origin(hint) is tuple:
+        return st.tuples(*(_value(arg, numbers) for arg in args))
+    some = [arg for arg in args if arg is not type(None)]
+    return st.one_of(*(_value(arg, numbers) for arg in some)) if some else st.from_type(hint)
+
+
+@given(_value(Outcome, st.floats() | st.sampled_from(NOT_FINITE)))
+def test_every_outcome_comes_back_the_same_from_its_row(outcome: Outcome) -> None:
+    saved = trial(0, outcome)
+    assert str(trial_from_row(TrialRow(**trial_values(saved)))) == str(saved)  # NaN is not NaN
+
+
+@pytest.mark.parametrize("number", NOT_FINITE)
+def test_both_databases_keep_it_and_let_none_of_it_win(store: SqlStore, number: float) -> None:
+    outcomes: list[Outcome] = [
+        Estimated(estimate=estimate(number), program=""),
+        WrongResult(reason="NaN", error=number, estimate=estimate(number)),
+        TimedOut(reason="never", limit_s=number),
+    ]
+    saved = [trial(*one) for one in enumerate(outcomes)]
+    assert all(store.save_trial(key(), one) for one in saved)
+    store.replace_outcome(key(), 0, saved[0].outcome)
+    assert str(store.trials(key())) == str(saved)
+    (found,) = store.history()
+    assert (found.best_us, found.default_us) == (None, None)
