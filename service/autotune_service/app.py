@@ -23,7 +23,7 @@ from autotune_service.lifespan import lifespan_with
 from autotune_service.middleware.access import AccessMiddleware
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.calls import CallsMiddleware
-from autotune_service.middleware.errors import ErrorMiddleware
+from autotune_service.middleware.errors import ErrorMiddleware, answer_bug
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import Meter
 from autotune_service.middleware.request_id import RequestIdMiddleware
@@ -78,7 +78,7 @@ def create_app(
         description=_DOC,
         routes=lookup.router.routes,
         middleware=[Middleware(SafeHeadersMiddleware)],
-        exception_handlers=handlers,
+        exception_handlers={**handlers, Exception: answer_bug},
         docs_url=None,
         redoc_url=None,
     )

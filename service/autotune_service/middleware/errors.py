@@ -2,7 +2,9 @@
 
 import logging
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.errors import HttpError, error_response
 from autotune_service.middleware.request_id import request_id
@@ -11,25 +13,39 @@ _log = logging.getLogger("autotune.service")
 
 
 class ErrorMiddleware:
-    """Answers every exception from within. Where an answer has begun, the server takes no second
-    one, and ends the connection."""
+    """Answers every exception from within, and logs those that nobody expected. Where an answer has
+    begun there is no second one: the server ends the connection, unless it was complete."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        begun = False
+
+        async def noted(message: Message) -> None:
+            nonlocal begun
+            begun = True
+            await send(message)
+
         try:
-            await self._app(scope, receive, send)
+            await self._app(scope, receive, noted)
         except Exception as error:
             if scope["type"] != "http":
                 raise
-            answer = error_response(scope, error if isinstance(error, HttpError) else _bug())
-            await answer(scope, receive, send)
+            if not isinstance(error, HttpError):
+                _log.exception("a call failed")
+            if not begun:
+                answer = error_response(scope, error if isinstance(error, HttpError) else _bug())
+                await answer(scope, receive, send)
+
+
+async def answer_bug(request: Request, _: Exception) -> Response:
+    """For the application inside, which answers by itself before the exception gets here."""
+    return error_response(request.scope, _bug())
 
 
 def _bug() -> HttpError:
     """For an exception that nobody expected. What it says itself is for the log."""
-    _log.exception("a call failed")
     message = (
         f"this is a bug of the service: its log says more, with the request id {request_id.get()}"
     )
