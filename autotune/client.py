@@ -26,7 +26,7 @@ from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookup.bundle import bundle_from_bytes, read_bundle, write_whole
-from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Index, Match
+from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Index, Match, MatchKind
 from autotune.remote.http import Remote
 
 _log = logging.getLogger("autotune")
@@ -240,7 +240,7 @@ def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
     if record is not None and config != record.config:
         raise ServiceError("it answered with a config that is not the one of its record")
-    return Match(kind=kind, config=config, record=record, why=str(data["why"]))
+    return Match(kind=MatchKind(kind), config=config, record=record, why=str(data["why"]))
 
 
 def _fits(key: Key | None, kind: str, record: Record | None) -> bool:

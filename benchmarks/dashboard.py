@@ -33,7 +33,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated, OutOfVmem
 from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
@@ -137,7 +137,7 @@ def record(of: Key) -> Record:
         verification="two cores",
         verified=True,
         trials=100,
-        method="estimated",
+        method=Method.ESTIMATED,
         created_at=NOON,
     )
 

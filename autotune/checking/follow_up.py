@@ -9,7 +9,7 @@ from autotune.domain.check import Check, CheckVerdict
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, WrongResult
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.ports.compilers import Compilers, Verifier
 from autotune.ports.search import PublishStore, WorkerStore
 from autotune.publishing.publish import Publication, publish
@@ -45,7 +45,7 @@ def publish_checked(
             verification=f"right in Pallas TPU interpret mode, {verdict.reason}",
             verified=True,
             trials=2,
-            method="estimated",
+            method=Method.ESTIMATED,
             created_at=datetime.now(UTC),
             pushed_by="",
             measurement=None,

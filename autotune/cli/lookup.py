@@ -18,7 +18,7 @@ from autotune.client import Client
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookup.matching import Match
 from autotune.ports import LookupStore
@@ -143,7 +143,11 @@ def _others(store: LookupStore, key: Key) -> list[str]:
 
 def _default_us(record: Record) -> float | None:
     """The default's time by the method of the record."""
-    if record.method != "measured" or record.measurement is None or record.default.config is None:
+    if (
+        record.method != Method.MEASURED
+        or record.measurement is None
+        or record.default.config is None
+    ):
         return record.default.time_us
     timed = record.measurement.of(record.default.config)
     return timed.median_us if timed else None
@@ -156,7 +160,7 @@ def _print(record: Record) -> None:
         f"  {record.method} {micros(record.time_us)}"
         f"{default if _default_us(record) else ''}; {record.reason}"
     )
-    if record.method == "measured" and record.measurement is not None:
+    if record.method == Method.MEASURED and record.measurement is not None:
         echo(
             f"  {record.measurement.method} on {record.measurement.device}; estimated "
             f"{micros(record.estimate.time_us)}"

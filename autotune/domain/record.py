@@ -2,12 +2,20 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from autotune.domain.codec import OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement
 from autotune.domain.outcome import Estimate, is_time
+
+
+class Method(StrEnum):
+    """By what kind of times a record won: never to be mixed."""
+
+    ESTIMATED = "estimated"
+    MEASURED = "measured"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,8 +37,8 @@ class Record:
     """The published answer for a key.
 
     ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
-    ``verification`` says in words how the result was checked. ``method`` is "estimated" or
-    "measured"; the ``measurement`` is there too where it was void, or decided nothing.
+    ``verification`` says in words how the result was checked. The ``measurement`` is there
+    too where it was void, or decided nothing, and the ``method`` an estimate.
     ``pushed_by``: the name of the token that brought it, empty where it was searched.
     """
 
@@ -45,7 +53,7 @@ class Record:
     verified: bool
     verification: str
     trials: int
-    method: str
+    method: Method
     created_at: datetime
     pushed_by: str = ""
 
@@ -53,7 +61,7 @@ class Record:
     def time_us(self) -> float:
         """The time by the record's own method: to be compared with those of the same one only."""
         timed = self.measurement and self.measurement.of(self.config)
-        measured_us = timed.median_us if timed and self.method == "measured" else None
+        measured_us = timed.median_us if timed and self.method == Method.MEASURED else None
         return self.estimate.time_us if measured_us is None else measured_us
 
     @property

@@ -9,6 +9,7 @@ import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from heapq import merge
 from itertools import islice
 from math import log2, prod
@@ -24,8 +25,17 @@ from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookup.layered import Layered
 
-EXACT, TOOLCHAIN, NEAREST, DEFAULT = "exact", "toolchain", "nearest", "default"
-KINDS = (EXACT, TOOLCHAIN, NEAREST, DEFAULT)
+
+class MatchKind(StrEnum):
+    """How an answer fits the question, the best first."""
+
+    EXACT = "exact"
+    TOOLCHAIN = "toolchain"
+    NEAREST = "nearest"
+    DEFAULT = "default"
+
+
+EXACT, TOOLCHAIN, NEAREST, DEFAULT = KINDS = tuple(MatchKind)
 
 _Group = tuple[Any, ...]
 _Groups = Layered[_Group, dict[Identity, Record]]
@@ -45,7 +55,7 @@ class Match:
     """``config`` and ``record`` are None for *default*: the kernel's own default is meant then,
     which only its declaration knows. ``why`` is one sentence."""
 
-    kind: str
+    kind: MatchKind
     config: Config | None
     record: Record | None
     why: str
@@ -271,7 +281,7 @@ def _regroup(
     return groups.changed(fresh)
 
 
-def _match(kind: str, record: Record, why: str) -> Match:
+def _match(kind: MatchKind, record: Record, why: str) -> Match:
     return Match(kind=kind, config=record.config, record=record, why=why)
 
 

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from autotune.domain.compiled import XlaCost
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import WrongResult
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.ports import PublishStore
@@ -134,7 +134,7 @@ def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
     chosen = measured.winner(found, some, own)
     verdict = draft.gate.passed(chosen)
     assert verdict is not None
-    return _published(draft, chosen, verdict, measured.reason(found, chosen, own), "measured")
+    return _published(draft, chosen, verdict, measured.reason(found, chosen, own), Method.MEASURED)
 
 
 def _by_estimate(draft: _Draft) -> Publication:
@@ -145,7 +145,7 @@ def _by_estimate(draft: _Draft) -> Publication:
             reason = _reason(trial, draft.default, _equal(draft, draft.gate.out()))
             if draft.not_measured:
                 reason += f"; by estimate, because measuring decided nothing: {draft.not_measured}"
-            return _published(draft, trial, verdict, reason, "estimated")
+            return _published(draft, trial, verdict, reason, Method.ESTIMATED)
     return Publication(
         record=None,
         reason=_nothing(draft.gate.wrong, draft.gate.unverified),
@@ -156,7 +156,7 @@ def _by_estimate(draft: _Draft) -> Publication:
 
 
 def _published(
-    draft: _Draft, trial: Trial, verdict: Verdict, reason: str, method: str
+    draft: _Draft, trial: Trial, verdict: Verdict, reason: str, method: Method
 ) -> Publication:
     """The winner with its record."""
     assert trial.estimate is not None
@@ -241,7 +241,7 @@ def _reason(trial: Trial, default: Trial | None, equal: Sequence[Trial]) -> str:
 
 
 def _record(
-    draft: _Draft, trial: Trial, baseline: Evidence, verdict: Verdict, reason: str, method: str
+    draft: _Draft, trial: Trial, baseline: Evidence, verdict: Verdict, reason: str, method: Method
 ) -> Record:
     assert trial.estimate is not None
     default = draft.default

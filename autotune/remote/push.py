@@ -10,7 +10,7 @@ from typing import Any
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
@@ -64,7 +64,7 @@ def _of_record(record: Record) -> str | None:
         return "it uses more VMEM than is allowed"
     if record.is_default and record.config != default.config:
         return "it is called the default and has another config"
-    if record.method == "measured":
+    if record.method == Method.MEASURED:
         return _of_measurement(record)
     if default.time_us is not None and estimate.time_us > default.time_us:
         return f"it is slower than the default, which takes {default.time_us:g} us"

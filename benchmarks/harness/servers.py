@@ -22,7 +22,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 
@@ -79,7 +79,7 @@ def sample(number: int) -> Record:
         verified=True,
         verification="interpret mode: two cores, random orders, races, uninitialised memory",
         trials=24,
-        method="estimated",
+        method=Method.ESTIMATED,
         created_at=NOW,
     )
 

@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
@@ -155,7 +155,7 @@ def _superseded(published: Record, record: Record) -> bool:
     What is there already does not lose: it may be pushed again.
     """
     faster = _same_kind(record, published) and published.time_us < record.time_us
-    firmer = published.method == "measured" and record.method != "measured"
+    firmer = published.method == Method.MEASURED and record.method != Method.MEASURED
     return published.created_at > record.created_at or faster or firmer
 
 
@@ -163,7 +163,11 @@ def _same_kind(one: Record, other: Record) -> bool:
     """Whether their times may be compared: by the same model, or measured in the same way."""
     if one.method != other.method:
         return False
-    if one.measurement is not None and other.measurement is not None and one.method == "measured":
+    if (
+        one.measurement is not None
+        and other.measurement is not None
+        and one.method == Method.MEASURED
+    ):
         return one.measurement.method == other.measurement.method
     return one.estimate.model == other.estimate.model
 

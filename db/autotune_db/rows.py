@@ -18,7 +18,7 @@ from autotune.domain.outcome import (
     Outcome,
 )
 from autotune.domain.problem import Problem
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.refusals import Refusals
 from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
@@ -152,7 +152,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         verification=evidence["verification"],
         verified=row.verified,
         trials=row.trials,
-        method=row.method,
+        method=Method(row.method),
         created_at=row.created_at,
         pushed_by=row.pushed_by,
         measurement=measured and from_data(Measurement, measured),

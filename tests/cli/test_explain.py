@@ -10,7 +10,7 @@ import pytest
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.record import Evidence
+from autotune.domain.record import Evidence, Method
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
@@ -170,7 +170,7 @@ def measured(folder: Path, run: Measurement) -> None:
             replace(
                 dbsamples.record(MATMUL),
                 config=winner,
-                method="measured",
+                method=Method.MEASURED,
                 measurement=run,
                 default=Evidence(config=default, time_us=83.0),
             )

@@ -15,7 +15,7 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 
@@ -106,7 +106,7 @@ def record(measurement: Measurement | None) -> Record:
         verification="",
         verified=True,
         trials=1,
-        method="measured",
+        method=Method.MEASURED,
         created_at=datetime.now(UTC),
         measurement=measurement,
     )

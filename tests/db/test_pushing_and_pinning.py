@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from autotune.domain.key import Key
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
@@ -96,7 +96,7 @@ class TestPush:
 
     def test_another_kind_of_evidence_may_be_slower(self, store: SqlStore) -> None:
         store.save_record(record())
-        measured = replace(later(1, time_us=9.0), method="measured")
+        measured = replace(later(1, time_us=9.0), method=Method.MEASURED)
         assert store.push([], [KeyResult(record=measured)], "ci").records == 1
         estimated = later(2, time_us=1.0)
         done = store.push([], [KeyResult(record=estimated)], "ci")

@@ -12,7 +12,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem, ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
@@ -80,7 +80,7 @@ def result(key: Key, reason: str, mark: int, time_us: float = 16.5) -> KeyResult
         verified=True,
         verification="interpret mode",
         trials=2,
-        method="estimated",
+        method=Method.ESTIMATED,
         created_at=made_at,
     )
     trials = tuple(

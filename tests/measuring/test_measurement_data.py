@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune_db import open_store
 from autotune_service.api.uploads import MeasurementIn, RecordIn
 from tests.samples.records import config, record
@@ -32,7 +32,7 @@ MEASURED = Measurement(
 
 
 def measured_record(**changes: Any) -> Record:
-    return replace(record(), method="measured", measurement=MEASURED, **changes)
+    return replace(record(), method=Method.MEASURED, measurement=MEASURED, **changes)
 
 
 def test_the_store_keeps_every_sample(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_record_without_one_reads_as_before(tmp_path: Path) -> None:
 
 def test_its_time_is_the_median_of_its_own_kind() -> None:
     assert measured_record().time_us == 4.5
-    assert replace(measured_record(), method="estimated").time_us == 5.5
+    assert replace(measured_record(), method=Method.ESTIMATED).time_us == 5.5
 
 
 def test_a_service_takes_it_and_gives_back_the_same() -> None:

@@ -9,7 +9,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Option, Problem, ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -74,7 +74,7 @@ def record(key: Key | None = None, bm: int = 256, *, used: int = 100, allowed: i
         verification="two cores",
         verified=True,
         trials=17,
-        method="estimated",
+        method=Method.ESTIMATED,
         created_at=NOON,
     )
 

@@ -19,7 +19,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.problem import Option, Problem, ProblemSpec
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 
@@ -102,7 +102,7 @@ def record(of: Key | None = None, time_us: float = 5.5, created_at: datetime = N
         verification=NASTY,
         verified=True,
         trials=17,
-        method="estimated",
+        method=Method.ESTIMATED,
         created_at=created_at,
     )
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
 from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline
 from autotune.wording.standing import times_as_fast
@@ -59,7 +59,7 @@ def speed(record: Record) -> Speed:
 def _measured(record: Record) -> dict[str, float | None]:
     """Nothing where the measurement did not decide."""
     run = record.measurement
-    own = run.of(record.config) if run and record.method == "measured" else None
+    own = run.of(record.config) if run and record.method == Method.MEASURED else None
     if run is None or own is None:
         return {}
     default = None if record.default.config is None else run.of(record.default.config)
