@@ -5,13 +5,12 @@ the service and in the client that holds the snapshot. What cannot be shown to b
 VMEM by arithmetic is not offered.
 """
 
-import re
 from bisect import bisect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from heapq import merge
-from itertools import islice
+from itertools import islice, zip_longest
 from math import log2, prod
 from typing import Any
 
@@ -46,8 +45,6 @@ _BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
 
 _MOST_LOOKED_AT = 500  # records, the closest in size, some microseconds each
 _ROUNDING = 1e-6
-
-_NUMBER = re.compile(r"\d{1,9}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,7 +103,7 @@ class Index:
         found = self._toolchains.get(_any_toolchain(asked))
         if not found:
             return None
-        record = min(found.values(), key=lambda one: _version_gap(key.toolchain, one.key.toolchain))
+        record = _nearest(key.toolchain, found.values())
         why = f"tuned with {record.key.toolchain}, not checked again with {key.toolchain}"
         return _match(TOOLCHAIN, record, why)
 
@@ -226,24 +223,21 @@ def _distance(asked: Problem, tuned: Problem) -> float:
     return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
 
 
-def _version_gap(asked: Toolchain, tuned: Toolchain) -> tuple[Any, ...]:
-    """How far versions are apart: the first part that differs decides, in jax, then libtpu, then
-    jaxlib; of two that are equally far the newer."""
-    pairs = [(getattr(asked, name), getattr(tuned, name)) for name in ("jax", "libtpu", "jaxlib")]
-    numbers = [(_numbers(a), _numbers(b)) for a, b in pairs]
-    gaps = [tuple(abs(x - y) for x, y in zip(a, b, strict=True)) for a, b in numbers]
-    newest_first = [tuple(-y for y in b) for _, b in numbers]
-    return (gaps, newest_first, _versions(tuned))
+def _nearest(asked: Toolchain, records: Iterable[Record]) -> Record:
+    """By its versions: the first part that differs decides, in jax, then libtpu, then jaxlib; of
+    two that are equally far the newer."""
+    gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
+    least = min(gap for gap, _ in gaps)
+    closest = [record for gap, record in gaps if gap == least]
+    return max(closest, key=lambda one: (one.key.toolchain.parsed, one.key.toolchain))
 
 
-def _numbers(version: str) -> tuple[int, ...]:
-    """The first five numbers of a version: of 0.10.2.dev3 they are 0, 10, 2, 3, 0."""
-    found = [int(number) for number in _NUMBER.findall(version)[:5]]
-    return tuple(found + [0] * (5 - len(found)))
-
-
-def _versions(toolchain: Toolchain) -> tuple[str, str, str]:
-    return toolchain.jax, toolchain.jaxlib, toolchain.libtpu
+def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
+    pairs = zip(asked.parsed, tuned.parsed, strict=True)
+    return [
+        [abs(x - y) for x, y in zip_longest(one.release, other.release, fillvalue=0)]
+        for one, other in pairs
+    ]
 
 
 def _any_toolchain(own: Identity) -> _Group:

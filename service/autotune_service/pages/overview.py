@@ -65,11 +65,7 @@ def coverage(
 
 
 def newest_first(toolchains: set[Toolchain]) -> list[Toolchain]:
-    return sorted(toolchains, key=lambda t: tuple(map(_numbers, (t.jax, t.jaxlib, t.libtpu))))[::-1]
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) if part.isdigit() else 0 for part in version.split("."))
+    return sorted(toolchains, key=lambda one: (one.parsed, one), reverse=True)
 
 
 def _cell(
