@@ -4,6 +4,7 @@ import math
 import os
 import sqlite3
 import time
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,40 @@ def _query(path: Path, mode: str) -> str:
     return f"mode={mode}&immutable=1" if immutable else f"mode={mode}"
 
 
+@dataclass(frozen=True, slots=True)
+class FileWatch:
+    """Tells whether a database file is still the one that was opened. SQLite goes on with a file
+    that was deleted or replaced: what is written then is nowhere."""
+
+    path: Path
+    device: int
+    inode: int
+
+    def check(self) -> None:
+        """Raises ``StoreError``."""
+        if _identity(self.path) != (self.device, self.inode):
+            raise StoreError(
+                f"the database file {self.path} was deleted or replaced while it was in use: put "
+                "it back, or start this program again to use what is there now"
+            )
+
+
+def watch(path: Path) -> FileWatch:
+    """From now on. Raises ``StoreError`` where there is no file."""
+    found = _identity(path)
+    if found is None:
+        raise StoreError(f"there is no database at {path} any more")
+    return FileWatch(path, *found)
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def _check_file(path: Path, *, create: bool) -> None:
     """Refuses, before anything is written, what is no file or cannot become one."""
     if path.is_dir():
@@ -163,6 +198,8 @@ def _check_file(path: Path, *, create: bool) -> None:
         raise StoreError(f"{path} is not a SQLite database: name another file")
     if create:
         _check_writable(path)
+        if not path.exists():
+            path.touch(mode=0o600)  # results of others, and digests of tokens, are in it
 
 
 def _may_be_sqlite(path: Path) -> bool:

@@ -45,10 +45,10 @@ def open_store(
         engine = open_engine(database, create=create, wait_s=wait_s)
         try:
             (bring_to_head if create else require_head)(engine, database)
+            return SqlStore(engine, database, clock)
         except BaseException:
             engine.dispose()
             raise
-    return SqlStore(engine, database, clock)
 
 
 class SqlStore(SqlKernels, SqlTrials, SqlRecords, SqlSnapshots, SqlPushes, SqlMisses, SqlChecks):

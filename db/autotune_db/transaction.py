@@ -8,7 +8,7 @@ from sqlalchemy import Engine
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
-from autotune_db.engine import writing
+from autotune_db.engine import watch, writing
 from autotune_db.failure import connection_broke, translated
 from autotune_db.url import Database
 
@@ -28,6 +28,7 @@ class Transactions:
         self._engine = engine
         self._writing = writing(engine)
         self._database = database
+        self._file = None if database.path is None else watch(database.path)
 
     def close(self) -> None:
         self._engine.dispose()
@@ -39,6 +40,16 @@ class Transactions:
         return self._run(self._writing, work)
 
     def _run(self, engine: Engine, work: Callable[[Session, bool], T]) -> T:
+        self._check_file()
+        done = self._tried(engine, work)
+        self._check_file()
+        return done
+
+    def _check_file(self) -> None:
+        if self._file is not None:
+            self._file.check()
+
+    def _tried(self, engine: Engine, work: Callable[[Session, bool], T]) -> T:
         with translated(self._database):
             for attempt, pause_s in enumerate(_RETRY_PAUSES_S):
                 try:

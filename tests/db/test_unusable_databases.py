@@ -1,15 +1,16 @@
 """Databases that cannot be used: one sentence each, and nothing is written."""
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
 
+from autotune.domain.result import KeyResult
 from autotune.errors import StoreError
-from autotune_db import current, open_store, upgrade
-from tests.samples.records import key, trial
+from autotune_db import SqlStore, current, open_store, upgrade
+from tests.samples.records import key, record, spec, trial
 from tests.servers.postgres import Postgres
 
 AsNobody = Callable[[], AbstractContextManager[None]]
@@ -65,7 +66,7 @@ def test_damage_found_later(tmp_path: Path) -> None:
         for number in range(100):
             store.save_trial(key(), trial(number))
     with path.open("r+b") as file:
-        file.seek(4096 * 40)  # behind the tables that opening reads
+        file.seek(4096 * 60)  # behind the tables that opening reads
         file.write(b"\xff" * 400_000)
     with open_store(str(path), create=False) as store, pytest.raises(StoreError, match="damaged"):
         store.trials(key())
@@ -228,3 +229,47 @@ def _set_version(url: str, version: str) -> None:
     with open_store(url, create=True) as store:
         statement = f"UPDATE autotune_alembic_version SET version_num = '{version}'"
         store._work.write(lambda session, _: session.connection().exec_driver_sql(statement))
+
+
+class TestTheFileGoes:
+    """SQLite would go on with what has no name any more."""
+
+    @pytest.fixture
+    def file(self, tmp_path: Path) -> Path:
+        return tmp_path / "autotune.db"
+
+    @pytest.fixture
+    def opened(self, file: Path) -> Iterator[SqlStore]:
+        with open_store(str(file), create=True) as store:
+            store.save_record(record())
+            yield store
+
+    def test_deleted(self, opened: SqlStore, file: Path) -> None:
+        file.rename(file.with_suffix(".away"))
+        with pytest.raises(StoreError, match="deleted or replaced while it was in use"):
+            opened.save_record(record(key(m=1)))
+        with pytest.raises(StoreError, match="deleted or replaced"):
+            opened.records()
+        file.with_suffix(".away").rename(file)
+        assert opened.records() == [record()]
+
+    def test_replaced(self, opened: SqlStore, file: Path) -> None:
+        with open_store(str(file.with_name("other.db")), create=True):
+            pass
+        file.with_name("other.db").replace(file)
+        with pytest.raises(StoreError, match="deleted or replaced"):
+            opened.push([spec()], [KeyResult(record=record(key(m=1)))], "ci")
+
+    def test_gone_while_it_is_written(self, opened: SqlStore, file: Path) -> None:
+        def write(_: object, __: bool) -> None:
+            file.unlink()
+
+        with pytest.raises(StoreError, match="deleted or replaced"):
+            opened._work.write(write)
+
+
+def test_others_on_the_machine_may_not_read_a_new_database(tmp_path: Path) -> None:
+    file = tmp_path / "autotune.db"
+    with open_store(str(file), create=True) as store:
+        store.save_record(record())
+        assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}

@@ -67,7 +67,7 @@ def result(key: Key, reason: str, mark: int, time_us: float = 16.5) -> KeyResult
             grid_order=("m",),
             dimension_semantics=("parallel",),
         )
-        for block in (128, 256)
+        for block in (64, 128)
     ]
     record = Record(
         key=key,

@@ -88,6 +88,22 @@ def test_a_locked_file_holds_up_nothing_that_reads(database: str, secret: str) -
         until(lambda: push(service, secret, 0)[0] == 200)  # two may still be at it
 
 
+def test_a_database_file_that_is_gone_takes_no_push_and_is_not_ready(
+    database: str, store: SqlStore, secret: str
+) -> None:
+    file = Path(database)
+    with running(database) as service:
+        assert push(service, secret, 0)[0] == 200
+        file.rename(f"{database}.away")
+        status, _, answer = push(service, secret, 1)
+        assert (status, answer["error"]["code"]) == (503, "database_unavailable")
+        until(lambda: service.get("/readyz")[0] == 503)
+        assert service.get("/healthz")[0] == 200  # answers come from memory
+        Path(f"{database}.away").rename(file)
+        until(lambda: service.get("/readyz")[0] == 200)
+        assert push(service, secret, 1)[0] == 200
+
+
 def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
     database: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
