@@ -14,11 +14,12 @@ from autotune.kernel import Kernel
 def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A sentence, or None. A default that cannot be built is no mistake: it can be a legal answer
     that this problem has no default."""
-    return (
-        _other_axes(kernel, problem, chip)
-        or _other_default(kernel, problem)
-        or _other_outputs(kernel, problem, chip)
-    )
+    with told_of(chip):
+        return (
+            _other_axes(kernel, problem, chip)
+            or _other_default(kernel, problem)
+            or _other_outputs(kernel, problem, chip)
+        )
 
 
 def choices(kernel: Kernel, problem: Problem, chip: str | None) -> dict[str, list[AxisValue]]:
@@ -55,20 +56,19 @@ def _other_outputs(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A reference or baseline whose results have other shapes or dtypes than the kernel's."""
     inputs = abstract(kernel.inputs(problem))
     config = make_config(kernel.default_axes(problem, chip.value), grid_order=kernel.grid)
-    with told_of(chip):
+    try:
+        own = _outputs(kernel.build(problem, config), inputs)
+    except Exception:
+        return None
+    for name, make in (("reference", kernel.reference), ("baseline", kernel.baseline)):
+        if make is None:
+            continue
         try:
-            own = _outputs(kernel.build(problem, config), inputs)
-        except Exception:
-            return None
-        for name, make in (("reference", kernel.reference), ("baseline", kernel.baseline)):
-            if make is None:
-                continue
-            try:
-                found = _outputs(make(problem), inputs)
-            except Exception as error:
-                return f"its {name} raises {type(error).__name__}: {error}".splitlines()[0]
-            if found != own:
-                return f"its {name} gives {', '.join(found)}, the kernel gives {', '.join(own)}"
+            found = _outputs(make(problem), inputs)
+        except Exception as error:
+            return f"its {name} raises {type(error).__name__}: {error}".splitlines()[0]
+        if found != own:
+            return f"its {name} gives {', '.join(found)}, the kernel gives {', '.join(own)}"
     return None
 
 

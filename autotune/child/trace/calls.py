@@ -105,6 +105,14 @@ def _inner(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
                 yield inner, times
 
 
+def primitives(jaxpr: Any) -> Iterator[str]:
+    """Names of all that a function does, kernel bodies included."""
+    for eqn in open_jaxpr(jaxpr).eqns:
+        yield eqn.primitive.name
+        for inner, _ in _inner(eqn, [None]):
+            yield from primitives(inner)
+
+
 def _product(runs: int | None, times: int | None) -> int | None:
     if 0 in (runs, times):
         return 0
@@ -122,7 +130,9 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
 def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of an equation whose inputs are all known and whose outputs are small; each is
     None otherwise."""
-    if all(one is not None for one in inputs) and _is_small(eqn) and not _holds_a_call(eqn):
+    across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
+    known = all(one is not None for one in inputs) and not across_devices
+    if known and _is_small(eqn) and not _holds_a_call(eqn):
         return _compute(eqn, list(inputs))
     return [None] * len(eqn.outvars)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.child.trace.body import Body, analyse
-from autotune.child.trace.calls import Found, pallas_calls
+from autotune.child.trace.calls import Found, pallas_calls, primitives
 from autotune.child.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.domain.dtype import bits
@@ -18,6 +18,9 @@ from autotune.domain.trace import Operand, Scratch, Trace
 from autotune.kernel import Array
 
 _SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
+
+
+_OTHER_KERNELS = ("core_map", "mpmd_map")
 
 
 class NoPallasCallError(ValueError):
@@ -55,11 +58,32 @@ def find(
     known = [_known(array) for array in arrays]
     found = list(pallas_calls(closed, known))
     if all(one.runs == 0 for one in found):
-        raise NoPallasCallError(
-            "the kernel's function holds no pallas_call: there is nothing to tune in it"
-        )
+        raise NoPallasCallError(_without(closed))
     whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars])
     return [Call(one, whole if len(found) == 1 else None) for one in found]
+
+
+def primitives_of(
+    function: Callable[..., Any],
+    arrays: Sequence[Array],
+    mesh: AbstractContextManager[Any] | None = None,
+) -> list[str]:
+    """Names of all that a function does, traced under ``mesh``."""
+    import jax
+
+    with mesh or nullcontext():
+        return list(primitives(jax.make_jaxpr(function)(*abstract(arrays))))
+
+
+def _without(closed: Any) -> str:
+    """A sentence about a function that makes no call."""
+    other = next((name for name in primitives(closed) if name in _OTHER_KERNELS), None)
+    if other is None:
+        return "the kernel's function holds no pallas_call: there is nothing to tune in it"
+    return (
+        f"the kernel's function holds no pallas_call: it is written for a mesh of cores ({other}, "
+        "from pl.kernel or pl.core_map), which cannot be traced yet"
+    )
 
 
 def _known(array: Array) -> Any:

@@ -42,6 +42,12 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
     reason = interpreter.unsupported()
     if reason:
         return Verdict(ok=None, reason=reason)
+    if _draws_random_numbers(kernel, problem, config, chip):
+        return Verdict(
+            ok=None,
+            reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
+            "be compared with those of another program",
+        )
     problems = reduced_problems(
         kernel, problem, config, lambda small: _can_build(kernel, small, config, chip)
     )
@@ -81,6 +87,19 @@ def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | No
         except Exception:
             return False
     return True
+
+
+def _draws_random_numbers(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
+) -> bool:
+    """Whether there is a ``pltpu.prng_*`` in it; no where it cannot be traced as it is."""
+    try:
+        names = reader.primitives_of(
+            kernel.build(problem, config), kernel.inputs(problem), told_of(chip)
+        )
+    except Exception:  # what cannot be traced is reported by the run
+        return False
+    return any(name.startswith("prng_") for name in names)
 
 
 def _dmas(problems: Sequence[Problem]) -> Any:

@@ -1,0 +1,159 @@
+"""tokamax's splash attention, which skips what the mask hides: forward, and the gradient of a
+training step. The gradient is the forward kernel, which also keeps the log of the row sums, and
+the fused backward kernel: two calls, whose times add up. The queries are scaled by the caller."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune_kernels.from_jax import attention
+from autotune_kernels.packages import needing, part
+
+_SPLASH = "tokamax._src.ops.experimental.tpu.splash_attention.splash_attention"
+_FORWARD = ("block_q", "block_kv", "block_kv_compute")
+_BACKWARD = ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute")
+
+
+def _mask(problem: Problem) -> Any:
+    masks, shape = part(f"{_SPLASH}_mask"), (problem["seq"], problem["seq"])
+    if problem.option("mask") == "local":
+        return masks.LocalMask(shape, (int(problem.option("window")), 0), 0)
+    return masks.CausalMask(shape) if problem.option("mask") == "causal" else masks.FullMask(shape)
+
+
+def _visible(problem: Problem) -> Any:
+    shape = (problem["seq"], problem["seq"])
+    if problem.option("mask") == "full":
+        return None
+    if problem.option("mask") == "causal":
+        return attention.causal(*shape)
+    return attention.local(*shape, int(problem.option("window")))
+
+
+def _inputs(problem: Problem) -> list[Array]:
+    seq, dim = problem["seq"], problem["head_dim"]
+    heads = {"q": problem["heads"], "k": problem["kv_heads"], "v": problem["kv_heads"]}
+    std = {"q": attention.scale_of(dim)}
+    return [
+        Array(
+            name=name,
+            shape=(count, seq, dim),
+            dtype=problem.dtype,
+            row_major=True,
+            std=std.get(name, 1.0),
+        )
+        for name, count in heads.items()
+    ]
+
+
+def _gradient_inputs(problem: Problem) -> list[Array]:
+    shape = (problem["heads"], problem["seq"], problem["head_dim"])
+    return [*_inputs(problem), Array(name="do", shape=shape, dtype=problem.dtype, row_major=True)]
+
+
+def _made(problem: Problem, config: Config) -> Callable[..., Any]:
+    splash = part(f"{_SPLASH}_kernel")
+    blocks = {**dict.fromkeys((*_FORWARD, *_BACKWARD), 128), **dict(config.axes)}
+    made: Callable[..., Any] = splash.make_splash_mha_single_device(
+        _mask(problem), config=splash.SplashConfig(**blocks)
+    )
+    return made
+
+
+def _gradient(problem: Problem, config: Config) -> Callable[..., Any]:
+    made = _made(problem, config)
+    return lambda q, k, v, do: jax.vjp(made, q, k, v)[1](do)
+
+
+def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
+    def attend(*given: Any) -> Any:
+        q, k, v = (x if convert is None else x.astype(convert) for x in given)
+        return attention.forward(q, k, v, _visible(problem), 1.0).astype(problem.dtype)
+
+    return attend
+
+
+def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
+    def gradient(*given: Any) -> Any:
+        *inputs, do = (x if convert is None else x.astype(convert) for x in given)
+
+        def attend(q: Any, k: Any, v: Any) -> Any:
+            return attention.forward(q, k, v, _visible(problem), 1.0).astype(do.dtype)
+
+        found = jax.vjp(attend, *inputs)[1](do)
+        return [array.astype(problem.dtype) for array in found]
+
+    return gradient
+
+
+def _check(problem: Problem) -> str | None:
+    heads, kv_heads, seq = problem["heads"], problem["kv_heads"], problem["seq"]
+    if heads % kv_heads:
+        return f"heads={heads} must be a multiple of kv_heads={kv_heads}"
+    return f"seq={seq} must be a multiple of 128" if seq % 128 else None
+
+
+def _constraint(_: Problem, config: Config) -> str | None:
+    for end in ("", "_dkv"):
+        whole, compute = f"block_kv{end}", f"block_kv{end}_compute"
+        if whole in dict(config.axes) and config[whole] % config[compute]:
+            return f"{compute} must divide {whole}"
+    return None
+
+
+def _reduced(problem: Problem) -> Problem:
+    """Two heads of keys with two of queries each; a window so narrow that blocks are skipped."""
+    kv_heads = min(2, problem["kv_heads"])
+    group = min(2, problem["heads"] // problem["kv_heads"])
+    small = problem.with_dims(kv_heads=kv_heads, heads=kv_heads * group)
+    return small.with_options(window=128) if small.option("mask") == "local" else small
+
+
+def _kernel(name: str, blocks: tuple[str, ...], **parts: Any) -> Kernel:
+    """tokamax's default (``SplashConfig.get_default``) is 128 for every block."""
+    return Kernel(
+        name=name,
+        dims=("heads", "kv_heads", "seq", "head_dim"),
+        dtypes=("bfloat16", "float32"),
+        options=(
+            Option(name="mask", choices=("causal", "local", "full"), default="causal"),
+            Option(name="window", choices=(128, 256, 512, 1024, 2048, 4096), default=1024),
+        ),
+        axes=tuple(
+            Axis(
+                name=block,
+                choices=lambda problem: attention.dividing_blocks(problem["seq"]),
+                dim=None if block.endswith("compute") else "seq",
+            )
+            for block in blocks
+        ),
+        default=lambda _: dict.fromkeys(blocks, 128),
+        check=needing("tokamax", "tokamax", _check),
+        constraint=_constraint,
+        reduced=_reduced,
+        **parts,
+    )
+
+
+FORWARD = _kernel(
+    "tokamax_splash_attention",
+    _FORWARD,
+    inputs=_inputs,
+    build=_made,
+    reference=partial(_plain, convert=jnp.float32),
+    baseline=_plain,
+    doc="tokamax splash attention; heads share keys in groups",
+)
+GRADIENT = _kernel(
+    "tokamax_splash_attention_gradient",
+    (*_FORWARD, *_BACKWARD),
+    inputs=_gradient_inputs,
+    build=_gradient,
+    reference=partial(_plain_gradient, convert=jnp.float32),
+    baseline=_plain_gradient,
+    doc="gradients of its queries, keys and values: forward with residuals, then fused backward",
+)

@@ -1,0 +1,85 @@
+"""vLLM's grouped matrix product (its megablox): the tokens of each expert times its weights."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from autotune import Array, Axis, Config, Kernel, Problem, block
+from autotune_kernels.from_tpu_inference import checked
+from autotune_kernels.packages import part
+
+_PACKAGE = "tpu_inference.kernels.megablox"
+
+
+def _sizes(problem: Problem) -> Any:
+    """Rows of each group: int32 [groups], of sum m."""
+    groups = problem["groups"]
+    return np.diff(np.arange(groups + 1) * problem["m"] // groups).astype(np.int32)
+
+
+def _inputs(problem: Problem) -> list[Array]:
+    m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
+    return [
+        Array(name="lhs", shape=(m, k), dtype=problem.dtype),
+        Array(name="rhs", shape=(groups, k, n), dtype=problem.dtype),
+        Array(name="sizes", shape=(groups,), dtype="int32", values=partial(_sizes, problem)),
+    ]
+
+
+def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+    return partial(
+        part(f"{_PACKAGE}.gmm").gmm,
+        preferred_element_type=jnp.dtype(problem.dtype),
+        tiling=(config["tile_m"], config["tile_k"], config["tile_n"]),
+    )
+
+
+def _reference(problem: Problem) -> Callable[..., Any]:
+    def gmm(lhs: Any, rhs: Any, sizes: Any) -> Any:
+        out = lax.ragged_dot(lhs, rhs, sizes, preferred_element_type=jnp.float32)
+        return out.astype(jnp.dtype(problem.dtype))
+
+    return gmm
+
+
+def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
+    """Its own table, or the formula that it has for all else."""
+    m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
+    function = part(f"{_PACKAGE}.tuned_block_sizes").get_tuned_block_sizes
+    found = function(m, k, n, groups, groups, problem.dtype, problem.dtype, k)
+    return dict(zip(("tile_m", "tile_k", "tile_n"), found, strict=True))
+
+
+def _tile_m(problem: Problem) -> list[int]:
+    """The kernel wants whole tiles of rows."""
+    return [size for size in (8, 64, 128, 256, 512, 1024) if problem["m"] % size == 0]
+
+
+KERNEL = Kernel(
+    name="vllm_gmm",
+    dims=("m", "k", "n", "groups"),
+    dtypes=("bfloat16", "float32"),
+    axes=(
+        Axis(name="tile_m", choices=_tile_m, dim="m"),
+        block("tile_k", "k"),
+        block("tile_n", "n"),
+    ),
+    default=lambda problem: {
+        "tile_m": max((s for s in _tile_m(problem) if s <= 128), default=8),
+        "tile_k": min(128, problem["k"]),
+        "tile_n": min(128, problem["n"]),
+    },
+    default_on=_tuned,
+    inputs=_inputs,
+    build=_build,
+    reference=_reference,
+    check=checked(
+        lambda problem: None if _tile_m(problem) else f"m={problem['m']} must be a multiple of 8"
+    ),
+    reduced=lambda problem: problem.with_dims(groups=min(3, problem["groups"])),
+    doc="vLLM's grouped matrix product (tpu-inference megablox gmm)",
+)

@@ -1,0 +1,203 @@
+"""vLLM's ragged paged attention, version 3: it updates the paged cache of keys and values and
+attends to it. It makes a call for the sequences that decode and one for all others: their blocks
+are chosen apart, their times add up.
+
+What it reads is in the page tables, so these are known: sequences of the same length whose pages
+lie in random order.
+"""
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune_kernels.from_tpu_inference import checked, telling, told
+from autotune_kernels.packages import part
+
+_KERNEL = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
+_PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
+_DECODE, _PREFILL, _MIXED = "decode", "prefill", "mixed"
+
+
+def _tokens_of(problem: Problem) -> Any:
+    """New tokens of each sequence: one where it decodes, else its share of the others."""
+    seqs, tokens, batch = problem["seqs"], problem["tokens"], problem.option("batch")
+    decoding = {_DECODE: seqs, _PREFILL: 0, _MIXED: seqs // 2}[str(batch)]
+    rest = seqs - decoding
+    others = np.diff(np.arange(rest + 1) * (tokens - decoding) // max(1, rest))
+    return np.concatenate([np.ones(decoding), others]).astype(np.int32)
+
+
+def _distribution(problem: Problem) -> Any:
+    """Sequences that end the decoding ones, the prefilling ones and all."""
+    decoding = int(np.sum(_tokens_of(problem) == 1)) if problem.option("batch") != _PREFILL else 0
+    return np.array([decoding, decoding, problem["seqs"]], np.int32)
+
+
+def _lengths(problem: Problem) -> Any:
+    return np.full(problem["seqs"], problem["kv_len"], np.int32)
+
+
+def _pages_per_seq(problem: Problem) -> int:
+    return -(-problem["kv_len"] // problem["page_size"])
+
+
+def _page_table(problem: Problem) -> Any:
+    count = problem["seqs"] * _pages_per_seq(problem)
+    return np.random.default_rng(0).permutation(count).astype(np.int32)
+
+
+def _integers(problem: Problem) -> dict[str, Any]:
+    ends = np.concatenate([[0], np.cumsum(_tokens_of(problem))]).astype(np.int32)
+    return {
+        "kv_lens": _lengths(problem),
+        "page_indices": _page_table(problem),
+        "cu_q_lens": ends,
+        "distribution": _distribution(problem),
+    }
+
+
+def _inputs(problem: Problem) -> list[Array]:
+    tokens, dim, dtype = problem["tokens"], problem["head_dim"], problem.dtype
+    pages = problem["seqs"] * _pages_per_seq(problem)
+    cache = part(_KERNEL).get_kv_cache_shape(
+        pages, problem["page_size"], problem["kv_heads"], dim, jnp.dtype(dtype)
+    )
+    heads = {"q": problem["heads"], "k": problem["kv_heads"], "v": problem["kv_heads"]}
+    return [
+        *(Array(name=n, shape=(tokens, count, dim), dtype=dtype) for n, count in heads.items()),
+        Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True),
+        *(
+            Array(name=name, shape=values.shape, dtype="int32", values=partial(np.asarray, values))
+            for name, values in _integers(problem).items()
+        ),
+    ]
+
+
+def _scale(problem: Problem) -> float:
+    return 1 / math.sqrt(problem["head_dim"])
+
+
+def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+    module = part(_KERNEL)
+    blocks = {
+        f"{case}_block_sizes": tuple(config[f"{case}_{name}"] for name in _PARTS) for case in "dm"
+    }
+    function = partial(
+        module.ragged_paged_attention,
+        sm_scale=_scale(problem),
+        p_block_sizes=blocks["m_block_sizes"],
+        **blocks,
+    )
+    return telling(function, module)
+
+
+def _reference(problem: Problem) -> Callable[..., Any]:
+    """The package's own, which wants its integers as numbers."""
+    integers = {name: jnp.asarray(v) for name, v in _integers(problem).items()}
+
+    def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
+        function = part(_KERNEL).ref_ragged_paged_attention
+        with jax.ensure_compile_time_eval():
+            fixed = {name: np.asarray(value) for name, value in integers.items()}
+        return function(q, k, v, cache, **fixed, sm_scale=_scale(problem))
+
+    return attend
+
+
+def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
+    """Its own formulas for the TPU that the code is told of; for few tokens they give a larger
+    block to compute than to fetch, which it refuses: that is cut."""
+    module, dtype = part(_KERNEL), jnp.dtype(problem.dtype)
+    shape = (problem["heads"], problem["kv_heads"], problem["head_dim"], problem["page_size"])
+    found: dict[str, int] = {}
+    with told(module):
+        for case, kind in (("d", module.RpaCase.DECODE), ("m", module.RpaCase.MIXED)):
+            sizes = module.get_default_block_sizes(
+                dtype,
+                dtype,
+                *shape,
+                problem["tokens"],
+                problem["seqs"],
+                _pages_per_seq(problem),
+                case=kind,
+            )
+            sizes |= {f"{b}_csz": min(sizes[f"{b}_csz"], sizes[f"{b}_sz"]) for b in ("bq", "bkv")}
+            found |= {f"{case}_{name}": int(sizes[name]) for name in _PARTS}
+    return found
+
+
+def _kv_blocks(problem: Problem) -> list[int]:
+    """Whole pages."""
+    page, most = problem["page_size"], _pages_per_seq(problem)
+    return [page * count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count <= most]
+
+
+def _q_blocks(problem: Problem) -> list[int]:
+    return [size for size in (1, 8, 16, 32, 64, 128, 256) if size <= problem["tokens"]]
+
+
+def _choices(name: str) -> Callable[[Problem], list[int]]:
+    if "bkv" in name:
+        return _kv_blocks
+    return _q_blocks if name.startswith("m") else lambda _: [1]
+
+
+_AXES = tuple(f"{case}_{name}" for case in "dm" for name in _PARTS)
+
+
+def _constraint(_: Problem, config: Config) -> str | None:
+    for case in "dm":
+        for kind in ("bq", "bkv"):
+            whole, compute = f"{case}_{kind}_sz", f"{case}_{kind}_csz"
+            if config[whole] % config[compute]:
+                return f"{compute} must divide {whole}"
+    return None
+
+
+def _check(problem: Problem) -> str | None:
+    if problem["heads"] % problem["kv_heads"]:
+        return f"heads={problem['heads']} must be a multiple of kv_heads={problem['kv_heads']}"
+    if problem["tokens"] < problem["seqs"]:
+        return f"tokens={problem['tokens']} must be at least seqs={problem['seqs']}"
+    if problem.option("batch") == _DECODE and problem["tokens"] != problem["seqs"]:
+        return "where all sequences decode there are as many tokens as sequences"
+    long = int(max(_tokens_of(problem))) > problem["kv_len"]
+    return "a sequence has more new tokens than kv_len" if long else None
+
+
+def _reduced(problem: Problem) -> Problem:
+    """Three sequences of a few pages."""
+    seqs = min(4, problem["seqs"])
+    pages = min(4, _pages_per_seq(problem))
+    tokens = seqs if problem.option("batch") == _DECODE else min(problem["tokens"], 16 * seqs)
+    return problem.with_dims(
+        seqs=seqs,
+        tokens=tokens,
+        kv_len=min(problem["kv_len"], pages * problem["page_size"]),
+        kv_heads=min(2, problem["kv_heads"]),
+        heads=min(2, problem["kv_heads"]) * (problem["heads"] // problem["kv_heads"]),
+    )
+
+
+KERNEL = Kernel(
+    name="vllm_ragged_paged_attention",
+    dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads", "head_dim"),
+    dtypes=("bfloat16", "float32"),
+    options=(Option(name="batch", choices=(_DECODE, _PREFILL, _MIXED), default=_DECODE),),
+    axes=tuple(Axis(name=name, choices=_choices(name)) for name in _AXES),
+    default=lambda problem: {name: 1 if "bq" in name else problem["page_size"] for name in _AXES},
+    default_on=_heuristics,
+    inputs=_inputs,
+    build=_build,
+    reference=_reference,
+    check=checked(_check),
+    constraint=_constraint,
+    reduced=_reduced,
+    doc="vLLM's ragged paged attention v3 (tpu-inference), with its update of the cache",
+)

@@ -1,0 +1,1 @@
+"""A stand-in: tpu-inference imports vLLM for its logger."""
