@@ -14,6 +14,7 @@ GROUPS = {
     "How good is a search, and what does it cost?": (
         "search_quality",
         "catalogue",
+        "field",
         "throughput",
         "faults",
     ),

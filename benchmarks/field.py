@@ -1,0 +1,166 @@
+"""What becomes of the kernels that others ship, with the configs that their authors chose?
+
+    python -m benchmarks field --python INTERPRETER [--kernel NAME] [--chip CHIP] [--limit S]
+
+Each kernel of ``from_tokamax`` and ``from_tpu_inference`` at two realistic shapes on v5e, v6e and
+v7x: is its default config traced, legal, compiled, estimated and verified, and if not, why? The
+interpreter has their packages. All times are estimates; no TPU was used.
+"""
+
+import argparse
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from autotune.candidates import rules
+from autotune.catalogue.discovery import GROUP, find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import estimate
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.outcome import Estimated
+from autotune.domain.problem import Problem
+from autotune.errors import AutotuneError
+
+CHIPS = ("v5e", "v6e", "v7x")
+STEPS = ("traced", "legal", "compiled", "estimated", "verified")
+
+_RAGGED = ("m=8192,k=2048,n=2048,groups=16", "m=4096,k=4096,n=1536,groups=64")
+_SPLASH = (
+    "heads=8,kv_heads=2,seq=4096,head_dim=128",
+    "heads=16,kv_heads=16,seq=2048,head_dim=256",
+)
+_ENTROPY = (
+    "tokens=4096,hidden=2048,vocabulary=32768",
+    "tokens=8192,hidden=4096,vocabulary=16384",
+)
+_PAGED = (
+    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=32,kv_heads=8,head_dim=128",
+    "seqs=16,tokens=16,kv_len=8192,page_size=128,heads=64,kv_heads=8,head_dim=128",
+)
+_FILLED = (
+    "seqs=8,tokens=2048,kv_len=2048,page_size=64,heads=32,kv_heads=8,head_dim=128",
+    "seqs=4,tokens=1024,kv_len=4096,page_size=128,heads=64,kv_heads=8,head_dim=128",
+)
+
+CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
+    ("tokamax_ragged_dot", ("mode=fwd",), _RAGGED),
+    ("tokamax_ragged_dot", ("mode=dlhs",), _RAGGED),
+    ("tokamax_ragged_dot", ("mode=drhs",), _RAGGED),
+    ("tokamax_splash_attention", (), _SPLASH),
+    ("tokamax_splash_attention_gradient", (), _SPLASH),
+    ("tokamax_cross_entropy", (), _ENTROPY),
+    ("tokamax_cross_entropy_gradient", (), _ENTROPY),
+    ("vllm_quantized_matmul", (), ("m=1024,k=4096,n=4096", "m=128,k=8192,n=7168")),
+    ("vllm_gmm", (), _RAGGED),
+    ("vllm_ragged_paged_attention", ("batch=decode",), _PAGED),
+    ("vllm_ragged_paged_attention", ("batch=prefill",), _FILLED),
+    ("vllm_ragged_paged_attention", ("batch=mixed",), _FILLED),
+)
+
+
+@dataclass(slots=True)
+class FieldRow:
+    """``done``: of :data:`STEPS` what worked; ``notes``: time, what was verified, reasons."""
+
+    case: str
+    chip: str
+    done: set[str] = field(default_factory=set)
+    notes: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        marks = " | ".join("yes" if step in self.done else "no" for step in STEPS)
+        return f"| {self.case} | {self.chip} | {marks} | {'; '.join(self.notes)} |"
+
+
+def looked_at(
+    pool: CompilerPool, ref: KernelRef, case: str, problem: Problem, chip: Chip
+) -> FieldRow:
+    """One default config, step by step as far as it goes."""
+    row = FieldRow(case, chip.value)
+    try:
+        pool.check(ref, problem, chip)
+        choices = pool.choices(ref, problem, chip)
+        config = make_config(choices.default, grid_order=choices.grid)
+        _compiled(pool, ref, problem, config, chip, row)
+        _verified(pool, ref, problem, config, chip, row)
+    except AutotuneError as error:
+        row.notes.append(str(error))
+    return row
+
+
+def _compiled(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip, row: FieldRow
+) -> None:
+    info = pool.chip_info(chip)
+    found = next(iter(pool.traces(ref, problem, [config], orders=False, chip=chip)))
+    if not isinstance(found, list):
+        row.notes.append(f"{found.kind}: {found.reason}")
+        return
+    row.done.add("traced")
+    broken = rules.violation(found[0], info)
+    if broken:
+        row.notes.append(rules.illegal(broken).reason)
+        return
+    row.done.add("legal")
+    answer = pool.compile(ref, problem, config, chip).result().answer
+    if not isinstance(answer, tuple):
+        row.notes.append(f"{answer.kind}: {answer.reason}")
+        return
+    row.done.add("compiled")
+    outcome = estimate(*answer, info)
+    if isinstance(outcome, Estimated):
+        row.done.add("estimated")
+        row.notes.append(f"{outcome.estimate.time_us:.0f} us")
+        why = outcome.estimate.explanation
+        if why is not None and outcome.estimate.time_us < why.roofline_us:
+            row.notes.append("BELOW THE PHYSICAL BOUND")
+    else:
+        row.notes.append(outcome.reason)
+
+
+def _verified(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip, row: FieldRow
+) -> None:
+    if "compiled" not in row.done:
+        return
+    verdict = pool.verify(ref, problem, config, chip)
+    if verdict.ok:
+        row.done.add("verified")
+    row.notes.append(f"{verdict.reason} ({verdict.seconds:.0f} s)")
+
+
+def _rows(args: argparse.Namespace, pool: CompilerPool) -> Iterator[FieldRow]:
+    for name, options, shapes in CASES:
+        if args.kernel not in (None, name):
+            continue
+        ref = find_kernel(name)
+        spec = pool.describe(ref)
+        for shape in shapes:
+            case = " ".join((name, shape, *options))
+            for chip in [args.chip] if args.chip else CHIPS:
+                problem = spec.problems.parse(shape, None, options)
+                yield looked_at(pool, ref, case, problem, Chip(chip))
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--python", default=sys.executable, help="that has the packages")
+    parser.add_argument("--kernel", help=f"a name of the entry points {GROUP}")
+    parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--limit", type=float, default=180.0, help="seconds for one question")
+    args = parser.parse_args()
+    print("| kernel, shape | chip | " + " | ".join(STEPS) + " | notes |")
+    print("|---|---|" + "---|" * len(STEPS) + "---|")
+    rows = []
+    with CompilerPool(1, python=args.python, limit_s=args.limit) as pool:
+        for row in _rows(args, pool):
+            rows.append(row)
+            print(row, flush=True)
+    shares = (f"{step} {sum(step in row.done for row in rows)}" for step in STEPS)
+    print(f"\nof {len(rows)}: " + ", ".join(shares))
+
+
+if __name__ == "__main__":
+    main()
