@@ -70,11 +70,7 @@ def _run(settings: Any) -> None:
     uvicorn.run(
         "autotune_service.process:app_of_process",
         factory=True,
-        host=settings.host,
-        port=settings.port,
         workers=settings.workers,
-        timeout_graceful_shutdown=settings.drain_s,
-        access_log=False,
         log_config=None,
-        server_header=False,
+        **import_module("autotune_service.server").options(settings),
     )

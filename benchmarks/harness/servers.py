@@ -138,7 +138,12 @@ def serve(kind: str, port: int, argument: str) -> None:
 
     makers: dict[str, Callable[[str], Any]] = {"bare": _bare, "route": _route, "service": _service}
     app = makers[kind](argument)
-    uvicorn.run(app, port=port, log_level="warning", access_log=False)
+    more: dict[str, Any] = {}
+    if kind == "service":
+        from autotune_service.connections import GuardedProtocol
+
+        more["http"] = GuardedProtocol
+    uvicorn.run(app, port=port, log_level="warning", access_log=False, **more)
 
 
 def _service(database: str) -> Any:

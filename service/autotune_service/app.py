@@ -101,7 +101,7 @@ def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
         Middleware(RequestIdMiddleware),
         Middleware(CallsMiddleware, meter, settings.log),
         Middleware(ErrorMiddleware),
-        Middleware(LimitsMiddleware, settings.reads_per_second, settings.writes_per_second),
         Middleware(AccessMiddleware),
+        Middleware(LimitsMiddleware, settings.reads_per_second, settings.writes_per_second),
         Middleware(BodyMiddleware),
     ]

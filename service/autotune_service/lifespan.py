@@ -27,11 +27,11 @@ _SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at
 
 def lifespan_with(
     opened: Callable[[], SqlStore], meter: Meter, settings: Settings
-) -> Callable[[Starlette], AbstractAsyncContextManager[None]]:
+) -> Callable[[Starlette], AbstractAsyncContextManager[dict[str, int]]]:
     """Opens the store, fills ``app.state``, and looks after both until the application ends."""
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[None]:
+    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, int]]:
         sys.setswitchinterval(_SWITCH_S)
         store = opened()
         await _fill(app, store, meter, settings)
@@ -40,7 +40,7 @@ def lifespan_with(
             asyncio.create_task(_refresh_for_ever(app, every_s)),
             asyncio.create_task(_write_misses_for_ever(app.state.misses, every_s)),
         ]
-        yield
+        yield {"connections_per_address": settings.connections_per_address}
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -27,10 +27,16 @@ class Settings:
     )
     closed: bool = _setting(False, "Reading needs a token too.")
     reads_per_second: int = _setting(
-        2_000, "Calls that read, for each address and process; 0: any number.", 0, 10**9
+        2_000, "Calls that read, for each caller and process; 0: any number.", 0, 10**9
     )
     writes_per_second: int = _setting(
-        20, "Calls that write, for each address and process; 0: any number.", 0, 10**9
+        20, "Calls that write, for each token and process; 0: any number.", 0, 10**9
+    )
+    connections_per_address: int = _setting(
+        128,
+        "Open connections, for each address but a proxy's, and process; 0: any number.",
+        0,
+        10**9,
     )
     wait_s: float = _setting(
         10.0, "How long a call may wait for the database, in seconds.", 0.01, 3600

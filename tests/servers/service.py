@@ -10,7 +10,7 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any
 
 import uvicorn
@@ -20,6 +20,7 @@ from autotune.domain.key import Key
 from autotune.errors import StoreError
 from autotune_db import SqlStore
 from autotune_service.app import create_app
+from autotune_service.server import options
 from autotune_service.settings import Settings
 from tests.servers.commands import COMMAND
 
@@ -85,7 +86,8 @@ def running(
     usual = {"refresh_s": 0.05, "log": "none", "reads_per_second": 0, "writes_per_second": 0}
     chosen = Settings(**{**usual, **settings})
     app = create_app(database, chosen, opened=opened)
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="error", server_header=False))
+    config = uvicorn.Config(app, **options(replace(chosen, port=0)), log_level="error")
+    server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

@@ -15,6 +15,7 @@ from autotune.ports import Tokens
 from autotune_db.tokens import digest_of
 from autotune_service.database import DatabaseThreads
 from autotune_service.errors import HttpError
+from autotune_service.middleware.throttle import Throttle
 
 COOKIE = "autotune_token"
 """Holds the token of a browser where reading is closed; worth nothing for what writes."""
@@ -28,6 +29,7 @@ _OPEN = ("/healthz", "/readyz", "/metrics")
 """Open also where reading is closed, as scripts and styles are: they tell nothing of what is
 tuned."""
 _STATIC = "/static/"
+_FAILURES_PER_SECOND = 20
 
 
 def writes(scope: Scope) -> bool:
@@ -35,19 +37,41 @@ def writes(scope: Scope) -> bool:
 
 
 class AccessMiddleware:
-    """Lets through who may call; ``scope["state"]["token"]`` says who writes."""
+    """Lets through who may call; ``scope["state"]["token"]`` says who that is, where it matters.
+
+    Tokens that are not valid are counted by address: once there were many in this second, the
+    database is asked for known ones only, so that who guesses holds up nobody.
+    """
 
     def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+        self._app, self._failures = app, Throttle(_FAILURES_PER_SECOND)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             access: Access = scope["app"].state.access
-            if writes(scope):
-                scope.setdefault("state", {})["token"] = await access.writer(scope)
-            elif not _is_open(scope["path"]):
-                access.check_reader(scope)
+            if writes(scope) or (access.closed and not _is_open(scope["path"])):
+                scope.setdefault("state", {})["token"] = await self._caller(scope, access)
         await self._app(scope, receive, send)
+
+    async def _caller(self, scope: Scope, access: "Access") -> Token:
+        address, secret = address_of(scope), secret_of(scope)
+        if self._failures.is_used_up(address) and not access.knows(secret):
+            raise too_many_calls()
+        found = await access.writer(secret) if writes(scope) else access.reader(secret)
+        if found is None:
+            self._failures.allows(address)
+            raise HttpError(401, "invalid_token", "the token is unknown, expired or revoked")
+        require(found, WRITER if writes(scope) else READER)
+        return found
+
+
+def address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def too_many_calls() -> HttpError:
+    return HttpError(429, "too_many_calls", "too many calls in this second: try again")
 
 
 def _is_open(path: str) -> bool:
@@ -59,31 +83,23 @@ class Access:
     token is worth nothing from the moment it is revoked."""
 
     def __init__(self, tokens: Tokens, database: DatabaseThreads, *, closed: bool) -> None:
-        self._tokens, self._database, self._closed = tokens, database, closed
+        self._tokens, self._database, self.closed = tokens, database, closed
         self._known: Mapping[str, Token] = {}
 
     async def refresh(self) -> None:
         """Raises ``StoreError``."""
-        if self._closed:
-            self._known = await asyncio.to_thread(self._tokens.valid)
+        self._known = await asyncio.to_thread(self._tokens.valid)
 
-    def check_reader(self, scope: Scope) -> None:
-        """Raises ``HttpError`` where reading is closed to the caller."""
-        if self._closed:
-            secret = _cookie(scope) if scope["method"] in ("GET", "HEAD") else None
-            _require(self._known.get(digest_of(secret or secret_of(scope))), READER)
+    def knows(self, secret: str) -> bool:
+        """Whether it was a valid token a moment ago."""
+        return digest_of(secret) in self._known
 
-    async def writer(self, scope: Scope) -> Token:
-        """Who calls. Raises ``HttpError`` for one who may not write."""
-        found = await self._database.read(self._tokens.find, secret_of(scope))
-        return _require(found, WRITER)
+    def reader(self, secret: str) -> Token | None:
+        return self._known.get(digest_of(secret))
 
-
-def _require(found: Token | None, role: str) -> Token:
-    if found is None:
-        raise HttpError(401, "invalid_token", "the token is unknown, expired or revoked")
-    require(found, role)
-    return found
+    async def writer(self, secret: str) -> Token | None:
+        """Raises ``HttpError`` where the database cannot be asked."""
+        return await self._database.read(self._tokens.find, secret)
 
 
 def require(token: Token, role: str) -> None:
@@ -94,7 +110,10 @@ def require(token: Token, role: str) -> None:
 
 
 def secret_of(scope: Scope) -> str:
-    """The bearer token of a call. Raises ``HttpError``."""
+    """The bearer token of a call, or the cookie of one that reads. Raises ``HttpError``."""
+    cookie = _cookie(scope) if scope["method"] in ("GET", "HEAD") else None
+    if cookie:
+        return cookie
     for name, value in scope["headers"]:
         if name == b"authorization":
             text: str = value.decode("latin-1")

@@ -14,6 +14,11 @@ class Throttle:
         self._second = -1
         self._counts: dict[Hashable, int] = {}
 
+    def is_used_up(self, caller: Hashable) -> bool:
+        """Whether ``allows`` would say no; counts nothing."""
+        fresh = self._second == int(self._clock())
+        return bool(self._limit) and fresh and self._counts.get(caller, 0) >= self._limit
+
     def allows(self, caller: Hashable) -> bool:
         if not self._limit:
             return True

@@ -1,0 +1,111 @@
+"""What a connection may cost before anybody has asked for anything.
+
+The parser that uvicorn uses here, httptools, has no limit for the size of a head, and uvicorn has
+no time limit but between two calls: a silent socket, half a head or half a body would stay open.
+"""
+
+import asyncio
+import logging
+import resource
+from collections import Counter
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_log = logging.getLogger("autotune.service")
+
+HEAD_S = 10.0  # until the head of a call is there
+BODY_S = 30.0  # from then until its body is
+MAX_HEAD_BYTES = 32 << 10
+KEEP_ALIVE_S = 5  # between two calls; uvicorn sees to it
+_EVERY_S = 1.0
+_SPARE_DESCRIPTORS = 64  # for the database, files and events
+
+_by_address: Counter[str] = Counter()
+
+
+class GuardedProtocol(HttpToolsProtocol):
+    """Ends connections that are too slow, too many, or whose heads are too large.
+
+    ``connections_per_address`` is in the state of the application's lifespan. A proxy that is
+    trusted with the callers' addresses may have any number.
+    """
+
+    _deadline: float | None = None
+    _head_bytes = 0
+    _timer: asyncio.TimerHandle | None = None
+    _address = ""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._address = self.client[0] if self.client else ""
+        _by_address[self._address] += 1
+        if self._is_one_too_many():
+            _log.warning("too many connections: one of %s is closed", self._address)
+            transport.abort()
+            return
+        self._wait_for(HEAD_S)
+        self._timer = self.loop.call_later(_EVERY_S, self._look)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        _by_address[self._address] -= 1
+        if not _by_address[self._address]:
+            del _by_address[self._address]
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._head_bytes > MAX_HEAD_BYTES:
+            return  # refused, and still being sent
+        super().data_received(data)
+        if self.cycle is None or self.scope is not self.cycle.scope:  # still its head
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
+                self._refuse(b"431 Request Header Fields Too Large")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._wait_for(HEAD_S)
+
+    def on_headers_complete(self) -> None:
+        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+            raise ValueError("the head is too large")  # uvicorn answers 400
+        super().on_headers_complete()
+        self._head_bytes = 0
+        self._wait_for(BODY_S)
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._deadline = None
+
+    def _wait_for(self, seconds: float) -> None:
+        self._deadline = self.loop.time() + seconds
+
+    def _look(self) -> None:
+        if self._deadline is not None and self.loop.time() > self._deadline:
+            _log.warning("a connection of %s was too slow and is closed", self._address)
+            self._refuse(b"408 Request Timeout")
+        else:
+            self._timer = self.loop.call_later(_EVERY_S, self._look)
+
+    def _refuse(self, status: bytes) -> None:
+        """Answers what has no call yet, and ends the connection."""
+        self._deadline = None
+        if self.cycle is None or self.cycle.response_complete:
+            head = b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+            self.transport.write(head)
+        self.transport.close()
+
+    def _is_one_too_many(self) -> bool:
+        if len(self.connections) > _most_connections():
+            return True
+        limit: int = self.app_state.get("connections_per_address", 0)
+        if not limit or self._address in getattr(self.app, "trusted_hosts", ()):
+            return False
+        return _by_address[self._address] > limit
+
+
+def _most_connections() -> int:
+    descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(descriptors - _SPARE_DESCRIPTORS, 1)

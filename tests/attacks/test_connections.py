@@ -1,0 +1,100 @@
+"""Sockets that are opened and left, heads and bodies that never end: others stay served."""
+
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from autotune_service import connections
+from tests.samples.matching import question
+from tests.servers.service import Running, running
+
+HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "
+HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch, store: object, database: str) -> Iterator[Running]:
+    for name in ("HEAD_S", "BODY_S", "_EVERY_S"):
+        monkeypatch.setattr(connections, name, 0.3)
+    with running(database, connections_per_address=20) as service:
+        yield service
+
+
+def connected(service: Running, first: bytes = b"") -> socket.socket:
+    connection = socket.create_connection(("127.0.0.1", service.port), 20)
+    connection.sendall(first)
+    return connection
+
+
+def rest_of(connection: socket.socket) -> bytes:
+    """All that comes until the service closes it; fails where that takes 20 s."""
+    found = b""
+    try:
+        while chunk := connection.recv(1 << 16):
+            found += chunk
+    except ConnectionResetError:
+        pass
+    return found
+
+
+@pytest.mark.parametrize("first", [b"", HALF_HEAD, HALF_BODY], ids=["silent", "head", "body"])
+def test_what_does_not_end_is_closed(impatient: Running, first: bytes) -> None:
+    with connected(impatient, first) as connection:
+        rest_of(connection)
+    assert impatient.get("/healthz")[0] == 200
+
+
+def test_a_head_that_trickles_is_closed(impatient: Running) -> None:
+    """Each byte comes in time, the whole does not."""
+    with connected(impatient, HALF_HEAD) as connection:
+        with pytest.raises(OSError):
+            for _ in range(200):
+                connection.sendall(b"x")
+                time.sleep(0.05)
+        rest_of(connection)
+
+
+@pytest.mark.parametrize("name", [b"", b"X-Long: "], ids=["path", "header"])
+def test_a_large_head_is_refused_while_it_comes(service: Running, name: bytes) -> None:
+    with connected(
+        service, b"GET /healthz HTTP/1.1\r\n" + name if name else b"GET /"
+    ) as connection:
+        sent = 0
+        try:
+            for _ in range(96):
+                connection.sendall(b"x" * (1 << 20))
+                sent += 1
+        except OSError:
+            pass
+        assert sent < 20
+        rest_of(connection)
+    assert service.get("/healthz")[0] == 200
+
+
+def test_many_small_headers_are_too_large_together(service: Running) -> None:
+    headers = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 1_000) for number in range(40))
+    with connected(service, b"GET /healthz HTTP/1.1\r\n" + headers + b"\r\n") as connection:
+        assert rest_of(connection)[:12] in (b"HTTP/1.1 400", b"HTTP/1.1 431")
+
+
+def test_one_address_has_so_many(impatient: Running) -> None:
+    with ExitStack() as stack:
+        held = [stack.enter_context(connected(impatient)) for _ in range(20)]
+        with connected(impatient, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") as another:
+            assert rest_of(another) == b""
+        for connection in held:
+            rest_of(connection)  # each ends by itself: then there is room again
+    assert impatient.lookup(question(1024))[1][0]["match"] == "exact"
+
+
+def test_a_connection_that_is_used_stays(impatient: Running) -> None:
+    """Longer than any of the limits for one call."""
+    call = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    with connected(impatient) as connection:
+        for _ in range(6):
+            connection.sendall(call)
+            assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")
+            time.sleep(0.15)

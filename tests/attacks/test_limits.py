@@ -1,0 +1,51 @@
+"""Who guesses tokens, or says to be somebody else, takes nothing from a rightful caller."""
+
+import pytest
+
+from autotune_db import SqlStore
+from tests.servers.service import Running, running
+
+CANCEL = "/v1/jobs/1/cancel"
+
+
+def test_a_writer_is_not_refused_for_what_strangers_do(
+    store: SqlStore, database: str, writer: str
+) -> None:
+    with running(database, writes_per_second=20) as service:
+        for _ in range(15):
+            statuses = [service.post(CANCEL, token="autotune_guess")[0] for _ in range(5)]
+            assert set(statuses) <= {401, 429}
+            assert service.post(CANCEL, token=writer)[0] == 404  # there is no such job
+
+
+def test_guesses_are_soon_not_looked_up(store: SqlStore, database: str, writer: str) -> None:
+    with running(database) as service:
+        statuses = [service.post(CANCEL, token=f"autotune_{n}")[0] for n in range(120)]
+        assert 429 in statuses
+        assert service.post(CANCEL, token=writer)[0] == 404
+
+
+def test_writers_are_counted_by_token(
+    store: SqlStore, database: str, writer: str, admin: str
+) -> None:
+    with running(database, writes_per_second=3) as service:
+        assert 429 in [service.post(CANCEL, token=writer)[0] for _ in range(30)]
+        assert service.post(CANCEL, token=admin)[0] == 404
+
+
+def test_nobody_is_believed_to_be_another(store: SqlStore, database: str) -> None:
+    with running(database, reads_per_second=5) as service:
+        found = [_from(service, f"10.0.0.{number}") for number in range(60)]
+        assert 429 in found
+
+
+def test_a_proxy_that_is_named_is(
+    store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    with running(database, reads_per_second=5) as service:
+        assert {_from(service, f"10.0.0.{number}") for number in range(60)} == {200}
+
+
+def _from(service: Running, address: str) -> int:
+    return service.raw("GET", "/healthz", **{"X-Forwarded-For": address})[0]
