@@ -21,8 +21,14 @@ class RecordFinder(Protocol):
 class MissCounter(Protocol):
     """Where questions without an exact answer are counted."""
 
-    def save_misses(self, counts: Mapping[tuple[Key, str], int]) -> None:
-        """Count, all or none, how often a key was asked for and got this other answer instead."""
+    def save_misses(
+        self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False
+    ) -> None:
+        """Count, all or none, how often a key was asked for and got this other answer instead.
+
+        What nobody asks for any more, and what was asked for the least beyond a bound, is
+        forgotten. ``known_only``: only keys of kernels that are described here.
+        """
 
 
 class MissLog(MissCounter, Protocol):

@@ -1,8 +1,9 @@
 """What was asked for and is not published."""
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 
-from sqlalchemy import select
+from sqlalchemy import delete, func, select
 from sqlalchemy.orm import Session
 
 from autotune.domain.key import Key
@@ -10,19 +11,39 @@ from autotune.domain.miss import Miss
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
-from autotune_db.tables import KeyRow, MissRow
+from autotune_db.tables import (
+    KernelRow,
+    KeyRow,
+    MissRow,
+    PinRow,
+    RecordRow,
+    SearchRow,
+    SpaceRow,
+    TrialRow,
+)
+
+MOST_MISSES = 10_000
+KEPT = timedelta(days=30)
+"""What nobody has asked for since is forgotten."""
+
+_USES = (TrialRow, RecordRow, SearchRow, SpaceRow, MissRow, PinRow)
 
 
 class SqlMisses(Adapter):
     """Implements ``MissLog``."""
 
-    def save_misses(self, counts: Mapping[tuple[Key, str], int]) -> None:
+    def save_misses(
+        self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False
+    ) -> None:
         now = self._clock()
         in_order = sorted(counts.items(), key=lambda item: str(item[0]))  # else two could deadlock
 
         def write(session: Session, _: bool) -> None:
+            known = set(session.scalars(select(KernelRow.name))) if known_only else None
             for (key, answer), count in in_order:
-                query.count_miss(session, key, answer, count, now)
+                if known is None or key.kernel in known:
+                    query.count_miss(session, key, answer, count, now)
+            _forget(session, now)
 
         self._work.write(write)
 
@@ -40,3 +61,20 @@ class SqlMisses(Adapter):
             return rows.miss_from_row(row[1], row[0]) if row else None
 
         return self._work.read(find) if 0 < number <= MAX_ID else None
+
+
+def _forget(session: Session, now: datetime) -> None:
+    """What is old, then, beyond the bound, what was asked for the least."""
+    gone = list(session.scalars(select(MissRow.key_id).where(MissRow.last_at < now - KEPT)))
+    session.execute(delete(MissRow).where(MissRow.last_at < now - KEPT))
+    beyond = (session.scalar(select(func.count()).select_from(MissRow)) or 0) - MOST_MISSES
+    if beyond > 0:
+        least = select(MissRow).order_by(MissRow.count, MissRow.last_at, MissRow.id).limit(beyond)
+        for miss in list(session.scalars(least)):
+            gone.append(miss.key_id)
+            session.delete(miss)
+        session.flush()
+    if gone and not query.is_postgresql(session):  # there another writer may just have found one
+        for part in query.in_parts(set(gone)):
+            unused = (~select(row.id).where(row.key_id == KeyRow.id).exists() for row in _USES)
+            session.execute(delete(KeyRow).where(KeyRow.id.in_(part), *unused))

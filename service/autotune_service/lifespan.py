@@ -56,7 +56,10 @@ def lifespan_with(
 async def _fill(app: Starlette, store: SqlStore, meter: Meter, settings: Settings) -> None:
     state = app.state
     state.store, state.meter, state.database_ok = store, meter, True
-    state.snapshots, state.misses = SnapshotCache(store), MissBuffer(store)
+    state.snapshots, state.misses = (
+        SnapshotCache(store),
+        MissBuffer(store, known_only=not settings.unknown_kernels),
+    )
     state.database = DatabaseThreads(settings.wait_s)
     state.access = Access(store.tokens, state.database, closed=settings.closed)
     state.matching = ThreadPoolExecutor(1, "matching")  # more would only hold up exact answers

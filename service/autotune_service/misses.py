@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from functools import partial
 
 from autotune.domain.key import Key
 from autotune.errors import StoreError
@@ -18,8 +19,8 @@ MOST_KEYS = 10_000  # between two writes: what is beyond is dropped, so that nob
 class MissBuffer:
     """Counts by key and by what was answered. Only ``write`` touches the database."""
 
-    def __init__(self, store: MissCounter) -> None:
-        self._store = store
+    def __init__(self, store: MissCounter, *, known_only: bool = True) -> None:
+        self._store, self._known_only = store, known_only
         self._counts: dict[tuple[Key, str], int] = {}
         self._one_write = asyncio.Lock()
 
@@ -43,7 +44,8 @@ class MissBuffer:
         left = list(counts.items())
         try:
             while left:
-                await asyncio.to_thread(self._store.save_misses, dict(left[:_AT_ONCE]))
+                save = partial(self._store.save_misses, known_only=self._known_only)
+                await asyncio.to_thread(save, dict(left[:_AT_ONCE]))
                 del left[:_AT_ONCE]
                 if left:
                     await asyncio.sleep(_PAUSE_S)

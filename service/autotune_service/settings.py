@@ -43,6 +43,9 @@ class Settings:
     )
     log: str = _setting("writes", "Calls to log: none, writes (and what was refused) or all.")
     drain_s: int = _setting(10, "How long calls may go on after a signal to stop.", 0, 3600)
+    unknown_kernels: bool = _setting(
+        False, "Count misses of kernels that nobody has described, too."
+    )
     migrate: bool = _setting(False, "Bring the tables up to date first.")
 
 

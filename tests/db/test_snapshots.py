@@ -6,21 +6,23 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from alembic import command
+from sqlalchemy import func, select
 
 from autotune.domain.record import Record
-from autotune_db import open_store, snapshots, upgrade
+from autotune_db import misses, open_store, snapshots, upgrade
 from autotune_db.engine import open_engine, writing
 from autotune_db.migration import config_for
 from autotune_db.store import SqlStore
-from autotune_db.tables import SnapshotRow
+from autotune_db.tables import KeyRow, SnapshotRow
 from autotune_db.url import parse_database
 from tests.samples.database import latest_snapshot, snapshot_records
-from tests.samples.records import key, record
+from tests.samples.records import NOON, key, record, spec, trial
 
 
 def changed(store: SqlStore, number: int, since: int) -> list[Record]:
@@ -168,6 +170,37 @@ class TestMisses:
         assert [(one.answer, one.count) for one in found] == [("nearest", 2), ("default", 1)]
         assert [store.miss(one.number) for one in found] == found
         assert store.miss(99) is None and store.miss(-1) is None
+
+    def test_beyond_a_bound_what_was_asked_for_the_least_is_forgotten(
+        self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(misses, "MOST_MISSES", 3)
+        store.save_trial(key(m=1), trial())
+        for m in range(1, 7):
+            store.save_misses({(key(m=m), "default"): 10 if m < 3 else 1})
+        assert [one.key for one in store.misses()] == [key(m=1), key(m=2), key(m=6)]
+        keys = store._work.read(lambda s: s.scalar(select(func.count()).select_from(KeyRow)))
+        assert keys == 3 or store.url.startswith("postgresql")
+
+    def test_what_nobody_asks_for_any_more_is_forgotten(self, url: str) -> None:
+        now = [NOON]
+        with open_store(url, create=True, clock=lambda: now[0]) as store:
+            store.save_misses({(key(m=1), "default"): 100, (key(m=2), "default"): 1})
+            now[0] += timedelta(days=20)
+            store.save_misses({(key(m=2), "default"): 1})
+            now[0] += timedelta(days=20)
+            store.save_misses({(key(m=3), "default"): 1})
+            assert [one.key for one in store.misses()] == [key(m=2), key(m=3)]
+
+    def test_kernels_that_nobody_has_described_count_only_where_they_are_to(
+        self, store: SqlStore
+    ) -> None:
+        store.save_kernel(spec())
+        asked = {(key(), "default"): 1, (key("invented"), "default"): 1}
+        store.save_misses(asked, known_only=True)
+        assert [one.key for one in store.misses()] == [key()]
+        store.save_misses(asked)
+        assert len(store.misses()) == 2
 
     def test_what_is_published_since_is_no_miss(self, store: SqlStore) -> None:
         store.save_misses({(key(), "default"): 4, (key(m=1), "nearest"): 7})

@@ -15,6 +15,7 @@ from autotune.domain.outcome import KINDS, Estimated, Illegal, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
 from autotune_db.browse import SqlBrowse
+from autotune_db.checks import SqlChecks
 from autotune_db.jobs import SqlJobs
 from autotune_db.searches import SqlSearches
 from autotune_db.store import SqlStore, open_store
@@ -43,6 +44,7 @@ PORTS = (
     (SqlStore, ports.JobResultStore),
     (SqlStore, ports.TrialHistory),
     (SqlStore, ports.ReleaseStore),
+    (SqlChecks, ports.CheckStore),
     (SqlBrowse, ports.Pages),
     (SqlJobs, ports.Jobs),
     (SqlSearches, ports.SearchStatuses),

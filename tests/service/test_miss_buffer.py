@@ -16,7 +16,7 @@ class Slow:
     def __init__(self) -> None:
         self.counted = 0
 
-    def save_misses(self, counts: Mapping[Any, int]) -> None:
+    def save_misses(self, counts: Mapping[Any, int], *, known_only: bool) -> None:
         time.sleep(0.2)
         self.counted += sum(counts.values())
 

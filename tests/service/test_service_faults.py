@@ -112,7 +112,7 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
         open_store(database, create=False) as own,
         running(database, opened=lambda: own) as service,
     ):
-        monkeypatch.setattr(own, "save_misses", lambda _: wait.wait(20))
+        monkeypatch.setattr(own, "save_misses", lambda _, **__: wait.wait(20))
         service.post("/v1/lookup", lookup_body([key(0, 77)]))
         time.sleep(0.2)
         store.save_record(result(key(0, 1), "second", mark=0).record)
@@ -125,7 +125,7 @@ def test_many_misses_leave_time_for_others() -> None:
     written: list[int] = []
 
     class Store:
-        def save_misses(self, counts: dict[Any, int]) -> None:
+        def save_misses(self, counts: dict[Any, int], *, known_only: bool) -> None:
             if len(written) == 3:
                 written.append(0)
                 raise StoreError("it is gone")
