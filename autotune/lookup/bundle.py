@@ -21,6 +21,8 @@ from autotune.domain.record import Record
 from autotune.errors import InvalidInputError
 
 FORMAT = "pallas-autotune bundle 1"
+MOST_BYTES = 256 << 20  # of text: some 190,000 records
+_GZIP = 16 + zlib.MAX_WBITS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,10 +73,21 @@ def bundle_to_bytes(bundle: RecordBundle) -> bytes:
     return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
 
 
+def _decompressed(content: bytes) -> bytes:
+    """Raises ``ValueError``, before it takes more memory than a bundle may have."""
+    reader = zlib.decompressobj(wbits=_GZIP)
+    text = reader.decompress(content, MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB of text")
+    if not reader.eof or reader.unused_data:
+        raise ValueError("its end is missing, or something follows it")
+    return text
+
+
 def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     """Raises ``InvalidInputError`` with a sentence that calls it ``name``."""
     try:
-        data: dict[str, Any] = json.loads(gzip.decompress(content))
+        data: dict[str, Any] = json.loads(_decompressed(content))
         told = data.get("format")
     except (OSError, EOFError, ValueError, AttributeError, zlib.error) as error:
         raise InvalidInputError(f"{name} is not a bundle of records: {error}") from error

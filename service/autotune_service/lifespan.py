@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import sys
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -62,6 +63,7 @@ async def _fill(app: Starlette, store: SqlStore, meter: Meter, settings: Setting
     )
     state.database = DatabaseThreads(settings.wait_s)
     state.access = Access(store.tokens, state.database, closed=settings.closed)
+    state.streams = Counter()
     state.matching = ThreadPoolExecutor(1, "matching")  # more would only hold up exact answers
     await state.snapshots.load()
     await state.access.refresh()

@@ -6,22 +6,27 @@ to stop never waits for one, and nothing is left of a reader who has gone.
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from fastapi import APIRouter, Request
 from starlette.responses import StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from autotune.domain.browsing import SearchedKey, SearchStatus
 from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
+from autotune_service.middleware.access import address_of
 from autotune_service.pages.routes import number_of
 
 live = APIRouter(include_in_schema=False)
 
+MOST_STREAMS = 40
+MOST_OF_ADDRESS = 10
 _EVERY_S = 1.0
 _LIFE_S = 5.0  # shorter than the time that a server has for stopping
 _BACK_MS = 200
@@ -35,11 +40,28 @@ async def events(request: Request, key_id: str) -> StreamingResponse:
     number = number_of(key_id, "problem")
     if await ask(request, store(request).browse.searched, number) is None:
         raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
-    return StreamingResponse(
-        _stream(request, number),
-        media_type="text/event-stream",
-        headers={"Cache-Control": "no-store"},
-    )
+    return _LimitedStream(request, _stream(request, number))
+
+
+class _LimitedStream(StreamingResponse):
+    """Each of its seconds costs questions to the database: an address, and all together, may have
+    so many at a time. Raises ``HttpError``."""
+
+    def __init__(self, request: Request, content: AsyncIterator[str]) -> None:
+        self._open: Counter[str] = request.app.state.streams
+        self._address = address_of(request.scope)
+        if self._open[self._address] >= MOST_OF_ADDRESS or self._open.total() >= MOST_STREAMS:
+            raise HttpError(429, "too_many_streams", "too many pages follow a search: try again")
+        self._open[self._address] += 1
+        headers = {"Cache-Control": "no-store"}
+        super().__init__(content, media_type="text/event-stream", headers=headers)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._open[self._address] -= 1
+            self._open += Counter()  # forgets those that have none
 
 
 async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
