@@ -19,7 +19,7 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import Trial
 from autotune_db import SqlStore
@@ -115,7 +115,7 @@ RUN = Measurement(
 
 
 def timed_record(key: Key, run: Measurement = RUN, method: str = "measured") -> Record:
-    return replace(published(key), method=method, measurement=run)
+    return replace(published(key), method=Method(method), measurement=run)
 
 
 def fill(store: SqlStore) -> None:
