@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from autotune.candidates import rules
 from autotune.candidates.space import default_config, passed_on_of
 from autotune.candidates.vmem import vmem_use
+from autotune.cost_model.comparison import margin
 from autotune.domain.check import Check, CheckVerdict, Unchecked
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
@@ -28,7 +29,6 @@ from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.publishing.baseline import cycles_us
 from autotune.search.loop import Subject, evaluate
-from autotune.wording.comparison import margin
 
 _ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
 

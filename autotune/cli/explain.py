@@ -11,9 +11,11 @@ from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.show import StoredTrial, find_trial, heading
+from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
+from autotune.domain.comparison import Comparison, NamedEstimate
 from autotune.errors import InvalidInputError
-from autotune.wording.comparison import Comparison, Named, compare, why
+from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
 from autotune.wording.facts import explanation_data
 from autotune.wording.standing import measured, measured_line
@@ -105,7 +107,7 @@ def _missing(found: StoredTrial) -> str | None:
 
 
 def _compared(found: list[StoredTrial]) -> Comparison | None:
-    named = [Named(name=f"trial {t.id}", estimate=t.estimate) for t in found if t.estimate]
+    named = [NamedEstimate(name=f"trial {t.id}", estimate=t.estimate) for t in found if t.estimate]
     if len(named) < 2:
         return None
     one, other = (t.key for t in found)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from math import prod
 
+from autotune.cost_model.comparison import margin
 from autotune.domain.trial import Trial
-from autotune.wording.comparison import margin
 
 RULE = "the least VMEM, then the larger blocks"
 

@@ -1,9 +1,9 @@
-"""Why one candidate is faster than another, from the parts of both explanations."""
+"""Why one candidate is faster than another, in words, from the parts of both explanations."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from autotune.domain import explanation as parts
+from autotune.domain.comparison import Comparison
 from autotune.domain.explanation import Explanation
 from autotune.domain.outcome import Estimate
 
@@ -23,56 +23,6 @@ _CLAUSES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Named:
-    """An estimate and what to call its candidate."""
-
-    name: str
-    estimate: Estimate
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """``times_as_fast`` is at least 1. ``margin``: the share by which the times must differ to be
-    told apart; else it is a ``tie``. ``gained_us``: by part, the slower's time less the faster's;
-    () where the parts are not known.
-    """
-
-    faster: Named
-    slower: Named
-    times_as_fast: float
-    margin: float
-    tie: bool
-    gained_us: tuple[tuple[str, float], ...]
-
-
-def margin(one: Estimate, other: Estimate, *, alike: bool = True) -> float:
-    """The share by which two times must differ to be told apart.
-
-    ``alike``: same source, chip and toolchain. Then the errors that both share cancel, and the
-    larger resolution is enough; else, or where one is not known, it is the larger error bar.
-    """
-    resolutions = (one.resolution, other.resolution)
-    if alike and all(resolutions):
-        return max(resolutions)
-    return max(one.doubt, other.doubt)
-
-
-def compare(one: Named, other: Named, *, alike: bool = True) -> Comparison:
-    """Of two that take equally long, the first counts as the faster. ``alike`` as in ``margin``."""
-    faster, slower = sorted((one, other), key=lambda named: named.estimate.time_us)
-    fast, slow = faster.estimate, slower.estimate
-    least = margin(fast, slow, alike=alike)
-    return Comparison(
-        faster=faster,
-        slower=slower,
-        times_as_fast=slow.time_us / fast.time_us,
-        margin=least,
-        tie=fast.time_us >= slow.time_us * (1 - least),
-        gained_us=_gained(fast.explanation, slow.explanation),
-    )
-
-
 def why(comparison: Comparison) -> str:
     """The answer in words."""
     c = comparison
@@ -85,12 +35,6 @@ def why(comparison: Comparison) -> str:
     text = f"{_verdict(c)} {opening} {_listed(reasons)}."
     loss = _loss(c)
     return text if loss is None else f"{text} Against that, it {_said(*loss, 'more')}."
-
-
-def _gained(fast: Explanation | None, slow: Explanation | None) -> tuple[tuple[str, float], ...]:
-    if fast is None or slow is None:
-        return ()
-    return tuple((name, slow.part_us(name) - fast.part_us(name)) for name in parts.PARTS)
 
 
 def _verdict(c: Comparison) -> str:

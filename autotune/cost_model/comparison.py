@@ -1,0 +1,38 @@
+"""Which of two estimates is the faster, by how much, and whether that can be told at all."""
+
+from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.explanation import PARTS, Explanation
+from autotune.domain.outcome import Estimate
+
+
+def margin(one: Estimate, other: Estimate, *, alike: bool = True) -> float:
+    """The share by which two times must differ to be told apart.
+
+    ``alike``: same source, chip and toolchain. Then the errors that both share cancel, and the
+    larger resolution is enough; else, or where one is not known, it is the larger error bar.
+    """
+    resolutions = (one.resolution, other.resolution)
+    if alike and all(resolutions):
+        return max(resolutions)
+    return max(one.doubt, other.doubt)
+
+
+def compare(one: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -> Comparison:
+    """Of two that take equally long, the first counts as the faster. ``alike`` as in ``margin``."""
+    faster, slower = sorted((one, other), key=lambda named: named.estimate.time_us)
+    fast, slow = faster.estimate, slower.estimate
+    least = margin(fast, slow, alike=alike)
+    return Comparison(
+        faster=faster,
+        slower=slower,
+        times_as_fast=slow.time_us / fast.time_us,
+        margin=least,
+        tie=fast.time_us >= slow.time_us * (1 - least),
+        gained_us=_gained(fast.explanation, slow.explanation),
+    )
+
+
+def _gained(fast: Explanation | None, slow: Explanation | None) -> tuple[tuple[str, float], ...]:
+    if fast is None or slow is None:
+        return ()
+    return tuple((name, slow.part_us(name) - fast.part_us(name)) for name in PARTS)
