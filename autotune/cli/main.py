@@ -30,6 +30,7 @@ _COMMANDS = {
     "worker": ("autotune.cli.worker:worker", "Run the tuning jobs of a service."),
     "token": ("autotune.cli.token:token", "Make and revoke tokens for writing."),
     "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
+    "log": ("autotune.cli.log:log", "Say who wrote what."),
     "db": ("autotune.cli.database:db", "Look after the database."),
 }
 

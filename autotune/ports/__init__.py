@@ -4,7 +4,7 @@ Adapters live elsewhere and are passed in by the commands and the service. A met
 commits before it returns, and raises ``StoreError`` when the database cannot be used.
 """
 
-from autotune.ports.access import Tokens
+from autotune.ports.access import AuditLog, Tokens
 from autotune.ports.checks import CheckStore
 from autotune.ports.history import ReleaseStore, TrialHistory
 from autotune.ports.jobs import Jobs, Queue
@@ -21,6 +21,7 @@ from autotune.ports.push import JobResultStore, PushSource, PushTarget, ResultSt
 from autotune.ports.search import PublishStore, SearchStatuses, SearchStore, WorkerStore
 
 __all__ = [
+    "AuditLog",
     "CheckStore",
     "JobResultStore",
     "Jobs",

@@ -4,14 +4,23 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from autotune.domain.audit import AuditEntry
 from autotune.domain.token import Token
+
+
+class AuditLog(Protocol):
+    """What was written, and by whom."""
+
+    def entries(self, limit: int = 50) -> Sequence[AuditEntry]:
+        """The newest first."""
 
 
 class Tokens(Protocol):
     """Bearer tokens. Only digests of the secrets are kept."""
 
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
-        """A new one, and its secret, which cannot be had again."""
+        """A new one, and its secret, which cannot be had again. Raises ``InvalidInputError`` where
+        a valid one has this name: what is written with it carries the name."""
 
     def list(self) -> Sequence[Token]:
         """All, revoked and expired ones too."""

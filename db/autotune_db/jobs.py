@@ -20,6 +20,7 @@ from autotune.domain.job import (
 )
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
+from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
 from autotune_db.tables import JobRow
 
@@ -50,6 +51,9 @@ class SqlJobs(Adapter):
                 is_new = query.insert(session, JobRow, made)
                 row = session.scalar(same)
                 if row is not None:
+                    if is_new:
+                        asked = f"queued job {row.id}: {request.kernel} {request.problem}"
+                        note(session, row.created_at, "job", f"{asked} on {request.chip}")
                     return rows.job_from_row(row), is_new
 
         return self._work.write(write)
@@ -140,6 +144,9 @@ class SqlJobs(Adapter):
                 _end(row, State.CANCELLED, "cancelled before it began", self._now(session))
             elif row.state == State.RUNNING:
                 row.cancel_wanted = True
+            else:
+                return rows.job_from_row(row)
+            note(session, self._now(session), "job", f"cancelled job {row.id}")
             return rows.job_from_row(row)
 
         return self._work.write(write) if 0 < number <= query.MAX_ID else None

@@ -14,6 +14,7 @@ from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
+from autotune_db.audit import note
 from autotune_db.query import in_parts
 from autotune_db.tables import KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
 
@@ -53,11 +54,13 @@ class SqlPushes(Adapter):
             new, lost = _add_records(session, given, ids, by)
             if new:
                 top = session.scalar(select(func.max(RecordRow.id))) or 0
-                note = f"{new} pushed, up to record {top}"
-                number = snapshots.publish(session, top, now, by=by, note=note).id
+                said = f"{new} pushed, up to record {top}"
+                number = snapshots.publish(session, top, now, by=by, note=said).id
             else:
                 latest = snapshots.latest(session)
                 number = latest.id if latest else 0
+            if new or trials:
+                note(session, now, "push", f"{new} records, {trials} trials, snapshot {number}")
             if not lost:  # else what lost now may win after a roll-back
                 query.insert_new(session, PushRow, [{"digest": digest, "created_at": now}])
             return Pushed(records=new, trials=trials, lost=lost, snapshot=number)

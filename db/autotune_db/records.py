@@ -11,7 +11,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.snapshot import Change, Snapshot
-from autotune_db import query, rows, snapshots
+from autotune_db import audit, query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
 from autotune_db.tables import RecordRow, SnapshotRow
@@ -28,7 +28,9 @@ class SqlRecords(Adapter):
             if again and exists(session, record):  # the first attempt was committed after all
                 return
             added = add_record(session, record)
-            snapshots.publish(session, added, self._clock(), by="", note=f"record {added}")
+            now = self._clock()
+            snapshots.publish(session, added, now, by="", note=f"record {added}")
+            audit.note(session, now, "publish", f"record {added}: {record.key}")
 
         self._work.write(write)
 
@@ -82,27 +84,33 @@ class SqlSnapshots(Adapter):
             target = session.get(SnapshotRow, number)
             return snapshots.roll_back(session, target, now, by=by).id if target else None
 
-        return self._make_snapshot(write) if 0 < number <= MAX_ID else None
+        done = f"rolled back to snapshot {number}"
+        return self._make_snapshot(done, write) if 0 < number <= MAX_ID else None
 
     def pin(self, record: int, by: str = "") -> int | None:
         def write(session: Session, now: datetime) -> int | None:
             row = session.get(RecordRow, record)
             return snapshots.pin(session, row, now, by=by).id if row else None
 
-        return self._make_snapshot(write) if 0 < record <= MAX_ID else None
+        done = f"pinned record {record}"
+        return self._make_snapshot(done, write) if 0 < record <= MAX_ID else None
 
     def unpin(self, record: int, by: str = "") -> int | None:
+        done = f"unpinned record {record}"
+
         def write(session: Session, now: datetime) -> int | None:
             row = session.get(RecordRow, record)
             if row is None:
                 return None
-            note = f"unpinned record {record}"
-            return snapshots.unpin(session, row.key_id, now, by=by, note=note).id
+            return snapshots.unpin(session, row.key_id, now, by=by, note=done).id
 
-        return self._make_snapshot(write) if 0 < record <= MAX_ID else None
+        return self._make_snapshot(done, write) if 0 < record <= MAX_ID else None
 
     def prune(self, before: datetime) -> int:
-        return self._make_snapshot(lambda session, _: snapshots.prune(session, before))
+        def write(session: Session, _: datetime) -> int:
+            return snapshots.prune(session, before)
+
+        return self._make_snapshot(f"forgot snapshots before {before:%Y-%m-%d}", write) or 0
 
     def _of_snapshot(self, number: int, read: Callable[[Session, SnapshotRow], T]) -> T | None:
         def find(session: Session) -> T | None:
@@ -111,10 +119,18 @@ class SqlSnapshots(Adapter):
 
         return self._work.read(find) if 0 < number <= MAX_ID else None
 
-    def _make_snapshot(self, make: Callable[[Session, datetime], T]) -> T:
-        def write(session: Session, _: bool) -> T:
+    def _make_snapshot(
+        self, change: str, make: Callable[[Session, datetime], int | None]
+    ) -> int | None:
+        """``change``: what is done, for the audit, where anything is."""
+
+        def write(session: Session, _: bool) -> int | None:
             query.one_publisher(session)
-            return make(session, self._clock())
+            now = self._clock()
+            made = make(session, now)
+            if made:
+                audit.note(session, now, "snapshot", f"{change}: {made}")
+            return made
 
         return self._work.write(write)
 

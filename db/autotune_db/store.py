@@ -7,6 +7,7 @@ from typing import Self
 
 from sqlalchemy import Engine
 
+from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse
 from autotune_db.checks import SqlChecks
 from autotune_db.engine import open_engine
@@ -62,6 +63,7 @@ class SqlStore(SqlKernels, SqlTrials, SqlRecords, SqlSnapshots, SqlPushes, SqlMi
         super().__init__(Transactions(engine, database), clock)
         self._database = database
         self.jobs = SqlJobs(self._work, clock)
+        self.audit = SqlAudit(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
         self.browse = SqlBrowse(self._work, clock)
         self.searches = SqlSearches(self._work, clock)

@@ -9,8 +9,10 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autotune.domain.token import Token
-from autotune_db import rows
+from autotune.errors import InvalidInputError
+from autotune_db import query, rows
 from autotune_db.adapter import Adapter
+from autotune_db.audit import note
 from autotune_db.query import MAX_ID
 from autotune_db.tables import TokenRow
 
@@ -38,9 +40,12 @@ class SqlTokens(Adapter):
         def write(session: Session, again: bool) -> Token:
             row = session.scalar(_with(made["digest"])) if again else None
             if row is None:
+                query.one_publisher(session)  # else two at once could take the same name
+                _refuse_namesakes(session, name, self._clock())
                 row = TokenRow(**made)
                 session.add(row)
                 session.flush()
+                note(session, self._clock(), "token", f"made token {row.id}, {name}, {role}")
             return rows.token_from_row(row)
 
         return self._work.write(write), secret
@@ -54,7 +59,9 @@ class SqlTokens(Adapter):
             row = session.get(TokenRow, number)
             if row is None:
                 return None
-            row.revoked_at = row.revoked_at or self._clock()
+            if row.revoked_at is None:
+                row.revoked_at = self._clock()
+                note(session, row.revoked_at, "token", f"revoked token {row.id}, {row.name}")
             return rows.token_from_row(row)
 
         return self._work.write(write) if 0 < number <= MAX_ID else None
@@ -79,3 +86,12 @@ class SqlTokens(Adapter):
 
 def _with(digest: object):  # type: ignore[no-untyped-def]
     return select(TokenRow).where(TokenRow.digest == digest)
+
+
+def _refuse_namesakes(session: Session, name: str, now: datetime) -> None:
+    same = select(TokenRow).where(TokenRow.name == name)
+    for row in session.scalars(same):
+        if rows.token_from_row(row).is_valid(now):
+            raise InvalidInputError(
+                f"token {row.id} has the name {name} already: take another, or revoke it first"
+            )

@@ -29,6 +29,7 @@ from autotune_service.middleware.metrics import Meter
 from autotune_service.middleware.request_id import RequestIdMiddleware
 from autotune_service.middleware.safe_headers import SafeHeadersMiddleware
 from autotune_service.pages.assets import assets
+from autotune_service.pages.audit import router as audit
 from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live
 from autotune_service.pages.render import error_page
@@ -50,6 +51,7 @@ _ROUTERS = (
     assets,
     live,
     exports,
+    audit,
     pages,
 )
 

@@ -6,10 +6,13 @@ from typing import Annotated, Any, TypeVar, cast
 from fastapi import Depends, Query, Request
 from fastapi.security import HTTPBearer
 
+from autotune.domain.audit import Author
 from autotune.domain.token import Token
 from autotune_db import SqlStore
+from autotune_db.audit import written_by
 from autotune_service.api.schema import Error
 from autotune_service.database import DatabaseThreads
+from autotune_service.middleware.access import address_of
 from autotune_service.snapshot_cache import SnapshotCache
 
 T = TypeVar("T")
@@ -43,5 +46,12 @@ async def ask(request: Request, work: Callable[..., T], *arguments: Any) -> T:
 
 
 async def to_write(request: Request, work: Callable[..., T], *arguments: Any) -> T:
-    """Work that writes to the database. Raises ``HttpError``."""
-    return await cast(DatabaseThreads, request.app.state.database).write(work, *arguments)
+    """Work that writes to the database, in the name of the caller. Raises ``HttpError``."""
+    token = caller(request)
+    author = Author(name=token.name, token=token.number, address=address_of(request.scope))
+
+    def write() -> T:
+        with written_by(author):
+            return work(*arguments)
+
+    return await cast(DatabaseThreads, request.app.state.database).write(write)

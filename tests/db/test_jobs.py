@@ -10,6 +10,7 @@ import pytest
 
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.token import ADMIN, READER, WRITER
+from autotune.errors import InvalidInputError
 from autotune.ports import Jobs, Tokens
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
@@ -131,6 +132,20 @@ class TestTokens:
             _, secret = store.tokens.create("ci", WRITER, None)
         for file in tmp_path.iterdir():
             assert secret.encode() not in file.read_bytes()
+
+    def test_a_name_belongs_to_one_valid_token(self, store: SqlStore) -> None:
+        first, _ = store.tokens.create("ci", WRITER, None)
+        with pytest.raises(InvalidInputError, match="token 1 has the name ci already"):
+            store.tokens.create("ci", WRITER, None)
+        assert len(store.tokens.list()) == 1
+        store.tokens.revoke(first.number)
+        store.tokens.create("ci", WRITER, None)
+        said = [one.change for one in store.audit.entries()]
+        assert said == [
+            "made token 2, ci, writer",
+            "revoked token 1, ci",
+            "made token 1, ci, writer",
+        ]
 
     def test_revoked(self, store: SqlStore) -> None:
         made, secret = store.tokens.create("ci", ADMIN, None)

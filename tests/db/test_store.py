@@ -14,6 +14,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import KINDS, Estimated, Illegal, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
+from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse
 from autotune_db.checks import SqlChecks
 from autotune_db.jobs import SqlJobs
@@ -49,6 +50,7 @@ PORTS = (
     (SqlJobs, ports.Jobs),
     (SqlSearches, ports.SearchStatuses),
     (SqlTokens, ports.Tokens),
+    (SqlAudit, ports.AuditLog),
 )
 
 

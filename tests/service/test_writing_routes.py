@@ -360,3 +360,31 @@ class TestUnknownNames:
         path = "/v1/configs/mm?chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42&shape=1024x128"
         status, found = service.get(f"{path}&dytpe=int8")
         assert (status, found["error"]["field"]) == (422, "dytpe")
+
+
+class TestAudit:
+    def test_every_write_says_whose_it_is_and_what_changed(
+        self, service: Running, store: SqlStore, writer: str, admin: str
+    ) -> None:
+        service.post("/v1/results", body(record(question(512))), writer)
+        service.post("/v1/results", body(record(question(512))), writer)  # changes nothing
+        service.post("/v1/records/1/pin", {}, admin)
+        service.post("/v1/records/99/pin", {}, admin)
+        pin, push, *before = store.audit.entries()
+        assert (push.action, push.change) == ("push", "1 records, 0 trials, snapshot 3")
+        assert (push.author.name, push.author.token, push.author.address) == ("ci", 1, "127.0.0.1")
+        assert (pin.author.name, pin.change) == ("boss", "pinned record 1: 4")
+        assert {one.action for one in before} == {"publish", "token"}
+        assert {one.author.token for one in before} == {None}
+
+    def test_only_administrators_see_the_page(
+        self, service: Running, writer: str, admin: str
+    ) -> None:
+        def status(**headers: str) -> int:
+            return service.raw("GET", "/audit", **headers)[0]
+
+        assert status() == 401
+        until(lambda: status(Authorization=f"Bearer {writer}") == 403)
+        until(lambda: status(Authorization=f"Bearer {admin}") == 200)
+        page = service.raw("GET", "/audit", Authorization=f"Bearer {admin}")[2].decode()
+        assert "made token 1, ci, writer" in page and writer not in page

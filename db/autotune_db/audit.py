@@ -1,0 +1,57 @@
+"""Who wrote what: a row in the transaction of each write."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.domain.audit import AuditEntry, Author
+from autotune_db.adapter import Adapter
+from autotune_db.tables import AuditRow
+
+_author: ContextVar[Author] = ContextVar("author", default=Author())  # noqa: B039 (frozen)
+
+
+@contextmanager
+def written_by(author: Author) -> Iterator[None]:
+    """Whose name stands beside all that this thread writes inside."""
+    before = _author.set(author)
+    try:
+        yield
+    finally:
+        _author.reset(before)
+
+
+def note(session: Session, now: datetime, action: str, change: str) -> None:
+    """Kept if, and only if, the transaction is."""
+    by = _author.get()
+    row = AuditRow(
+        created_at=now,
+        action=action,
+        change=change,
+        name=by.name,
+        token=by.token,
+        address=by.address,
+    )
+    session.add(row)
+
+
+class SqlAudit(Adapter):
+    """Implements ``autotune.ports.AuditLog``."""
+
+    def entries(self, limit: int = 50) -> Sequence[AuditEntry]:
+        newest = select(AuditRow).order_by(AuditRow.id.desc()).limit(limit)
+        return self._work.read(lambda s: list(map(_from_row, s.scalars(newest))))
+
+
+def _from_row(row: AuditRow) -> AuditEntry:
+    return AuditEntry(
+        number=row.id,
+        created_at=row.created_at,
+        author=Author(name=row.name, token=row.token, address=row.address),
+        action=row.action,
+        change=row.change,
+    )
