@@ -16,6 +16,8 @@ class Roofline:
     """Parts in microseconds; ``cores`` is how many TensorCores share the work.
 
     ``fill_us``: the first blocks in and the last one out, which overlap with nothing.
+    ``by_hand_us``: operands that stay in HBM, each once: a kernel may need less of them (pages of
+    a cache) or more.
     """
 
     compute_us: float
@@ -23,6 +25,7 @@ class Roofline:
     overhead_us: float
     fill_us: float
     cores: int
+    by_hand_us: float = 0.0
 
     @property
     def bound_us(self) -> float:
@@ -32,7 +35,8 @@ class Roofline:
     @property
     def guess_us(self) -> float:
         """For ordering candidates before anything is compiled."""
-        return self.bound_us + self.overhead_us + self.fill_us
+        memory_us = self.memory_us + self.by_hand_us
+        return max(self.compute_us, memory_us) + self.overhead_us + self.fill_us
 
 
 def roofline(trace: Trace, chip: ChipInfo) -> Roofline:
@@ -49,18 +53,21 @@ def roofline(trace: Trace, chip: ChipInfo) -> Roofline:
         overhead_us=sum(n * part.overhead_us for part, n in parts),
         fill_us=sum(n * part.fill_us for part, n in parts),
         cores=parts[0][0].cores,
+        by_hand_us=sum(n * part.by_hand_us for part, n in parts),
     )
 
 
 def _of_call(trace: Trace, chip: ChipInfo) -> Roofline:
     divided = chip.num_cores > 1 and split_axis(trace.grid, trace.dimension_semantics) is not None
     cores = chip.num_cores if divided else 1
+    by_hand_bytes = sum(op.hbm_bytes for op in trace.operands if op.space in ("any", "hbm"))
     return Roofline(
         compute_us=trace.mxu_flops / (peak_ops_per_s(trace.mxu_dtype, chip) * cores) * 1e6,
-        memory_us=trace.hbm_bytes / (chip.hbm_bytes_per_s * cores) * 1e6,
+        memory_us=(trace.hbm_bytes - by_hand_bytes) / (chip.hbm_bytes_per_s * cores) * 1e6,
         overhead_us=trace.steps * STEP_OVERHEAD_US / cores,
         fill_us=_blocks_bytes(trace) / chip.hbm_bytes_per_s * 1e6,
         cores=cores,
+        by_hand_us=by_hand_bytes / (chip.hbm_bytes_per_s * cores) * 1e6,
     )
 
 

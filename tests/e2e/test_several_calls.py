@@ -16,11 +16,11 @@ REF = find_kernel(f"{several_calls.__file__}:KERNEL")
 
 
 def outcome(pool: CompilerPool, branch: str, **axes: int) -> Estimated | NotEstimated:
-    problem = pool.run(lambda c: c.describe(REF)).problems.parse("2048", None, [f"branch={branch}"])
+    problem = pool.describe(REF).problems.parse("2048", None, [f"branch={branch}"])
     config = make_config({"block": 64, "last": 256, **axes})
-    answer = pool.run(lambda c: c.compile(REF, problem, config, Chip.V6E)).answer
+    answer = pool.compile(REF, problem, config, Chip.V6E).result().answer
     assert isinstance(answer, tuple), answer
-    return estimate(*answer, pool.run(lambda c: c.chip_info(Chip.V6E)))
+    return estimate(*answer, pool.chip_info(Chip.V6E))
 
 
 def test_the_time_is_the_sum_of_the_calls(pool: CompilerPool) -> None:
@@ -51,17 +51,17 @@ def test_what_depends_on_data_is_not_estimated(pool: CompilerPool) -> None:
 
 
 def test_every_call_is_held_to_the_rules(pool: CompilerPool) -> None:
-    chip = pool.run(lambda c: c.chip_info(Chip.V6E))
-    problem = pool.run(lambda c: c.describe(REF)).problems.parse("2112", None, [])
+    chip = pool.chip_info(Chip.V6E)
+    problem = pool.describe(REF).problems.parse("2112", None, [])
     config = make_config({"block": 12, "last": 64})
-    found = pool.run(lambda c: c.trace(REF, problem, config, orders=True, chip=Chip.V6E))
+    found = next(iter(pool.traces(REF, problem, [config], orders=True, chip=Chip.V6E)))
     assert isinstance(found, list), found
     (trace,) = found
     assert getattr(rules.violation(trace, chip), "block", None) == (12, 512)
 
 
 def test_all_of_it_is_verified(pool: CompilerPool) -> None:
-    problem = pool.run(lambda c: c.describe(REF)).problems.parse("2048", None, [])
+    problem = pool.describe(REF).problems.parse("2048", None, [])
     config = make_config({"block": 64, "last": 256})
-    verdict = pool.run(lambda c: c.verify(REF, problem, config, Chip.V6E))
+    verdict = pool.verify(REF, problem, config, Chip.V6E)
     assert verdict.ok, verdict

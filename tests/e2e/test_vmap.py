@@ -13,15 +13,15 @@ REF = find_kernel(f"{vmapped.__file__}:KERNEL")
 
 @pytest.mark.parametrize("chip", [Chip.V6E, Chip.V5P])
 def test_every_candidate_compiles(pool: CompilerPool, chip: Chip) -> None:
-    problem = pool.run(lambda c: c.describe(REF)).problems.parse("6x2048", None, [])
-    choices = pool.run(lambda c: c.choices(REF, problem))
-    space = explore(pool, REF, problem, choices, pool.run(lambda c: c.chip_info(chip)))
+    problem = pool.describe(REF).problems.parse("6x2048", None, [])
+    choices = pool.choices(REF, problem)
+    space = explore(pool, REF, problem, choices, pool.chip_info(chip))
     assert space.passed_on.semantics
     for candidate in space.candidates:
         config = candidate.config
-        answer = pool.run(lambda c, g=config: c.compile(REF, problem, g, chip)).answer
+        answer = pool.compile(REF, problem, config, chip).result().answer
         assert isinstance(answer, tuple), answer
         assert answer[1].simulation is not None, answer[1].refusal
         assert answer[0].dimension_semantics == candidate.trace.dimension_semantics
-        verdict = pool.run(lambda c, g=config: c.verify(REF, problem, g, chip))
+        verdict = pool.verify(REF, problem, config, chip)
         assert verdict.ok, verdict

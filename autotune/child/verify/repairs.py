@@ -32,11 +32,14 @@ def repaired() -> Iterator[None]:
     if semantics is not None:
         calls._get_parallel_dim_semantics = _with_added_axes(semantics)
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
+    exchange = calls.swap
     calls.get, SharedMemory.swap_buffer_content = guarded(_reading(get)), _storing(swap)
+    calls.swap = guarded(_exchanging(exchange, get))
     try:
         yield
     finally:
         calls.get, SharedMemory.swap_buffer_content = get, swap
+        calls.swap = exchange
         if semantics is not None:
             calls._get_parallel_dim_semantics = semantics
 
@@ -70,6 +73,50 @@ def _reading(get: Callable[..., Any]) -> Callable[..., Any]:
     return read
 
 
+def _exchanging(swap: Callable[..., Any], get: Callable[..., Any]) -> Callable[..., Any]:
+    """Reads what the leading indices name, puts the value in its place in that, and writes all of
+    it."""
+    signature = inspect.signature(swap)
+    known = inspect.signature(get).parameters
+
+    @wraps(swap)
+    def exchange(*args: Any, **more: Any) -> Any:
+        given = signature.bind(*args, **more)
+        transforms = tuple(given.arguments.get("transforms") or ())
+        plain = next((n for n, t in enumerate(transforms) if not hasattr(t, "indices")), None)
+        if plain is None:
+            return swap(*args, **more)
+        given.arguments["transforms"] = transforms[:plain]
+        shared = {name: value for name, value in given.arguments.items() if name in known}
+        token, whole = get(**shared)
+        mask = None if given.arguments["mask"] is None else np.asarray(given.arguments["mask"])
+        found, before = _put(whole, transforms[plain:], np.asarray(given.arguments["val"]), mask)
+        given.arguments.update(token=token, val=found, mask=None)
+        token, _ = swap(*given.args, **given.kwargs)
+        return token, np.ascontiguousarray(before)
+
+    return exchange
+
+
+def _put(array: Any, transforms: Sequence[Any], value: Any, mask: Any) -> tuple[Any, Any]:
+    """The array with ``value`` where the transforms lead, and what was there."""
+    if not transforms:
+        return value if mask is None else np.where(mask, value, array), array
+    import jax
+
+    first, *rest = jax.tree.map(int, tuple(transforms))
+    if hasattr(first, "indices"):
+        place = tuple(_plain_index(index) for index in first.indices)
+        inner, before = _put(array[place], rest, value, mask)
+        array = array.copy()
+        array[place] = inner
+        return array, before
+    inner, before = _put(_transformed(array, [first]), rest, value, mask)
+    if "Bitcast" in type(first).__name__:
+        return _bitcast(inner, array.dtype), before
+    return inner.reshape(array.shape), before
+
+
 def _transformed(array: Any, transforms: Sequence[Any]) -> Any:
     import jax
 
@@ -92,10 +139,12 @@ def _plain_index(index: Any) -> Any:
 
 
 def _bitcast(array: Any, dtype: Any) -> Any:
-    """As on a TPU: rows are packed into wider rows, the first into the low bits."""
+    """As on a TPU: rows are packed into wider rows, the first into the low bits, and back."""
     packing = dtype.itemsize // array.dtype.itemsize
     if packing == 0:
-        raise NotImplementedError(f"bitcast of a ref from {array.dtype} to {dtype}")
+        apart = np.ascontiguousarray(array)[..., None].view(dtype).swapaxes(-1, -2)
+        *lead, rows, parts, lanes = apart.shape
+        return np.ascontiguousarray(apart).reshape(*lead, rows * parts, lanes)
     if packing == 1:
         return array.view(dtype)
     *lead, rows, lanes = array.shape

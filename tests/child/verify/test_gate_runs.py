@@ -230,3 +230,52 @@ def test_a_kernel_under_vmap_is_run(right: bool) -> None:
     )
     verdict = checked(made)
     assert verdict.ok is right, verdict
+
+
+@pytest.mark.parametrize("right", [True, False])
+def test_a_store_through_a_bitcast_is_run(right: bool) -> None:
+    """Rows in pairs, as the compiler packs them: a copy of the words is a copy of the rows."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any, words: Any) -> None:
+            pairs = words.bitcast(jnp.int32)
+            words[...] = x[...]
+            held = pairs[...]
+            words[...] = jnp.zeros_like(words)
+            pairs[...] = held if right else held[::-1]
+            out[...] = words[...]
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.bfloat16),
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.bfloat16)],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        )
+
+    verdict = checked(kernel(build, lambda x: x, "bfloat16"))
+    assert verdict.ok is right, verdict
+
+
+def test_random_numbers_cannot_be_compared() -> None:
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            pltpu.prng_seed(0)
+            noise = pltpu.bitcast(pltpu.prng_random_bits((ROWS, LANES)), jnp.int32)
+            out[...] = jnp.where(noise > 0, x[...], 0.0)
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+        )
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok is None
+    assert "draws random numbers" in verdict.reason
