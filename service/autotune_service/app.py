@@ -24,6 +24,7 @@ from autotune_service.middleware.access import AccessMiddleware
 from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.calls import CallsMiddleware
 from autotune_service.middleware.errors import ErrorMiddleware, answer_bug
+from autotune_service.middleware.head import HeadMiddleware
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import Meter
 from autotune_service.middleware.request_id import RequestIdMiddleware
@@ -81,6 +82,7 @@ def create_app(
         routes=lookup.router.routes,
         middleware=[Middleware(SafeHeadersMiddleware)],
         exception_handlers={**handlers, Exception: answer_bug},
+        generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
     )
@@ -94,12 +96,14 @@ def create_app(
     )
     api.state = app.state
     app.state.error_page = error_page
+    app.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
     return app
 
 
 def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     return [
+        Middleware(HeadMiddleware),
         Middleware(RequestIdMiddleware),
         Middleware(CallsMiddleware, meter, settings.log),
         Middleware(ErrorMiddleware),

@@ -23,6 +23,8 @@ ERRORS: Responses = {
     code: {"model": Error} for code in (400, 401, 403, 404, 408, 413, 422, 429, 503)
 }
 
+NOT_MODIFIED = {"description": "It is what the caller has."}
+
 BEARER = Depends(HTTPBearer(auto_error=False))
 """For OpenAPI: the middleware has looked at the token."""
 

@@ -130,4 +130,13 @@ async def answer_framework_error(request: Request, error: Exception) -> Response
     wrong = HttpError(error.status_code, code, str(error.detail))
     answer = error_response(request.scope, wrong)
     answer.headers.update(error.headers or {})
+    if error.status_code == 405:  # the route that refused knows its own methods only
+        answer.headers["Allow"] = ", ".join(sorted(_methods(request)))
     return answer
+
+
+def _methods(request: Request) -> set[str]:
+    path = request.scope["path"]
+    here = (route for route in request.app.state.routes if route.path_regex.match(path))
+    found = {method for route in here for method in route.methods}
+    return found | {"HEAD"} if "GET" in found else found

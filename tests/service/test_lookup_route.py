@@ -246,3 +246,52 @@ def test_a_body_in_pieces(service: Running) -> None:
     answer = connection.getresponse()
     assert json.loads(answer.read())["answers"][0]["match"] == "exact"
     connection.close()
+
+
+@pytest.mark.parametrize(
+    "path", ["/healthz", "/v1/snapshots", "/", f"/v1/configs/mm?{QUERY}&shape=8x1"]
+)
+def test_head_is_get_without_its_body(service: Running, path: str) -> None:
+    got, headed = service.raw("GET", path), service.raw("HEAD", path)
+    assert got[0] == headed[0] == 200 and headed[2] == b""
+    assert headed[1]["content-length"] == str(len(got[2]))
+
+
+@pytest.mark.parametrize(
+    "method, path, allow",
+    [
+        ("OPTIONS", "/v1/jobs", "GET, HEAD, POST"),
+        ("GET", "/v1/lookup", "POST"),
+        ("HEAD", "/v1/claims", "POST"),
+        ("OPTIONS", "/v1/configs/mm", "GET, HEAD"),
+    ],
+)
+def test_a_method_that_is_not_there(service: Running, method: str, path: str, allow: str) -> None:
+    status, headers, _ = service.raw(method, path)
+    assert (status, headers["allow"]) == (405, allow)
+
+
+def test_a_config_that_the_caller_has(service: Running, store: SqlStore) -> None:
+    path = f"/v1/configs/mm?{QUERY}&shape=512x128"
+    _, headers, _ = service.raw("GET", path)
+    again = {"If-None-Match": headers["etag"]}
+    assert service.raw("GET", path, **again)[::2] == (304, b"")
+    store.save_record(record(question(512)))
+    until(lambda: service.raw("GET", path, **again)[0] == 200)
+
+
+def test_operations_have_short_names_and_tags(service: Running) -> None:
+    paths = service.get("/openapi.json")[1]["paths"]
+    operations = [one for methods in paths.values() for one in methods.values()]
+    names = [one["operationId"] for one in operations]
+    assert len(set(names)) == len(names) and {"lookup", "config", "claim"} <= set(names)
+    assert all(one["tags"] for one in operations)
+    asked_by = {one["name"] for one in paths["/v1/configs/{kernel}"]["get"]["parameters"]}
+    assert {"option", "chip", "shape", "dtype"} <= asked_by
+
+
+def test_broken_json_has_one_code(service: Running, writer: str) -> None:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
+    for path in ("/v1/lookup", "/v1/results", "/v1/jobs"):
+        status, _, body = service.raw("POST", path, b"{", **headers)
+        assert (status, json.loads(body)["error"]["code"]) == (400, "invalid_json")

@@ -12,14 +12,15 @@ from autotune.domain.key import Key
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookup.matching import EXACT
-from autotune_service.api.lookup import json_response, wanted_snapshot
+from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import Printable, chip_of, fingerprint_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName
-from autotune_service.dependencies import ERRORS, snapshots_of
+from autotune_service.api.validators import IfNoneMatch, tagged
+from autotune_service.dependencies import ERRORS, NOT_MODIFIED, snapshots_of
 from autotune_service.errors import HttpError
 from autotune_service.snapshot_cache import IndexedSnapshot
 
-router = APIRouter()
+router = APIRouter(tags=["lookup"])
 
 
 class ConfigQuery(BaseModel):
@@ -38,9 +39,14 @@ class ConfigQuery(BaseModel):
     snapshot: SnapshotName | None = None
 
 
-@router.get("/v1/configs/{kernel}", response_model=ConfigResponse, responses=ERRORS)
+@router.get(
+    "/v1/configs/{kernel}", response_model=ConfigResponse, responses={304: NOT_MODIFIED, **ERRORS}
+)
 async def config(
-    request: Request, kernel: Annotated[Printable, Path()], asked: Annotated[ConfigQuery, Query()]
+    request: Request,
+    kernel: Annotated[Printable, Path()],
+    asked: Annotated[ConfigQuery, Query()],
+    if_none_match: IfNoneMatch = None,
 ) -> Response:
     """One question, with the answer of ``POST /v1/lookup`` and its snapshot."""
     snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
@@ -50,7 +56,8 @@ async def config(
     request.app.state.meter.answered(match)
     if match != EXACT:
         request.app.state.misses.count(key, match)
-    return json_response(b'{"snapshot":%d,%s' % (snapshot.number, answer[1:]))
+    content = b'{"snapshot":%d,%s' % (snapshot.number, answer[1:])
+    return tagged(if_none_match, content, "application/json", {"Cache-Control": "no-cache"})
 
 
 def _key(kernel: str, asked: ConfigQuery, snapshot: IndexedSnapshot) -> Key:

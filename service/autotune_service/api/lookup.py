@@ -14,7 +14,6 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 from starlette.requests import Request
-from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from autotune.domain.key import Key
@@ -95,10 +94,10 @@ _HEADERS = [
     (b"content-type", b"application/json"),
     *((name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()),
 ]
-router = APIRouter(route_class=LookupRoute)
+router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 
 
-@router.post(LOOKUP, response_model=LookupResponse, responses=ERRORS)
+@router.post(LOOKUP, operation_id="lookup", response_model=LookupResponse, responses=ERRORS)
 async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> bytes:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
     fails alone."""
@@ -156,7 +155,3 @@ def _look_for(
 def wanted_snapshot(given: int | str | None) -> int | None:
     """None for the one in force."""
     return None if given is None or given == "latest" else int(given)
-
-
-def json_response(content: bytes) -> Response:
-    return Response(content, media_type="application/json")

@@ -24,7 +24,7 @@ from autotune_service.api.schema import (
 from autotune_service.dependencies import BEARER, ERRORS, ask, caller, store, to_write
 from autotune_service.errors import HttpError
 
-router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[BEARER])
+router = APIRouter(prefix="/v1", tags=["workers"], responses=ERRORS, dependencies=[BEARER])
 
 
 @router.post("/claims")

@@ -2,10 +2,9 @@
 
 import asyncio
 from dataclasses import asdict
-from hashlib import blake2b
 from typing import Annotated
 
-from fastapi import APIRouter, Header, Path, Request, Response
+from fastapi import APIRouter, Path, Request, Response
 
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
@@ -24,12 +23,21 @@ from autotune_service.api.schema import (
     Snapshots,
 )
 from autotune_service.api.uploads import Name
-from autotune_service.dependencies import ERRORS, Limit, Responses, ask, snapshots_of, store
+from autotune_service.api.validators import IfNoneMatch, tagged
+from autotune_service.dependencies import (
+    ERRORS,
+    NOT_MODIFIED,
+    Limit,
+    Responses,
+    ask,
+    snapshots_of,
+    store,
+)
 from autotune_service.errors import HttpError
 from autotune_service.middleware.metrics import CONTENT_TYPE
 
-router = APIRouter(prefix="/v1")
-unversioned = APIRouter()
+router = APIRouter(prefix="/v1", tags=["registry"])
+unversioned = APIRouter(tags=["operation"])
 _READ: Responses = {code: ERRORS[code] for code in (401, 403, 404, 422, 429, 503)}
 Number = Annotated[int, Path(ge=1, le=10**15)]
 
@@ -47,28 +55,24 @@ async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     response_class=Response,
     responses={
         200: {"content": {"application/gzip": {}}, "description": "A bundle of records."},
-        304: {"description": "It is the one that the caller has."},
+        304: NOT_MODIFIED,
         **_READ,
     },
 )
 async def snapshot(
-    request: Request, number: SnapshotName, if_none_match: Annotated[str | None, Header()] = None
+    request: Request, number: SnapshotName, if_none_match: IfNoneMatch = None
 ) -> Response:
     """All records of a snapshot, gzipped: a number, or ``latest``. One with a number never
     changes."""
     wanted = wanted_snapshot(number)
     found = await snapshots_of(request).at(wanted)
     content = await asyncio.to_thread(found.bundle)
-    tag = f'"{blake2b(content, digest_size=12).hexdigest()}"'
     forever = "public, max-age=31536000, immutable"
     headers = {
-        "ETag": tag,
         "Cache-Control": "no-cache" if wanted is None else forever,
         "X-Snapshot": str(found.number),
     }
-    if tag in [one.strip().removeprefix("W/") for one in (if_none_match or "").split(",")]:
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type="application/gzip", headers=headers)
+    return tagged(if_none_match, content, "application/gzip", headers)
 
 
 @router.get("/records", responses=_READ)

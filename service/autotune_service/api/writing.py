@@ -24,8 +24,10 @@ def _admin(request: Request) -> None:
     require(caller(request), ADMIN)
 
 
-router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[BEARER])
-admin_router = APIRouter(prefix="/v1", responses=ERRORS, dependencies=[BEARER, Depends(_admin)])
+router = APIRouter(prefix="/v1", tags=["publishing"], responses=ERRORS, dependencies=[BEARER])
+admin_router = APIRouter(
+    prefix="/v1", tags=["administration"], responses=ERRORS, dependencies=[BEARER, Depends(_admin)]
+)
 
 
 @router.post("/results")

@@ -1,0 +1,15 @@
+"""HEAD wherever GET is."""
+
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+
+class HeadMiddleware:
+    """Has it answered as GET; the server, which knows the method, leaves the body out."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and scope["method"] == "HEAD":
+            scope = {**scope, "method": "GET"}
+        await self._app(scope, receive, send)
