@@ -23,6 +23,7 @@ from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookup.layered import Layered
+from autotune.wording import match as words
 
 
 class MatchKind(StrEnum):
@@ -96,7 +97,7 @@ class Index:
         return (
             self._other_toolchain(key, asked)
             or self._other_shape(key, asked)
-            or Match(kind=DEFAULT, config=None, record=None, why=_nothing(key))
+            or Match(kind=DEFAULT, config=None, record=None, why=words.nothing_published(key))
         )
 
     def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
@@ -104,19 +105,14 @@ class Index:
         if not found:
             return None
         record = _nearest(key.toolchain, found.values())
-        why = f"tuned with {record.key.toolchain}, not checked again with {key.toolchain}"
-        return _match(TOOLCHAIN, record, why)
+        return _match(TOOLCHAIN, record, words.other_toolchain(record, key.toolchain))
 
     def _other_shape(self, key: Key, asked: Identity) -> Match | None:
         cuts = self._cuts(key)
         record = self._nearest(key.problem, _any_shape(asked, cuts), cuts) if cuts else None
         if record is None:
             return None
-        why = (
-            f"tuned for {record.key.problem}: the same blocks fit into this shape, divide what "
-            "they divided there, and need no more VMEM than is allowed; not compiled for it"
-        )
-        return _match(NEAREST, record, why)
+        return _match(NEAREST, record, words.other_shape(record))
 
     def _nearest(self, asked: Problem, group: _Group, cuts: Cuts) -> Record | None:
         """The safe one that is closest, among those that are closest in size: a distance is never
@@ -168,7 +164,7 @@ class Index:
 
 def exact_match(record: Record) -> Match:
     """The answer to what a record was published for."""
-    return _match(EXACT, record, "published for exactly this")
+    return _match(EXACT, record, words.EXACT)
 
 
 def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:
@@ -277,7 +273,3 @@ def _regroup(
 
 def _match(kind: MatchKind, record: Record, why: str) -> Match:
     return Match(kind=kind, config=record.config, record=record, why=why)
-
-
-def _nothing(key: Key) -> str:
-    return f"nothing is published for {key}, nor anything that is known to be legal for it"
