@@ -15,6 +15,7 @@ from autotune.ports.search import PublishStore, WorkerStore
 from autotune.publishing.publish import Publication, publish
 from autotune.search.loop import Observer, SearchLimits, run_search
 from autotune.search.subject import describe_subject, explore_space
+from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason
 
 
@@ -29,7 +30,7 @@ def publish_checked(
         return check
     verdict = verifier.verify(ref, check.key.problem, config, check.chip)
     if verdict.ok is None:
-        return replace(check, detail=f"not verified: {verdict.reason}")
+        return replace(check, detail=words.verification(verdict))
     if not verdict.ok:
         wrong = WrongResult(reason=verdict.reason, estimate=winner.estimate, check=verdict.check)
         return replace(check, verdict=CheckVerdict.BROKEN, winner=wrong)
@@ -42,7 +43,7 @@ def publish_checked(
             default=_default(check),
             is_default=record.is_default,
             reason=checked_reason(check),
-            verification=f"right in Pallas TPU interpret mode, {verdict.reason}",
+            verification=words.verification(verdict),
             verified=True,
             trials=2,
             method=Method.ESTIMATED,

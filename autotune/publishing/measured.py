@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from autotune.domain.config import Config
-from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.trial import Trial
 from autotune.publishing.ties import ties, time_us
 
@@ -36,52 +36,17 @@ def candidate(trial: Trial) -> MeasurementCandidate:
     return MeasurementCandidate(config=trial.config, program=getattr(trial.outcome, "program", ""))
 
 
-def unusable(found: Measurement | NotMeasured, default: Trial | None) -> str:
-    """Why nothing is published by a measurement, or an empty text."""
-    if isinstance(found, NotMeasured):
-        return found.reason
-    if found.void:
-        return found.void
-    if found.winner is None:
-        return next((t.refused for t in found.timed if t.refused), "no config could be timed")
-    own = None if default is None else found.of(default.config)
-    if own is not None and own.refused:
-        return f"the default could not be measured: {own.refused}"
-    return ""
+def decides(run: Measurement, default: Trial | None) -> bool:
+    """Whether a winner may be concluded: there is one, and the default, if it was raced, was timed
+    as well."""
+    own = None if default is None else run.of(default.config)
+    return run.winner is not None and (own is None or not own.refused)
 
 
-def winner(found: Measurement, trials: Sequence[Trial], default: Trial | None) -> Trial:
+def winner(run: Measurement, trials: Sequence[Trial], default: Trial | None) -> Trial:
     """The fastest, unless the default cannot be told from it: then the default stays."""
-    own = None if default is None else found.of(default.config)
+    own = None if default is None else run.of(default.config)
     if default is not None and own is not None and not own.slower:
         return default
-    assert found.winner is not None
-    return next(t for t in trials if t.config == found.winner.config)
-
-
-def reason(found: Measurement, chosen: Trial, default: Trial | None) -> str:
-    """What the record says of its winner."""
-    best = found.winner
-    assert best is not None
-    own = None if default is None else found.of(default.config)
-    if default is not None and chosen.number == default.number:
-        if best.config == default.config:
-            return f"the default was measured to be the fastest{_against_next(found)}"
-        return "nothing was measured to be faster than the default by more than the noise"
-    if own is None or own.ratio is None:
-        said = "measured to be the fastest; the default was no alternative"
-    else:
-        said = f"measured {own.ratio:.2f} times as fast as the default ({_interval(own)})"
-    return said + _against_next(found)
-
-
-def _against_next(found: Measurement) -> str:
-    other = found.runner_up
-    if other is None or other.ratio is None:
-        return ""
-    told = "distinguishable" if other.slower else "not distinguishable"
-    return f"; the runner-up takes {other.ratio:.3f} times as long ({_interval(other)}), {told}"
-
-
-def _interval(timed: Timed) -> str:
-    return f"{timed.low:.3f} to {timed.high:.3f}"
+    assert run.winner is not None
+    return next(t for t in trials if t.config == run.winner.config)

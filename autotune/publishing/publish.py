@@ -15,8 +15,9 @@ from autotune.ports.compilers import Verifier
 from autotune.publishing import measured
 from autotune.publishing.baseline import evidence
 from autotune.publishing.measured import Measure, different
-from autotune.publishing.ties import RULE, by_rule, is_faster, ties, time_us
+from autotune.publishing.ties import by_rule, is_faster, ties, time_us
 from autotune.search.loop import SearchResult, Subject
+from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
 
 _MAX_FINALISTS = 8
@@ -87,7 +88,7 @@ class _Gate:
         return self._passed[trial.number]
 
     def _asked(self, trial: Trial) -> Verdict | None:
-        self.announce(f"verifying trial {trial.number}: {trial.config}")
+        self.announce(words.verifying(trial))
         subject = self.subject
         verdict = self.verifier.verify(
             subject.ref, subject.problem, trial.config, subject.chip.chip
@@ -116,7 +117,7 @@ class _Draft:
     baseline: Evidence
     gate: _Gate
     measurement: Measurement | None = None
-    not_measured: str = ""
+    undecided: str = ""
 
 
 def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
@@ -128,13 +129,14 @@ def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
     own = default if default in some else None
     found = measure([measured.candidate(t) for t in some], None if own is None else own.config)
     draft.measurement = None if isinstance(found, NotMeasured) else found
-    draft.not_measured = measured.unusable(found, own)
-    if draft.not_measured or isinstance(found, NotMeasured):
+    if isinstance(found, NotMeasured) or not measured.decides(found, own):
+        draft.undecided = words.undecided_reason(found, own)
         return None
     chosen = measured.winner(found, some, own)
     verdict = draft.gate.passed(chosen)
     assert verdict is not None
-    return _published(draft, chosen, verdict, measured.reason(found, chosen, own), Method.MEASURED)
+    reason = words.measured_reason(found, chosen, own)
+    return _published(draft, chosen, verdict, reason, Method.MEASURED)
 
 
 def _by_estimate(draft: _Draft) -> Publication:
@@ -142,13 +144,11 @@ def _by_estimate(draft: _Draft) -> Publication:
     for trial in finalists(draft.result.trials, draft.default):
         verdict = draft.gate.passed(trial)
         if verdict is not None:
-            reason = _reason(trial, draft.default, _equal(draft, draft.gate.out()))
-            if draft.not_measured:
-                reason += f"; by estimate, because measuring decided nothing: {draft.not_measured}"
-            return _published(draft, trial, verdict, reason, Method.ESTIMATED)
+            return _published(draft, trial, verdict, _reason(draft, trial), Method.ESTIMATED)
+    gate = draft.gate
     return Publication(
         record=None,
-        reason=_nothing(draft.gate.wrong, draft.gate.unverified),
+        reason=words.unpublished_reason(len(gate.wrong), [why for _, why in gate.unverified]),
         winner=None,
         default=draft.default,
         baseline=draft.baseline,
@@ -182,15 +182,6 @@ def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
     )
 
 
-def _nothing(wrong: Sequence[object], unverified: Sequence[tuple[Trial, str]]) -> str:
-    """Why no finalist could be published."""
-    if unverified:
-        count = f"{len(unverified)} finalist{'s' * (len(unverified) > 1)}"
-        also = f" and {len(wrong)} gave a wrong result" if wrong else ""
-        return f"{count} could not be verified{also}: {unverified[0][1]}"
-    return "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
-
-
 def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
     """What to verify, in turn: what beats the default by more than the model can mistake, the ties
     of the fastest by their rule and the others by time; the default itself at the end."""
@@ -221,23 +212,16 @@ def _baseline(verifier: Verifier, result: SearchResult) -> Evidence:
     subject = result.subject
     cost = verifier.baseline(subject.ref, subject.problem, subject.chip.chip)
     if not isinstance(cost, XlaCost):
-        return Evidence(config=None, time_us=None, note=f"XLA baseline: {cost.reason}")
+        return Evidence(config=None, time_us=None, note=words.no_baseline(cost))
     io_bytes = result.space.candidates[0].trace.io_bytes
     return evidence(cost, io_bytes, subject.problem.dtype, subject.chip)
 
 
-def _reason(trial: Trial, default: Trial | None, equal: Sequence[Trial]) -> str:
-    if default is None or default.estimate is None:
-        why = "there is none" if default is None else f"{default.outcome.kind}"
-        return f"the default is no alternative: {why}"
-    if trial.number == default.number:
-        return (
-            "nothing was estimated to be faster than the default by more than the model can mistake"
-        )
-    reason = f"estimated {time_us(default) / time_us(trial):.2f} times as fast as the default"
-    if trial in equal and len(equal) > 1:
-        reason += f"; chosen by {RULE}, among {len(equal)} that cannot be told from the fastest"
-    return reason
+def _reason(draft: _Draft, trial: Trial) -> str:
+    """Of a winner by estimate."""
+    equal = _equal(draft, draft.gate.out())
+    reason = words.estimated_reason(trial, draft.default, len(equal) if trial in equal else 0)
+    return words.in_place_of_measuring(reason, draft.undecided) if draft.undecided else reason
 
 
 def _record(
@@ -253,11 +237,7 @@ def _record(
         baseline=baseline,
         is_default=default is not None and trial.number == default.number,
         reason=reason,
-        verification=(
-            f"right in Pallas TPU interpret mode, {verdict.reason}"
-            if verdict.ok
-            else f"not verified: {verdict.reason}"
-        ),
+        verification=words.verification(verdict),
         verified=verdict.ok is True,
         trials=len(draft.result.trials),
         method=method,
@@ -268,7 +248,7 @@ def _record(
 
 def _default_evidence(default: Trial | None) -> Evidence:
     if default is None:
-        return Evidence(config=None, time_us=None, note="the default was not tried")
+        return Evidence(config=None, time_us=None, note=words.NO_DEFAULT)
     time_us = default.estimate.time_us if default.estimate else None
-    note = "" if time_us is not None else f"{default.outcome.kind}: {default.outcome.reason}"
+    note = "" if time_us is not None else words.not_timed(default)
     return Evidence(config=default.config, time_us=time_us, note=note)

@@ -6,8 +6,6 @@ from math import prod
 from autotune.cost_model.comparison import margin
 from autotune.domain.trial import Trial
 
-RULE = "the least VMEM, then the larger blocks"
-
 
 def time_us(trial: Trial) -> float:
     """The estimated time of a trial that has one."""
@@ -28,7 +26,8 @@ def ties(trials: Sequence[Trial]) -> list[Trial]:
 
 
 def by_rule(trials: Sequence[Trial]) -> list[Trial]:
-    """Ties in the order of preference of :data:`RULE`; the faster first where all is equal."""
+    """Ties in the order of preference that ``wording.publication.TIE_RULE`` says in words; the
+    faster first where all is equal."""
     return sorted(trials, key=lambda t: (_vmem_bytes(t), -_block_size(t), time_us(t)))
 
 

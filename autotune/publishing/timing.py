@@ -12,6 +12,7 @@ from autotune.measuring.session import RaceLimits, Session
 from autotune.ports.compilers import ExecutableCompiler
 from autotune.publishing.measured import Measure
 from autotune.search.loop import Subject
+from autotune.wording import publication
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,4 @@ def new_measure(
 
 def why_estimated(chip: Chip) -> str:
     """Why nothing was measured, in one sentence."""
-    found = attached_chips()
-    if not found:
-        return "Estimated, not measured: no TPU is attached to this machine."
-    return f"Estimated, not measured: a {found[0]} is attached, no {chip}."
+    return publication.why_estimated(chip, attached_chips())

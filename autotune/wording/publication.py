@@ -1,0 +1,113 @@
+"""Why a record is published, or nothing is: the sentences that are kept with it."""
+
+from collections.abc import Sequence
+
+from autotune.domain.chip import Chip
+from autotune.domain.measurement import Measurement, NotMeasured, Timed
+from autotune.domain.outcome import Failure
+from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
+
+TIE_RULE = "the least VMEM, then the larger blocks"
+NO_DEFAULT = "the default was not tried"
+
+
+def estimated_reason(winner: Trial, default: Trial | None, tied: int) -> str:
+    """By estimate. ``tied``: how many, the winner among them, cannot be told from the fastest; 0
+    where it is not one of them."""
+    if default is None:
+        return "the default is no alternative: there is none"
+    if default.estimate is None:
+        return f"the default is no alternative: {default.outcome.kind}"
+    if winner.number == default.number:
+        return (
+            "nothing was estimated to be faster than the default by more than the model can mistake"
+        )
+    assert winner.estimate is not None
+    times = default.estimate.time_us / winner.estimate.time_us
+    reason = f"estimated {times:.2f} times as fast as the default"
+    if tied > 1:
+        reason += f"; chosen by {TIE_RULE}, among {tied} that cannot be told from the fastest"
+    return reason
+
+
+def undecided_reason(run: Measurement | NotMeasured, default: Trial | None) -> str:
+    """Why a measurement decided nothing."""
+    if isinstance(run, NotMeasured):
+        return run.reason
+    if run.void:
+        return run.void
+    if run.winner is None:
+        return next((t.refused for t in run.timed if t.refused), "no config could be timed")
+    own = None if default is None else run.of(default.config)
+    assert own is not None
+    return f"the default could not be measured: {own.refused}"
+
+
+def in_place_of_measuring(estimated: str, undecided: str) -> str:
+    """The reason of an estimate that decided because measuring did not."""
+    return f"{estimated}; by estimate, because measuring decided nothing: {undecided}"
+
+
+def measured_reason(run: Measurement, winner: Trial, default: Trial | None) -> str:
+    """By a measurement that has a winner."""
+    assert run.winner is not None
+    own = None if default is None else run.of(default.config)
+    if default is not None and winner.number == default.number:
+        if run.winner.config == default.config:
+            return f"the default was measured to be the fastest{_against_next(run)}"
+        return "nothing was measured to be faster than the default by more than the noise"
+    if own is None or own.ratio is None:
+        text = "measured to be the fastest; the default was no alternative"
+    else:
+        text = f"measured {own.ratio:.2f} times as fast as the default ({_interval(own)})"
+    return text + _against_next(run)
+
+
+def unpublished_reason(wrong: int, unverified: Sequence[str]) -> str:
+    """Why no finalist could be published. ``wrong``: how many gave a wrong result; ``unverified``:
+    why each of the others could not be checked."""
+    if unverified:
+        count = f"{len(unverified)} finalist{'s' * (len(unverified) > 1)}"
+        also = f" and {wrong} gave a wrong result" if wrong else ""
+        return f"{count} could not be verified{also}: {unverified[0]}"
+    return "every finalist gave a wrong result" if wrong else "no candidate could be estimated"
+
+
+def verification(verdict: Verdict) -> str:
+    """How a result was checked, or why it was not."""
+    if verdict.ok:
+        return f"right in Pallas TPU interpret mode, {verdict.reason}"
+    return f"not verified: {verdict.reason}"
+
+
+def verifying(trial: Trial) -> str:
+    return f"verifying trial {trial.number}: {trial.config}"
+
+
+def no_baseline(why: Failure) -> str:
+    return f"XLA baseline: {why.reason}"
+
+
+def not_timed(trial: Trial) -> str:
+    """Of a trial without an estimate."""
+    return f"{trial.outcome.kind}: {trial.outcome.reason}"
+
+
+def why_estimated(chip: Chip, attached: Sequence[Chip]) -> str:
+    """Why nothing was measured, in one sentence."""
+    if not attached:
+        return "Estimated, not measured: no TPU is attached to this machine."
+    return f"Estimated, not measured: a {attached[0]} is attached, no {chip}."
+
+
+def _against_next(run: Measurement) -> str:
+    other = run.runner_up
+    if other is None or other.ratio is None:
+        return ""
+    apart = "distinguishable" if other.slower else "not distinguishable"
+    return f"; the runner-up takes {other.ratio:.3f} times as long ({_interval(other)}), {apart}"
+
+
+def _interval(timed: Timed) -> str:
+    return f"{timed.low:.3f} to {timed.high:.3f}"
