@@ -69,6 +69,7 @@ def _postgres(database: Database, wait_s: float | None) -> Engine:
         engine = create_engine(
             database.url,
             pool_pre_ping=True,
+            hide_parameters=True,  # of statements, in the texts of errors
             connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
         )
     except ModuleNotFoundError as error:
@@ -89,6 +90,7 @@ def _sqlite(database: Database, path: Path, *, create: bool, wait_s: float | Non
     engine = create_engine(
         database.url,
         poolclass=QueuePool,
+        hide_parameters=True,
         creator=lambda: _connect(path, "rwc" if create else _mode(path), wait_s),
     )
     event.listen(engine, "begin", partial(_begin, wait_s))

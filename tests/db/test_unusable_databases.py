@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, closing
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
 from autotune.domain.result import KeyResult
 from autotune.errors import StoreError
@@ -273,3 +274,12 @@ def test_others_on_the_machine_may_not_read_a_new_database(tmp_path: Path) -> No
     with open_store(str(file), create=True) as store:
         store.save_record(record())
         assert {path.stat().st_mode & 0o077 for path in tmp_path.iterdir()} == {0}
+
+
+def test_what_is_written_is_in_no_error(tmp_path: Path) -> None:
+    insert = text("INSERT INTO nowhere VALUES (:value)")
+    database = str(tmp_path / "autotune.db")
+    with open_store(database, create=True) as store, pytest.raises(StoreError) as caught:
+        store._work.write(lambda session, _: session.execute(insert, {"value": "hunter2"}))
+    assert "nowhere" in str(caught.value)
+    assert "hunter2" not in str(caught.value.__cause__)
