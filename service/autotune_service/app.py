@@ -80,7 +80,7 @@ def create_app(
         version=__version__,
         description=_DOC,
         routes=lookup.router.routes,
-        middleware=[Middleware(SafeHeadersMiddleware)],
+        middleware=[Middleware(HeadMiddleware), Middleware(SafeHeadersMiddleware)],
         exception_handlers={**handlers, Exception: answer_bug},
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
@@ -103,7 +103,6 @@ def create_app(
 def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     return [
-        Middleware(HeadMiddleware),
         Middleware(RequestIdMiddleware),
         Middleware(CallsMiddleware, meter, settings.log),
         Middleware(ErrorMiddleware),

@@ -11,5 +11,8 @@ class HeadMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] == "HEAD":
-            scope = {**scope, "method": "GET"}
-        await self._app(scope, receive, send)
+            inner = {**scope, "method": "GET"}
+            await self._app(inner, receive, send)
+            scope["route"] = inner.get("route")  # for what is counted
+        else:
+            await self._app(scope, receive, send)
