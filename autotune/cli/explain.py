@@ -14,11 +14,12 @@ from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.record import measured_config
 from autotune.errors import InvalidInputError
 from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
 from autotune.wording.facts import explanation_data
-from autotune.wording.standing import measured, measured_line
+from autotune.wording.measurement import measured_line
 
 
 @click.command()
@@ -69,7 +70,7 @@ def explain(
     with open_database(database, create=False) as store:
         found = [find_trial(store, number) for number in (trial, other) if number is not None]
         measured_lines = [
-            measured_line(measured(store.record(t.key), t.trial.config), t.estimate_us)
+            measured_line(measured_config(store.record(t.key), t.trial.config), t.estimate_us)
             for t in found
         ]
     if len(found) == 2:

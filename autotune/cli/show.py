@@ -10,13 +10,13 @@ from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
-from autotune.domain.record import Record
+from autotune.domain.record import Record, measured_config
 from autotune.domain.trial import Trial
 from autotune.errors import UnknownNameError
 from autotune.ports import TrialHistory
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
-from autotune.wording.standing import measured, measured_data, measured_line, standing
+from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
 
@@ -49,12 +49,13 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         record = store.record(found.key)
     if as_json:
         published = record and to_data(record)
+        measured = measured_config(record, found.trial.config)
         print_json(
             {
                 "id": trial_id,
                 "key": to_data(found.key),
                 **trial_data(found.trial),
-                "measurement": measured_data(measured(record, found.trial.config)),
+                "measurement": measured and measured.to_data(),
                 "record": published,
             }
         )
@@ -117,13 +118,14 @@ def _wrong(outcome: WrongResult) -> list[str]:
 
 def _measured(found: StoredTrial, record: Record | None) -> list[str]:
     """Where the accelerator was asked: what it said, and of what that can be told apart."""
-    timed = measured(record, found.trial.config)
-    if record is None or timed is None:
+    measured = measured_config(record, found.trial.config)
+    if record is None or measured is None:
         return []
-    line = measured_line(timed, found.estimate_us)
-    count = f"{len(timed[1].samples_us)} samples"
-    said = [f"measured {line}, {count}"] if line else []
-    return [*said, *(f"  {sentence}" for sentence in standing(timed, record.default.config))]
+    line = measured_line(measured, found.estimate_us)
+    count = f"{len(measured.timed.samples_us)} samples"
+    lines = [f"measured {line}, {count}"] if line else []
+    others = against_others(measured, record.default.config)
+    return [*lines, *(f"  {sentence}" for sentence in others)]
 
 
 def _published(found: StoredTrial, record: Record | None) -> list[str]:

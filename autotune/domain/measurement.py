@@ -1,6 +1,7 @@
 """What was measured on an accelerator: every sample, intervals, and what may be concluded."""
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any, NamedTuple
 
 from autotune.domain.config import Config
 
@@ -93,3 +94,27 @@ class Measurement:
     def of(self, config: Config) -> Timed | None:
         """What was measured of a config."""
         return next((t for t in self.timed if t.config == config), None)
+
+    def times_as_fast(self, own: Timed | None, other: Timed | None) -> float | None:
+        """By how much ``own`` is faster than ``other``: by their pairs, where they were
+        compared."""
+        if self.void or own is None or other is None:
+            return None
+        if own.ratio and other.ratio:
+            return other.ratio / own.ratio
+        if own.median_us and other.median_us:
+            return other.median_us / own.median_us
+        return None
+
+
+class MeasuredConfig(NamedTuple):
+    """One config, and the run that it was measured in."""
+
+    run: Measurement
+    timed: Timed
+
+    def to_data(self) -> dict[str, Any]:
+        """Plain JSON data: the run without the others, and every sample. Times in microseconds."""
+        run, timed = asdict(self.run), asdict(self.timed)
+        del run["timed"], timed["config"]
+        return {**run, "median_us": self.timed.median_us, **timed}

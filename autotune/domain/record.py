@@ -7,7 +7,7 @@ from enum import StrEnum
 from autotune.domain.codec import OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.measurement import Measurement
+from autotune.domain.measurement import MeasuredConfig, Measurement
 from autotune.domain.outcome import Estimate, is_time
 
 
@@ -77,3 +77,10 @@ class Record:
         for timed in self.measurement.timed if self.measurement else ():
             times += timed.samples_us
         return all(time_us is None or is_time(time_us) for time_us in times)
+
+
+def measured_config(record: Record | None, config: Config) -> MeasuredConfig | None:
+    """What the run that a record rests on took of a config; None where it was not measured."""
+    run = record.measurement if record else None
+    timed = run.of(config) if run else None
+    return MeasuredConfig(run, timed) if run and timed else None

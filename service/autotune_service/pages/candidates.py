@@ -6,10 +6,11 @@ from datetime import datetime
 
 from autotune.domain.browsing import NumberedTrial
 from autotune.domain.config import Config
+from autotune.domain.measurement import MeasuredConfig
 from autotune.domain.outcome import Estimate, NotEstimated, OutOfVmem
-from autotune.domain.record import Record
+from autotune.domain.record import Record, measured_config
 from autotune.wording.config import parts_of
-from autotune.wording.standing import Measured, measured, measured_line
+from autotune.wording.measurement import measured_line
 from autotune.wording.units import error_bar, mebibytes, micros
 
 # What people must tell apart: (name, colour, sign on a plot, what it means).
@@ -59,11 +60,11 @@ class ShownTrial:
     used_bytes: int | None
     allowed_bytes: int | None
     values: Mapping[str, str | int | bool]
-    measured: Measured | None = None
+    measured: MeasuredConfig | None = None
 
     @property
     def measured_us(self) -> float | None:
-        return self.measured[1].median_us if self.measured else None
+        return self.measured.timed.median_us if self.measured else None
 
     @property
     def time_us(self) -> float | None:
@@ -74,7 +75,7 @@ class ShownTrial:
         """For a plot, in the little HTML that plotly.js knows; what comes from outside is
         escaped."""
         who = f"<b>trial {self.id}</b>" + (f", the {self.role}" if self.role else "")
-        lines = [who, *wrapped(str(self.config)), *wrapped(told(self))]
+        lines = [who, *wrapped(str(self.config)), *wrapped(outcome_line(self))]
         if self.measured_us is not None:
             lines += wrapped(f"measured {measured_line(self.measured, self.time_us)}")
         if self.used_bytes is not None and self.allowed_bytes:
@@ -92,7 +93,7 @@ def group_of(kind: str) -> str:
     return _GROUP_OF.get(kind, FAILED)
 
 
-def told(c: ShownTrial) -> str:
+def outcome_line(c: ShownTrial) -> str:
     """What became of it, in words."""
     if c.estimate is not None and c.group == ESTIMATED:
         e = c.estimate
@@ -140,7 +141,7 @@ def _candidate(one: NumberedTrial, record: Record | None) -> ShownTrial:
         used_bytes=used,
         allowed_bytes=allowed,
         values=parts_of(trial.config),
-        measured=measured(record, trial.config),
+        measured=measured_config(record, trial.config),
     )
 
 

@@ -11,8 +11,7 @@ from autotune.domain.browsing import KeyFilter, NumberedTrial, SameConfig, Searc
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune.wording.standing import measured, measured_data
+from autotune.domain.record import Record, measured_config
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
@@ -206,7 +205,7 @@ def _versions(shown: Sequence[ToolchainColumn], same: Sequence[SameConfig]) -> I
 
 def _trial(one: NumberedTrial, record: Record | None) -> Line:
     trial, e = one.trial, one.trial.estimate
-    run, timed = measured(record, trial.config) or (None, None)
+    run, timed = measured_config(record, trial.config) or (None, None)
     return {
         "trial": one.id,
         "number": trial.number,
@@ -237,6 +236,7 @@ def _trial(one: NumberedTrial, record: Record | None) -> Line:
 
 def _whole(one: NumberedTrial, record: Record | None) -> Line:
     trial = one.trial
+    measured = measured_config(record, trial.config)
     return {
         "trial": one.id,
         "number": trial.number,
@@ -245,5 +245,5 @@ def _whole(one: NumberedTrial, record: Record | None) -> Line:
         "seconds": trial.seconds,
         "finished_at": trial.created_at.isoformat(),
         "pushed_by": trial.pushed_by,
-        "measurement": measured_data(measured(record, trial.config)),
+        "measurement": measured and measured.to_data(),
     }

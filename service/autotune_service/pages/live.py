@@ -65,7 +65,7 @@ class _LimitedStream(StreamingResponse):
 
 
 async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
-    told = ""
+    sent = ""
     yield f"retry: {_BACK_MS}\n\n"
     for _ in range(round(_LIFE_S / _EVERY_S)):
         try:
@@ -73,8 +73,8 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
         except HttpError:  # the database is gone: the next stream tries again
             return
         text = json.dumps(data)
-        if text != told:
-            told = text
+        if text != sent:
+            sent = text
             yield f"event: progress\nid: {newest}\ndata: {text}\n\n"
         await asyncio.sleep(_EVERY_S)
         if await request.is_disconnected():
@@ -118,11 +118,11 @@ def job_progress(job: Job) -> dict[str, Any]:
     }
 
 
-def search_progress(told: SearchStatus | None, now: datetime) -> dict[str, Any] | None:
+def search_progress(status: SearchStatus | None, now: datetime) -> dict[str, Any] | None:
     """None where no search runs, or where it has died."""
-    if told is None or told.over or now - told.heard_at > _SILENT:
+    if status is None or status.over or now - status.heard_at > _SILENT:
         return None
-    p = told.progress
+    p = status.progress
     return {"done": p.done, "goal": p.goal, "note": p.note}
 
 

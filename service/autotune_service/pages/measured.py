@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.domain.config import Config
-from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.measurement import MeasuredConfig, Measurement, Timed
 from autotune.domain.record import Record
-from autotune.wording.standing import Measured, measured_line, standing
+from autotune.wording.measurement import against_others, measured_line
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import ShownTrial
 
@@ -72,19 +72,21 @@ def run_line(run: Measurement) -> str:
     )
 
 
-def facts(found: Measured | None, record: Record | None, estimate_us: float | None) -> Rows:
+def facts(
+    measured: MeasuredConfig | None, record: Record | None, estimate_us: float | None
+) -> Rows:
     """Of one config, for the page of its trial."""
-    if found is None or record is None:
+    if measured is None or record is None:
         return []
-    run, timed = found
-    told = [
-        ("median", measured_line(found, estimate_us)),
-        ("against the others", " ".join(standing(found, record.default.config))),
+    run, timed = measured
+    lines = [
+        ("median", measured_line(measured, estimate_us)),
+        ("against the others", " ".join(against_others(measured, record.default.config))),
         (f"{len(timed.samples_us)} samples, in the order taken", _samples(timed)),
         ("note", timed.note),
         ("the run", run_line(run)),
     ]
-    return [(name, text) for name, text in told if text]
+    return [(name, text) for name, text in lines if text]
 
 
 def _samples(timed: Timed) -> str:

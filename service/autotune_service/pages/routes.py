@@ -134,7 +134,7 @@ async def key(request: Request, key_id: str) -> Response:
         pages=shown,
         rows=candidates(listed, record),
         newest=found.newest,
-        told=await ask(request, store(request).searches.status, searched.id),
+        status=await ask(request, store(request).searches.status, searched.id),
         others=len(await ask(request, browse.other_toolchains, searched.key)),
         kernel_path=kernel_path,
     )

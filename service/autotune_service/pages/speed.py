@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from autotune.domain.record import Method, Record
 from autotune.domain.xla_verdict import XlaVerdict, by_estimate, by_measurement
 from autotune.wording.baseline import VERDICTS, estimated_baseline, measured_baseline
-from autotune.wording.standing import times_as_fast
 from autotune_service.pages.candidates import LEAST_US
 
 
@@ -65,8 +64,8 @@ def _measured(record: Record) -> dict[str, float | None]:
     default = None if record.default.config is None else run.of(record.default.config)
     return {
         "measured_us": own.median_us,
-        "measured_over_default": times_as_fast(run, own, default),
-        "measured_over_xla": times_as_fast(run, own, run.baseline),
+        "measured_over_default": run.times_as_fast(own, default),
+        "measured_over_xla": run.times_as_fast(own, run.baseline),
     }
 
 

@@ -1,0 +1,50 @@
+"""What was measured of one config: against its estimate, and against the others of the same run."""
+
+from autotune.domain.config import Config
+from autotune.domain.measurement import MeasuredConfig, Timed
+from autotune.wording.units import micros
+
+
+def measured_line(measured: MeasuredConfig | None, estimate_us: float | None) -> str:
+    """The median, to stand beside the estimate; empty where there is none."""
+    if measured is None or measured.timed.median_us is None:
+        return ""
+    run, timed = measured
+    assert timed.median_us is not None
+    text = f"{micros(timed.median_us)} by {run.method} on {run.device}"
+    if estimate_us is None:
+        return text
+    return f"{text}, the estimate is {estimate_us / timed.median_us - 1:+.0%}"
+
+
+def against_others(measured: MeasuredConfig, default: Config | None) -> list[str]:
+    """Which of the others it can be told apart from, in sentences."""
+    run, timed = measured
+    if run.void:
+        return [f"Nothing is concluded from this run: {run.void}."]
+    if timed.refused:
+        return [f"It was measured no further: {timed.refused}."]
+    if timed.ratio is None:
+        return ["It was not compared with others."]
+    if timed is not run.winner:
+        return [_behind(timed)] + ["It is the default."] * (timed.config == default)
+    own = None if default is None else run.of(default)
+    lines = ["It was measured to be the fastest.", _against("the runner-up", run.runner_up)]
+    lines.append("It is the default." if own is timed else _against("the default", own))
+    return lines
+
+
+def _behind(timed: Timed) -> str:
+    apart = "distinguishable" if timed.slower else "not distinguishable"
+    return f"It takes {_ratio(timed)} times as long as the fastest, {apart} from it."
+
+
+def _against(name: str, other: Timed | None) -> str:
+    if other is None or other.ratio is None:
+        return f"It was not compared with {name}."
+    apart = "Distinguishable" if other.slower else "Not distinguishable"
+    return f"{apart} from {name}, which takes {_ratio(other)} times as long."
+
+
+def _ratio(timed: Timed) -> str:
+    return f"{timed.ratio:.3f} ({timed.low:.3f} to {timed.high:.3f})"
