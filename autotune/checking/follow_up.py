@@ -32,7 +32,9 @@ def publish_checked(
     if verdict.ok is None:
         return replace(check, detail=words.verification(verdict))
     if not verdict.ok:
-        wrong = WrongResult(reason=verdict.reason, estimate=winner.estimate, check=verdict.check)
+        wrong = WrongResult(
+            reason=verdict.reason, estimate=winner.estimate, check=str(verdict.check or "")
+        )
         return replace(check, verdict=CheckVerdict.BROKEN, winner=wrong)
     store.save_record(
         replace(

@@ -165,8 +165,9 @@ class Crashed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrongResult:
-    """``check``: which check of the gate failed; ``error``: the largest error in units of what is
-    allowed, ``where``: the element that has it (see ``autotune.domain.verdict``)."""
+    """``check``: which check of the gate failed, one of ``autotune.domain.verdict.FailedCheck``;
+    empty where it is not known. ``error``: the largest error in units of what is allowed,
+    ``where``: the element that has it."""
 
     kind: ClassVar[str] = "wrong result"
     reason: str

@@ -176,7 +176,7 @@ def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
     return WrongResult(
         reason=verdict.reason,
         estimate=trial.estimate,
-        check=verdict.check,
+        check=str(verdict.check or ""),
         error=verdict.error,
         where=verdict.where,
     )

@@ -21,7 +21,7 @@ from autotune.domain.record import Evidence, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
-from autotune.domain.verdict import Verdict
+from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
 from autotune.search.loop import SearchResult, Subject
@@ -106,7 +106,7 @@ def gate(verdicts: dict[int, bool | None]) -> FakeCompilers:
 
     def verified(config: Config) -> Verdict:
         ok = verdicts.get(config["b"], True)
-        wrong = {"check": "values", "error": 33.0, "where": "output 0 at (1,)"}
+        wrong = {"check": FailedCheck.VALUES, "error": 33.0, "where": "output 0 at (1,)"}
         return Verdict(ok=ok, reason="because", **(wrong if ok is False else {}))  # type: ignore[arg-type]
 
     return FakeCompilers(verified=verified)

@@ -7,15 +7,15 @@ from typing import Any
 import numpy as np
 
 from autotune.child.verify.tolerance import Allowed
-from autotune.domain.verdict import OUTPUTS, PRECISION, UNINITIALISED, VALUES
+from autotune.domain.verdict import FailedCheck
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What is wrong (``check`` empty: nothing), and the largest error in units of what is
+    """What is wrong (``check`` None: nothing), and the largest error in units of what is
     allowed."""
 
-    check: str = ""
+    check: FailedCheck | None = None
     reason: str = ""
     error: float = 0.0
     where: str = ""
@@ -27,12 +27,12 @@ def compare(
     """NumPy arrays of a kernel and of its reference, output by output."""
     if len(found) != len(expected):
         reason = f"{len(found)} outputs, the reference has {len(expected)}"
-        return Difference(check=OUTPUTS, reason=reason)
+        return Difference(check=FailedCheck.OUTPUTS, reason=reason)
     worst = Difference()
     for number, (got, want, limit) in enumerate(zip(found, expected, allowed, strict=True)):
         other = _other_type(number, got, want)
         if other:
-            return Difference(check=OUTPUTS, reason=other)
+            return Difference(check=FailedCheck.OUTPUTS, reason=other)
         difference = _of_output(number, got, want, limit)
         if difference.check:
             return difference
@@ -64,7 +64,11 @@ def _of_output(number: int, got: Any, want: Any, allowed: Allowed) -> Difference
     error = float(errors[at])
     where = f"output {number} at ({', '.join(str(int(i)) for i in at)})"
     if not error <= 1.0:
-        check = UNINITIALISED if np.isnan(got[at].astype(np.float64)) else VALUES
+        check = (
+            FailedCheck.UNINITIALISED
+            if np.isnan(got[at].astype(np.float64))
+            else FailedCheck.VALUES
+        )
         reason = f"{where} is {got[at]} instead of {want[at]}"
         return Difference(check=check, reason=reason, error=error, where=where)
     lost = mean_error(got, want) / allowed.mean_share if allowed.mean_share else 0.0
@@ -73,7 +77,7 @@ def _of_output(number: int, got: Any, want: Any, allowed: Allowed) -> Difference
             f"output {number} has lost precision: its elements are off by "
             f"{mean_error(got, want):.2%} in the mean, {allowed.mean_share:.2%} is allowed"
         )
-        return Difference(check=PRECISION, reason=reason, error=lost, where=where)
+        return Difference(check=FailedCheck.PRECISION, reason=reason, error=lost, where=where)
     return Difference(error=max(error, lost), where=where)
 
 

@@ -14,7 +14,7 @@ from autotune.child.chips import told_of
 from autotune.child.verify.grids import with_static_grids
 from autotune.child.verify.repairs import repaired
 from autotune.domain.chip import Chip
-from autotune.domain.verdict import BOUNDS, RACE, REVISITED, RUN
+from autotune.domain.verdict import FailedCheck
 
 EAGER, LATE = "eager", "on_wait"
 """When a DMA moves its bytes: as it starts, or not before somebody waits for it."""
@@ -23,8 +23,8 @@ _ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
 # The kernel's own Python has run by then: these are about what the interpreter cannot do.
 _INTERPRETER_LACKS = re.compile(r"[\w.]*(NotImplementedError|AttributeError|TypeError): ")
 _NAMED = {
-    BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
-    REVISITED: re.compile(r"Revisited block"),
+    FailedCheck.BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
+    FailedCheck.REVISITED: re.compile(r"Revisited block"),
 }
 
 
@@ -35,7 +35,7 @@ class NotRunError(Exception):
 class WrongRunError(Exception):
     """The run itself shows that the kernel is wrong; ``check`` as in ``Verdict``."""
 
-    def __init__(self, check: str, reason: str) -> None:
+    def __init__(self, check: FailedCheck, reason: str) -> None:
         super().__init__(reason)
         self.check = check
 
@@ -84,10 +84,12 @@ def outputs(
         reason = _root_cause(error)
         if _INTERPRETER_LACKS.match(reason):
             raise NotRunError(reason) from error
-        check = next((name for name, words in _NAMED.items() if words.search(reason)), RUN)
+        check = next(
+            (name for name, words in _NAMED.items() if words.search(reason)), FailedCheck.RUN
+        )
         raise WrongRunError(check, reason) from error
     if _races_found():
-        raise WrongRunError(RACE, "a data race between grid steps, cores or DMAs")
+        raise WrongRunError(FailedCheck.RACE, "a data race between grid steps, cores or DMAs")
     return found
 
 

@@ -9,16 +9,7 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import AxisValue, make_config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.verdict import (
-    BOUNDS,
-    OUTPUTS,
-    PRECISION,
-    RACE,
-    REVISITED,
-    UNINITIALISED,
-    VALUES,
-    Verdict,
-)
+from autotune.domain.verdict import FailedCheck, Verdict
 
 _FOLDER = Path(__file__).parent
 
@@ -52,7 +43,7 @@ class Case:
         return self.kernel.lower()
 
 
-_RACING = (RACE, VALUES, UNINITIALISED)
+_RACING = (FailedCheck.RACE, FailedCheck.VALUES, FailedCheck.UNINITIALISED)
 
 
 def _sums(kernel: str, shape: str, *checks: str) -> Case:
@@ -69,34 +60,34 @@ def _copies(kernel: str, shape: str, *checks: str) -> Case:
 
 CASES = (
     _sums("PARALLEL_REDUCTION", "32x256", *_RACING),
-    _sums("NO_START", "32x256", UNINITIALISED),
-    _sums("START_ONCE", "32x256", VALUES, UNINITIALISED),
-    _sums("OFF_BY_ONE_MAP", "32x256", VALUES),
-    _sums("BEYOND_THE_LAST", "32x256", BOUNDS),
-    _sums("PAST_THE_EDGE", "32x200", UNINITIALISED),
-    _sums("ROUNDED_OPERANDS", "32x256", VALUES, PRECISION),
-    _sums("ROUNDED_TOTAL", "32x2048", VALUES, PRECISION),
-    _sums("OUTPUT_DTYPE", "32x256", OUTPUTS),
-    _sums("SLOT_FOR_BLOCK", "32x640", VALUES),
+    _sums("NO_START", "32x256", FailedCheck.UNINITIALISED),
+    _sums("START_ONCE", "32x256", FailedCheck.VALUES, FailedCheck.UNINITIALISED),
+    _sums("OFF_BY_ONE_MAP", "32x256", FailedCheck.VALUES),
+    _sums("BEYOND_THE_LAST", "32x256", FailedCheck.BOUNDS),
+    _sums("PAST_THE_EDGE", "32x200", FailedCheck.UNINITIALISED),
+    _sums("ROUNDED_OPERANDS", "32x256", FailedCheck.VALUES, FailedCheck.PRECISION),
+    _sums("ROUNDED_TOTAL", "32x2048", FailedCheck.VALUES, FailedCheck.PRECISION),
+    _sums("OUTPUT_DTYPE", "32x256", FailedCheck.OUTPUTS),
+    _sums("SLOT_FOR_BLOCK", "32x640", FailedCheck.VALUES),
     Case(
         file="broken_sums",
         kernel="WRONG_TAIL",
         shape="32x384",
-        checks=(VALUES,),
+        checks=(FailedCheck.VALUES,),
         right={"block_k": 256},
         wrong={"block_k": 128},
     ),
-    _blocks("TRANSPOSED_MAP", "256", VALUES),
-    _blocks("REVISITED_OUTPUT", "16x256", REVISITED, VALUES),
-    _blocks("FLOOR_GRID", "20", UNINITIALISED),
-    _blocks("STALE_ALIAS", "32", VALUES),
-    _blocks("PADDED_MEAN", "16x200", VALUES),
-    _blocks("GROUPED_HEADS", "4x2x16", VALUES),
-    _blocks("NO_RESCALE", "16x256", VALUES),
+    _blocks("TRANSPOSED_MAP", "256", FailedCheck.VALUES),
+    _blocks("REVISITED_OUTPUT", "16x256", FailedCheck.REVISITED, FailedCheck.VALUES),
+    _blocks("FLOOR_GRID", "20", FailedCheck.UNINITIALISED),
+    _blocks("STALE_ALIAS", "32", FailedCheck.VALUES),
+    _blocks("PADDED_MEAN", "16x200", FailedCheck.VALUES),
+    _blocks("GROUPED_HEADS", "4x2x16", FailedCheck.VALUES),
+    _blocks("NO_RESCALE", "16x256", FailedCheck.VALUES),
     _copies("LATE_WAIT", "32", *_RACING),
     _copies("BUFFER_IN_USE", "32", *_RACING),
     _copies("WRONG_SLOT", "32", *_RACING),
     _copies("SHARED_SEMAPHORE", "32", *_RACING),
-    _copies("SAME_ROWS", "32", RACE),
+    _copies("SAME_ROWS", "32", FailedCheck.RACE),
     _copies("OVERLAPPING_COPIES", "32", *_RACING),
 )
