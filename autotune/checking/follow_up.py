@@ -33,7 +33,7 @@ def publish_checked(
         return replace(check, detail=words.verification(verdict))
     if not verdict.ok:
         wrong = WrongResult(
-            reason=verdict.reason, estimate=winner.estimate, check=str(verdict.check or "")
+            reason=verdict.reason, estimate=winner.estimate, check=verdict.check.value
         )
         return replace(check, verdict=CheckVerdict.BROKEN, winner=wrong)
     store.save_record(

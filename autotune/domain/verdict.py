@@ -5,8 +5,9 @@ from enum import StrEnum
 
 
 class FailedCheck(StrEnum):
-    """Which check of the gate a result did not pass."""
+    """Which check of the gate a result did not pass; the empty one is false."""
 
+    NONE = ""
     VALUES = "values"
     """An element is too far off."""
     PRECISION = "precision"
@@ -33,7 +34,7 @@ class Verdict:
 
     ok: bool | None
     reason: str
-    check: FailedCheck | None = None
+    check: FailedCheck = FailedCheck.NONE
     error: float | None = None
     where: str = ""
     runs: int = 0

@@ -176,7 +176,7 @@ def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
     return WrongResult(
         reason=verdict.reason,
         estimate=trial.estimate,
-        check=str(verdict.check or ""),
+        check=verdict.check.value,
         error=verdict.error,
         where=verdict.where,
     )

@@ -12,10 +12,10 @@ from autotune.domain.verdict import FailedCheck
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """What is wrong (``check`` None: nothing), and the largest error in units of what is
+    """What is wrong (``check`` empty: nothing), and the largest error in units of what is
     allowed."""
 
-    check: FailedCheck | None = None
+    check: FailedCheck = FailedCheck.NONE
     reason: str = ""
     error: float = 0.0
     where: str = ""
