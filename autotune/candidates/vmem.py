@@ -8,6 +8,7 @@ from math import prod
 from autotune.domain.chip import ChipInfo
 from autotune.domain.dtype import bits
 from autotune.domain.outcome import LimitSource, OutOfVmem
+from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand, Scratch, Trace
 from autotune.wording.violation import out_of_vmem_text
 
@@ -78,24 +79,18 @@ def vmem_by_name(trace: Trace, chip: ChipInfo) -> tuple[tuple[str, int], ...]:
 
 def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
     """VMEM bytes that the blocks of an operand take, buffers included."""
-    return _buffers(operand) * _block_bytes(operand, chip)
+    return operand.buffer_count * _block_bytes(operand, chip)
 
 
 def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
-    """Bytes of a buffer in VMEM: lanes to 128, sublanes to the tile that Mosaic infers.
-
-    Source: ``infer_tiling`` in jax/_src/pallas/mosaic/tpu_info.py (``infer-memref-layout``).
-    """
+    """Bytes of a buffer in VMEM: lanes to 128, sublanes to the tile that Mosaic infers."""
     width = bits(dtype)
-    packing = max(1, 32 // width)
-    generation_factor = 2 if chip.chip in ("v2", "v3") else 1
+    least = values_per_word(dtype) * (2 if chip.chip in ("v2", "v3") else 1)
     if len(shape) < 2:
-        tile = generation_factor * packing * chip.num_lanes
-        return _ceil_to(prod(shape), tile) * width // 8
-    tile = generation_factor * packing
-    while tile < min(shape[-2], chip.num_sublanes):
-        tile *= 2
-    rows, lanes = _ceil_to(shape[-2], tile), _ceil_to(shape[-1], chip.num_lanes)
+        tile = least * chip.num_lanes
+        return round_up(prod(shape), tile) * width // 8
+    tile = sublane_tile(shape[-2], least, chip.num_sublanes)
+    rows, lanes = round_up(shape[-2], tile), round_up(shape[-1], chip.num_lanes)
     return prod(shape[:-2]) * rows * lanes * width // 8
 
 
@@ -180,13 +175,6 @@ def with_limit_source(
     return replace(refused, reason=reason, limited_by=source)
 
 
-def _buffers(operand: Operand) -> int:
-    """Two where the block changes over the grid, one where it stays (seen from jax 0.9 on)."""
-    if operand.buffers:
-        return operand.buffers
-    return 2 if operand.fetches > 1 else 1
-
-
 def _certain_bytes(blocks: Sequence[Operand], fixed_bytes: int, chip: ChipInfo) -> int:
     """The least over all ways in which XLA could keep whole operands in VMEM ahead of the call.
 
@@ -235,7 +223,7 @@ def _least_bytes(operand: Operand, chip: ChipInfo) -> int:
 def _certain_buffers(operand: Operand, chip: ChipInfo) -> int:
     """On a megacore a block that only the split axis changes stays for each core."""
     moves = operand.fetches > (2 if chip.num_cores == 2 else 1)
-    return _buffers(operand) if moves else 1
+    return operand.buffer_count if moves else 1
 
 
 def _block_bytes(operand: Operand, chip: ChipInfo) -> int:
@@ -245,7 +233,3 @@ def _block_bytes(operand: Operand, chip: ChipInfo) -> int:
 def scratch_bytes(scratch: Scratch, chip: ChipInfo) -> int:
     """VMEM bytes of a scratch buffer."""
     return padded_bytes(scratch.shape, scratch.dtype, chip)
-
-
-def _ceil_to(value: int, multiple: int) -> int:
-    return -(-value // multiple) * multiple

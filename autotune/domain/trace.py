@@ -43,6 +43,12 @@ class Operand:
         """Moved block by block between HBM and VMEM by the Pallas pipeline."""
         return self.space in ("default", "vmem")
 
+    @property
+    def buffer_count(self) -> int:
+        """Of a pipelined one: what the kernel asks for, else two where the block changes over the
+        grid and one where it stays (seen from jax 0.9 on)."""
+        return self.buffers or (2 if self.fetches > 1 else 1)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scratch:

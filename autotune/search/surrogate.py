@@ -182,7 +182,7 @@ def _log_footprint(candidates: Sequence[Candidate]) -> Array:
 
 def _footprint_bytes(trace: Trace) -> int:
     blocks = (
-        (op.buffers or (2 if op.fetches > 1 else 1)) * prod(op.block) * bits(op.dtype)
+        op.buffer_count * prod(op.block) * bits(op.dtype)
         for op in trace.operands
         if op.is_pipelined
     )

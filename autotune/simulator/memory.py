@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from autotune.domain.tiling import sublane_tile
 from autotune.simulator.bundles import CallOperand, Listing, Operation
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import ALLOCATION_SHIFT, Expression, Instruction, understand
@@ -84,7 +85,7 @@ def packed(elements: Sequence[int], dtype: str, shape: tuple[int, ...]) -> tuple
     if len(shape) < 2:
         shape = (-(-math.prod(shape) // LANES), LANES)
     rows, columns = shape[-2:]
-    height = max(rows_per_word, min(8, 1 << (rows - 1).bit_length()))
+    height = sublane_tile(rows, rows_per_word)
     bands, tiles = -(-rows // height), -(-columns // LANES)
     words = [0] * (math.prod(shape[:-2]) * bands * tiles * height * LANES // rows_per_word)
     bits = 32 // rows_per_word

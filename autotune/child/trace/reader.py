@@ -14,6 +14,7 @@ from autotune.child.trace.calls import Found, pallas_calls, primitives
 from autotune.child.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.domain.dtype import bits
+from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand, Scratch, Trace
 from autotune.kernel import Array
 
@@ -380,12 +381,9 @@ def _padded(sizes: list[Any], mapping: Any) -> list[Any]:
     """HBM arrays are tiled too: what moves is whole lanes and whole sublane tiles."""
     if len(sizes) < 2:
         return sizes
-    packing = max(1, 32 // bits(str(_array(mapping).dtype)))
-    tile = packing
-    while tile < min(_array(mapping).shape[-2], 8):
-        tile *= 2
-    rows, lanes = -(-sizes[-2] // tile) * tile, -(-sizes[-1] // 128) * 128
-    return [*sizes[:-2], rows, lanes]
+    array = _array(mapping)
+    tile = sublane_tile(array.shape[-2], values_per_word(str(array.dtype)))
+    return [*sizes[:-2], round_up(sizes[-2], tile), round_up(sizes[-1], 128)]
 
 
 def _space(aval: Any) -> str:
