@@ -15,6 +15,12 @@ class MeasurementCandidate:
     config: Config
     program: str = ""
 
+    @property
+    def identity(self) -> str:
+        """Equal for configs that compile to the same program; the config's own where the program
+        is not known."""
+        return self.program or str(self.config)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timed:

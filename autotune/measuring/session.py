@@ -148,7 +148,7 @@ def _different(candidates: Sequence[MeasurementCandidate]) -> list[MeasurementCa
     """The first of each program."""
     first: dict[str, MeasurementCandidate] = {}
     for candidate in candidates:
-        first.setdefault(candidate.program or str(candidate.config), candidate)
+        first.setdefault(candidate.identity, candidate)
     return list(first.values())
 
 
@@ -158,9 +158,9 @@ def _name_of(
     configs: dict[str, Config | None],
 ) -> str | None:
     """The name under which a config is measured, or the one with the same program."""
-    program = next((c.program for c in candidates if c.config == config), "")
-    same = {c.config for c in candidates if program and c.program == program} | {config}
-    return next((n for n, found in configs.items() if found is not None and found in same), None)
+    own = next((c.identity for c in candidates if c.config == config), None)
+    same = {c.config for c in candidates if c.identity == own}
+    return next((name for name, found in configs.items() if found in same), None)
 
 
 def _measurement(
@@ -214,8 +214,8 @@ def _with_twins(found: Measurement, candidates: Sequence[MeasurementCandidate]) 
     """The same, with what has the program of a measured config listed beside it."""
     timed = list(found.timed)
     for candidate in candidates:
-        twin = next((c for c in candidates if c.program and c.program == candidate.program), None)
-        measured = twin and found.of(twin.config)
+        twin = next(c for c in candidates if c.identity == candidate.identity)
+        measured = found.of(twin.config)
         if measured and found.of(candidate.config) is None:
             note = "it compiles to the same program as another config, measured once"
             timed.insert(

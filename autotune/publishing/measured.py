@@ -27,7 +27,7 @@ def different(trials: Sequence[Trial]) -> list[Trial]:
     """The first of each program: what compiles to the same is right or wrong together."""
     first: dict[str, Trial] = {}
     for trial in trials:
-        first.setdefault(getattr(trial.outcome, "program", ""), trial)
+        first.setdefault(candidate(trial).identity, trial)
     return list(first.values())
 
 
