@@ -14,6 +14,7 @@ from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import measured_config
 from autotune.errors import InvalidInputError
 from autotune.wording.comparison import why
@@ -155,7 +156,7 @@ def _heading(found: list[StoredTrial]) -> list[str]:
 
 def _wrong(found: StoredTrial) -> str:
     outcome = found.trial.outcome
-    return "" if outcome.kind == "estimated" else f" ({outcome.kind}: {outcome.reason})"
+    return "" if outcome.kind == OutcomeKind.ESTIMATED else f" ({outcome.kind}: {outcome.reason})"
 
 
 def _config_rows(found: list[StoredTrial]) -> list[tuple[str, ...]]:

@@ -20,18 +20,19 @@ from rich.progress import (
 from autotune.candidates.space import Space
 from autotune.cli.output import echo
 from autotune.cli.screen import PlainConsole
+from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
 from autotune.wording.units import micros
 
-_SHORT = {
-    "estimated": "ok",
-    "compiled, not estimated": "no estimate",
-    "out of VMEM": "VMEM",
-    "compile failed": "failed",
-    "timed out": "timeout",
-    "crashed": "crashed",
-    "illegal": "illegal",
-    "wrong result": "wrong",
+_SHORT: dict[str, str] = {
+    OutcomeKind.ESTIMATED: "ok",
+    OutcomeKind.NOT_ESTIMATED: "no estimate",
+    OutcomeKind.OUT_OF_VMEM: "VMEM",
+    OutcomeKind.COMPILE_FAILED: "failed",
+    OutcomeKind.TIMED_OUT: "timeout",
+    OutcomeKind.CRASHED: "crashed",
+    OutcomeKind.ILLEGAL: "illegal",
+    OutcomeKind.WRONG_RESULT: "wrong",
 }
 
 

@@ -12,6 +12,7 @@ from autotune.cli.json_output import trial_data
 from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
+from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.search.loop import SearchResult
@@ -154,7 +155,9 @@ def _count_lines(result: SearchResult, published: Publication) -> list[str]:
         + "."
     ]
     failed = Counter(
-        (t.outcome.kind, t.outcome.reason) for t in result.trials if t.outcome.kind != "estimated"
+        (t.outcome.kind, t.outcome.reason)
+        for t in result.trials
+        if t.outcome.kind != OutcomeKind.ESTIMATED
     )
     lines += [f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)]
     lines += [f"  wrong result: {trial.config}: {reason}" for trial, reason in published.wrong]

@@ -2,10 +2,24 @@
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, get_args
+from typing import ClassVar
 
 from autotune.domain.codec import OmitDefault
 from autotune.domain.explanation import Explanation
+
+
+class OutcomeKind(StrEnum):
+    """What is stored and shown of an outcome's class; ``kind`` of each is the plain text."""
+
+    ESTIMATED = "estimated"
+    NOT_ESTIMATED = "compiled, not estimated"
+    ILLEGAL = "illegal"
+    OUT_OF_VMEM = "out of VMEM"
+    COMPILE_FAILED = "compile failed"
+    TIMED_OUT = "timed out"
+    CRASHED = "crashed"
+    WRONG_RESULT = "wrong result"
+
 
 _UNKNOWN_ERROR = 0.2  # to decide by where no error bar is known: wider than most that are
 
@@ -83,7 +97,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimated:
-    kind: ClassVar[str] = "estimated"
+    kind: ClassVar[str] = OutcomeKind.ESTIMATED.value
     estimate: Estimate
     program: str
     """Hash of the final instruction listing: equal programs have equal hashes."""
@@ -97,7 +111,7 @@ class Estimated:
 class NotEstimated:
     """It compiles, but no time can be given."""
 
-    kind: ClassVar[str] = "compiled, not estimated"
+    kind: ClassVar[str] = OutcomeKind.NOT_ESTIMATED.value
     reason: str
     vmem_used_bytes: int
     program: str
@@ -108,7 +122,7 @@ class Illegal:
     """Against a rule of Pallas on TPU: alignment, output visits, parallel axes. ``rule``: one of
     ``autotune.domain.violation.Rule``; older versions kept none."""
 
-    kind: ClassVar[str] = "illegal"
+    kind: ClassVar[str] = OutcomeKind.ILLEGAL.value
     reason: str
     rule: str = ""
 
@@ -127,7 +141,7 @@ class OutOfVmem:
     """``by_rule``: known before compiling, ``used_bytes`` is then the least that is needed.
     ``limited_by``: one of ``LimitSource``; empty where it is not known."""
 
-    kind: ClassVar[str] = "out of VMEM"
+    kind: ClassVar[str] = OutcomeKind.OUT_OF_VMEM.value
     reason: str
     used_bytes: int
     allowed_bytes: int
@@ -140,7 +154,7 @@ class CompileFailed:
     """``unsupported``: the compiler says that the chip or Mosaic cannot do it. ``raised_at``: what
     was raised before the compiler was asked, and the file and line that raised it."""
 
-    kind: ClassVar[str] = "compile failed"
+    kind: ClassVar[str] = OutcomeKind.COMPILE_FAILED.value
     reason: str
     unsupported: bool = False
     message: str = ""
@@ -149,7 +163,7 @@ class CompileFailed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimedOut:
-    kind: ClassVar[str] = "timed out"
+    kind: ClassVar[str] = OutcomeKind.TIMED_OUT.value
     reason: str
     limit_s: float
 
@@ -158,7 +172,7 @@ class TimedOut:
 class Crashed:
     """The compiler process died: abort, kill, out of memory. ``log_tail``: its last lines."""
 
-    kind: ClassVar[str] = "crashed"
+    kind: ClassVar[str] = OutcomeKind.CRASHED.value
     reason: str
     log_tail: str = ""
 
@@ -169,7 +183,7 @@ class WrongResult:
     empty where it is not known. ``error``: the largest error in units of what is allowed,
     ``where``: the element that has it."""
 
-    kind: ClassVar[str] = "wrong result"
+    kind: ClassVar[str] = OutcomeKind.WRONG_RESULT.value
     reason: str
     estimate: Estimate | None = None
     check: str = ""
@@ -190,5 +204,3 @@ Outcome = (
 
 Failure = Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed
 """What a compiler process can answer in the place of a trace or a compiled program."""
-
-KINDS: tuple[str, ...] = tuple(cls.kind for cls in get_args(Outcome))

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimate, Outcome
+from autotune.domain.outcome import Estimate, Estimated, Outcome
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class Trial:
     @property
     def estimate(self) -> Estimate | None:
         """The estimate of a trial that can win; None for every other outcome."""
-        return getattr(self.outcome, "estimate", None) if self.outcome.kind == "estimated" else None
+        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

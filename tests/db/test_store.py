@@ -11,7 +11,7 @@ import pytest
 from autotune import ports
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
-from autotune.domain.outcome import KINDS, Estimated, Illegal, WrongResult
+from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
 from autotune_db.audit import SqlAudit
@@ -70,7 +70,7 @@ def test_no_port_is_left_out() -> None:
 
 class TestTrials:
     def test_samples_cover_every_kind(self) -> None:
-        assert {outcome.kind for outcome in OUTCOMES} == set(KINDS)
+        assert {outcome.kind for outcome in OUTCOMES} == set(OutcomeKind)
 
     def test_every_outcome_comes_back_equal(self, store: SqlStore) -> None:
         saved = [trial(number, outcome) for number, outcome in enumerate(OUTCOMES)]

@@ -7,7 +7,7 @@ from datetime import datetime
 from autotune.domain.browsing import NumberedTrial
 from autotune.domain.config import Config
 from autotune.domain.measurement import MeasuredConfig
-from autotune.domain.outcome import Estimate, NotEstimated, OutOfVmem
+from autotune.domain.outcome import Estimate, NotEstimated, OutcomeKind, OutOfVmem
 from autotune.domain.record import Record, measured_config
 from autotune.wording.config import parts_of
 from autotune.wording.measurement import measured_line
@@ -24,15 +24,15 @@ GROUPS: Mapping[str, tuple[str, str, str]] = {
     WRONG: ("@wrong", "star", "compiled, but its result is wrong"),
     UNTIMED: ("@untimed", "diamond-open", "compiled, but no time can be given"),
 }
-_GROUP_OF = {
-    "estimated": ESTIMATED,
-    "compiled, not estimated": UNTIMED,
-    "illegal": ILLEGAL,
-    "out of VMEM": VMEM,
-    "compile failed": FAILED,
-    "timed out": FAILED,
-    "crashed": FAILED,
-    "wrong result": WRONG,
+_GROUP_OF: dict[str, str] = {
+    OutcomeKind.ESTIMATED: ESTIMATED,
+    OutcomeKind.NOT_ESTIMATED: UNTIMED,
+    OutcomeKind.ILLEGAL: ILLEGAL,
+    OutcomeKind.OUT_OF_VMEM: VMEM,
+    OutcomeKind.COMPILE_FAILED: FAILED,
+    OutcomeKind.TIMED_OUT: FAILED,
+    OutcomeKind.CRASHED: FAILED,
+    OutcomeKind.WRONG_RESULT: WRONG,
 }
 WINNER, DEFAULT = "winner", "default"
 LEAST_US = 1e-4

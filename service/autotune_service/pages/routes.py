@@ -5,6 +5,7 @@ from functools import partial
 from fastapi import APIRouter, Request, Response
 
 from autotune.domain.browsing import KeyFilter, SearchedKey
+from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import Record
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
@@ -113,11 +114,15 @@ async def key(request: Request, key_id: str) -> Response:
     view = await ask(request, problem.view, found, record, query)
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
     fastest = query.choice("sort", ("number", "fastest")) == "fastest"
-    if fastest and kind not in (None, "estimated"):
+    if fastest and kind not in (None, OutcomeKind.ESTIMATED):
         query.notes.append("sort=fastest was ignored: such trials have no time.")
         fastest = False
     counts = dict(searched.outcomes)
-    total = counts["estimated"] if fastest and "estimated" in counts else counts.get(kind or "", 0)
+    total = (
+        counts[OutcomeKind.ESTIMATED]
+        if fastest and OutcomeKind.ESTIMATED in counts
+        else counts.get(kind or "", 0)
+    )
     shown = pages(query, total if kind or fastest else searched.trials)
     table = partial(browse.trials, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS)
     listed = await ask(request, table, searched.id, kind)
