@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from autotune.domain.check import Check, CheckVerdict
+from autotune.domain.check import Check
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, WrongResult
 from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record_check import CheckVerdict
 from autotune.ports.compilers import Compilers, Verifier
 from autotune.ports.search import PublishStore, WorkerStore
 from autotune.publishing.publish import Publication, publish

@@ -7,7 +7,7 @@ from autotune.candidates import rules
 from autotune.candidates.space import default_config, passed_on_of
 from autotune.candidates.vmem import vmem_use
 from autotune.cost_model.comparison import margin
-from autotune.domain.check import Check, CheckVerdict, Unchecked
+from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config
@@ -22,6 +22,7 @@ from autotune.domain.outcome import (
     TimedOut,
 )
 from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial

@@ -8,19 +8,22 @@ from typing import Protocol
 
 from autotune.checking.record_check import RecordChecker
 from autotune.checking.selection import on_chips
-from autotune.domain.check import Check, CheckVerdict, Unchecked
+from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.errors import InvalidInputError, KernelImportError
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
-from autotune.ports.search import SearchStore
+from autotune.ports.lookup import RecordFinder
+from autotune.ports.search import WorkerStore
+from autotune.wording.checks import finding
 
 
-class CheckingStore(CheckStore, SearchStore, Protocol):
-    """What checking needs: verdicts and trials."""
+class CheckingStore(CheckStore, WorkerStore, RecordFinder, Protocol):
+    """What checking needs: verdicts, trials, and the records that they are about."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -69,7 +72,19 @@ class CheckRun:
             return known
         check = self._asked(checker, record, chip)
         self.store.save_check(check)
+        self._tell_those_who_ask(record, check)
         return check
+
+    def _tell_those_who_ask(self, record: Record, check: Check) -> None:
+        """The published record says what is known of it: what is broken is not handed out."""
+        if check.chip is not record.key.chip or check.cause is not None:
+            return
+        published = self.store.record(record.key)
+        if published is None or published.config != record.config:
+            return
+        known = published.check(check.toolchain)
+        if known is None or known.verdict is not check.verdict:
+            self.store.save_record(published.with_check(as_record_check(check)))
 
     def _asked(self, checker: RecordChecker, record: Record, chip: ChipInfo) -> Check:
         blank = Check(
@@ -87,6 +102,17 @@ class CheckRun:
             return checker.check(record, ref, chip)
         except (InvalidInputError, KernelImportError) as error:
             return _not_checked(blank, Unchecked.NO_ANSWER, str(error))
+
+
+def as_record_check(check: Check) -> RecordCheck:
+    """What travels with the record."""
+    return RecordCheck(
+        toolchain=check.toolchain,
+        verdict=check.verdict,
+        checked_at=check.checked_at,
+        time_us=check.after_us,
+        finding=finding(check),
+    )
 
 
 def worst_first(check: Check) -> tuple[int, str]:

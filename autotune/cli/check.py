@@ -20,8 +20,9 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import echo
 from autotune.cli.screen import screen
-from autotune.domain.check import Check, CheckVerdict
+from autotune.domain.check import Check
 from autotune.domain.chip import parse_chip
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import action, finding, subject_line
 

@@ -8,39 +8,8 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-
-
-class CheckVerdict(StrEnum):
-    """The worst first. *broken*: it does not compile, and no VMEM limit mends that. *needs limit*:
-    it compiles under a higher one. *slower*, *faster*: by more than estimates can mistake. *default
-    wins*: the kernel's own default is faster now. *not checked*: why is in ``Check.cause``."""
-
-    BROKEN = "broken"
-    NEEDS_LIMIT = "needs limit"
-    SLOWER = "slower"
-    DEFAULT_WINS = "default wins"
-    NOT_CHECKED = "not checked"
-    FASTER = "faster"
-    SAME = "same"
-
-    @property
-    def is_usable(self) -> bool:
-        """Whether the config may be handed to a model that runs this toolchain."""
-        return self not in (CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT)
-
-    @property
-    def wants_retuning(self) -> bool:
-        """Whether a search could find something better."""
-        return self in _TO_RETUNE
-
-
-_TO_RETUNE = (
-    CheckVerdict.BROKEN,
-    CheckVerdict.NEEDS_LIMIT,
-    CheckVerdict.SLOWER,
-    CheckVerdict.DEFAULT_WINS,
-)
 
 
 class Unchecked(StrEnum):

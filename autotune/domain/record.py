@@ -1,14 +1,16 @@
 """The published answer for a key, and what stands behind it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
-from autotune.domain.codec import OmitNone
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import MeasuredConfig, Measurement
 from autotune.domain.outcome import Estimate, is_time
+from autotune.domain.record_check import RecordCheck
+from autotune.domain.toolchain import Toolchain
 
 
 class Method(StrEnum):
@@ -40,6 +42,7 @@ class Record:
     ``verification`` says in words how the result was checked. The ``measurement`` is there
     too where it was void, or decided nothing, and the ``method`` an estimate.
     ``pushed_by``: the name of the token that brought it, empty where it was searched.
+    ``checks``: what is known of it under other toolchains, at most one for each.
     """
 
     measurement: OmitNone[Measurement | None] = None
@@ -56,6 +59,16 @@ class Record:
     method: Method
     created_at: datetime
     pushed_by: str = ""
+    checks: OmitDefault[tuple[RecordCheck, ...]] = ()
+
+    def check(self, toolchain: Toolchain) -> RecordCheck | None:
+        """What is known of its config under another toolchain."""
+        return next((one for one in self.checks if one.toolchain == toolchain), None)
+
+    def with_check(self, check: RecordCheck) -> "Record":
+        """The same record, with this in the place of what was known of that toolchain."""
+        others = tuple(one for one in self.checks if one.toolchain != check.toolchain)
+        return replace(self, checks=(*others, check))
 
     @property
     def time_us(self) -> float:

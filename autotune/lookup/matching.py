@@ -97,15 +97,32 @@ class Index:
         return (
             self._other_toolchain(key, asked)
             or self._other_shape(key, asked)
+<<<<<<< HEAD
             or Match(kind=DEFAULT, config=None, record=None, why=words.nothing_published(key))
+=======
+            or Match(kind=DEFAULT, config=None, record=None, why=self._why_default(key, asked))
+>>>>>>> cc7db44 (A check travels with the record: what is known not to work under a toolchain is not answered there)
         )
 
     def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
+        """What is known not to work there is passed over."""
+        found = (self._toolchains.get(_any_toolchain(asked)) or {}).values()
+        usable = [record for record in found if not _is_unusable(record, key.toolchain)]
+        if not usable:
+            return None
+        record = _nearest(key.toolchain, usable)
+        return _match(TOOLCHAIN, record, _why_toolchain(record, key.toolchain))
+
+    def _why_default(self, key: Key, asked: Identity) -> str:
         found = self._toolchains.get(_any_toolchain(asked))
         if not found:
-            return None
+            return _nothing(key)
         record = _nearest(key.toolchain, found.values())
+<<<<<<< HEAD
         return _match(TOOLCHAIN, record, words.other_toolchain(record, key.toolchain))
+=======
+        return f"tuned with {record.key.toolchain}, but {_known(record, key.toolchain)}"
+>>>>>>> cc7db44 (A check travels with the record: what is known not to work under a toolchain is not answered there)
 
     def _other_shape(self, key: Key, asked: Identity) -> Match | None:
         cuts = self._cuts(key)
@@ -198,6 +215,24 @@ def _still_cuts(block: Any, before: int, asked: int) -> bool:
     if type(block) is not int or not 0 < block < before or block > asked:
         return False
     return before % block != 0 or asked % block == 0
+
+
+def _is_unusable(record: Record, toolchain: Toolchain) -> bool:
+    known = record.check(toolchain)
+    return known is not None and not known.verdict.is_usable
+
+
+def _why_toolchain(record: Record, asked: Toolchain) -> str:
+    if record.check(asked) is None:
+        return f"tuned with {record.key.toolchain}, not checked again with {asked}"
+    return f"tuned with {record.key.toolchain}, {_known(record, asked)}"
+
+
+def _known(record: Record, asked: Toolchain) -> str:
+    known = record.check(asked)
+    if known is None:
+        return f"not checked again with {asked}"
+    return f"checked on {known.checked_at:%Y-%m-%d} with {asked}: {known.verdict}, {known.finding}"
 
 
 def _size(problem: Problem) -> float:

@@ -3,7 +3,8 @@
 from collections.abc import Callable
 from shlex import quote
 
-from autotune.domain.check import Check, CheckVerdict, Unchecked
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.record_check import CheckVerdict
 from autotune.wording.units import mebibytes, micros, ratio
 
 _Line = Callable[[Check], str]

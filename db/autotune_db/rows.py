@@ -19,6 +19,7 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.problem import Problem
 from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record_check import RecordCheck
 from autotune.domain.refusals import Refusals
 from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
@@ -120,7 +121,15 @@ def trial_from_row(row: TrialRow) -> Trial:
     )
 
 
-_EVIDENCE = ("estimate", "default", "baseline", "reason", "verification", "measurement")
+_EVIDENCE = (
+    "estimate",
+    "default",
+    "baseline",
+    "reason",
+    "verification",
+    "measurement",
+    "checks",
+)
 
 
 def record_values(record: Record) -> dict[str, Any]:
@@ -156,6 +165,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         created_at=row.created_at,
         pushed_by=row.pushed_by,
         measurement=measured and from_data(Measurement, measured),
+        checks=tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ())),
     )
 
 

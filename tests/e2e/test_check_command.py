@@ -1,15 +1,21 @@
 """The story that began it: tuned under one JAX, checked against another, mended, served."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 import pytest
 
+from autotune.domain.codec import from_data
+from autotune.domain.key import Key
+from autotune.domain.toolchain import Toolchain
 from autotune.environments.create import create_environment
 from autotune.environments.environment import FOLDER_VARIABLE
 from autotune.errors import AutotuneError
+from autotune.lookup.matching import DEFAULT, Index
+from autotune_db import open_store
 from tests.servers.commands import autotune
 
 OLD = "0.6.2"  # it falls back to one buffer where two do not fit; newer ones refuse
@@ -83,3 +89,15 @@ def test_a_search_that_finds_nothing_leaves_the_record_alone(tuned: Path) -> Non
     history = json.loads(autotune("history", "--json", cwd=tuned).stdout)
     own = [entry for entry in history if entry["key"]["kernel"] == "fused_own_limit"]
     assert [entry["has_record"] for entry in own] == [False, True]
+
+
+def test_what_needs_a_limit_is_not_answered_there(tuned: Path) -> None:
+    _, checks = _check(tuned)
+    own = next(check for check in checks if check["key"]["kernel"] == "fused_own_limit")
+    with open_store(str(tuned / "test.db"), create=False) as store:
+        asked = replace(
+            from_data(Key, own["key"]), toolchain=from_data(Toolchain, own["toolchain"])
+        )
+        found = Index(store.records(), store.kernels()).match(asked)
+    assert found.kind == DEFAULT
+    assert "needs 24.25 MiB of VMEM" in found.why

@@ -5,7 +5,7 @@ from math import prod
 
 import pytest
 
-from autotune.candidates.rules import illegal
+from autotune.candidates.rules import violation
 from autotune.candidates.space import explore
 from autotune.candidates.vmem import vmem_use
 from autotune.catalogue.discovery import find_kernel
@@ -53,7 +53,7 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
                 next(pool.traces(ref, p, [config], orders=False, chip=chip)) for p in (here, there)
             )
             checked += 1
-            assert illegal(after, info) is None, (config, shape)
+            assert violation(after, info) is None, (config, shape)
             needed = [vmem_use(trace, info).expected_bytes for trace in (before, after)]
             assert needed[1] <= needed[0] * growth
     assert checked > 2

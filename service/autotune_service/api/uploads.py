@@ -159,6 +159,16 @@ class MeasurementIn(Part):
     seconds: Share = 0.0
 
 
+class RecordCheckIn(Part):
+    toolchain: Versions
+    verdict: Literal[
+        "broken", "needs limit", "slower", "default wins", "not checked", "faster", "same"
+    ]
+    checked_at: When
+    time_us: Time | None = None
+    finding: Text = ""
+
+
 class RecordIn(Part):
     """``pushed_by`` is not taken from here: it is the name of the token."""
 
@@ -176,6 +186,7 @@ class RecordIn(Part):
     created_at: When
     pushed_by: Word = ""
     measurement: MeasurementIn | None = None
+    checks: Annotated[list[RecordCheckIn], Field(max_length=100)] = []
 
 
 class EstimatedIn(Part):

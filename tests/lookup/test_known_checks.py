@@ -1,0 +1,82 @@
+"""What a check has found under a toolchain decides what is answered there."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.key import Key
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.toolchain import Toolchain
+from autotune.lookup.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
+from autotune.lookup.matching import DEFAULT, TOOLCHAIN, Index
+from autotune_db import open_store
+from tests.samples.matching import SPEC, question, record
+
+NEW = Toolchain(jax="9.0", jaxlib="9.0", libtpu="9.0")
+OLDER = Toolchain(jax="0.1", jaxlib="0.1", libtpu="0.1")
+
+
+def known(verdict: CheckVerdict, toolchain: Toolchain = NEW) -> RecordCheck:
+    return RecordCheck(
+        toolchain=toolchain,
+        verdict=verdict,
+        checked_at=datetime(2026, 11, 22, tzinfo=UTC),
+        time_us=27.2,
+        finding="needs 24.25 MiB of VMEM",
+    )
+
+
+def asked() -> Key:
+    return replace(question(1024), toolchain=NEW)
+
+
+@pytest.mark.parametrize("verdict", [CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT])
+def test_what_is_known_not_to_work_there_is_not_answered(verdict: CheckVerdict) -> None:
+    found = Index([record(question(1024)).with_check(known(verdict))], [SPEC]).match(asked())
+    assert (found.kind, found.config) == (DEFAULT, None)
+    assert f"checked on 2026-11-22 with {NEW}: {verdict}, needs 24.25 MiB" in found.why
+
+
+def test_the_next_best_toolchain_is_taken() -> None:
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    older = record(replace(question(1024), toolchain=OLDER), bm=128)
+    found = Index([broken, older], [SPEC]).match(asked())
+    assert (found.kind, found.config) == (TOOLCHAIN, older.config)
+    assert "not checked again" in found.why
+
+
+@pytest.mark.parametrize("verdict", [CheckVerdict.SAME, CheckVerdict.SLOWER])
+def test_what_holds_says_that_it_was_checked(verdict: CheckVerdict) -> None:
+    found = Index([record(question(1024)).with_check(known(verdict))], [SPEC]).match(asked())
+    assert found.kind == TOOLCHAIN
+    assert f"checked on 2026-11-22 with {NEW}: {verdict}" in found.why
+
+
+def test_a_check_says_nothing_of_other_toolchains() -> None:
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN, OLDER))
+    assert Index([broken], [SPEC]).match(asked()).kind == TOOLCHAIN
+
+
+def test_the_last_check_of_a_toolchain_counts() -> None:
+    mended = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    mended = mended.with_check(known(CheckVerdict.SAME))
+    assert [one.verdict for one in mended.checks] == [CheckVerdict.SAME]
+
+
+def test_it_travels_with_the_record(tmp_path: Path) -> None:
+    checked = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    assert from_data(Record, to_data(checked)) == checked
+    assert "checks" not in to_data(record(question(1024)))  # older versions take it
+    bundle = new_bundle([checked], 1, [SPEC], datetime(2026, 11, 22, tzinfo=UTC))
+    assert bundle_from_bytes(bundle_to_bytes(bundle)).records[0].checks == checked.checks
+    with open_store(str(tmp_path / "checks.db"), create=True) as store:
+        store.save_kernel(SPEC)
+        store.save_record(record(question(1024)))
+        store.save_record(checked)
+        found = store.record(checked.key)
+        assert found is not None and found.checks == checked.checks
+        assert store.snapshots(1)[0].number == 2
