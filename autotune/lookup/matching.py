@@ -97,11 +97,7 @@ class Index:
         return (
             self._other_toolchain(key, asked)
             or self._other_shape(key, asked)
-<<<<<<< HEAD
-            or Match(kind=DEFAULT, config=None, record=None, why=words.nothing_published(key))
-=======
             or Match(kind=DEFAULT, config=None, record=None, why=self._why_default(key, asked))
->>>>>>> cc7db44 (A check travels with the record: what is known not to work under a toolchain is not answered there)
         )
 
     def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
@@ -111,18 +107,13 @@ class Index:
         if not usable:
             return None
         record = _nearest(key.toolchain, usable)
-        return _match(TOOLCHAIN, record, _why_toolchain(record, key.toolchain))
+        return _match(TOOLCHAIN, record, words.other_toolchain(record, key.toolchain))
 
     def _why_default(self, key: Key, asked: Identity) -> str:
         found = self._toolchains.get(_any_toolchain(asked))
         if not found:
-            return _nothing(key)
-        record = _nearest(key.toolchain, found.values())
-<<<<<<< HEAD
-        return _match(TOOLCHAIN, record, words.other_toolchain(record, key.toolchain))
-=======
-        return f"tuned with {record.key.toolchain}, but {_known(record, key.toolchain)}"
->>>>>>> cc7db44 (A check travels with the record: what is known not to work under a toolchain is not answered there)
+            return words.nothing_published(key)
+        return words.known_not_to_work(_nearest(key.toolchain, found.values()), key.toolchain)
 
     def _other_shape(self, key: Key, asked: Identity) -> Match | None:
         cuts = self._cuts(key)
@@ -220,19 +211,6 @@ def _still_cuts(block: Any, before: int, asked: int) -> bool:
 def _is_unusable(record: Record, toolchain: Toolchain) -> bool:
     known = record.check(toolchain)
     return known is not None and not known.verdict.is_usable
-
-
-def _why_toolchain(record: Record, asked: Toolchain) -> str:
-    if record.check(asked) is None:
-        return f"tuned with {record.key.toolchain}, not checked again with {asked}"
-    return f"tuned with {record.key.toolchain}, {_known(record, asked)}"
-
-
-def _known(record: Record, asked: Toolchain) -> str:
-    known = record.check(asked)
-    if known is None:
-        return f"not checked again with {asked}"
-    return f"checked on {known.checked_at:%Y-%m-%d} with {asked}: {known.verdict}, {known.finding}"
 
 
 def _size(problem: Problem) -> float:

@@ -8,7 +8,19 @@ EXACT = "published for exactly this"
 
 
 def other_toolchain(record: Record, asked: Toolchain) -> str:
-    return f"tuned with {record.key.toolchain}, not checked again with {asked}"
+    return f"tuned with {record.key.toolchain}, {_known(record, asked)}"
+
+
+def known_not_to_work(record: Record, asked: Toolchain) -> str:
+    """Why the default is meant although there is a record."""
+    return f"tuned with {record.key.toolchain}, but {_known(record, asked)}"
+
+
+def _known(record: Record, asked: Toolchain) -> str:
+    check = record.check(asked)
+    if check is None:
+        return f"not checked again with {asked}"
+    return f"checked on {check.checked_at:%Y-%m-%d} with {asked}: {check.verdict}, {check.finding}"
 
 
 def other_shape(record: Record) -> str:
