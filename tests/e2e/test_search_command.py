@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from autotune.cli.screen import LOG_WIDTH
 from tests.servers.commands import autotune
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e")
@@ -79,7 +80,7 @@ def test_the_table_names_winner_default_and_xla(searched: tuple[Path, dict[str, 
     text = autotune(*SEARCH, "--trials", "12", cwd=folder).stdout
     for word in ("winner", "default", "plain XLA", "limited by", "Published, verified"):
         assert word in text
-    assert max(len(line) for line in text.splitlines() if "Kept in" not in line) <= 120
+    assert max(len(line) for line in text.splitlines() if "Kept in" not in line) <= LOG_WIDTH
 
 
 def test_a_timeout_stops_and_keeps(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_the_finalists_of_a_job_are_timed(
     """As if the CPU were the attached TPU of the job: from the queue to the record."""
     monkeypatch.setattr(timing, "attached_chips", lambda: [Chip.V5E])
     monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
-    monkeypatch.setattr(timing, "Limits", lambda **given: PATIENT)
+    monkeypatch.setattr(timing, "RaceLimits", lambda **given: PATIENT)
     monkeypatch.setattr(timing, "Work", lambda **given: MeasuringTask(**{**given, "chip": None}))
     ref = find_kernel("vector_add")
     spec = pool.describe(ref)
