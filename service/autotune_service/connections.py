@@ -32,7 +32,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     _deadline: float | None = None
-    _head_bytes = 0
+    _head_bytes = _chunk_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _address = ""
 
@@ -58,6 +58,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._head_bytes > MAX_HEAD_BYTES:
             return  # refused, and still being sent
+        self._chunk_bytes = len(data)
         super().data_received(data)
         if self.cycle is None or self.scope is not self.cycle.scope:  # still its head
             self._head_bytes += len(data)
@@ -69,11 +70,15 @@ class GuardedProtocol(HttpToolsProtocol):
         self._wait_for(HEAD_S)
 
     def on_headers_complete(self) -> None:
-        if sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES:
+        if self._chunk_bytes > MAX_HEAD_BYTES and self._is_head_too_large():
             raise ValueError("the head is too large")  # uvicorn answers 400
         super().on_headers_complete()
         self._head_bytes = 0
         self._wait_for(BODY_S)
+
+    def _is_head_too_large(self) -> bool:
+        """Of one that came with much else; one in pieces is counted as they come."""
+        return sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

@@ -10,6 +10,7 @@ from autotune_service.settings import Settings
 def options(settings: Settings) -> dict[str, Any]:
     """For ``uvicorn.run`` and ``uvicorn.Config``. uvicorn would believe the ``X-Forwarded-For`` of
     whoever calls from the loopback address: here only what ``FORWARDED_ALLOW_IPS`` names is."""
+    believed = os.environ.get("FORWARDED_ALLOW_IPS", "")
     return {
         "host": settings.host,
         "port": settings.port,
@@ -17,7 +18,8 @@ def options(settings: Settings) -> dict[str, Any]:
         "ws": "none",
         "timeout_keep_alive": KEEP_ALIVE_S,
         "timeout_graceful_shutdown": settings.drain_s,
-        "forwarded_allow_ips": os.environ.get("FORWARDED_ALLOW_IPS", ""),
+        "proxy_headers": bool(believed),
+        "forwarded_allow_ips": believed,
         "access_log": False,
         "server_header": False,
     }

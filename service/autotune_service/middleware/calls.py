@@ -10,6 +10,9 @@ from autotune_service.middleware.metrics import Meter
 
 _log = logging.getLogger("autotune.service.calls")
 
+STATUS = "autotune.status"
+"""In the scope of a call: what it is answered with, from the beginning of the answer on."""
+
 
 class CallsMiddleware:
     """``log``: none, writes (and what was refused) or all."""
@@ -21,18 +24,17 @@ class CallsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun, status = time.perf_counter(), 500
+        begun = time.perf_counter()
 
         async def send_and_note(message: Message) -> None:
-            nonlocal status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                scope[STATUS] = message["status"]
             await send(message)
 
         try:
             await self._app(scope, receive, send_and_note)
         finally:
-            seconds = time.perf_counter() - begun
+            seconds, status = time.perf_counter() - begun, scope.get(STATUS, 500)
             self._meter.called(_route_of(scope), status, seconds)
             if self._is_wanted(scope, status):
                 _write(scope, status, seconds)

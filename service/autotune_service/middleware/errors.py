@@ -4,9 +4,10 @@ import logging
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.errors import HttpError, error_response
+from autotune_service.middleware.calls import STATUS
 from autotune_service.middleware.request_id import request_id
 
 _log = logging.getLogger("autotune.service")
@@ -20,21 +21,14 @@ class ErrorMiddleware:
         self._app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def noted(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
         try:
-            await self._app(scope, receive, noted)
+            await self._app(scope, receive, send)
         except Exception as error:
             if scope["type"] != "http":
                 raise
             if not isinstance(error, HttpError):
                 _log.exception("a call failed")
-            if not begun:
+            if STATUS not in scope:
                 answer = error_response(scope, error if isinstance(error, HttpError) else _bug())
                 await answer(scope, receive, send)
 
