@@ -3,6 +3,7 @@
 import json
 from dataclasses import asdict
 from datetime import UTC, datetime
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
-from autotune.errors import InvalidInputError
+from autotune.errors import AutotuneError, InvalidInputError
 
 if TYPE_CHECKING:
     from autotune.cost_model.calibration import EstimateErrors, Proposal
@@ -45,6 +46,8 @@ def calibrate(
 
     if not from_measurements:
         raise InvalidInputError("say what to calibrate from: --from-measurements")
+    if find_spec("scipy") is None:
+        raise AutotuneError("autotune calibrate needs SciPy: install pallas-autotune[search]")
     with open_database(database, create=False) as store:
         found = points((record, store.trials(record.key)) for record in store.records())
     group_errors, proposed = errors(found), proposals(found)

@@ -17,7 +17,6 @@ from autotune.domain.trial import Trial
 
 _LEAST_POINTS = 8  # of one chip, for a proposal
 _BOUNDS = (0.25, 4.0)  # a factor beyond is no correction of a constant
-_SWEEPS = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,20 +115,16 @@ def proposals(found: Sequence[MeasuredEstimate]) -> list[Proposal]:
 
 
 def _proposal(chip: str, own: Sequence[MeasuredEstimate]) -> Proposal:
-    """One factor after the other, each at its best within the bounds, until they rest."""
-    factors = dict.fromkeys(GROUPS, 1.0)
+    """A group that no estimate has a part of keeps its factor."""
+    from scipy.optimize import lsq_linear  # for those who measure: a base install has none
+
     rows = [_row(point) for point in own]
-    for _ in range(_SWEEPS):
-        for name in GROUPS:
-            weights = [row[name] for row in rows]
-            square = sum(w * w for w in weights)
-            rests = [
-                1 - row["rest"] - sum(factors[n] * row[n] for n in GROUPS if n != name)
-                for row in rows
-            ]
-            if square > 0:
-                best = sum(w * r for w, r in zip(weights, rests, strict=True)) / square
-                factors[name] = min(_BOUNDS[1], max(_BOUNDS[0], best))
+    names = [name for name in GROUPS if any(row[name] for row in rows)]
+    factors = dict.fromkeys(GROUPS, 1.0)
+    if names:
+        weights = [[row[name] for name in names] for row in rows]
+        best = lsq_linear(weights, [1 - row["rest"] for row in rows], bounds=_BOUNDS).x
+        factors |= zip(names, map(float, best), strict=True)
     before = [abs(point.ratio - 1) for point in own]
     after = [abs(row["rest"] + sum(factors[n] * row[n] for n in GROUPS) - 1) for row in rows]
     return Proposal(
