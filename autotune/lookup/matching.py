@@ -23,6 +23,7 @@ from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookup.layered import Layered
+from autotune.lookup.versions import versions_of
 from autotune.wording import match as words
 
 
@@ -238,11 +239,11 @@ def _nearest(asked: Toolchain, records: Iterable[Record]) -> Record:
     gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
     least = min(gap for gap, _ in gaps)
     closest = [record for gap, record in gaps if gap == least]
-    return max(closest, key=lambda one: (one.key.toolchain.parsed, one.key.toolchain))
+    return max(closest, key=lambda one: (versions_of(one.key.toolchain), one.key.toolchain))
 
 
 def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
-    pairs = zip(asked.parsed, tuned.parsed, strict=True)
+    pairs = zip(versions_of(asked), versions_of(tuned), strict=True)
     return [
         [abs(x - y) for x, y in zip_longest(one.release, other.release, fillvalue=0)]
         for one, other in pairs

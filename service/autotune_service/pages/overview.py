@@ -8,6 +8,7 @@ from urllib.parse import quote
 from autotune.domain.browsing import TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
+from autotune.lookup.versions import versions_of
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.render import link
 from autotune_service.snapshot_cache import Place as Published
@@ -65,7 +66,7 @@ def coverage(
 
 
 def newest_first(toolchains: set[Toolchain]) -> list[Toolchain]:
-    return sorted(toolchains, key=lambda one: (one.parsed, one), reverse=True)
+    return sorted(toolchains, key=lambda one: (versions_of(one), one), reverse=True)
 
 
 def _cell(
