@@ -88,7 +88,11 @@ def measure_routes(few: str, arguments: argparse.Namespace) -> None:
             for kind in ("route", "bare"):
                 ports[kind] = stack.enter_context(server(kind, size))
             found = compare(ports, content, arguments.seconds, arguments.rounds)
+            each = cpu_each(ports, content, 2 * arguments.seconds)
         print_comparison(f"{title}, {size} bytes", found, count)
+        for name, seconds in each.items():
+            share = f", {each['route'] / seconds:.0%} of the route's rate by it"
+            print(f"  {name:<28} {seconds * 1e6:8.0f} µs of processor time{share}")
 
 
 def measure_size(few: str, many: str, arguments: argparse.Namespace) -> None:

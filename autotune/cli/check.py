@@ -24,6 +24,7 @@ from autotune.domain.check import Check
 from autotune.domain.chip import parse_chip
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
+from autotune.errors import NoLegalConfigError
 from autotune.wording.checks import action, finding, subject_line
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def _retuned(
         if not one.verdict.wants_retuning or ref is None:
             continue
         echo(f"searching {subject_line(one)}", err=True)
-        with terminal_observer(silent=False) as watch:
+        with terminal_observer(silent=False) as watch, _refusals_told():
             published = retune(
                 compilers,
                 store,
@@ -201,7 +202,16 @@ def _retuned(
                 announce=watch.announce,
                 study_url=store.url,
             )
-        echo(published.reason, err=True)
+            echo(published.reason, err=True)
+
+
+@contextmanager
+def _refusals_told() -> Iterator[None]:
+    """A problem that has no legal config there leaves its record alone, and the others go on."""
+    try:
+        yield
+    except NoLegalConfigError as error:
+        echo(f"not searched: {error}", err=True)
 
 
 def _records(store: Any, bundle: str | None) -> "list[Record]":

@@ -67,7 +67,9 @@ def test_the_finalists_of_a_job_are_timed(
     monkeypatch.setattr(timing, "attached_chips", lambda: [Chip.V5E])
     monkeypatch.setattr(timing, "measuring_process", lambda _, python: measuring_process("cpu"))
     monkeypatch.setattr(timing, "RaceLimits", lambda **given: PATIENT)
-    monkeypatch.setattr(timing, "Work", lambda **given: MeasuringTask(**{**given, "chip": None}))
+    monkeypatch.setattr(
+        timing, "MeasuringTask", lambda **given: MeasuringTask(**{**given, "chip": None})
+    )
     ref = find_kernel("vector_add")
     spec = pool.describe(ref)
     asked = Request(

@@ -159,6 +159,13 @@ def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
     if "ctx_mesh" in params and hasattr(sharding, "get_abstract_mesh"):
         # What was traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices.
         params = {**params, "ctx_mesh": sharding.get_abstract_mesh()}
-    with jax.ensure_compile_time_eval():
+
+    def computed() -> list[Any]:
         out = eqn.primitive.bind(*functions, *inputs, **params)
-    return [np.asarray(o) for o in (out if eqn.primitive.multiple_results else [out])]
+        return list(out) if eqn.primitive.multiple_results else [out]
+
+    found = computed()
+    if any(isinstance(one, jax.core.Tracer) for one in found):  # somebody traces around this
+        with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses what a mesh was traced for
+            found = computed()
+    return list(map(np.asarray, found))
