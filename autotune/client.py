@@ -25,8 +25,8 @@ from autotune.domain.key import Identity, Key, identity_of, may_be_same
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
-from autotune.lookup.bundle import bundle_from_bytes, read_bundle, write_whole
-from autotune.lookup.matching import DEFAULT, EXACT, KINDS, Index, Match, MatchKind
+from autotune.lookups.bundle import bundle_from_bytes, read_bundle, write_whole
+from autotune.lookups.matching import DEFAULT, EXACT, KINDS, Index, Match, MatchKind
 from autotune.remote.http import Remote
 
 _log = logging.getLogger("autotune")

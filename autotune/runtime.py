@@ -27,8 +27,8 @@ from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
-from autotune.lookup.bundle import read_bundle
-from autotune.lookup.matching import DEFAULT, EXACT
+from autotune.lookups.bundle import read_bundle
+from autotune.lookups.matching import DEFAULT, EXACT
 from autotune.ports import RuntimeStore
 
 _log = logging.getLogger("autotune")

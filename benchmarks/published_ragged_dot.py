@@ -25,7 +25,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
-from autotune.search.loop import Subject, evaluate
+from autotune.searching.loop import Subject, evaluate
 from autotune.simulator import constants
 from tools.calibration.agreement import Pair, arguments, published, report, save
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from autotune.client import Client
 from autotune.domain.codec import to_data
-from autotune.lookup.bundle import read_bundle
+from autotune.lookups.bundle import read_bundle
 from benchmarks.harness.servers import (
     cpu_each,
     fill,
@@ -131,7 +131,7 @@ def measure_takeover(ports: list[int], database: str, content: bytes) -> None:
 
 CLIENT = """
 import sys
-from autotune.lookup.bundle import read_bundle
+from autotune.lookups.bundle import read_bundle
 from autotune.client import Client
 from autotune.domain.codec import from_data
 from autotune.domain.key import Key

@@ -1,5 +1,6 @@
-"""Tests. They mirror the rooms of the code: what ``autotune/search/loop.py`` promises is tested in
-``tests/search/test_loop.py``, the store in ``tests/db``, the routes and pages in ``tests/service``.
+"""Tests. They mirror the rooms of the code: what ``autotune/searching/loop.py`` promises is tested
+in ``tests/searching/test_loop.py``, the store in ``tests/db``, the routes and pages in
+``tests/service``.
 
 Beside the rooms:
 

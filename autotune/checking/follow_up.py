@@ -14,8 +14,8 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.ports.compilers import Compilers, Verifier
 from autotune.ports.search import PublishStore, WorkerStore
 from autotune.publishing.publish import Publication, publish
-from autotune.search.loop import Observer, SearchLimits, run_search
-from autotune.search.subject import describe_subject, explore_space
+from autotune.searching.loop import Observer, SearchLimits, run_search
+from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason
 

@@ -29,7 +29,7 @@ from autotune.domain.trial import Trial
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.publishing.baseline import cycles_us
-from autotune.search.loop import Subject, evaluate
+from autotune.searching.loop import Subject, evaluate
 
 _ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
 

@@ -183,7 +183,7 @@ def _retuned(
 ) -> None:
     from autotune.checking.follow_up import retune
     from autotune.cli.progress import terminal_observer
-    from autotune.search.loop import SearchLimits
+    from autotune.searching.loop import SearchLimits
 
     for one in checks:
         ref = refs.get(one.key.kernel)
@@ -219,7 +219,7 @@ def _records(store: Any, bundle: str | None) -> "list[Record]":
         return list(store.records())
     from pathlib import Path
 
-    from autotune.lookup.bundle import read_bundle
+    from autotune.lookups.bundle import read_bundle
 
     return list(read_bundle(Path(bundle)).records)
 

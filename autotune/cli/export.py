@@ -9,7 +9,7 @@ from autotune.cli.options import database_option, json_option, open_database, pr
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.errors import InvalidInputError
-from autotune.lookup.bundle import new_bundle, write_bundle
+from autotune.lookups.bundle import new_bundle, write_bundle
 
 
 @click.command()

@@ -20,7 +20,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.lookup.matching import Match
+from autotune.lookups.matching import Match
 from autotune.ports import LookupStore
 from autotune.wording.units import micros, ratio
 

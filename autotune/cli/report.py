@@ -15,7 +15,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
-from autotune.search.loop import SearchResult
+from autotune.searching.loop import SearchResult
 from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.facts import parts_line
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds

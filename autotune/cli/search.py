@@ -20,7 +20,7 @@ from autotune.cli.options import (
 from autotune.cli.output import echo
 
 if TYPE_CHECKING:
-    from autotune.search.loop import SearchResult
+    from autotune.searching.loop import SearchResult
 
 
 @click.command()
@@ -86,8 +86,8 @@ def search(
     from autotune.cli.observer import ReportingObserver
     from autotune.publishing.publish import publish
     from autotune.publishing.timing import Timing, new_measure, why_estimated
-    from autotune.search.loop import SearchLimits, run_search
-    from autotune.search.subject import describe_subject, explore_space
+    from autotune.searching.loop import SearchLimits, run_search
+    from autotune.searching.subject import describe_subject, explore_space
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:

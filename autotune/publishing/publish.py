@@ -16,7 +16,7 @@ from autotune.publishing import measured
 from autotune.publishing.baseline import evidence
 from autotune.publishing.measured import Measure, different
 from autotune.publishing.ties import by_rule, is_faster, ties, time_us
-from autotune.search.loop import SearchResult, Subject
+from autotune.searching.loop import SearchResult, Subject
 from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
 

@@ -21,7 +21,7 @@ from autotune.domain.outcome import (
     Outcome,
     OutOfVmem,
 )
-from autotune.search.loop import Subject, evaluate
+from autotune.searching.loop import Subject, evaluate
 
 Progress = Callable[[int, int], None]
 

@@ -11,9 +11,9 @@ from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import StoreError
-from autotune.lookup.bundle import bundle_to_bytes, new_bundle, slim
-from autotune.lookup.layered import Layered
-from autotune.lookup.matching import EXACT, Index, exact_match
+from autotune.lookups.bundle import bundle_to_bytes, new_bundle, slim
+from autotune.lookups.layered import Layered
+from autotune.lookups.matching import EXACT, Index, exact_match
 from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable

@@ -8,8 +8,8 @@ import pytest
 
 from autotune.domain.key import Key
 from autotune.domain.result import KeyResult
-from autotune.lookup import matching
-from autotune.lookup.matching import Index
+from autotune.lookups import matching
+from autotune.lookups.matching import Index
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import asked, running

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 
 from autotune.errors import InvalidInputError
-from autotune.lookup import bundle
-from autotune.lookup.bundle import bundle_from_bytes
+from autotune.lookups import bundle
+from autotune.lookups.bundle import bundle_from_bytes
 
 MIB = 1 << 20
 

@@ -20,8 +20,8 @@ from autotune.domain.config import make_config
 from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
-from autotune.lookup.bundle import new_bundle, read_bundle, write_bundle
-from autotune.lookup.matching import DEFAULT, EXACT, NEAREST
+from autotune.lookups.bundle import new_bundle, read_bundle, write_bundle
+from autotune.lookups.matching import DEFAULT, EXACT, NEAREST
 from autotune.runtime import Tuned
 from tests.fakes.lying_service import http, lying
 from tests.samples.matching import SPEC, older, question, record

@@ -22,7 +22,7 @@ from autotune.domain.problem import Option
 from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, StoreError
 from autotune.kernel import Array, Axis, Kernel
-from autotune.lookup.bundle import new_bundle, write_bundle
+from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.runtime import BundleSource, StoreSource, Tuned
 from autotune_db import open_store
 from tests.samples.records import key as sample_key

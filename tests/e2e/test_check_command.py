@@ -14,7 +14,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.environments.create import create_environment
 from autotune.environments.environment import FOLDER_VARIABLE
 from autotune.errors import AutotuneError
-from autotune.lookup.matching import DEFAULT, Index
+from autotune.lookups.matching import DEFAULT, Index
 from autotune_db import open_store
 from tests.servers.commands import autotune
 

@@ -10,7 +10,7 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.search.loop import Subject, compile_config, evaluate, outcome_of
+from autotune.searching.loop import Subject, compile_config, evaluate, outcome_of
 
 
 def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:

@@ -16,7 +16,7 @@ from autotune.jobs import worker as module
 from autotune.jobs.worker import Lease, Worker
 from autotune.publishing import timing
 from autotune.publishing.timing import Timing
-from autotune.search.loop import SearchLimits
+from autotune.searching.loop import SearchLimits
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.matching import SPEC, question

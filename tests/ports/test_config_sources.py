@@ -11,7 +11,7 @@ import pytest
 from autotune.client import Client
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
-from autotune.lookup.bundle import new_bundle, write_bundle
+from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.runtime import BundleSource, Source, StoreSource
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record

@@ -24,7 +24,7 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
-from autotune.search.loop import SearchResult, Subject
+from autotune.searching.loop import SearchResult, Subject
 from autotune.wording.baseline import estimated_baseline
 from tests.fakes.compiler import FakeCompilers
 

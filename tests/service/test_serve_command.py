@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from autotune.client import Client
-from autotune.lookup.bundle import read_bundle
+from autotune.lookups.bundle import read_bundle
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.commands import assert_one_sentence, autotune

@@ -3,7 +3,7 @@
 import json
 
 from autotune.domain.codec import to_data
-from autotune.lookup.matching import Match
+from autotune.lookups.matching import Match
 
 
 def encode(match: Match) -> bytes:

@@ -17,7 +17,7 @@ from starlette.requests import Request
 from starlette.types import Receive, Scope, Send
 
 from autotune.domain.key import Key
-from autotune.lookup.matching import EXACT
+from autotune.lookups.matching import EXACT
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
     Printable,

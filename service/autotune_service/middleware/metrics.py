@@ -18,7 +18,7 @@ from prometheus_client import (
 )
 
 from autotune.domain.job import State
-from autotune.lookup.matching import KINDS
+from autotune.lookups.matching import KINDS
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from autotune.domain.browsing import TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
-from autotune.lookup.versions import versions_of
+from autotune.lookups.versions import versions_of
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.render import link
 from autotune_service.snapshot_cache import Place as Published

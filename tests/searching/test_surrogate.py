@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from autotune.search.surrogate import Posterior, Risk, Surrogate, features, log_improvement
+from autotune.searching.surrogate import Posterior, Risk, Surrogate, features, log_improvement
 from tests.samples.candidates import SIZES, candidate, fits, space, time_us
 
 SPACE = space()

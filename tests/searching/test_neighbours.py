@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.candidates.space import Candidate
-from autotune.search.neighbours import is_ragged, neighbours
+from autotune.searching.neighbours import is_ragged, neighbours
 from tests.samples import candidates as candidatesamples
 from tests.samples.traces import operand
 

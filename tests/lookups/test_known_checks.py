@@ -11,8 +11,8 @@ from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
-from autotune.lookup.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
-from autotune.lookup.matching import DEFAULT, TOOLCHAIN, Index
+from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
+from autotune.lookups.matching import DEFAULT, TOOLCHAIN, Index
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
 

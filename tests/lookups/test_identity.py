@@ -16,8 +16,8 @@ from autotune.domain.problem import Problem
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
-from autotune.lookup.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
-from autotune.lookup.matching import EXACT, Index
+from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
+from autotune.lookups.matching import EXACT, Index
 from autotune_db.rows import key_from_row, key_identity, key_values
 from autotune_db.tables import KeyRow
 from autotune_service.api.questions import known_identity

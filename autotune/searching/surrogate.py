@@ -16,7 +16,7 @@ from scipy.special import erfcx, ndtr
 from autotune.candidates.space import Candidate
 from autotune.domain.dtype import bits
 from autotune.domain.trace import Trace
-from autotune.search.neighbours import is_ragged
+from autotune.searching.neighbours import is_ragged
 
 Array = NDArray[np.float64]
 

@@ -14,7 +14,7 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
-from autotune.lookup.matching import DEFAULT, EXACT, KINDS, NEAREST, TOOLCHAIN, Index, is_safe
+from autotune.lookups.matching import DEFAULT, EXACT, KINDS, NEAREST, TOOLCHAIN, Index, is_safe
 from tests.samples.matching import SPEC, older, question, record
 
 SIZES = (64, 128, 256, 300, 512, 768, 1000, 1024, 1536, 2048, 4096)

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.lookup import layered
-from autotune.lookup.layered import Layered
+from autotune.lookups import layered
+from autotune.lookups.layered import Layered
 
 KEYS = st.integers(0, 12)
 CHANGES = st.lists(st.tuples(st.dictionaries(KEYS, st.text(max_size=2)), st.lists(KEYS)))

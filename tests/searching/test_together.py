@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SCRIPT = """
 from tests.samples.candidates import space
-from autotune.search.study import CandidateStudy
+from autotune.searching.study import CandidateStudy
 study = CandidateStudy(space(), name="together", url={url!r})
 assert study.ask() is not None
 """

@@ -9,7 +9,7 @@ import pytest
 
 from autotune.domain.explanation import Explanation
 from autotune.errors import InvalidInputError
-from autotune.lookup import bundle
+from autotune.lookups import bundle
 from tests.samples.records import key, record, spec
 
 EXPLANATION = Explanation(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from autotune.candidates.space import Candidate
-from autotune.search.study import METHODS, CandidateStudy, coordinates
+from autotune.searching.study import METHODS, CandidateStudy, coordinates
 from tests.samples.candidates import candidate, fits, space, time_us
 
 SPACE = space()
@@ -167,7 +167,7 @@ def test_a_trial_that_was_given_up_is_replaced_by_its_result(
 ) -> None:
     one = _study(url=url).ask()
     assert one is not None
-    monkeypatch.setattr("autotune.search.study._STALE_AFTER", timedelta(hours=-1))
+    monkeypatch.setattr("autotune.searching.study._STALE_AFTER", timedelta(hours=-1))
     study = _study(url=url)
     assert [trial.state for trial in _stored(url)] == [TrialState.FAIL]
     study.learn(one, 42.0, "")
@@ -241,7 +241,7 @@ _AS_BEFORE = """
 import optuna, warnings
 from tests.samples.candidates import space
 before = optuna.logging.get_verbosity()
-from autotune.search.study import CandidateStudy
+from autotune.searching.study import CandidateStudy
 study = CandidateStudy(space(), name="sample")
 study.tell(study.ask(), 1.0, "")
 assert optuna.logging.get_verbosity() == before

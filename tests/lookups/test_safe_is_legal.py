@@ -11,7 +11,7 @@ from autotune.candidates.vmem import vmem_use
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
-from autotune.lookup.matching import is_safe
+from autotune.lookups.matching import is_safe
 from tests.samples.matching import record
 
 MANY_BYTES = 1 << 40

@@ -8,7 +8,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.ports.compilers import Compilers, Describer
-from autotune.search.loop import Subject
+from autotune.searching.loop import Subject
 
 
 def describe_subject(

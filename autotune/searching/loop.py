@@ -27,7 +27,7 @@ from autotune.domain.trial import Trial
 from autotune.errors import StoreError
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
-from autotune.search.study import CandidateStudy, coordinates
+from autotune.searching.study import CandidateStudy, coordinates
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,8 +22,8 @@ from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
-from autotune.lookup.layered import Layered
-from autotune.lookup.versions import versions_of
+from autotune.lookups.layered import Layered
+from autotune.lookups.versions import versions_of
 from autotune.wording import match as words
 
 

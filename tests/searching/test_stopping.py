@@ -14,7 +14,7 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
 from autotune.errors import CompilerUnavailableError, StoreError
-from autotune.search.loop import SearchLimits, _Loop
+from autotune.searching.loop import SearchLimits, _Loop
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
 DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)

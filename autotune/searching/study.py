@@ -13,8 +13,8 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from autotune.candidates.space import Candidate
-from autotune.search.neighbours import neighbours
-from autotune.search.surrogate import Surrogate
+from autotune.searching.neighbours import neighbours
+from autotune.searching.surrogate import Surrogate
 
 METHODS = ("gp", "tpe", "random")
 
