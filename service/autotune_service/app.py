@@ -65,7 +65,8 @@ def create_app(
 ) -> Starlette:
     """The database is opened when the application starts: ``StoreError`` then, where there is none.
     ``opened`` brings another store."""
-    chosen, meter = settings or Settings(), Meter()
+    chosen = settings or Settings()
+    meter = Meter(names_kernels=not chosen.closed)
 
     def from_url() -> SqlStore:
         return open_store(database_url, create=False, wait_s=chosen.wait_s)

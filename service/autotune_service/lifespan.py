@@ -103,3 +103,4 @@ async def _report(app: Starlette, *, jobs: bool) -> None:
     meter.hand_on()
     if jobs:
         meter.jobs(await asyncio.to_thread(app.state.store.jobs.counts))
+        meter.broken(await asyncio.to_thread(snapshots.current.broken))

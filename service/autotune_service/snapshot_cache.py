@@ -3,11 +3,13 @@
 import asyncio
 import gc
 from collections import Counter, OrderedDict
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
+from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import StoreError
@@ -46,6 +48,7 @@ class IndexedSnapshot:
         self._inexact: dict[Identity, Answer] = {}
         self._bundle: bytes | None = None
         self._places: Counter[Place] | None = None
+        self._broken: int | None = None
 
     def __len__(self) -> int:
         return len(self.exact)
@@ -82,6 +85,20 @@ class IndexedSnapshot:
             keys = (record.key for record in self.index)
             self._places = Counter((key.kernel, key.chip, key.toolchain) for key in keys)
         return self._places
+
+    def broken(self) -> int:
+        """How many records are known not to work under another toolchain that has none of its own.
+        For a thread: all are looked at, once."""
+        if self._broken is None:
+            self._broken = sum(self._is_missed_elsewhere(record) for record in self.index)
+        return self._broken
+
+    def _is_missed_elsewhere(self, record: Record) -> bool:
+        return any(
+            self.index.exact(replace(record.key, toolchain=check.toolchain)) is None
+            for check in record.checks
+            if not check.verdict.is_usable
+        )
 
     def bundle(self) -> bytes:
         """The same bytes in every process, whatever way it came by the records."""

@@ -191,36 +191,6 @@ class TestEveryAnswer:
         ]
         assert writer not in caplog.text
 
-    def test_metrics(self, service: Running) -> None:
-        before = values(service)
-        service.lookup(question(1024), question(9, 9), question(2048))
-        service.post("/v1/lookup", {"questions": [7]})
-        values(service)  # what was handed on once is not handed on again
-        after = values(service)
-        grown = {name: after[name] - before.get(name, 0) for name in after}
-        for match in ("exact", "default", "nearest", "refused"):
-            assert grown[f'autotune_lookups_total{{match="{match}"}}'] == 1
-        assert grown["autotune_misses_total"] == 2
-        assert grown['autotune_requests_total{route="/v1/lookup",status="200"}'] == 2
-        assert grown['autotune_request_seconds_count{route="/v1/lookup"}'] == 2
-        assert grown['autotune_request_seconds_bucket{le="5.0",route="/v1/lookup"}'] == 2
-        assert 0 < grown['autotune_request_seconds_sum{route="/v1/lookup"}'] < 10
-        assert (after["autotune_snapshot"], after["autotune_records"]) == (2, 2)
-        assert after["autotune_snapshot_age_seconds"] > 0
-        assert after["autotune_database_up"] == 1
-
-    def test_paths_of_callers_are_no_labels(self, service: Running) -> None:
-        service.get("/v1/made-up-by-a-caller")
-        service.get("/v1/configs/mm?chip=v5e")
-        text = service.raw("GET", "/metrics")[2].decode()
-        assert "made-up" not in text and 'route="/v1/configs/{kernel}"' in text
-
-
-def values(service: Running) -> dict[str, float]:
-    lines = service.raw("GET", "/metrics")[2].decode().splitlines()
-    pairs = (line.rsplit(" ", 1) for line in lines if line.startswith("autotune"))
-    return {name: float(value) for name, value in pairs}
-
 
 def test_ready_only_with_the_database(store: SqlStore, database: str) -> None:
     with running(database) as service:

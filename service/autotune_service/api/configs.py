@@ -53,7 +53,7 @@ async def config(
     key = _key(kernel, asked, snapshot)
     in_thread = asyncio.get_running_loop().run_in_executor
     match, answer = await in_thread(request.app.state.matching, snapshot.answer, key)
-    request.app.state.meter.answered(match)
+    request.app.state.meter.answered(match, kernel=kernel)
     if match != EXACT:
         request.app.state.misses.count(key, match)
     content = b'{"snapshot":%d,%s' % (snapshot.number, answer[1:])

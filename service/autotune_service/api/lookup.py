@@ -31,7 +31,7 @@ from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNu
 from autotune_service.dependencies import ERRORS
 from autotune_service.errors import SAFE_HEADERS, HttpError, invalid
 from autotune_service.middleware.access import LOOKUP
-from autotune_service.middleware.metrics import REFUSED
+from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 _AT_ONCE = 50  # questions, a millisecond or two each at worst
@@ -128,7 +128,7 @@ async def _look_for_others(
         found = await asyncio.get_running_loop().run_in_executor(state.matching, work)
         for place, (kind, key, answer) in zip(some, found, strict=True):
             answers[place] = answer
-            state.meter.answered(kind)
+            state.meter.answered(kind, kernel=key.kernel if key else OTHER)
             if key is not None and kind != EXACT:
                 state.misses.count(key, kind)
 

@@ -13,6 +13,9 @@ _log = logging.getLogger("autotune.service.calls")
 STATUS = "autotune.status"
 """In the scope of a call: what it is answered with, from the beginning of the answer on."""
 
+STREAMED = "autotune.streamed"
+"""There where the answer is meant to last."""
+
 
 class CallsMiddleware:
     """``log``: none, writes (and what was refused) or all."""
@@ -35,7 +38,8 @@ class CallsMiddleware:
             await self._app(scope, receive, send_and_note)
         finally:
             seconds, status = time.perf_counter() - begun, scope.get(STATUS, 500)
-            self._meter.called(_route_of(scope), status, seconds)
+            counted = self._meter.streamed if STREAMED in scope else self._meter.called
+            counted(_route_of(scope), status, seconds)
             if self._is_wanted(scope, status):
                 _write(scope, status, seconds)
 

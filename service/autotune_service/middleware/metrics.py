@@ -2,6 +2,7 @@
 ``PROMETHEUS_MULTIPROC_DIR``, which ``autotune serve`` sets."""
 
 import os
+import platform
 from bisect import bisect_left
 from datetime import UTC, datetime
 from typing import Literal
@@ -17,19 +18,31 @@ from prometheus_client import (
     multiprocess,
 )
 
+from autotune import __version__
 from autotune.domain.job import State
-from autotune.lookups.matching import KINDS
+from autotune.lookups.matching import EXACT, KINDS
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
 REFUSED = "refused"
+OTHER = "other"
+MOST_KERNELS = 200
+"""Names of kernels that misses are counted under; those beyond are ``OTHER``."""
 
 _BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0)
+_STREAM_BUCKETS = (0.1, 1.0, 2.5, 5.0, 7.5, 10.0, 30.0)
 
 _lookups = Counter("autotune_lookups", "Questions answered, by how the answer fits.", ["match"])
-_misses = Counter("autotune_misses", "Questions whose answer was not exact.")
-_seconds = Histogram(
-    "autotune_request_seconds", "Time to answer a call.", ["route"], buckets=_BUCKETS
+_misses = Counter(
+    "autotune_misses", "Questions whose answer was not exact, by kernel.", ["kernel", "match"]
+)
+_durations = Histogram(
+    "autotune_request_duration_seconds", "Time to answer a call.", ["route"], buckets=_BUCKETS
+)
+_streams = Histogram(
+    "autotune_stream_duration_seconds",
+    "How long a page that follows a search was connected.",
+    buckets=_STREAM_BUCKETS,
 )
 _requests = Counter("autotune_requests", "Calls, by route and status.", ["route", "status"])
 _newest: Literal["mostrecent"] = "mostrecent"
@@ -42,6 +55,12 @@ _made = Gauge(
     multiprocess_mode=_newest,
 )
 _age = Gauge("autotune_snapshot_age_seconds", "How old it is.", multiprocess_mode=_newest)
+_broken = Gauge(
+    "autotune_broken_records",
+    "Records that do not work under another toolchain, where nothing has replaced them.",
+    multiprocess_mode=_newest,
+)
+_build = Gauge("autotune_build_info", "Always 1.", ["version", "python"], multiprocess_mode=_newest)
 _database = Gauge(
     "autotune_database_up",
     "Whether the last look at the database succeeded.",
@@ -67,16 +86,39 @@ class _Times:
 
 class Meter:
     """Counts of one process, in plain numbers that are handed on now and then: a counter of the
-    library takes longer."""
+    library takes longer.
 
-    def __init__(self) -> None:
+    ``names_kernels``: not where reading is closed, because everybody may read the metrics.
+    """
+
+    def __init__(self, *, names_kernels: bool = True) -> None:
+        self._names_kernels = names_kernels
         self._answers = dict.fromkeys((*KINDS, REFUSED), 0)
+        self._missed: dict[tuple[str, str], int] = {}
+        self._kernels: set[str] = set()
         self._times: dict[str, _Times] = {}
         self._statuses: dict[tuple[str, int], int] = {}
         self._made_at: datetime | None = None
+        for match in self._answers:
+            _lookups.labels(match)  # 0 is a value: a rate needs one to begin with
+        _build.labels(__version__, platform.python_version()).set(1)
 
-    def answered(self, match: str, count: int = 1) -> None:
+    def answered(self, match: str, count: int = 1, *, kernel: str = OTHER) -> None:
+        """``kernel``: one that is known, of a question that is not refused."""
         self._answers[match] += count
+        if match not in (EXACT, REFUSED):
+            asked = self._label(kernel), match
+            self._missed[asked] = self._missed.get(asked, 0) + count
+
+    def _label(self, kernel: str) -> str:
+        if self._names_kernels and len(self._kernels) < MOST_KERNELS:
+            self._kernels.add(kernel)
+        return kernel if kernel in self._kernels else OTHER
+
+    def streamed(self, route: str, status: int, seconds: float) -> None:
+        """A call that is meant to last: its time says nothing of how fast calls are answered."""
+        _streams.observe(seconds)
+        self._statuses[route, status] = self._statuses.get((route, status), 0) + 1
 
     def called(self, route: str, status: int, seconds: float) -> None:
         times = self._times.get(route)
@@ -92,6 +134,9 @@ class Meter:
         _records.set(records)
         _made.set(made_at.timestamp() if made_at else 0)
 
+    def broken(self, records: int) -> None:
+        _broken.set(records)
+
     def database(self, *, up: bool) -> None:
         _database.set(up)
 
@@ -105,10 +150,11 @@ class Meter:
             if count:
                 self._answers[match] = 0
                 _lookups.labels(match).inc(count)
-                if match not in (KINDS[0], REFUSED):
-                    _misses.inc(count)
+        missed, self._missed = self._missed, {}
+        for (kernel, match), count in missed.items():
+            _misses.labels(kernel, match).inc(count)
         for route, times in self._times.items():
-            times.hand_on(_seconds.labels(route))
+            times.hand_on(_durations.labels(route))
         statuses, self._statuses = self._statuses, {}
         for (route, status), count in statuses.items():
             _requests.labels(route, str(status)).inc(count)

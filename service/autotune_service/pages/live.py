@@ -21,6 +21,7 @@ from autotune.domain.key import Key
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import address_of
+from autotune_service.middleware.calls import STREAMED
 from autotune_service.pages.routes import number_of
 
 live = APIRouter(include_in_schema=False)
@@ -57,6 +58,7 @@ class _LimitedStream(StreamingResponse):
         super().__init__(content, media_type="text/event-stream", headers=headers)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[STREAMED] = True
         try:
             await super().__call__(scope, receive, send)
         finally:
