@@ -23,6 +23,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.key import Identity, Key, identity_of, may_be_same
 from autotune.domain.record import Record
+from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookups.bundle import bundle_from_bytes, read_bundle, write_whole
@@ -240,7 +241,10 @@ def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
     if record is not None and config != record.config:
         raise ServiceError("it answered with a config that is not the one of its record")
-    return Match(kind=MatchKind(kind), config=config, record=record, why=str(data["why"]))
+    check = from_data(RecordCheck, data["check"]) if data.get("check") else None
+    return Match(
+        kind=MatchKind(kind), config=config, record=record, why=str(data["why"]), check=check
+    )
 
 
 def _fits(key: Key | None, kind: str, record: Record | None) -> bool:

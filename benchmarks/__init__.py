@@ -15,6 +15,7 @@ GROUPS = {
         "search_quality",
         "catalogue",
         "field",
+        "upgrades",
         "throughput",
         "faults",
     ),

@@ -26,6 +26,11 @@ class CheckVerdict(StrEnum):
         return self not in (CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT)
 
     @property
+    def compiles(self) -> bool:
+        """Whether the config is known to compile as it is."""
+        return self.is_usable and self is not CheckVerdict.NOT_CHECKED
+
+    @property
     def wants_retuning(self) -> bool:
         """Whether a search could find something better."""
         return self in _TO_RETUNE

@@ -6,8 +6,8 @@ VMEM by arithmetic is not offered.
 """
 
 from bisect import bisect
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from heapq import merge
 from itertools import islice, zip_longest
@@ -19,6 +19,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
+from autotune.domain.record_check import RecordCheck
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
@@ -52,12 +53,14 @@ _ROUNDING = 1e-6
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Match:
     """``config`` and ``record`` are None for *default*: the kernel's own default is meant then,
-    which only its declaration knows. ``why`` is one sentence."""
+    which only its declaration knows. ``why`` is one sentence. ``check``: what is known of the
+    config under the toolchain that was asked for, where it was tuned with another one."""
 
     kind: MatchKind
     config: Config | None
     record: Record | None
     why: str
+    check: RecordCheck | None = None
 
 
 class Index:
@@ -95,35 +98,34 @@ class Index:
         record = self._exact.get(asked)
         if record is not None:
             return exact_match(record)
-        return (
-            self._other_toolchain(key, asked)
-            or self._other_shape(key, asked)
-            or Match(kind=DEFAULT, config=None, record=None, why=self._why_default(key, asked))
-        )
+        others = list((self._toolchains.get(_any_toolchain(asked)) or {}).values())
+        broken = [one for one in others if _is_unusable(one, key.toolchain)]
+        found = self._inexact(key, asked, others, {one.config for one in broken})
+        if not broken:
+            return found or _default(words.nothing_published(key))
+        why = words.known_not_to_work(_nearest(key.toolchain, broken), key.toolchain)
+        return replace(found, why=f"{found.why}; {why}") if found else _default(why)
 
-    def _other_toolchain(self, key: Key, asked: Identity) -> Match | None:
-        """What is known not to work there is passed over."""
-        found = (self._toolchains.get(_any_toolchain(asked)) or {}).values()
-        usable = [record for record in found if not _is_unusable(record, key.toolchain)]
-        if not usable:
-            return None
-        record = _nearest(key.toolchain, usable)
-        return _match(TOOLCHAIN, record, words.other_toolchain(record, key.toolchain))
-
-    def _why_default(self, key: Key, asked: Identity) -> str:
-        found = self._toolchains.get(_any_toolchain(asked))
-        if not found:
-            return words.nothing_published(key)
-        return words.known_not_to_work(_nearest(key.toolchain, found.values()), key.toolchain)
-
-    def _other_shape(self, key: Key, asked: Identity) -> Match | None:
+    def _inexact(
+        self, key: Key, asked: Identity, others: Sequence[Record], broken: Collection[Config]
+    ) -> Match | None:
+        """``broken``: configs that are known not to work for this problem there, whoever's."""
+        usable = [one for one in others if one.config not in broken]
+        if usable:
+            record = _nearest(key.toolchain, usable)
+            return _match(
+                TOOLCHAIN,
+                record,
+                words.other_toolchain(record, key.toolchain),
+                record.check(key.toolchain),
+            )
         cuts = self._cuts(key)
-        record = self._nearest(key.problem, _any_shape(asked, cuts), cuts) if cuts else None
-        if record is None:
-            return None
-        return _match(NEAREST, record, words.other_shape(record))
+        near = cuts and self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken)
+        return _match(NEAREST, near, words.other_shape(near)) if near else None
 
-    def _nearest(self, asked: Problem, group: _Group, cuts: Cuts) -> Record | None:
+    def _nearest(
+        self, asked: Problem, group: _Group, cuts: Cuts, broken: Collection[Config]
+    ) -> Record | None:
         """The safe one that is closest, among those that are closest in size: a distance is never
         less than the difference of the sizes."""
         size, best, least = _size(asked), None, (float("inf"), ())
@@ -132,7 +134,7 @@ class Index:
             if abs(other - size) > least[0] + _ROUNDING:
                 break
             gap: tuple[float, Any] = (_distance(asked, record.key.problem), dims)
-            if gap < least and is_safe(record, asked, cuts):
+            if gap < least and record.config not in broken and is_safe(record, asked, cuts):
                 best, least = record, gap
         return best
 
@@ -285,5 +287,9 @@ def _regroup(
     return groups.changed(fresh)
 
 
-def _match(kind: MatchKind, record: Record, why: str) -> Match:
-    return Match(kind=kind, config=record.config, record=record, why=why)
+def _match(kind: MatchKind, record: Record, why: str, check: RecordCheck | None = None) -> Match:
+    return Match(kind=kind, config=record.config, record=record, why=why, check=check)
+
+
+def _default(why: str) -> Match:
+    return Match(kind=DEFAULT, config=None, record=None, why=why)

@@ -2,7 +2,9 @@
 
 from autotune.domain.key import Key
 from autotune.domain.record import Record
+from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
+from autotune.wording.units import micros
 
 EXACT = "published for exactly this"
 
@@ -12,15 +14,21 @@ def other_toolchain(record: Record, asked: Toolchain) -> str:
 
 
 def known_not_to_work(record: Record, asked: Toolchain) -> str:
-    """Why the default is meant although there is a record."""
-    return f"tuned with {record.key.toolchain}, but {_known(record, asked)}"
+    """Why a record that is nearer is not the answer."""
+    return f"not what was tuned with {record.key.toolchain}, {_known(record, asked)}"
 
 
 def _known(record: Record, asked: Toolchain) -> str:
     check = record.check(asked)
-    if check is None:
-        return f"not checked again with {asked}"
-    return f"checked on {check.checked_at:%Y-%m-%d} with {asked}: {check.verdict}, {check.finding}"
+    return f"not checked again with {asked}" if check is None else checked(check)
+
+
+def checked(check: RecordCheck) -> str:
+    """What is known under the toolchain of a check."""
+    when = f"checked on {check.checked_at:%Y-%m-%d} with {check.toolchain}"
+    if check.verdict.compiles:
+        return f"{when}: compiles, {micros(check.time_us)}, {check.verdict}"
+    return f"{when}: {check.verdict}, {check.finding}"
 
 
 def other_shape(record: Record) -> str:

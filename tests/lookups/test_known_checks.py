@@ -12,7 +12,7 @@ from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
-from autotune.lookups.matching import DEFAULT, TOOLCHAIN, Index
+from autotune.lookups.matching import DEFAULT, NEAREST, TOOLCHAIN, Index
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
 
@@ -53,7 +53,8 @@ def test_the_next_best_toolchain_is_taken() -> None:
 def test_what_holds_says_that_it_was_checked(verdict: CheckVerdict) -> None:
     found = Index([record(question(1024)).with_check(known(verdict))], [SPEC]).match(asked())
     assert found.kind == TOOLCHAIN
-    assert f"checked on 2026-11-22 with {NEW}: {verdict}" in found.why
+    assert f"checked on 2026-11-22 with {NEW}: compiles, 27.2 µs, {verdict}" in found.why
+    assert found.check == known(verdict)
 
 
 def test_a_check_says_nothing_of_other_toolchains() -> None:
@@ -80,3 +81,23 @@ def test_it_travels_with_the_record(tmp_path: Path) -> None:
         found = store.record(checked.key)
         assert found is not None and found.checks == checked.checks
         assert store.snapshots(1)[0].number == 2
+
+
+def test_who_else_has_the_same_config_is_passed_over_too() -> None:
+    """Nobody has checked the older record: but its config is the one that is known to be broken."""
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    older = record(replace(question(1024), toolchain=OLDER))
+    nearby = record(replace(question(2048), toolchain=NEW))
+    assert broken.config == older.config == nearby.config
+    assert Index([older, nearby], [SPEC]).match(asked()).kind == TOOLCHAIN
+    assert Index([nearby], [SPEC]).match(asked()).kind == NEAREST
+    assert Index([broken, older, nearby], [SPEC]).match(asked()).kind == DEFAULT
+
+
+def test_an_answer_in_the_place_of_what_is_broken_says_so() -> None:
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    nearby = record(replace(question(2048), toolchain=NEW), bm=128)
+    found = Index([broken, nearby], [SPEC]).match(asked())
+    assert (found.kind, found.record) == (NEAREST, nearby)
+    assert f"not what was tuned with {broken.key.toolchain}" in found.why
+    assert "broken, needs 24.25 MiB" in found.why

@@ -7,11 +7,14 @@ from autotune.lookups.matching import Match
 
 
 def encode(match: Match) -> bytes:
-    """One JSON object: match, config, why, and the record with its evidence and its own key."""
+    """One JSON object: match, config, why, the record with its evidence and its own key, and where
+    it was checked with the toolchain that was asked for, what was found."""
     data = {
         "match": match.kind,
         "config": match.config and to_data(match.config),
         "why": match.why,
         "record": match.record and to_data(match.record),
     }
+    if match.check is not None:
+        data["check"] = to_data(match.check)
     return json.dumps(data, separators=(",", ":")).encode()

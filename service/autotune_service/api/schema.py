@@ -16,6 +16,7 @@ from autotune_service.api.uploads import (
     Part,
     ProblemIn,
     ProgressIn,
+    RecordCheckIn,
     Text,
     Versions,
     whole,
@@ -44,12 +45,15 @@ class ConfigData(BaseModel):
 
 class Answer(BaseModel):
     """``config`` is null for *default*: the kernel's own default is meant. ``record`` is what is
-    published, with its own key and what stands behind it; times in microseconds."""
+    published, with its own key and what stands behind it; times in microseconds. ``check``: what is
+    known of a *toolchain* answer under the toolchain that was asked for; missing where nothing is.
+    What is known not to work there is no answer."""
 
     match: Literal["exact", "toolchain", "nearest", "default"]
     config: ConfigData | None
     why: str
     record: dict[str, Any] | None
+    check: RecordCheckIn | None = None
 
 
 class LookupResponse(BaseModel):

@@ -1,0 +1,195 @@
+"""What does another JAX do to tuned configs of the catalogue's kernels, on every chip?
+
+    AUTOTUNE_ENVIRONMENTS=DIR python -m benchmarks upgrades [--folder DIR] [--show]
+
+Our own and JAX's kernels are searched under each toolchain of ``STARTS`` with a few trials, and
+what wins is checked under all others of ``RELEASES`` by ``autotune check``. What is done is kept in
+the folder: the same command goes on where it was, and ``--show`` prints what there is. ``autotune
+env create`` makes the environments. All times are estimates; no TPU was used.
+"""
+
+import argparse
+import subprocess
+import sys
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.cli.progress import terminal_observer
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import XlaCost
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.outcome import Failure
+from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.verdict import Verdict
+from autotune.environments.environment import environments_folder, find_environment
+from autotune.errors import AutotuneError
+from autotune.publishing.publish import publish
+from autotune.searching.loop import SearchLimits, run_search
+from autotune.searching.subject import describe_subject, explore_space
+from autotune.wording.checks import action, finding, subject_line
+from autotune_db import SqlStore, open_store
+from benchmarks.catalogue import CHIPS, CatalogueSearch
+
+RELEASES = ("0.6.2", "0.9.2", "0.10.2", "0.12.0.1")
+STARTS = ("0.10.2", "0.6.2")
+TRIALS = 4
+
+_FLASH = "batch=4,heads=4,q_len=1024,kv_len=1024,head_dim=128"
+_SPLASH = "heads=4,kv_heads=2,seq=2048,qk_dim=128,v_dim=128"
+_GROUPED = "m=2048,k=1024,n=1024,groups=8"
+_PAGED = "batch=16,q_heads=16,kv_heads=4,pages=32,page_size=16,head_dim=128"
+_RAGGED = "seqs=16,tokens=256,q_heads=16,kv_heads=4,pages=32,page_size=16,head_dim=128"
+
+CASES = (
+    CatalogueSearch("matmul", "m=1024,k=2048,n=1024"),
+    CatalogueSearch("flash_attention", "1x4x2x1024x1024x128", ("causal=true",)),
+    CatalogueSearch("rmsnorm", "4096x2048"),
+    CatalogueSearch("vector_add", "4194304"),
+    CatalogueSearch("tiled_dot", "1048576"),
+    CatalogueSearch("gathered_matmul", "tokens=1024,k=1024,n=1024,experts=4"),
+    CatalogueSearch("jax_flash_attention", _FLASH),
+    CatalogueSearch("jax_flash_attention_dkv", _FLASH, ("causal=true",)),
+    CatalogueSearch("jax_flash_attention_dq", _FLASH, ("causal=true",)),
+    CatalogueSearch("jax_splash_attention", _SPLASH, ("mask=causal",)),
+    CatalogueSearch("jax_splash_attention_dkv", _SPLASH),
+    CatalogueSearch("jax_splash_attention_dq", _SPLASH),
+    CatalogueSearch("jax_splash_attention_fused", _SPLASH),
+    CatalogueSearch("jax_gmm", _GROUPED, ("sizes=balanced",)),
+    CatalogueSearch("jax_tgmm", _GROUPED),
+    CatalogueSearch("jax_paged_attention", _PAGED),
+    CatalogueSearch("jax_ragged_paged_attention", _RAGGED, ("batch=mixed",)),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _NoGate:
+    """Publishes without running a kernel: what compiles where is asked here, not what is right,
+    and jax 0.6 cannot run one in TPU interpret mode."""
+
+    pool: CompilerPool
+
+    def verify(self, *_: object) -> Verdict:
+        return Verdict(ok=None, reason="not run: this benchmark only compiles")
+
+    def baseline(self, ref: KernelRef, problem: Problem, chip: Chip) -> XlaCost | Failure:
+        return self.pool.baseline(ref, problem, chip)
+
+
+def search(start: str, store: SqlStore) -> None:
+    """Every case on every chip under one toolchain; those that have a record there are not
+    searched again."""
+    python = find_environment(environments_folder(), start).python
+    with CompilerPool(1, python=python) as pool:
+        for case, chip in product(CASES, CHIPS):
+            try:
+                said = _searched(pool, store, case, Chip(chip))
+            except AutotuneError as error:
+                said = str(error)
+            print(f"jax {start}: {case} on {chip}: {said}", flush=True)
+
+
+def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: Chip) -> str:
+    def problem(spec: KernelSpec) -> Problem:
+        return spec.problems.parse(case.shape, None, case.options)
+
+    subject = describe_subject(pool, find_kernel(case.kernel), chip, problem)
+    if store.record(subject.key):
+        return "there already"
+    limits = SearchLimits(trials=TRIALS)
+    with terminal_observer(silent=True) as watch:
+        space = explore_space(pool, subject, watch.tracing)
+        result = run_search(pool, store, subject, space, limits, watch, study_url=None)
+    return publish(_NoGate(pool), store, result, allow_unverified=True).reason
+
+
+def check(start: str, release: str, database: Path) -> None:
+    """All that was published under ``start``, under ``release``."""
+    command = [str(Path(sys.executable).with_name("autotune")), "check", "--from", f"jax={start}"]
+    command += ["--jax", release, "--db", str(database), "--compilers", "1", "--json"]
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
+
+
+def counts(records: Sequence[Record], checks: Sequence[Check]) -> Iterator[list[str]]:
+    """One row for each step from a toolchain to another and each chip."""
+    yield ["tuned with", "checked with", "chip", "records", "checked", *CheckVerdict]
+    steps = [(a, b) for a, b in product(STARTS, RELEASES) if a != b]
+    for (start, release), chip in product(steps, CHIPS):
+        had = sum((r.key.toolchain.jax, r.key.chip) == (start, chip) for r in records)
+        some = [c for c in checks if _step(c) == (start, release) and c.chip == chip]
+        verdicts = Counter(one.verdict for one in some)
+        figures = [had, len(some), *(verdicts[verdict] for verdict in CheckVerdict)]
+        yield [start, release, chip, *(str(figure or "·") for figure in figures)]
+
+
+def by_kernel(checks: Iterable[Check]) -> Iterator[list[str]]:
+    """One row for each kernel and start: the verdicts over the chips, for each release."""
+    yield ["kernel", "tuned with", *RELEASES]
+    cells: dict[tuple[str, str, str], list[Check]] = defaultdict(list)
+    for one in checks:
+        cells[one.key.kernel, *_step(one)].append(one)
+    for case, start in product(CASES, STARTS):
+        row = [_verdicts(cells[case.kernel, start, release]) for release in RELEASES]
+        if any(row):
+            row[RELEASES.index(start)] = "tuned here"
+            yield [case.kernel, start, *row]
+
+
+def _verdicts(checks: Sequence[Check]) -> str:
+    """The chips of each verdict; the verdict alone where all agree."""
+    chips = {v: [c.chip.value for c in checks if c.verdict is v] for v in CheckVerdict}
+    found = {verdict: names for verdict, names in chips.items() if names}
+    if len(found) == 1 and len(checks) == len(CHIPS):
+        return next(iter(found)).value
+    return "; ".join(f"{verdict} {', '.join(sorted(names))}" for verdict, names in found.items())
+
+
+def _step(check: Check) -> tuple[str, str]:
+    return check.key.toolchain.jax, check.toolchain.jax
+
+
+def remarkable(checks: Iterable[Check]) -> Iterator[str]:
+    """What is not the same, with its figures and what to do."""
+    for one in sorted(checks, key=lambda c: (list(CheckVerdict).index(c.verdict), _step(c))):
+        if one.verdict is not CheckVerdict.SAME:
+            start = f"tuned with {one.key.toolchain.jax}"
+            yield f"- {one.verdict}: {subject_line(one)}, {start}: {finding(one)}. {action(one)}"
+
+
+def markdown(rows: Iterable[Sequence[str]]) -> str:
+    head, *others = rows
+    lines = [head, ["---"] * len(head), *others]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def report(store: SqlStore) -> None:
+    """What there is so far."""
+    checks = [one for one in store.checks(100_000) if _step(one)[0] in STARTS]
+    records = list(store.records())
+    print(f"{len(records)} records, {len(checks)} checks\n")
+    print(markdown(counts(records, checks)), markdown(by_kernel(checks)), sep="\n\n")
+    print("", *remarkable(checks), sep="\n")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--folder", type=Path, default=Path("build/upgrades"))
+    parser.add_argument("--show", action="store_true", help="print what is done, and do no more")
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+    database = options.folder / "upgrades.db"
+    store = open_store(str(database), create=True)
+    for start in () if options.show else STARTS:
+        search(start, store)
+        for release in reversed([one for one in RELEASES if one != start]):
+            check(start, release, database)
+    report(store)
+    return 0
