@@ -212,18 +212,23 @@ def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -
             f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
             f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
         )
-    broken = rules.violation(trace, chip)
     if space.passed_on.semantics:
         semantics = rules.semantics_variants(trace, chip.chip)[0]
         space.default = space.default.replace(dimension_semantics=semantics)
-    over = over_limit(trace, chip)
+    space.default_verdict = refusal(trace, chip, lambda: space.passed_on)
+    return None if space.default_verdict else _candidate(space, space.default, trace, chip)
+
+
+def refusal(
+    trace: Trace, chip: ChipInfo, passed_on: Callable[[], PassedOn]
+) -> Illegal | OutOfVmem | None:
+    """Why a config with this trace is not compiled, by the rules or by arithmetic; None where it
+    may be. ``passed_on`` is asked only where VMEM is the reason."""
+    broken = rules.violation(trace, chip)
     if broken:
-        space.default_verdict = rules.illegal(broken)
-    elif over is not None:
-        space.default_verdict = _over_vmem(space, *over, chip)
-    else:
-        return _candidate(space, space.default, trace, chip)
-    return None
+        return rules.illegal(broken)
+    over = over_limit(trace, chip)
+    return over and _over_vmem(passed_on(), *over, chip)
 
 
 def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
@@ -258,7 +263,7 @@ def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Ju
     if rung is None:
         highest = (use, chip.vmem_capacity_bytes)
         over = highest if space.passed_on.limit else over_limit(trace, chip) or highest
-        refused = _over_vmem(space, *over, chip)
+        refused = _over_vmem(space.passed_on, *over, chip)
         return Judged(config=config, refused=_count(space, refused))
     variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
     for semantics in variants:
@@ -283,8 +288,8 @@ def _count(space: Space, refused: _Refused) -> _Refused:
     return refused
 
 
-def _over_vmem(space: Space, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
-    own = None if space.passed_on.limit else max(use.expected_bytes, use.certain_bytes)
+def _over_vmem(passed_on: PassedOn, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+    own = None if passed_on.limit else max(use.expected_bytes, use.certain_bytes)
     return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=own)
 
 

@@ -1,23 +1,35 @@
 """What follows a check: a config that holds is published for the new toolchain, one that does not
 is searched again."""
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import Protocol
 
+from autotune.checking.run import CheckingStore, tell_of
 from autotune.domain.check import Check
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, WrongResult
-from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
+from autotune.errors import NoLegalConfigError
 from autotune.ports.compilers import Compilers, Verifier
-from autotune.ports.search import PublishStore, WorkerStore
-from autotune.publishing.publish import Publication, publish
+from autotune.ports.search import PublishStore
+from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of, publish
 from autotune.searching.loop import Observer, SearchLimits, run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason
+
+
+class RetuneObserver(Observer, Protocol):
+    """Who watches a search from its first trace to what is published."""
+
+    def tracing(self, done: int, total: int) -> None: ...
+
+    def announce(self, line: str) -> None: ...
 
 
 def publish_checked(
@@ -43,7 +55,9 @@ def publish_checked(
             key=check.target,
             config=config,
             estimate=winner.estimate,
-            default=_default(check),
+            default=evidence_of(record.default.config, check.default)
+            if check.default
+            else NO_DEFAULT,
             is_default=record.is_default,
             reason=checked_reason(check),
             verification=words.verification(verdict),
@@ -58,6 +72,28 @@ def publish_checked(
     return replace(check, verified=True)
 
 
+def publish_all_checked(
+    verifier: Verifier,
+    store: CheckingStore,
+    checks: Sequence[Check],
+    records: Iterable[Record],
+    refs: Mapping[str, KernelRef],
+    announce: Callable[[Check], None],
+) -> list[Check]:
+    """``publish_checked`` for each that was not verified before; what the gate says is kept."""
+    by_key = {record.key: record for record in records}
+    done = []
+    for check in checks:
+        ref = refs.get(check.key.kernel)
+        if ref is not None and not check.verified:
+            announce(check)
+            check = publish_checked(verifier, store, check, by_key[check.key], ref)
+            store.save_check(check)
+        done.append(check)
+    tell_of(store, done)
+    return done
+
+
 def usable_config(check: Check) -> Config | None:
     """The config that works there: the record's own, with the limit that it needs; None where
     none is known to."""
@@ -67,40 +103,53 @@ def usable_config(check: Check) -> Config | None:
     return check.config if usable else None
 
 
-def retune(
-    compilers: Compilers,
-    store: WorkerStore,
-    check: Check,
-    ref: KernelRef,
-    *,
-    limits: SearchLimits,
-    observer: Observer,
-    tracing: Callable[[int, int], None] = lambda _done, _total: None,
-    announce: Callable[[str], None] = lambda _: None,
-    study_url: str | None = None,
-    allow_unverified: bool = False,
-) -> Publication:
-    """Search the problem of a check there, from its config on, and publish what is found."""
-    subject = describe_subject(compilers, ref, check.chip, lambda _: check.key.problem)
-    space = explore_space(compilers, subject, tracing)
-    result = run_search(
-        compilers,
-        store,
-        subject,
-        space,
-        limits,
-        observer,
-        study_url=study_url,
-        start_from=[usable_config(check) or check.config],
-    )
-    if result.stopped_by == "interrupted":
-        raise KeyboardInterrupt
-    return publish(compilers, store, result, allow_unverified=allow_unverified, announce=announce)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retuner:
+    """Searches the problems of checks there, each from its config on, and publishes what is
+    found."""
 
+    compilers: Compilers
+    store: CheckingStore
+    limits: SearchLimits
+    study_url: str | None
 
-def _default(check: Check) -> Evidence:
-    outcome = check.default
-    if outcome is None:
-        return Evidence(config=None, time_us=None, note="the default was not tried")
-    note = "" if isinstance(outcome, Estimated) else f"{outcome.kind}: {outcome.reason}"
-    return Evidence(config=None, time_us=check.default_us, note=note)
+    def retune(self, check: Check, ref: KernelRef, watch: RetuneObserver) -> Publication:
+        """Raises ``NoLegalConfigError``, and ``KeyboardInterrupt`` for a search that was ended."""
+        compilers, store = self.compilers, self.store
+        subject = describe_subject(compilers, ref, check.chip, lambda _: check.key.problem)
+        space = explore_space(compilers, subject, watch.tracing)
+        result = run_search(
+            compilers,
+            store,
+            subject,
+            space,
+            self.limits,
+            watch,
+            study_url=self.study_url,
+            start_from=[usable_config(check) or check.config],
+        )
+        if result.stopped_by == "interrupted":
+            raise KeyboardInterrupt
+        return publish(compilers, store, result, announce=watch.announce)
+
+    def retune_each(
+        self,
+        checks: Sequence[Check],
+        refs: Mapping[str, KernelRef],
+        watching: Callable[[Check], AbstractContextManager[RetuneObserver]],
+        say: Callable[[str], None],
+    ) -> None:
+        """All that could be better. A problem that has no legal config there leaves its record
+        alone: that is kept with the check, and the others go on."""
+        for check in checks:
+            ref = refs.get(check.key.kernel)
+            if not check.verdict.wants_retuning or ref is None:
+                continue
+            with watching(check) as watch:
+                try:
+                    say(self.retune(check, ref, watch).reason)
+                except NoLegalConfigError as error:
+                    say(f"not searched: {error}")
+                    refused = replace(check, detail=str(error))
+                    self.store.save_check(refused)
+                    tell_of(self.store, [refused])

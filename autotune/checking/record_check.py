@@ -1,17 +1,14 @@
 """One record under one toolchain on one chip: the cheap questions first, then two compiles."""
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 
-from autotune.candidates import rules
-from autotune.candidates.space import default_config, passed_on_of
+from autotune.candidates.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.candidates.vmem import vmem_use
 from autotune.cost_model.comparison import margin
+from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import (
     Crashed,
     Estimated,
@@ -23,66 +20,43 @@ from autotune.domain.outcome import (
 )
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
-from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.publishing.baseline import cycles_us
-from autotune.searching.loop import Subject, evaluate
+from autotune.searching.loop import Subject, evaluate, keep_trial
 
 _ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
+_MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then what the compiler says
 
 
 @dataclass(slots=True, kw_only=True)
 class RecordChecker:
-    """Checks records of kernels under the toolchain of its compilers. What it compiles is kept as
-    trials of the new key, and what is kept is not compiled again."""
+    """Checks the ``record`` of a kernel where its ``subject`` is. What it compiles is kept as
+    trials of the subject's key, and what is kept is not compiled again. ``blank``: the check with
+    no verdict."""
 
     compilers: Compilers
     store: SearchStore
-    toolchain: Toolchain
-
-    def check(self, record: Record, ref: KernelRef, chip: ChipInfo) -> Check:
-        """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
-        spec = self.compilers.describe(ref)
-        blank = Check(
-            key=record.key,
-            config=record.config,
-            toolchain=self.toolchain,
-            chip=chip.chip,
-            verdict=CheckVerdict.NOT_CHECKED,
-            checked_at=datetime.now(UTC),
-        )
-        if spec.fingerprint != record.key.fingerprint:
-            return replace(blank, cause=Unchecked.SOURCE_CHANGED, detail=spec.fingerprint)
-        self.store.save_kernel(spec)
-        subject = Subject(
-            ref=ref, spec=spec, problem=record.key.problem, chip=chip, toolchain=self.toolchain
-        )
-        return _OneCheck(self, subject, record, blank).done()
-
-
-@dataclass(slots=True)
-class _OneCheck:
-    checker: RecordChecker
     subject: Subject
     record: Record
     blank: Check
     _kept: list[Trial] = field(default_factory=list)
+    _passed_on: PassedOn | None = None
 
-    def done(self) -> Check:
+    def check(self) -> Check:
+        """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
         chip = self.subject.chip.chip
-        choices = self.checker.compilers.choices(self.subject.ref, self.subject.problem, chip)
-        own = default_config(choices)
-        self._kept = list(self.checker.store.trials(self.subject.key))
-        default = self._outcome(self._as_known(own), is_default=True)
+        own = default_config(self.compilers.choices(self.subject.ref, self.subject.problem, chip))
+        self._kept = list(self.store.trials(self.subject.key))
+        default = self._outcome(self._as_known(own))  # first: trial 0 is the default
         winner = default if self._is_default(own) else self._outcome(self.record.config)
         found = replace(
             self.blank,
             winner=winner,
             default=default,
-            before_us=self._before_us(),
+            before_us=self.record.estimate.time_us,
             after_us=_us(winner),
             default_us=_us(default),
             xla_us=self._xla_us(),
@@ -94,7 +68,7 @@ class _OneCheck:
     def _xla_us(self) -> float | None:
         """What XLA expects of the plain version."""
         subject = self.subject
-        cost = self.checker.compilers.baseline(subject.ref, subject.problem, subject.chip.chip)
+        cost = self.compilers.baseline(subject.ref, subject.problem, subject.chip.chip)
         return cycles_us(cost, subject.chip) or None if isinstance(cost, XlaCost) else None
 
     def _is_default(self, own: Config) -> bool:
@@ -106,76 +80,75 @@ class _OneCheck:
         known = self.record.default.config
         return known if known is not None and known.axes == own.axes else own
 
-    def _before_us(self) -> float | None:
-        """None where it says nothing of the time here: on another chip it does."""
-        return self.record.estimate.time_us
-
-    def _outcome(self, config: Config, *, is_default: bool = False) -> Outcome:
-        """What became of a config; kept as a trial."""
-        for trial in self._kept:
-            if trial.config == config and not isinstance(trial.outcome, (TimedOut, Crashed)):
-                return trial.outcome
-        outcome = self._refused(config) or evaluate(self.checker.compilers, self.subject, config)
-        self._keep(config, outcome, is_default=is_default)
+    def _outcome(self, config: Config) -> Outcome:
+        """What became of a config; kept as a trial. One that was given up on is tried again, and
+        what an older model estimated is estimated again."""
+        known = next((trial for trial in self._kept if trial.config == config), None)
+        if known is not None and not _is_stale(known.outcome):
+            return known.outcome
+        outcome = self._refused(config) or evaluate(self.compilers, self.subject, config)
+        if known is None:
+            kept = keep_trial(self.store, self.subject.key, self._kept, config, outcome, 0.0)
+            return outcome if _is_stale(kept.outcome) else kept.outcome
+        self.store.replace_outcome(self.subject.key, known.number, outcome)
+        self._kept = [replace(t, outcome=outcome) if t is known else t for t in self._kept]
         return outcome
 
     def _refused(self, config: Config) -> Outcome | None:
-        """By trace and rules alone: cheap, and often enough."""
+        """By trace, rules and arithmetic alone: cheap, and often enough."""
         traces = self._traces(config)
         if not isinstance(traces, list):
             return traces
-        broken = rules.violation(traces[0], self.subject.chip)
-        return rules.illegal(broken) if broken else None
+        return refusal(traces[0], self.subject.chip, self._passes)
 
     def _traces(self, config: Config) -> list[Trace] | Failure:
         subject, chip = self.subject, self.subject.chip
-        (found,) = self.checker.compilers.traces(
+        (found,) = self.compilers.traces(
             subject.ref, subject.problem, [config], orders=False, chip=chip.chip
         )
         return found
 
-    def _keep(self, config: Config, outcome: Outcome, *, is_default: bool) -> None:
-        taken = {trial.number for trial in self._kept}
-        number = 0 if is_default and 0 not in taken else max({0, *taken}) + 1
-        trial = Trial(
-            number=number,
-            config=config,
-            outcome=outcome,
-            seconds=0.0,
-            created_at=datetime.now(UTC),
-        )
-        self.checker.store.save_trial(self.subject.key, trial)
-        self._kept.append(trial)
+    def _passes(self) -> PassedOn:
+        if self._passed_on is None:
+            subject, config = self.subject, self.record.config
+            self._passed_on = passed_on_of(
+                self.compilers, subject.ref, subject.problem, config, subject.chip
+            )
+        return self._passed_on
 
-    def _least_limit(self, winner: OutOfVmem) -> int:
-        """The bytes that the trace needs, where the message means them; else the most that it can
-        mean."""
-        traces = self._traces(self.record.config)
+    def _least_limit(self, config: Config, refused: OutOfVmem) -> int:
+        """The bytes that the trace needs, where the compiler was not asked or its message means
+        them; else the most that the message can mean."""
+        traces = self._traces(config)
         if isinstance(traces, list):
             expected = vmem_use(traces[0], self.subject.chip).expected_bytes
-            if abs(expected - winner.used_bytes) <= _ROUNDED_BYTES:
+            if refused.by_rule:
+                return max(refused.used_bytes, expected)
+            if abs(expected - refused.used_bytes) <= _ROUNDED_BYTES:
                 return expected
-        return winner.used_bytes + _ROUNDED_BYTES
+        return refused.used_bytes + _ROUNDED_BYTES
 
-    def _with_limit(self, found: Check, winner: OutOfVmem) -> Check:
-        """Arithmetic says the least limit, one compile shows it."""
-        subject, chip = self.subject, self.subject.chip
-        passes = passed_on_of(
-            self.checker.compilers, subject.ref, subject.problem, self.record.config, chip
-        ).limit
-        limit = self._least_limit(winner)
-        found = replace(found, passes_limit=passes, verdict=CheckVerdict.BROKEN)
-        if limit > chip.vmem_capacity_bytes:
-            return found
-        if not passes:
-            return replace(
-                found,
-                verdict=CheckVerdict.NEEDS_LIMIT,
-                least_limit_bytes=limit,
-                needed_bytes=winner.used_bytes,
-                allowed_bytes=winner.allowed_bytes,
-            )
-        raised = self._outcome(self.record.config.replace(vmem_limit_bytes=limit))
+    def _with_limit(self, found: Check, refused: OutOfVmem) -> Check:
+        """Arithmetic says the least limit, one compile shows it; a second one where the compiler
+        needs more than arithmetic says."""
+        config, capacity = self.record.config, self.subject.chip.vmem_capacity_bytes
+        limit = self._least_limit(config, refused)
+        found = replace(
+            found,
+            verdict=CheckVerdict.BROKEN,
+            passes_limit=self._passes().limit,
+            needed_bytes=limit if refused.by_rule else refused.used_bytes,
+            allowed_bytes=refused.allowed_bytes,
+        )
+        if not found.passes_limit and limit <= capacity:
+            return replace(found, verdict=CheckVerdict.NEEDS_LIMIT, least_limit_bytes=limit)
+        raised: Outcome = refused
+        for _ in range(_MOST_RAISES if found.passes_limit else 0):
+            if not isinstance(raised, OutOfVmem) or limit > capacity:
+                break
+            raised = self._outcome(config.replace(vmem_limit_bytes=limit))
+            if isinstance(raised, OutOfVmem):
+                limit = self._least_limit(config, raised)
         if not isinstance(raised, (Estimated, NotEstimated)):
             return replace(found, winner=raised)
         least = raised.estimate.vmem_used_bytes if isinstance(raised, Estimated) else limit
@@ -184,8 +157,6 @@ class _OneCheck:
             verdict=CheckVerdict.NEEDS_LIMIT,
             winner=raised,
             least_limit_bytes=least,
-            needed_bytes=winner.used_bytes,
-            allowed_bytes=winner.allowed_bytes,
             after_us=_us(raised),
         )
 
@@ -194,9 +165,9 @@ def judged(found: Check, record: Record) -> Check:
     """The verdict on what became of the winner and the default."""
     winner, default = found.winner, found.default
     if isinstance(winner, (TimedOut, Crashed)):
-        return replace(found, cause=Unchecked.NO_ANSWER, detail=winner.reason)
+        return found.unchecked(Unchecked.NO_ANSWER, winner.reason)
     if isinstance(winner, NotEstimated):
-        return replace(found, cause=Unchecked.NO_ESTIMATE, detail=winner.reason)
+        return found.unchecked(Unchecked.NO_ESTIMATE, winner.reason)
     if not isinstance(winner, Estimated):
         return replace(found, verdict=CheckVerdict.BROKEN)
     if isinstance(default, Estimated) and not record.is_default:
@@ -206,12 +177,21 @@ def judged(found: Check, record: Record) -> Check:
     if found.chip is not found.key.chip:
         return replace(found, verdict=CheckVerdict.SAME)
     before, after = record.estimate, winner.estimate
+    if before.model != after.model:
+        return found.unchecked(Unchecked.OTHER_MODEL, before.model)
     least = margin(before, after)
     if after.time_us > before.time_us * (1 + least):
         return replace(found, verdict=CheckVerdict.SLOWER)
     if after.time_us < before.time_us * (1 - least):
         return replace(found, verdict=CheckVerdict.FASTER)
     return replace(found, verdict=CheckVerdict.SAME)
+
+
+def _is_stale(outcome: Outcome) -> bool:
+    """Whether it says nothing for good: no answer, or a time of another model."""
+    if isinstance(outcome, Estimated):
+        return outcome.estimate.model != MODEL
+    return isinstance(outcome, (TimedOut, Crashed))
 
 
 def _us(outcome: Outcome) -> float | None:

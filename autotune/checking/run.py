@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
@@ -11,18 +11,18 @@ from autotune.checking.selection import on_chips
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, KernelImportError
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
-from autotune.ports.lookup import RecordFinder
 from autotune.ports.search import WorkerStore
+from autotune.searching.loop import Subject
 from autotune.wording.checks import finding
 
 
-class CheckingStore(CheckStore, WorkerStore, RecordFinder, Protocol):
+class CheckingStore(CheckStore, WorkerStore, Protocol):
     """What checking needs: verdicts, trials, and the records that they are about."""
 
 
@@ -40,16 +40,14 @@ class CheckRun:
     ) -> list[Check]:
         """Verdicts on each record on each chip, its own where none is given. ``done`` hears of
         each as soon as it is kept."""
-        checker = RecordChecker(
-            compilers=self.compilers, store=self.store, toolchain=self.compilers.toolchain()
-        )
+        toolchain = self.compilers.toolchain()
         pairs = [(record, chip) for record in records for chip in on_chips(record, chips)]
         infos = {chip: self.compilers.chip_info(chip) for chip in {chip for _, chip in pairs}}
         found: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
         try:
             pending = [
-                threads.submit(self._checked, checker, record, infos[chip])
+                threads.submit(self._checked, record, _blank(record, toolchain, chip), infos[chip])
                 for record, chip in pairs
             ]
             for future in as_completed(pending):
@@ -57,51 +55,54 @@ class CheckRun:
                 done(found[-1])
         finally:
             threads.shutdown(wait=False, cancel_futures=True)
+            tell_of(self.store, found)
         return sorted(found, key=worst_first)
 
-    def _checked(self, checker: RecordChecker, record: Record, chip: ChipInfo) -> Check:
-        target = Key(
-            kernel=record.key.kernel,
-            fingerprint=record.key.fingerprint,
-            problem=record.key.problem,
-            chip=chip.chip,
-            toolchain=checker.toolchain,
-        )
-        known = None if self.again else self.store.check(record.key, target)
+    def _checked(self, record: Record, blank: Check, chip: ChipInfo) -> Check:
+        known = None if self.again else self.store.check(blank.key, blank.target)
         if known is not None and known.config == record.config and known.cause is None:
             return known
-        check = self._asked(checker, record, chip)
+        check = self._asked(record, blank, chip)
         self.store.save_check(check)
-        self._tell_those_who_ask(record, check)
         return check
 
-    def _tell_those_who_ask(self, record: Record, check: Check) -> None:
-        """The published record says what is known of it: what is broken is not handed out."""
-        if check.chip is not record.key.chip or check.cause is not None:
-            return
-        published = self.store.record(record.key)
-        if published is None or published.config != record.config:
-            return
-        known = published.check(check.toolchain)
-        if known is None or known.verdict is not check.verdict:
-            self.store.save_record(published.with_check(as_record_check(check)))
-
-    def _asked(self, checker: RecordChecker, record: Record, chip: ChipInfo) -> Check:
-        blank = Check(
-            key=record.key,
-            config=record.config,
-            toolchain=checker.toolchain,
-            chip=chip.chip,
-            verdict=CheckVerdict.NOT_CHECKED,
-            checked_at=datetime.now(UTC),
-        )
+    def _asked(self, record: Record, blank: Check, chip: ChipInfo) -> Check:
         ref = self.refs.get(record.key.kernel)
         if ref is None:
-            return _not_checked(blank, Unchecked.NO_KERNEL, "")
+            return blank.unchecked(Unchecked.NO_KERNEL, "")
         try:
-            return checker.check(record, ref, chip)
+            spec = self.compilers.describe(ref)
+            if spec.fingerprint != record.key.fingerprint:
+                return blank.unchecked(Unchecked.SOURCE_CHANGED, spec.fingerprint)
+            self.store.save_kernel(spec)
+            subject = Subject(
+                ref=ref,
+                spec=spec,
+                problem=record.key.problem,
+                chip=chip,
+                toolchain=blank.toolchain,
+            )
+            return RecordChecker(
+                compilers=self.compilers,
+                store=self.store,
+                subject=subject,
+                record=record,
+                blank=blank,
+            ).check()
         except (InvalidInputError, KernelImportError) as error:
-            return _not_checked(blank, Unchecked.NO_ANSWER, str(error))
+            return blank.unchecked(Unchecked.NO_ANSWER, str(error))
+
+
+def tell_of(store: CheckStore, checks: Sequence[Check]) -> None:
+    """The published records say what is known of them: what is broken is not handed out. All in
+    one new snapshot; a check on another chip says nothing of what a record is used for."""
+    told = [
+        (check.key, check.config, as_record_check(check))
+        for check in checks
+        if check.chip is check.key.chip and check.cause is None
+    ]
+    if told:
+        store.publish_checks(told)
 
 
 def as_record_check(check: Check) -> RecordCheck:
@@ -115,11 +116,20 @@ def as_record_check(check: Check) -> RecordCheck:
     )
 
 
+_RANK = {verdict: rank for rank, verdict in enumerate(CheckVerdict)}
+
+
 def worst_first(check: Check) -> tuple[int, str]:
     """Sort key: by verdict, then by kernel and problem."""
-    order = list(CheckVerdict)
-    return order.index(check.verdict), f"{check.key.kernel} {check.key.problem} {check.chip}"
+    return _RANK[check.verdict], f"{check.key.kernel} {check.key.problem} {check.chip}"
 
 
-def _not_checked(blank: Check, cause: Unchecked, detail: str) -> Check:
-    return replace(blank, cause=cause, detail=detail)
+def _blank(record: Record, toolchain: Toolchain, chip: Chip) -> Check:
+    return Check(
+        key=record.key,
+        config=record.config,
+        toolchain=toolchain,
+        chip=chip,
+        verdict=CheckVerdict.NOT_CHECKED,
+        checked_at=datetime.now(UTC),
+    )

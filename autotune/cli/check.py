@@ -24,8 +24,7 @@ from autotune.domain.check import Check
 from autotune.domain.chip import parse_chip
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import NoLegalConfigError
-from autotune.wording.checks import action, finding, subject_line
+from autotune.wording.checks import action, finding, place_line, subject_line
 
 if TYPE_CHECKING:
     from autotune.domain.kernel_ref import KernelRef
@@ -165,53 +164,28 @@ def _verified(
     records: "list[Record]",
     checks: list[Check],
 ) -> list[Check]:
-    from autotune.checking.follow_up import publish_checked
+    from autotune.checking.follow_up import publish_all_checked
 
-    by_key = {record.key: record for record in records}
-    done = []
-    for one in checks:
-        if one.key.kernel in refs and not one.verified:
-            echo(f"verifying {subject_line(one)}", err=True)
-            one = publish_checked(compilers, store, one, by_key[one.key], refs[one.key.kernel])
-            store.save_check(one)
-        done.append(one)
-    return done
+    def say(check: Check) -> None:
+        echo(f"verifying {subject_line(check)}", err=True)
+
+    return publish_all_checked(compilers, store, checks, records, refs, say)
 
 
 def _retuned(
     store: Any, compilers: Any, refs: "dict[str, KernelRef]", checks: list[Check], trials: int
 ) -> None:
-    from autotune.checking.follow_up import retune
-    from autotune.cli.progress import terminal_observer
+    from autotune.checking.follow_up import Retuner
+    from autotune.cli.progress import TerminalObserver, terminal_observer
     from autotune.searching.loop import SearchLimits
 
-    for one in checks:
-        ref = refs.get(one.key.kernel)
-        if not one.verdict.wants_retuning or ref is None:
-            continue
-        echo(f"searching {subject_line(one)}", err=True)
-        with terminal_observer(silent=False) as watch, _refusals_told():
-            published = retune(
-                compilers,
-                store,
-                one,
-                ref,
-                limits=SearchLimits(trials=trials),
-                observer=watch,
-                tracing=watch.tracing,
-                announce=watch.announce,
-                study_url=store.url,
-            )
-            echo(published.reason, err=True)
+    def watching(check: Check) -> TerminalObserver:
+        echo(f"searching {subject_line(check)}", err=True)
+        return terminal_observer(silent=False)
 
-
-@contextmanager
-def _refusals_told() -> Iterator[None]:
-    """A problem that has no legal config there leaves its record alone, and the others go on."""
-    try:
-        yield
-    except NoLegalConfigError as error:
-        echo(f"not searched: {error}", err=True)
+    limits = SearchLimits(trials=trials)
+    retuner = Retuner(compilers=compilers, store=store, limits=limits, study_url=store.url)
+    retuner.retune_each(checks, refs, watching, lambda line: echo(line, err=True))
 
 
 def _records(store: Any, bundle: str | None) -> "list[Record]":
@@ -299,12 +273,10 @@ def _matrix(found: Sequence[Check]) -> Table:
     columns = sorted({one.toolchain for one in found})
     rows: dict[str, dict[Toolchain, str]] = {}
     for one in found:
-        shape = "x".join(str(size) for _, size in one.key.problem.dims)
-        name = f"{one.key.kernel} {shape} {one.key.problem.dtype} {one.chip}"
-        rows.setdefault(name, {})[one.toolchain] = one.verdict.value
+        rows.setdefault(place_line(one), {})[one.toolchain] = one.verdict.value
     table = Table("record", *(f"jax {one.jax}" for one in columns), box=box.SIMPLE_HEAD)
-    for name in sorted(rows):
-        table.add_row(*map(Text, [name, *(rows[name].get(column, "") for column in columns)]))
+    for place in sorted(rows):
+        table.add_row(*map(Text, [place, *(rows[place].get(column, "") for column in columns)]))
     return table
 
 

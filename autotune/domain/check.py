@@ -1,6 +1,6 @@
 """What becomes of a published record under another toolchain or on another chip."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 
@@ -18,7 +18,6 @@ class Unchecked(StrEnum):
     SOURCE_CHANGED = "source changed"
     NO_KERNEL = "no kernel"
     NO_ESTIMATE = "no estimate"
-    NO_TIME = "no time before"
     NO_ANSWER = "no answer"
     OTHER_MODEL = "other model"
 
@@ -58,10 +57,8 @@ class Check:
     @property
     def target(self) -> Key:
         """The key that its trials are kept under."""
-        return Key(
-            kernel=self.key.kernel,
-            fingerprint=self.key.fingerprint,
-            problem=self.key.problem,
-            chip=self.chip,
-            toolchain=self.toolchain,
-        )
+        return replace(self.key, chip=self.chip, toolchain=self.toolchain)
+
+    def unchecked(self, cause: Unchecked, detail: str) -> "Check":
+        """The same without a verdict, and why."""
+        return replace(self, verdict=CheckVerdict.NOT_CHECKED, cause=cause, detail=detail)

@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autotune.domain.check import Check
+from autotune.domain.config import Config
 from autotune.domain.key import Key
+from autotune.domain.record_check import RecordCheck
 
 
 class CheckStore(Protocol):
@@ -12,6 +14,10 @@ class CheckStore(Protocol):
 
     def save_check(self, check: Check) -> None:
         """Keep a verdict, in the place of an earlier one on the same."""
+
+    def publish_checks(self, found: Sequence[tuple[Key, Config, RecordCheck]]) -> None:
+        """Note on each published record what is known of its config, all in one new snapshot; none
+        where that was known, or another config is published by now. A pin stays."""
 
     def check(self, key: Key, target: Key) -> Check | None:
         """The verdict on the record of ``key`` under the toolchain and chip of ``target``."""

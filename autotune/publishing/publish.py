@@ -5,8 +5,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from autotune.domain.compiled import XlaCost
+from autotune.domain.config import Config
 from autotune.domain.measurement import Measurement, NotMeasured
-from autotune.domain.outcome import WrongResult
+from autotune.domain.outcome import Estimated, Outcome, WrongResult
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
@@ -21,6 +22,7 @@ from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
 
 _MAX_FINALISTS = 8
+NO_DEFAULT = Evidence(config=None, time_us=None, note=words.NO_DEFAULT)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -233,7 +235,7 @@ def _record(
         key=draft.result.subject.key,
         config=trial.config,
         estimate=trial.estimate,
-        default=_default_evidence(default),
+        default=evidence_of(default.config, default.outcome) if default else NO_DEFAULT,
         baseline=baseline,
         is_default=default is not None and trial.number == default.number,
         reason=reason,
@@ -246,9 +248,8 @@ def _record(
     )
 
 
-def _default_evidence(default: Trial | None) -> Evidence:
-    if default is None:
-        return Evidence(config=None, time_us=None, note=words.NO_DEFAULT)
-    time_us = default.estimate.time_us if default.estimate else None
-    note = "" if time_us is not None else words.not_timed(default)
-    return Evidence(config=default.config, time_us=time_us, note=note)
+def evidence_of(config: Config | None, outcome: Outcome) -> Evidence:
+    """What stands behind the default: its estimated time, or why there is none."""
+    if isinstance(outcome, Estimated):
+        return Evidence(config=config, time_us=outcome.estimate.time_us)
+    return Evidence(config=config, time_us=None, note=words.not_timed(outcome))

@@ -255,21 +255,7 @@ class _Loop:
     def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
         if isinstance(outcome, OutOfVmem) and not outcome.limited_by:
             outcome = limit_named(self.space, config, outcome, self.subject.chip)
-        trial = Trial(
-            number=max((t.number for t in self.trials), default=-1) + 1,
-            config=config,
-            outcome=outcome,
-            seconds=seconds,
-            created_at=datetime.now(UTC),
-        )
-        while not self.store.save_trial(self.subject.key, trial):
-            known = list(self.store.trials(self.subject.key))
-            theirs = next((t for t in known if t.config == config), None)
-            if theirs is not None:  # another machine on the same key was first
-                trial = theirs
-                break
-            trial = replace(trial, number=max(t.number for t in known) + 1)
-        self.trials.append(trial)
+        trial = keep_trial(self.store, self.subject.key, self.trials, config, outcome, seconds)
         self.observer.trial_done(trial)
 
     def _default(self) -> Candidate | None:
@@ -281,6 +267,34 @@ class _Loop:
             if candidate.config == config:
                 return candidate
         return None
+
+
+def keep_trial(
+    store: SearchStore,
+    key: Key,
+    trials: list[Trial],
+    config: Config,
+    outcome: Outcome,
+    seconds: float,
+) -> Trial:
+    """The trial that counts, in the store and in ``trials``, which are those of the key that are
+    known here. It is another one's where that one was first with the same config."""
+    trial = Trial(
+        number=max((t.number for t in trials), default=-1) + 1,
+        config=config,
+        outcome=outcome,
+        seconds=seconds,
+        created_at=datetime.now(UTC),
+    )
+    while not store.save_trial(key, trial):
+        known = list(store.trials(key))
+        theirs = next((t for t in known if t.config == config), None)
+        if theirs is not None:  # another machine, or thread, on the same key was first
+            trial = theirs
+            break
+        trial = replace(trial, number=max(t.number for t in known) + 1)
+    trials.append(trial)
+    return trial
 
 
 def evaluate(compilers: CandidateCompiler, subject: Subject, config: Config) -> Outcome:

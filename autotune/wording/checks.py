@@ -1,10 +1,10 @@
 """Checks as people read them: what became of a config, and the one thing to do."""
 
 from collections.abc import Callable
-from shlex import quote
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.record_check import CheckVerdict
+from autotune.wording.command import retune
 from autotune.wording.units import mebibytes, micros, ratio
 
 _Line = Callable[[Check], str]
@@ -12,11 +12,15 @@ _Line = Callable[[Check], str]
 
 def subject_line(check: Check) -> str:
     """What was checked, where."""
+    return f"{place_line(check)}, jax {check.toolchain.jax}"
+
+
+def place_line(check: Check) -> str:
+    """The same, without the toolchain."""
     problem = check.key.problem
     shape = "x".join(str(size) for _, size in problem.dims)
     options = "".join(f" {name}={value}" for name, value in problem.options)
-    where = f"on {check.chip.value}, jax {check.toolchain.jax}"
-    return f"{check.key.kernel} {shape} {problem.dtype}{options} {where}"
+    return f"{check.key.kernel} {shape} {problem.dtype}{options} on {check.chip.value}"
 
 
 def checked_reason(check: Check) -> str:
@@ -29,8 +33,10 @@ def checked_reason(check: Check) -> str:
 
 def finding(check: Check) -> str:
     """What became of the config, with its figures."""
-    published = "; verified, and published for this toolchain" if check.verified else ""
-    return _FINDINGS[check.verdict](check) + published
+    found = _FINDINGS[check.verdict](check)
+    if check.verified:
+        return f"{found}; verified, and published for this toolchain"
+    return f"{found}; {check.detail}" if check.detail and not check.cause else found
 
 
 def action(check: Check) -> str:
@@ -40,24 +46,11 @@ def action(check: Check) -> str:
     if check.verdict is CheckVerdict.NEEDS_LIMIT:
         limit = f"{check.least_limit_bytes:_}"
         if check.passes_limit:
-            return f"set vmem_limit_bytes={limit} in the config, or retune: {_retune(check)}"
+            return f"set vmem_limit_bytes={limit} in the config, or retune: {retune(check.target)}"
         return f"pass vmem_limit_bytes >= {limit} to pallas_call"
     if check.verdict.wants_retuning or check.chip is not check.key.chip:
-        return f"retune: {_retune(check)}"
+        return f"retune: {retune(check.target)}"
     return ""
-
-
-def _retune(check: Check) -> str:
-    """The command that searches the same problem there."""
-    problem = check.key.problem
-    dims = ",".join(f"{name}={size}" for name, size in problem.dims)
-    options = "".join(
-        f" --option {quote(f'{name}={str(value).lower()}')}" for name, value in problem.options
-    )
-    return (
-        f"autotune search {quote(check.key.kernel)} --shape {quote(dims)} "
-        f"--dtype {quote(problem.dtype)}{options} --chip {check.chip} --jax {check.toolchain.jax}"
-    )
 
 
 def _times(check: Check) -> str:
@@ -80,10 +73,6 @@ def _default_wins(check: Check) -> str:
     return f"{micros(check.after_us)}, the default takes {micros(check.default_us)}"
 
 
-def _cause(check: Check) -> str:
-    return _CAUSES[check.cause or Unchecked.NO_ANSWER]
-
-
 _FINDINGS: dict[CheckVerdict, _Line] = {
     CheckVerdict.BROKEN: _broken,
     CheckVerdict.NEEDS_LIMIT: _memory,
@@ -91,23 +80,21 @@ _FINDINGS: dict[CheckVerdict, _Line] = {
     CheckVerdict.FASTER: _times,
     CheckVerdict.SAME: _times,
     CheckVerdict.DEFAULT_WINS: _default_wins,
-    CheckVerdict.NOT_CHECKED: lambda check: _cause(check),
+    CheckVerdict.NOT_CHECKED: lambda check: _CAUSES[check.cause or Unchecked.NO_ANSWER],
 }
 
-_CAUSES = {
+_CAUSES: dict[Unchecked, str] = {
     Unchecked.SOURCE_CHANGED: "its source is not the one that was tuned",
     Unchecked.NO_KERNEL: "the kernel is not installed here",
     Unchecked.NO_ESTIMATE: "it compiles, but no time can be given",
-    Unchecked.NO_TIME: "the record has no estimate to compare with",
     Unchecked.NO_ANSWER: "the compiler gave no answer",
-    Unchecked.OTHER_MODEL: "the record was estimated by another version of the model",
+    Unchecked.OTHER_MODEL: "it compiles, but the record's time is of another version of the model",
 }
 
 _REMEDIES: dict[Unchecked, _Line] = {
-    Unchecked.SOURCE_CHANGED: lambda check: f"retune: {_retune(check)}",
+    Unchecked.SOURCE_CHANGED: lambda check: f"retune: {retune(check.target)}",
     Unchecked.NO_KERNEL: lambda _: "name its file: autotune check path/to/file.py:NAME",
     Unchecked.NO_ESTIMATE: lambda check: check.detail,
-    Unchecked.NO_TIME: lambda check: f"retune: {_retune(check)}",
     Unchecked.NO_ANSWER: lambda check: f"{check.detail}: a higher --candidate-timeout may do",
-    Unchecked.OTHER_MODEL: lambda check: f"retune: {_retune(check)}",
+    Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check.target)}",
 }

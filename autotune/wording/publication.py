@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from autotune.domain.chip import Chip
 from autotune.domain.measurement import Measurement, NotMeasured, Timed
-from autotune.domain.outcome import Failure
+from autotune.domain.outcome import Failure, Outcome
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 
@@ -89,9 +89,9 @@ def no_baseline(why: Failure) -> str:
     return f"XLA baseline: {why.reason}"
 
 
-def not_timed(trial: Trial) -> str:
-    """Of a trial without an estimate."""
-    return f"{trial.outcome.kind}: {trial.outcome.reason}"
+def not_timed(outcome: Outcome) -> str:
+    """Of what has no estimate."""
+    return f"{outcome.kind}: {outcome.reason}"
 
 
 def why_estimated(chip: Chip, attached: Sequence[Chip]) -> str:

@@ -61,6 +61,19 @@ def unpin(session: Session, key_id: int, now: datetime, *, by: str, note: str) -
     return row
 
 
+def is_pinned(session: Session, row: SnapshotRow, key_id: int) -> bool:
+    """Whether a pin says which record a key has in a snapshot."""
+    pins = select(PinRow.id).where(PinRow.key_id == key_id, _in_force(row.id))
+    return session.scalar(pins.limit(1)) is not None
+
+
+def move_pin(session: Session, key_id: int, record: int, row: SnapshotRow) -> None:
+    """From this new snapshot on, a key that is pinned has another record."""
+    held = select(PinRow).where(PinRow.key_id == key_id, _in_force(row.id))
+    _end(session.scalars(held), row)
+    session.add(PinRow(key_id=key_id, record_id=record, from_id=row.id))
+
+
 def roll_back(session: Session, target: SnapshotRow, now: datetime, *, by: str) -> SnapshotRow:
     """A new one with the records of an older one. What is published later goes on from there."""
     before = latest(session)
@@ -107,12 +120,14 @@ def prune(session: Session, before: datetime) -> int:
     return len(gone)
 
 
-def record_id(session: Session, row: SnapshotRow, key_id: Any) -> int | None:
-    """The record of one key in a snapshot."""
+def record_id(
+    session: Session, row: SnapshotRow, key_id: Any, *, pinned: bool = True
+) -> int | None:
+    """The record of one key in a snapshot; with ``pinned=False`` as if this one had no pins."""
     pins = select(PinRow.record_id).where(PinRow.key_id == key_id, _in_force(row.id))
-    pinned = session.scalar(pins.order_by(PinRow.id.desc()).limit(1))
-    if pinned is not None:
-        return pinned
+    held = session.scalar(pins.order_by(PinRow.id.desc()).limit(1)) if pinned else None
+    if held is not None:
+        return held
     newest = select(func.max(RecordRow.id)).where(RecordRow.key_id == key_id)
     found = session.scalar(newest.where(_between(row.floor, row.record_id)))
     base = session.get(SnapshotRow, row.base_id) if row.base_id else None

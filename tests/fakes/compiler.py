@@ -36,7 +36,10 @@ class FakeCompilers:
         compiled: Callable[[Config], tuple[Trace, Compiled] | Failure] | None = None,
         traced: Callable[[Config], list[Trace] | Failure] | None = None,
         verified: Callable[[Config], Verdict] | None = None,
+        choices: Choices | None = None,
+        chip: ChipInfo | None = None,
     ) -> None:
+        self._choices, self._chip = choices, chip
         self._spec, self._compiled, self._traced, self._verified = spec, compiled, traced, verified
         self.compiled_configs: list[Config] = []
         self.verified_configs: list[Config] = []
@@ -46,14 +49,16 @@ class FakeCompilers:
         return TOOLCHAIN
 
     def chip_info(self, chip: Chip) -> ChipInfo:
-        raise NotImplementedError
+        assert self._chip is not None
+        return replace(self._chip, chip=chip)
 
     def describe(self, ref: KernelRef) -> KernelSpec:
         assert self._spec is not None
         return self._spec
 
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
-        raise NotImplementedError
+        assert self._choices is not None
+        return self._choices
 
     def check(self, ref: KernelRef, problem: Problem, chip: Chip) -> None:
         raise NotImplementedError

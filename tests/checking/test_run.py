@@ -1,0 +1,227 @@
+"""Checks of records with a scripted compiler and a real database."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.checking.follow_up import publish_checked
+from autotune.checking.run import CheckRun
+from autotune.cost_model.estimate import MODEL
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import Compiled
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices
+from autotune.domain.outcome import CompileFailed, Estimated, Failure, OutOfVmem
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
+from autotune_db import open_store
+from autotune_db.store import SqlStore
+from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
+from tests.samples import matching
+from tests.samples.simulations import simulation
+from tests.samples.traces import MIB, V5E, scratch, trace
+
+REF = KernelRef(path="mm.py", attribute="MM")
+REFS = {"mm": REF}
+OWN = Choices(
+    axes={"bm": [128, 256], "unroll": [True]},
+    default={"bm": 128, "unroll": True},
+    grid=("m",),
+)
+OLD = Toolchain(jax="0.1", jaxlib="0.1", libtpu="0.1")
+
+
+def published(time_us: float = 50.0, *, model: str = MODEL, chip: Chip = Chip.V5E) -> Record:
+    own = matching.record(matching.question(chip=chip))
+    estimate = replace(own.estimate, time_us=time_us, model=model, resolution=0.05)
+    return replace(own, key=replace(own.key, toolchain=OLD), estimate=estimate)
+
+
+def times(**by_block: float) -> dict[int, float]:
+    return {int(name[2:]): time for name, time in by_block.items()}
+
+
+def needs(config: Config, mib: int = 4) -> Trace:
+    return trace(
+        scratch=(scratch((mib * MIB // 512, 128)),), vmem_limit_bytes=config.vmem_limit_bytes
+    )
+
+
+def compilers(
+    taking: dict[int, float],
+    *,
+    mib: dict[int, int] | None = None,
+    refused: dict[int, Failure] | None = None,
+    passes_limit: bool = True,
+    meanwhile: dict[int, Callable[[], object]] | None = None,
+) -> FakeCompilers:
+    """``taking``: microseconds by block; ``mib``: of VMEM, for certain; ``meanwhile``: what happens
+    while a block is compiled."""
+
+    def traced(config: Config) -> list[Trace] | Failure:
+        kept = config if passes_limit else config.replace(vmem_limit_bytes=None)
+        return [needs(kept, (mib or {}).get(config["bm"], 4))]
+
+    def compiled(config: Config) -> tuple[Trace, Compiled] | Failure:
+        block = config["bm"]
+        (meanwhile or {}).get(block, lambda: None)()
+        if block in (refused or {}):
+            return (refused or {})[block]
+        done = Compiled(
+            seconds=0.1,
+            vmem_used_bytes=MIB * (mib or {}).get(block, 4),
+            program=str(block),
+            listing_bytes=1,
+            simulation=simulation(taking[block]),
+            refusal="",
+            simulate_s=0.0,
+        )
+        return needs(config, (mib or {}).get(block, 4)), done
+
+    return FakeCompilers(
+        spec=matching.SPEC,
+        compiled=compiled,
+        traced=traced,
+        verified=lambda _: Verdict(ok=True, reason="right"),
+        choices=OWN,
+        chip=V5E,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with open_store(str(tmp_path / "checks.db"), create=True) as opened:
+        yield opened
+
+
+def check(
+    store: SqlStore, fake: FakeCompilers, *records: Record, chips: tuple[Chip, ...] = ()
+) -> list[Check]:
+    known = {record.key for record in store.records()}
+    for record in records:
+        if record.key not in known:
+            store.save_record(record)
+    return CheckRun(compilers=fake, store=store, refs=REFS).run(records, chips, lambda _: None)
+
+
+@pytest.mark.parametrize(
+    ("taking", "verdict"),
+    [
+        (times(bm128=90, bm256=50), CheckVerdict.SAME),
+        (times(bm128=90, bm256=60), CheckVerdict.SLOWER),
+        (times(bm128=90, bm256=40), CheckVerdict.FASTER),
+        (times(bm128=30, bm256=50), CheckVerdict.DEFAULT_WINS),
+    ],
+)
+def test_the_verdict_is_of_the_times(
+    store: SqlStore, taking: dict[int, float], verdict: CheckVerdict
+) -> None:
+    (found,) = check(store, compilers(taking), published())
+    assert found.verdict is verdict
+    assert (found.after_us, found.default_us) == (taking[256], taking[128])
+
+
+def test_a_trial_is_kept_beside_those_of_another_thread_on_the_same_key(store: SqlStore) -> None:
+    """As when records of two chips are checked on one: both have the same key there."""
+    record = published()
+    target = replace(record.key, toolchain=TOOLCHAIN)
+    theirs = Trial(
+        number=1,
+        config=replace(record.config, dimension_semantics=("arbitrary",)),
+        outcome=CompileFailed(reason="no"),
+        seconds=0.0,
+        created_at=matching.NOON,
+    )
+    fake = compilers(
+        times(bm128=90, bm256=50), meanwhile={256: lambda: store.save_trial(target, theirs)}
+    )
+    check(store, fake, record)
+    kept = store.trials(target)
+    assert [(trial.number, trial.config) for trial in kept[1:]] == [
+        (1, theirs.config),
+        (2, record.config),
+    ]
+
+
+def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50), mib={256: 200})
+    (found,) = check(store, fake, published())
+    assert found.verdict is CheckVerdict.BROKEN
+    assert isinstance(found.winner, OutOfVmem) and found.winner.by_rule
+    assert [config["bm"] for config in fake.compiled_configs] == [128]
+
+
+def test_what_needs_a_limit_is_compiled_once_under_the_least(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50), mib={256: 20})
+    (found,) = check(store, fake, published())
+    assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
+    assert (found.needed_bytes, found.allowed_bytes) == (20 * MIB, 16 * MIB)
+    limits = [config.vmem_limit_bytes for config in fake.compiled_configs if config["bm"] == 256]
+    assert limits == [20 * MIB]
+
+
+def test_a_kernel_that_passes_no_limit_is_told_the_least(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50), mib={256: 20}, passes_limit=False)
+    (found,) = check(store, fake, published())
+    assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
+    assert not found.passes_limit
+    assert [config["bm"] for config in fake.compiled_configs] == [128]
+
+
+def test_times_of_two_models_are_not_compared(store: SqlStore) -> None:
+    (found,) = check(store, compilers(times(bm128=90, bm256=60)), published(model="an older one"))
+    assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, Unchecked.OTHER_MODEL)
+
+
+def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> None:
+    record = published()
+    target = replace(record.key, toolchain=TOOLCHAIN)
+    stale = Estimated(estimate=replace(record.estimate, time_us=1.0, model="old"), program="")
+    kept = Trial(
+        number=1, config=record.config, outcome=stale, seconds=0.0, created_at=matching.NOON
+    )
+    store.save_trial(target, kept)
+    (found,) = check(store, compilers(times(bm128=90, bm256=50)), record)
+    assert found.after_us == 50
+    (trial,) = [one for one in store.trials(target) if one.config == record.config]
+    assert trial.number == 1
+    assert trial.estimate is not None and trial.estimate.time_us == 50
+
+
+def test_what_is_kept_is_not_compiled_again(store: SqlStore) -> None:
+    first, second = (compilers(times(bm128=90, bm256=50)) for _ in range(2))
+    check(store, first, published())
+    CheckRun(compilers=second, store=store, refs=REFS, again=True).run(
+        [published()], (), lambda _: None
+    )
+    assert len(first.compiled_configs) == 2
+    assert second.compiled_configs == []
+
+
+def test_all_that_is_found_is_one_snapshot(store: SqlStore) -> None:
+    records = [published(), published(chip=Chip.V6E)]
+    check(store, compilers(times(bm128=90, bm256=50)), *records)
+    assert store.snapshots(1)[0].number == 3
+    assert [one.checks[0].verdict for one in store.records()] == [CheckVerdict.SAME] * 2
+    check(store, compilers(times(bm128=90, bm256=50)), *records)
+    assert store.snapshots(1)[0].number == 3
+
+
+def test_what_is_published_after_a_check_has_the_default_with_its_config(store: SqlStore) -> None:
+    record = published()
+    fails = {128: CompileFailed(reason="no such thing")}
+    fake = compilers(times(bm256=50), refused=fails)
+    (found,) = check(store, fake, record)
+    assert publish_checked(fake, store, found, record, REF).verified
+    kept = store.record(found.target)
+    assert kept is not None
+    assert kept.default.config == record.default.config
+    assert kept.default.note == "compile failed: no such thing"
