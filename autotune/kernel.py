@@ -53,6 +53,7 @@ class Array:
     indices). All else is verified on normal random numbers with a standard deviation of ``std``.
     ``row_major``: the argument arrives in the layout that a kernel reads. By default XLA lays out
     an array with a last dimension that is no multiple of 128 its own way, and copies it first.
+    ``spec``: how it is divided over the mesh of the kernel, as a ``PartitionSpec`` says it.
     """
 
     name: str
@@ -61,6 +62,7 @@ class Array:
     values: Callable[[], Any] | None = None
     row_major: bool = False
     std: float = 1.0
+    spec: tuple[str | tuple[str, ...] | None, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,6 +81,9 @@ class Kernel:
     - ``check(problem)``: a sentence about why the problem is impossible, or None.
     - ``constraint(problem, config)``: a sentence about why the values of a config do not go
       together, or None. Such a config is never traced; the space counts it under its sentence.
+    - ``mesh(problem)``: names and sizes of the axes that a ``shard_map`` in it is over, whose mesh
+      is ``jax.sharding.get_abstract_mesh()``. Shapes are those of whole arrays; what is tuned is
+      the program of one device.
     - ``reduced(problem)``: the problem with dimensions that no axis cuts (batch, heads) made small
       for verification; those with a block axis are reduced to two blocks in any case.
     """
@@ -98,6 +103,7 @@ class Kernel:
     check: Callable[[Problem], str | None] | None = None
     constraint: Callable[[Problem, Config], str | None] | None = None
     reduced: Callable[[Problem], Problem] | None = None
+    mesh: Callable[[Problem], Mapping[str, int]] | None = None
     doc: str = ""
 
     def __post_init__(self) -> None:
@@ -114,6 +120,10 @@ class Kernel:
         if chip is not None and self.default_on is not None:
             return dict(self.default_on(problem, chip))
         return dict(self.default(problem))
+
+    def mesh_axes(self, problem: Problem) -> dict[str, int]:
+        """Empty for a kernel of one device."""
+        return dict(self.mesh(problem)) if self.mesh else {}
 
     @property
     def problem_spec(self) -> ProblemSpec:

@@ -2,11 +2,14 @@
 
 import inspect
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from functools import cache
+from math import prod
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from autotune.compiler import libtpu
 from autotune.domain.chip import Chip, ChipInfo
@@ -39,27 +42,54 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
     )
 
 
+Axes = Mapping[str, int]
+"""Of a kernel's mesh: names and sizes; empty for one device."""
+
+
 @cache
-def compile_only_device(chip: Chip) -> Any:
-    """A device that nothing can run on, for compiling. Raises what JAX raises. Kept: each costs a
-    millisecond, and every candidate asks."""
+def _compile_only_devices(chip: Chip, count: int) -> Sequence[Any]:
+    """Devices that nothing can run on, for compiling. Kept: each costs a millisecond, and every
+    candidate asks."""
     from jax.experimental import topologies
 
-    return topologies.get_topology_desc(**libtpu.topology(chip)).devices[0]
+    return tuple(topologies.get_topology_desc(**libtpu.topology(chip, count)).devices)[:count]
 
 
-def told_of(chip: Chip | None) -> AbstractContextManager[Any]:
-    """Tells code under trace which TPU it is for, where that is known."""
-    return nullcontext() if chip is None else abstract_mesh(compile_only_device(chip))
+def compile_only_device(chip: Chip) -> Any:
+    """Raises what JAX raises."""
+    return _compile_only_devices(chip, 1)[0]
 
 
-def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
+def compile_only_target(chip: Chip, axes: Axes) -> Any:
+    """A device, or the mesh of as many as the axes need. Raises what JAX raises."""
+    if not axes:
+        return compile_only_device(chip)
+    return mesh_of(_compile_only_devices(chip, prod(axes.values())), axes)
+
+
+def mesh_of(devices: Sequence[Any], axes: Axes) -> Any:
+    """A mesh of just as many devices."""
+    from jax.sharding import Mesh
+
+    found = np.array(devices, dtype=object).reshape(tuple(axes.values()))
+    return Mesh(found, tuple(axes), **_automatic(len(axes)))
+
+
+def told_of(chip: Chip | None, axes: Axes) -> AbstractContextManager[Any]:
+    """Tells code under trace which TPU it is for, where that is known, and its mesh."""
+    return nullcontext() if chip is None else abstract_mesh(compile_only_target(chip, axes))
+
+
+def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
     """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
-    and by kernels that ask ``get_tpu_info``); nothing on a JAX that has no such thing."""
+    and by kernels that ask ``get_tpu_info``), a device or a mesh; nothing on a JAX that has no such
+    thing."""
     import jax.sharding as sharding
 
     if not hasattr(sharding, "use_abstract_mesh") or not hasattr(sharding, "AbstractDevice"):
         return nullcontext()
+    axes = dict(target.shape) if isinstance(target, sharding.Mesh) else {"device": 1}
+    device = target.devices.flat[0] if isinstance(target, sharding.Mesh) else target
     wanted = {
         "device_kind": device.device_kind,
         "num_cores": getattr(device, "num_cores", 1),
@@ -67,11 +97,19 @@ def abstract_mesh(device: Any) -> AbstractContextManager[Any]:
     }
     known = inspect.signature(sharding.AbstractDevice).parameters
     described = sharding.AbstractDevice(**{n: v for n, v in wanted.items() if n in known})
-    auto = getattr(sharding, "AxisType", None)  # explicit by default from jax 0.11 on
-    kinds = {} if auto is None else {"axis_types": (auto.Auto,)}
-    mesh = sharding.AbstractMesh((1,), ("device",), abstract_device=described, **kinds)
+    mesh = sharding.AbstractMesh(
+        tuple(axes.values()), tuple(axes), abstract_device=described, **_automatic(len(axes))
+    )
     context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
     return context
+
+
+def _automatic(count: int) -> dict[str, Any]:
+    """Axes that XLA divides arrays over: they are explicit by default from jax 0.11 on."""
+    import jax.sharding as sharding
+
+    kinds = getattr(sharding, "AxisType", None)
+    return {} if kinds is None else {"axis_types": (kinds.Auto,) * count}
 
 
 def _tpu_info(chip: Chip) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class CompilerWorker:
 
     def do_choices(self, asked: protocol.ListChoices) -> Choices:
         kernel, problem = self._kernel(asked), asked.problem
-        with _blaming(kernel, asked), chips.told_of(asked.chip):
+        with _blaming(kernel, asked), chips.told_of(asked.chip, {}):
             sentence = kernel.check(problem) if kernel.check else None
             if sentence:
                 raise ImpossibleError(sentence)

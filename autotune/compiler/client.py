@@ -27,6 +27,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
+from autotune.wording.violation import without_mesh_text
 
 T = TypeVar("T")
 
@@ -214,7 +215,11 @@ def _failure(raised: Raised) -> Failure:
         return Illegal(reason=raised.message)
     if raised.stage == protocol.COMPILE:
         return classify(raised.type, raised.message)
+    if raised.stage == protocol.REFUSED:
+        return CompileFailed(reason=raised.message)
     reason = f"{raised.stage} raised {raised.type}: {raised.message}".rstrip(": ")
     return CompileFailed(
-        reason=reason.splitlines()[0][:240], message=raised.message, raised_at=raised.raised_at
+        reason=without_mesh_text(raised.message) or reason.splitlines()[0][:240],
+        message=raised.message,
+        raised_at=raised.raised_at,
     )

@@ -4,7 +4,9 @@ import os
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
+from math import prod
 from pathlib import Path
+from typing import Any
 
 from autotune.domain.chip import Chip
 
@@ -18,9 +20,14 @@ _TOPOLOGIES = {
     Chip.V7X: "tpu7x:2x2x1",
 }
 
+_DEVICES_PER_CHIP = {Chip.V2: 2, Chip.V3: 2, Chip.V7X: 2}
+
 # Set by JAX when it is imported, for its own libtpu: a child under another interpreter with
 # another JAX would load the parent's compiler.
 _NOT_INHERITED = ("TPU_LIBRARY_PATH",)
+
+CPU_DEVICES = 8
+"""Of a process that compiles: interpret mode runs the kernels of a mesh of so many."""
 
 LISTING_SUFFIX = "-final_bundles.txt"
 
@@ -38,6 +45,7 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     )
     inherited = {name: value for name, value in base.items() if name not in _NOT_INHERITED}
     return {
+        "JAX_NUM_CPU_DEVICES": str(CPU_DEVICES),
         **inherited,
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
@@ -75,10 +83,30 @@ def version() -> str | None:
         return None
 
 
-def topology(chip: Chip) -> dict[str, str]:
-    """Arguments of ``get_topology_desc`` for a compile-only chip, v4 and v5p as megacore."""
-    more = {"chip_config_name": "megacore"} if chip is Chip.V4 else {}
-    return {"platform": "tpu", "topology_name": _TOPOLOGIES[chip], **more}
+def topology(chip: Chip, devices: int = 1) -> dict[str, Any]:
+    """Arguments of ``get_topology_desc`` for a compile-only chip, v4 and v5p as megacore.
+
+    Of several ``devices`` it has just as many, all of one host. Raises ``ValueError`` for a number
+    that no slice of the chip has.
+    """
+    more: dict[str, Any] = {"chip_config_name": "megacore"} if chip is Chip.V4 else {}
+    name = _TOPOLOGIES[chip]
+    if devices > 1:
+        rank = name.count("x", name.index(":")) + 1
+        bounds = _bounds(devices // _DEVICES_PER_CHIP.get(chip, 1), rank)
+        if prod(bounds) * _DEVICES_PER_CHIP.get(chip, 1) != devices:
+            raise ValueError(f"a mesh of {devices} {chip} devices: their number is a power of two")
+        name = name.partition(":")[0] + ":" + "x".join(map(str, bounds))
+        more["chips_per_host_bounds"] = (*bounds, *[1] * (3 - rank))
+    return {"platform": "tpu", "topology_name": name, **more}
+
+
+def _bounds(chips: int, rank: int) -> list[int]:
+    """The largest power of two up to ``chips``, spread over the dimensions."""
+    bounds = [1] * rank
+    for turn in range(max(chips, 1).bit_length() - 1):
+        bounds[turn % rank] *= 2
+    return bounds
 
 
 def listings(dump: Path) -> list[str]:

@@ -21,13 +21,15 @@ from autotune.simulator.drawing.picture import Picture
 
 T_co = TypeVar("T_co", covariant=True)
 
-LOAD, PROBLEM, CONSTRAINT, COMPILE = "load", "problem", "constraint", "compile"
+LOAD, PROBLEM, CONSTRAINT = "load", "problem", "constraint"
+REFUSED, COMPILE = "refused", "compile"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
     """The exception that a question ended with. ``stage``: what failed (load, problem, constraint,
-    build, trace, compile, serialize; request or kernel for all else); ``raised_at``: by which line.
+    refused, build, trace, compile, serialize; request or kernel for all else); ``raised_at``: by
+    which line.
     """
 
     type: str

@@ -1,5 +1,7 @@
 """Sentences about candidates that are refused before they are compiled: rules and VMEM."""
 
+import re
+
 from autotune.domain.outcome import (
     CompileFailed,
     Crashed,
@@ -97,6 +99,25 @@ def out_of_vmem_text(
     return (
         f"{text}, and no limit of a config is passed on: give pallas_call `compiler_params` with "
         f"`vmem_limit_bytes` >= {remedy_bytes:_}"
+    )
+
+
+# JAX's words where a shard_map has no mesh, or another than the one that code is traced for.
+_MESH = re.compile(
+    r"unbound axis name|mesh passed to shard_map|product of mesh_shape|mesh cannot be empty|"
+    r"context mesh|refer to an axis marked as manual",
+    re.IGNORECASE,
+)
+
+
+def without_mesh_text(message: str) -> str | None:
+    """What to do about a function that JAX refuses for its mesh; None for anything else."""
+    if not _MESH.search(message):
+        return None
+    return (
+        "the function is written for a mesh of devices: give the declaration "
+        "`mesh=lambda problem: {'x': 4}` with the names and sizes of its axes, and shard_map "
+        f"`mesh=jax.sharding.get_abstract_mesh()` (JAX: {message.splitlines()[0][:120]})"
     )
 
 

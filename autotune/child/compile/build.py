@@ -9,12 +9,12 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from autotune.child.chips import abstract_mesh, compile_only_device, told_of
+from autotune.child.chips import Axes, abstract_mesh, compile_only_target, told_of
 from autotune.child.compile import hlo, matching
 from autotune.child.compile.hlo import KernelCall
 from autotune.child.trace import reader
 from autotune.child.trace.reader import Call
-from autotune.compiler import libtpu
+from autotune.compiler import libtpu, protocol
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
@@ -26,6 +26,11 @@ from autotune.simulator.drawing.timeline import timeline
 _DEPENDS_ON_DATA = (
     "how often it runs depends on data, by a branch or a loop around it: where integers decide "
     "that, give them as values of their Array"
+)
+
+
+_SENDS = (
+    "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
 )
 
 
@@ -68,9 +73,9 @@ def trace_config(
     function, arrays = built(kernel, problem, config)
     turned = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
     try:
-        found = reader.read(function, arrays, turned, told_of(chip))
+        found = reader.read(function, arrays, turned, told_of(chip, kernel.mesh_axes(problem)))
     except Exception as error:
-        raise StageError("trace", error) from error
+        raise _untraced(error) from error
     if turned is None or not found[0].more:
         return found
     # Each call has a grid of its own: the kernel itself says what an order means for it.
@@ -114,9 +119,9 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
 
     arrays = list(kernel.inputs(problem))
     function = (kernel.baseline or kernel.reference)(problem)
-    device = compile_only_device(chip)
-    with abstract_mesh(device):
-        done = jax.jit(function).trace(*specs(arrays, device)).lower().compile()
+    target = compile_only_target(chip, kernel.mesh_axes(problem))
+    with abstract_mesh(target):
+        done = jax.jit(function).trace(*specs(arrays, target)).lower().compile()
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
@@ -147,9 +152,10 @@ def _listed(
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     function, arrays = built(kernel, problem, config)
-    calls = _read(function, arrays, chip)
+    axes = kernel.mesh_axes(problem)
+    calls = _read(function, arrays, chip, axes)
     started = time.perf_counter()
-    text = _compile(function, arrays, chip, dump)
+    text = _compile(function, arrays, chip, axes, dump)
     seconds = time.perf_counter() - started
     listings = libtpu.listings(dump)
     libtpu.clear(dump)
@@ -175,6 +181,8 @@ def _made(call: Call, one: KernelCall | None, listed: Mapping[str, str]) -> _Mad
     refusal = ""
     if call.runs is None:
         listing, refusal = None, _DEPENDS_ON_DATA
+    elif call.sends:
+        listing, refusal = None, _SENDS
     elif listing is None:
         refusal = f"the compiler lists no program of its own for {call.name}"
     return _MadeCall(
@@ -185,45 +193,58 @@ def _made(call: Call, one: KernelCall | None, listed: Mapping[str, str]) -> _Mad
     )
 
 
-def _read(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip) -> list[Call]:
+def _read(
+    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, axes: Axes
+) -> list[Call]:
     """The calls of a function. Code that asks for the TPU while it is traced is told of the
     chip."""
     try:
-        return reader.find(function, arrays, told_of(chip))
+        return reader.find(function, arrays, told_of(chip, axes))
     except Exception as error:
-        raise StageError("trace", error) from error
+        raise _untraced(error) from error
 
 
-def _compile(function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, dump: Path) -> str:
+def _untraced(error: Exception) -> StageError:
+    is_refusal = isinstance(error, reader.NotTunableError)
+    return StageError(protocol.REFUSED if is_refusal else "trace", error)
+
+
+def _compile(
+    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, axes: Axes, dump: Path
+) -> str:
     import jax
 
-    device = compile_only_device(chip)
+    target = compile_only_target(chip, axes)
     libtpu.clear(dump)
     try:
-        with abstract_mesh(device):
-            lowered = jax.jit(function).trace(*specs(arrays, device)).lower()
+        with abstract_mesh(target):
+            lowered = jax.jit(function).trace(*specs(arrays, target)).lower()
             return str(lowered.compile().as_text())
     except Exception as error:
         libtpu.clear(dump)
         raise StageError("compile", error) from error
 
 
-def specs(arrays: Sequence[Array], device: Any) -> list[Any]:
-    """Abstract arguments on a device."""
+def specs(arrays: Sequence[Array], target: Any) -> list[Any]:
+    """Abstract arguments on a device, or divided over a mesh."""
     import jax
     import jax.numpy as jnp
 
     return [
-        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=placed(a, device))
+        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=placed(a, target))
         for a in arrays
     ]
 
 
-def placed(array: Array, device: Any) -> Any:
+def placed(array: Array, target: Any) -> Any:
     """Where an argument lies, and in which layout."""
-    from jax.sharding import SingleDeviceSharding
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
 
-    sharding = SingleDeviceSharding(device)
+    sharding: Any = (
+        NamedSharding(target, PartitionSpec(*array.spec))
+        if isinstance(target, Mesh)
+        else SingleDeviceSharding(target)
+    )
     if not array.row_major:
         return sharding
     from jax.experimental import layout

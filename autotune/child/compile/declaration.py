@@ -14,7 +14,7 @@ from autotune.kernel import Kernel
 def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     """A sentence, or None. A default that cannot be built is no mistake: it can be a legal answer
     that this problem has no default."""
-    with told_of(chip):
+    with told_of(chip, kernel.mesh_axes(problem)):
         return (
             _other_axes(kernel, problem, chip)
             or _other_default(kernel, problem)

@@ -33,6 +33,8 @@ def compiled(
 
     arrays = list(kernel.inputs(problem))
     try:
+        if kernel.mesh_axes(problem):
+            raise ValueError("a kernel of a mesh is not measured: one device is timed at a time")
         if device is None:
             device = jax.devices("cpu")[0] if chip is None else compile_only_device(chip)
         with _context(device):  # a pallas_call takes up interpret mode as it is made

@@ -10,6 +10,7 @@ import numpy as np
 
 from autotune.child.trace.scalars import called_jaxpr, constants, open_jaxpr
 
+_DIVIDED = "shard_map"
 _SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
 
 
@@ -30,7 +31,7 @@ class Boundary:
     def inside(self, eqn: Any, inner: Any) -> "Boundary":
         """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
         plain = open_jaxpr(inner)
-        if len(plain.invars) != len(eqn.invars) or called_jaxpr(eqn) is None:
+        if len(plain.invars) != len(eqn.invars) or not _hands_over(eqn):
             return Boundary(frozenset(), frozenset(), _used(plain))
         given = zip(plain.invars, eqn.invars, strict=True)
         made = zip(plain.outvars, eqn.outvars, strict=True)
@@ -105,12 +106,22 @@ def _inner(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
                 yield inner, times
 
 
-def primitives(jaxpr: Any) -> Iterator[str]:
-    """Names of all that a function does, kernel bodies included."""
+def walked(jaxpr: Any) -> Iterator[Any]:
+    """The equations of all that a function does, kernel bodies included."""
     for eqn in open_jaxpr(jaxpr).eqns:
-        yield eqn.primitive.name
+        yield eqn
         for inner, _ in _inner(eqn, [None]):
-            yield from primitives(inner)
+            yield from walked(inner)
+
+
+def sends(eqn: Any) -> bool:
+    """Whether it speaks to other devices: a remote DMA or a barrier."""
+    import jax
+
+    if eqn.primitive.name != "dma_start":
+        return bool(eqn.primitive.name == "get_barrier_semaphore")
+    *_, device = jax.tree_util.tree_unflatten(eqn.params["tree"], eqn.invars)
+    return device is not None
 
 
 def _product(runs: int | None, times: int | None) -> int | None:
@@ -124,7 +135,19 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
     to one. What a loop carries changes from turn to turn."""
     if eqn.primitive.name == "cond":
         return inputs[1:]  # the first chooses the branch
+    if eqn.primitive.name == _DIVIDED:
+        own = open_jaxpr(eqn.params["jaxpr"]).invars
+        return [_of_first_device(one, v.aval.shape) for one, v in zip(inputs, own, strict=True)]
     return inputs if called_jaxpr(eqn) is not None else []
+
+
+def _hands_over(eqn: Any) -> bool:
+    """Whether the operands are the inputs of the jaxpr inside one to one, whole or divided."""
+    return called_jaxpr(eqn) is not None or eqn.primitive.name == _DIVIDED
+
+
+def _of_first_device(value: Any, shape: Sequence[int]) -> Any:
+    return None if value is None else value[tuple(slice(size) for size in shape)]
 
 
 def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
@@ -132,6 +155,7 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     None otherwise."""
     across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
     known = all(one is not None for one in inputs) and not across_devices
+    known = known and eqn.primitive.name != _DIVIDED
     if known and _is_small(eqn) and not _holds_a_call(eqn):
         return _compute(eqn, list(inputs))
     return [None] * len(eqn.outvars)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from autotune.child.trace.body import Body, analyse
-from autotune.child.trace.calls import Found, pallas_calls, primitives
+from autotune.child.trace.calls import Found, pallas_calls, sends, walked
 from autotune.child.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.domain.dtype import bits
@@ -24,7 +24,11 @@ _SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
 _OTHER_KERNELS = ("core_map", "mpmd_map")
 
 
-class NoPallasCallError(ValueError):
+class NotTunableError(ValueError):
+    """The function cannot be tuned as it is; the message is a sentence for the user."""
+
+
+class NoPallasCallError(NotTunableError):
     """The function holds no ``pallas_call``."""
 
 
@@ -38,7 +42,7 @@ def read(
 
     ``orders``: permutations of the grid axes as built; the identity alone by default, and where
     there are several calls, whose grids differ. ``mesh``: what names the chip to code under trace.
-    Raises ``NoPallasCallError``, and whatever the kernel's own build raises.
+    Raises ``NotTunableError``, and whatever the kernel's own build raises.
     """
     calls = [call for call in find(function, arrays, mesh) if call.runs != 0]
     each = zip(*(call.traces(orders if len(calls) == 1 else None) for call in calls), strict=True)
@@ -60,8 +64,11 @@ def find(
     found = list(pallas_calls(closed, known))
     if all(one.runs == 0 for one in found):
         raise NoPallasCallError(_without(closed))
-    whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars])
-    return [Call(one, whole if len(found) == 1 else None) for one in found]
+    for one in found:
+        _check_left_in(one.eqn)
+    alone = len(found) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
+    whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars]) if alone else None
+    return [Call(one, whole) for one in found]
 
 
 def primitives_of(
@@ -73,12 +80,24 @@ def primitives_of(
     import jax
 
     with mesh or nullcontext():
-        return list(primitives(jax.make_jaxpr(function)(*abstract(arrays))))
+        closed = jax.make_jaxpr(function)(*abstract(arrays))
+    return [eqn.primitive.name for eqn in walked(closed)]
+
+
+def _check_left_in(eqn: Any) -> None:
+    """Raises ``NotTunableError`` for what an author needs while writing a kernel."""
+    for switch in ("interpret", "debug"):
+        if eqn.params.get(switch):
+            raise NotTunableError(
+                f"pallas_call of {_name(eqn)} has {switch}=True: remove it, or nothing is compiled "
+                "as it will run on a TPU"
+            )
 
 
 def _without(closed: Any) -> str:
     """A sentence about a function that makes no call."""
-    other = next((name for name in primitives(closed) if name in _OTHER_KERNELS), None)
+    names = (eqn.primitive.name for eqn in walked(closed))
+    other = next((name for name in names if name in _OTHER_KERNELS), None)
     if other is None:
         return "the kernel's function holds no pallas_call: there is nothing to tune in it"
     return (
@@ -122,6 +141,7 @@ class Call:
         self.grid = _static_grid(self.mapping.grid, known[:dynamic])
         self.walks = [self._walk(b) for b in self.mapping.block_mappings]
         self.body = self._body()
+        self.sends = any(map(sends, walked(eqn.params["jaxpr"])))
 
     def traces(self, orders: Sequence[Sequence[int]] | None) -> list[Trace]:
         """``orders``: of the axes that the kernel was written for; others stay before them."""

@@ -81,7 +81,7 @@ def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | No
     """Whether the kernel traces for the problem; what it says of another one is not asked here."""
     import jax
 
-    with told_of(chip):
+    with told_of(chip, kernel.mesh_axes(problem)):
         try:
             jax.eval_shape(kernel.build(problem, config), *reader.abstract(kernel.inputs(problem)))
         except Exception:
@@ -95,7 +95,9 @@ def _draws_random_numbers(
     """Whether there is a ``pltpu.prng_*`` in it; no where it cannot be traced as it is."""
     try:
         names = reader.primitives_of(
-            kernel.build(problem, config), kernel.inputs(problem), told_of(chip)
+            kernel.build(problem, config),
+            kernel.inputs(problem),
+            told_of(chip, kernel.mesh_axes(problem)),
         )
     except Exception:  # what cannot be traced is reported by the run
         return False
@@ -114,7 +116,7 @@ class _Subject:
         import jax
 
         self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
-        self.arrays = kernel.inputs(problem)
+        self.arrays, self.axes = kernel.inputs(problem), kernel.mesh_axes(problem)
         self.reference = jax.jit(kernel.reference(problem))
         self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
 
@@ -122,7 +124,7 @@ class _Subject:
     def unread(self) -> tuple[int, ...]:
         """Outputs that nobody reads; none where the kernel cannot be looked into."""
         try:
-            calls = reader.find(self._build(), self.arrays, told_of(self.chip))
+            calls = reader.find(self._build(), self.arrays, told_of(self.chip, self.axes))
             return calls[0].unread_buffers() if len(calls) == 1 else ()
         except Exception:  # what cannot be traced is reported by the run
             return ()
@@ -134,7 +136,7 @@ class _Subject:
             for n, array in enumerate(self.arrays)
         ]
         expected = _outputs(self.reference, given)
-        found = interpreter.outputs(self._build, given, run, self.chip)
+        found = interpreter.outputs(self._build, given, run, self.chip, self.axes)
         inputs = [array.dtype for array in given]
         allowed = [
             allowed_errors([*inputs, want.dtype], self._length, natural)

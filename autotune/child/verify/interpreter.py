@@ -5,12 +5,13 @@ import dataclasses
 import inspect
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
+from math import prod
 from typing import Any
 
-from autotune.child.chips import told_of
+from autotune.child.chips import Axes, mesh_of, told_of
 from autotune.child.verify.grids import with_static_grids
 from autotune.child.verify.repairs import repaired
 from autotune.domain.chip import Chip
@@ -63,7 +64,11 @@ def unsupported() -> str | None:
 
 
 def outputs(
-    build: Callable[[], Callable[..., Any]], given: Sequence[Any], run: Run, chip: Chip | None
+    build: Callable[[], Callable[..., Any]],
+    given: Sequence[Any],
+    run: Run,
+    chip: Chip | None,
+    axes: Axes,
 ) -> list[Any]:
     """NumPy arrays of the function that ``build`` gives: a ``pallas_call`` takes up interpret mode
     as it is made. Raises ``NotRunError`` and ``WrongRunError``."""
@@ -73,8 +78,13 @@ def outputs(
 
     try:
         params = _params(pltpu, run)
-        with pltpu.force_tpu_interpret_mode(params), repaired(), _unwatched(run.unread):
-            compiled = _compiled(_built(build), given, chip)
+        with (
+            pltpu.force_tpu_interpret_mode(params),
+            repaired(),
+            _unwatched(run.unread),
+            _on_mesh(axes),
+        ):
+            compiled = _compiled(_built(build), given, chip, axes)
             found = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
     except NotRunError:
         pltpu.reset_tpu_interpret_mode_state()
@@ -100,7 +110,23 @@ def _built(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
         raise NotRunError(_root_cause(error)) from error
 
 
-def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | None) -> Any:
+def _on_mesh(axes: Axes) -> AbstractContextManager[Any]:
+    """The mesh of a kernel, of CPU devices. Raises ``NotRunError`` where they are too few."""
+    import jax
+
+    if not axes:
+        return nullcontext()
+    count, here = prod(axes.values()), jax.devices("cpu")
+    if count > len(here):
+        raise NotRunError(f"its mesh has {count} devices, interpret mode here has {len(here)}")
+    enter = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
+    context: AbstractContextManager[Any] = enter(mesh_of(here[:count], axes))
+    return context
+
+
+def _compiled(
+    function: Callable[..., Any], given: Sequence[Any], chip: Chip | None, axes: Axes
+) -> Any:
     """The function for the CPU. One that does not trace as it is may be asking for the TPU: it is
     traced again where there seems to be one."""
     import jax
@@ -108,10 +134,10 @@ def _compiled(function: Callable[..., Any], given: Sequence[Any], chip: Chip | N
     try:
         return jax.jit(with_static_grids(function, given)).trace(*given).lower().compile()
     except Exception as error:
-        if chip is None:
+        if chip is None or axes:
             raise NotRunError(_root_cause(error)) from error
     try:
-        with told_of(chip):
+        with told_of(chip, axes):
             traced = jax.jit(with_static_grids(function, given)).trace(*given)
         lowered = traced.lower(lowering_platforms=("cpu",))
         known = inspect.signature(lowered.compile).parameters

@@ -1,7 +1,7 @@
 """The small problems that a config is run on: they keep what can go wrong."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from math import lcm
+from math import lcm, prod
 
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
@@ -29,7 +29,9 @@ def reduced_problems(
     def accepts(found: Problem) -> bool:
         return (kernel.check is None or kernel.check(found) is None) and can_build(found)
 
-    found = [_with_blocks(blocks, small, problem, accepts, count) for count in BLOCK_COUNTS]
+    devices = prod(kernel.mesh_axes(small).values())  # each has its own part of some dimension
+    counts = [devices * count for count in BLOCK_COUNTS]
+    found = [_with_blocks(blocks, small, problem, accepts, count) for count in counts]
     return list(dict.fromkeys(found))
 
 

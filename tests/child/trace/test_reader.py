@@ -20,7 +20,7 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from autotune.candidates import rules
 from autotune.candidates.roofline import roofline
-from autotune.child.trace.reader import NoPallasCallError, all_orders, read
+from autotune.child.trace.reader import NoPallasCallError, NotTunableError, all_orders, read
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.trace import Trace
@@ -110,6 +110,19 @@ def test_squeezed_dimensions_are_one():
 def test_a_trace_survives_as_plain_data():
     for trace in of_kernel(GATHERED, "256x256x256x3", orders=all_orders(3)):
         assert from_data(Trace, to_data(trace)) == trace
+
+
+@pytest.mark.parametrize("switch", ["interpret", "debug"])
+def test_what_the_author_left_in_is_named(switch: str):
+    x = [Array(name="x", shape=(8, 128), dtype="float32")]
+
+    def copy(source, out):
+        out[...] = source[...]
+
+    shape = jax.ShapeDtypeStruct((8, 128), jnp.float32)
+    call = pl.pallas_call(copy, out_shape=shape, **{switch: True})
+    with pytest.raises(NotTunableError, match=f"^pallas_call of copy has {switch}=True: remove it"):
+        read(call, x)
 
 
 def test_a_function_without_a_call_is_refused():

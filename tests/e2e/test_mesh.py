@@ -1,0 +1,59 @@
+"""Kernels under ``shard_map`` through the real compiler: the program of one device."""
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import estimate
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import CompileFailed, Estimated, NotEstimated
+from tests.samples import meshed
+
+REF = find_kernel(f"{meshed.__file__}:KERNEL")
+CONFIG = make_config({"block": 128})
+
+
+def outcome(pool: CompilerPool, shape: str, chip: Chip, sends: str = "false") -> object:
+    problem = pool.describe(REF).problems.parse(shape, None, [f"sends={sends}"])
+    answer = pool.compile(REF, problem, CONFIG, chip).result().answer
+    return estimate(*answer, pool.chip_info(chip)) if isinstance(answer, tuple) else answer
+
+
+@pytest.mark.parametrize(("chip", "devices"), [(Chip.V6E, 2), (Chip.V7X, 8)])
+def test_the_time_is_that_of_the_rows_of_one_device(
+    pool: CompilerPool, chip: Chip, devices: int
+) -> None:
+    alone = outcome(pool, "rows=4096,devices=1", chip)
+    divided = outcome(pool, f"rows={4096 * devices},devices={devices}", chip)
+    assert isinstance(alone, Estimated), alone
+    assert isinstance(divided, Estimated), divided
+    assert divided.estimate.time_us == pytest.approx(alone.estimate.time_us)
+    assert divided.estimate.hbm_bytes == alone.estimate.hbm_bytes
+
+
+def test_what_sends_to_other_devices_is_compiled_and_not_estimated(pool: CompilerPool) -> None:
+    found = outcome(pool, "rows=512,devices=4", Chip.V5E, "true")
+    assert isinstance(found, NotEstimated), found
+    assert found.reason.startswith("it sends to other devices")
+
+
+@pytest.mark.parametrize("sends", ["false", "true"])
+def test_it_is_verified_on_as_many_devices(pool: CompilerPool, sends: str) -> None:
+    problem = pool.describe(REF).problems.parse("rows=1024,devices=4", None, [f"sends={sends}"])
+    verdict = pool.verify(REF, problem, make_config({"block": 64}), Chip.V6E)
+    assert verdict.ok, verdict.reason
+
+
+def test_without_a_mesh_it_is_said_how_to_give_one(pool: CompilerPool) -> None:
+    ref = find_kernel(f"{meshed.__file__}:WITHOUT")
+    problem = pool.describe(ref).problems.parse("rows=1024,devices=4", None, [])
+    (found,) = pool.traces(ref, problem, [CONFIG], orders=False, chip=Chip.V6E)
+    assert isinstance(found, CompileFailed), found
+    assert "mesh=lambda problem: {'x': 4}" in found.reason
+
+
+def test_a_number_of_devices_that_no_slice_has_is_said(pool: CompilerPool) -> None:
+    found = outcome(pool, "rows=768,devices=3", Chip.V6E)
+    assert isinstance(found, CompileFailed), found
+    assert "power of two" in found.reason

@@ -1,0 +1,84 @@
+"""A kernel over a mesh: every device scales its own rows, or hands them to its neighbour. Without
+a mesh in the declaration JAX refuses it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import jax
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import PartitionSpec
+
+from autotune.domain.config import Config
+from autotune.domain.problem import Option, Problem
+from autotune.kernel import Array, Kernel, block
+
+WIDTH = 512
+
+
+def _scaled(rows: int, size: int) -> Callable[..., Any]:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x[...] * 2
+
+    spec = pl.BlockSpec((size, WIDTH), lambda i: (i, 0))
+    return pl.pallas_call(
+        body,
+        grid=(rows // size,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((rows, WIDTH), "float32"),
+    )
+
+
+def _handed_on(rows: int, devices: int) -> Callable[..., Any]:
+    def body(x: Any, out: Any, sent: Any, received: Any) -> None:
+        right = jax.lax.rem(jax.lax.axis_index("x") + 1, devices)
+        copy = pltpu.make_async_remote_copy(x, out, sent, received, device_id=(right,))
+        copy.start()
+        copy.wait()
+
+    spec = pl.BlockSpec(memory_space=pl.ANY)
+    return pl.pallas_call(
+        body,
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((rows, WIDTH), "float32"),
+        scratch_shapes=[pltpu.SemaphoreType.DMA] * 2,
+    )
+
+
+def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+    devices = problem["devices"]
+    rows = problem["rows"] // devices
+    sends = problem.option("sends") == "true"
+    call = _handed_on(rows, devices) if sends else _scaled(rows, config["block"])
+    divided = PartitionSpec("x")
+
+    def function(x: Any) -> Any:
+        over = {"in_specs": divided, "out_specs": divided, "check_vma": False}
+        return jax.shard_map(call, mesh=jax.sharding.get_abstract_mesh(), **over)(x)
+
+    return function
+
+
+def _reference(problem: Problem) -> Callable[..., Any]:
+    if problem.option("sends") == "true":
+        return lambda x: jax.numpy.roll(x, x.shape[0] // problem["devices"], 0)
+    return lambda x: x * 2
+
+
+KERNEL = Kernel(
+    name="meshed",
+    dims=("rows", "devices"),
+    dtypes=("float32",),
+    options=(Option(name="sends", choices=("false", "true"), default="false"),),
+    axes=(block("block", "rows", minimum=8),),
+    default=lambda _: {"block": 64},
+    inputs=lambda p: [Array(name="x", shape=(p["rows"], WIDTH), dtype="float32", spec=("x", None))],
+    build=_build,
+    reference=_reference,
+    mesh=lambda problem: {"x": problem["devices"]},
+)
+
+WITHOUT = replace(KERNEL, mesh=None)
