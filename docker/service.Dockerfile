@@ -1,7 +1,8 @@
 # The HTTP service, and the migrations. No JAX, no pip, nothing to write to but /data and /tmp.
 #   docker build -f docker/service.Dockerfile --build-arg REVISION=$(git rev-parse HEAD) -t pallas-autotune-service .
 # Python 3.13 is the newest one that the tests run on.
-FROM python:3.13-slim-trixie AS base
+ARG BASE=python:3.13-slim-trixie
+FROM ${BASE} AS base
 
 FROM base AS build
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1

@@ -4,6 +4,7 @@ import logging
 import os
 import signal
 import socket
+from pathlib import Path
 from types import FrameType
 
 import click
@@ -50,6 +51,14 @@ _TIMEOUT_S = 60.0  # of one call to a service
     default=None,
     help="For --url, with the role writer; better in $AUTOTUNE_TOKEN, where others do not see it.",
 )
+@click.option(
+    "--alive",
+    envvar="AUTOTUNE_WORKER_ALIVE",
+    default=None,
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Touch this file whenever the queue has answered: for a health check.",
+)
 @compiler_options
 @measuring_options
 @database_option
@@ -61,6 +70,7 @@ def worker(
     lease: float,
     url: str | None,
     token: str | None,
+    alive: Path | None,
     database: str | None,
     as_json: bool,
     compilers: int,
@@ -82,6 +92,7 @@ def worker(
     """
     from autotune.catalogue.discovery import catalogue
     from autotune.domain.kernel_ref import KernelRef
+    from autotune.jobs.sign_of_life import SignOfLife
     from autotune.jobs.worker import Worker
     from autotune.publishing.timing import Timing
     from autotune.remote.http import Remote
@@ -101,7 +112,7 @@ def worker(
         one = Worker(
             pool,
             store,
-            jobs,
+            jobs if alive is None else SignOfLife(jobs, alive),
             refs,
             name=own_name,
             study_url=store.url,

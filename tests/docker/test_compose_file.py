@@ -4,6 +4,7 @@ names."""
 import copy
 import json
 import re
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 from jsonschema.validators import Draft202012Validator
 
 from autotune.cli.main import cli
-from tests.samples.dockerfiles import FOLDER, ROOT, stages
+from tests.samples.dockerfiles import FOLDER, ROOT, health_command, stages
 from tests.servers.images import COMPOSE, run
 
 SCHEMA = json.loads(Path(__file__).with_name("compose-spec.json").read_text())
@@ -36,7 +37,7 @@ def test_it_is_valid() -> None:
         (("services", "service"), "readonly", True),
         (("services", "service"), "ports", 8700),
         (("services", "worker"), "cap_drop", "ALL"),
-        (("services", "worker", "depends_on", "migrate"), "condition", "service_done"),
+        (("services", "worker", "depends_on", "roles"), "condition", "service_done"),
         (("services", "postgres", "healthcheck"), "tests", "true"),
         (("secrets", "database_url"), "path", "database_url"),
     ],
@@ -54,8 +55,24 @@ def test_dockerfiles_are_there() -> None:
     built = {service["build"]["dockerfile"] for service in OURS.values()}
     assert built == {str(file.relative_to(ROOT)) for file in FOLDER.glob("*.Dockerfile")}
     assert {service["build"]["context"] for service in OURS.values()} == {".."}
-    assert set(SERVICES) - set(OURS) == {"postgres"}
-    assert re.fullmatch(r"postgres:\d+", SERVICES["postgres"]["image"])
+
+
+def test_what_comes_from_a_registry_is_pinned() -> None:
+    images = {s["image"] for name, s in SERVICES.items() if name not in OURS}
+    bases = {service["build"]["args"]["BASE"] for service in OURS.values()}
+    assert len(images) == 3
+    for one in images | bases:
+        assert re.fullmatch(r"[\w/]+:[\w.-]+@sha256:[0-9a-f]{64}", one), one
+    (base,) = bases
+    assert f"ARG BASE={base.partition('@')[0]}\n" in (FOLDER / "worker.Dockerfile").read_text()
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_nobody_takes_the_machine(name: str) -> None:
+    service = SERVICES[name]
+    assert service["mem_limit"] and service["cpus"] and service["pids_limit"]
+    assert service["logging"]["options"] == {"max-size": "10m", "max-file": "5"}
+    assert service["security_opt"] == ["no-new-privileges:true"]
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -63,10 +80,8 @@ def test_ours_are_walled_in(name: str) -> None:
     service = OURS[name]
     assert service["read_only"] is True
     assert service["cap_drop"] == ["ALL"]
-    assert service["security_opt"] == ["no-new-privileges:true"]
     assert [mount.partition(":")[0] for mount in service["tmpfs"]] == ["/tmp"]
     assert "user" not in service, "it is in the image"
-    assert "mem_limit" in service or name == "migrate"
 
 
 @pytest.mark.parametrize("name", SERVICES)
@@ -75,19 +90,51 @@ def test_what_it_refers_to_is_declared(name: str) -> None:
     assert set(service["networks"]) <= set(COMPOSE["networks"])
     assert set(service["secrets"]) <= set(COMPOSE["secrets"])
     for variable, value in service["environment"].items():
-        if variable.endswith("_FILE"):
+        if variable.endswith("_FILE"):  # where a secret is
             assert value.removeprefix("/run/secrets/") in service["secrets"]
     for other, how in service.get("depends_on", {}).items():
         if how["condition"] == "service_healthy":
-            assert "healthcheck" in SERVICES[other]
+            assert "healthcheck" in SERVICES[other] or _health_of_image(other)
         else:
             assert how["condition"] == "service_completed_successfully"
             assert SERVICES[other]["restart"] == "no"
 
 
-def test_volumes_are_declared() -> None:
-    named = [volume.partition(":")[0] for volume in SERVICES["postgres"]["volumes"]]
-    assert named == list(COMPOSE["volumes"])
+def _health_of_image(name: str) -> list[str]:
+    return health_command(
+        stages((FOLDER.parent / OURS[name]["build"]["dockerfile"]).read_text())[-1]
+    )
+
+
+def test_volumes_and_files_are_there() -> None:
+    mounts = [one for service in SERVICES.values() for one in service.get("volumes", ())]
+    sources = {mount.partition(":")[0] for mount in mounts}
+    files = {source for source in sources if source.startswith("./")}
+    assert sources - files == set(COMPOSE["volumes"])
+    assert [file for file in files if not (FOLDER / file).exists()] == []
+
+
+def test_the_service_believes_the_proxy_only() -> None:
+    proxy = SERVICES["proxy"]["networks"]["front"]["ipv4_address"]
+    assert SERVICES["service"]["environment"]["FORWARDED_ALLOW_IPS"] == proxy
+    assert ip_address(proxy) in ip_network(
+        COMPOSE["networks"]["front"]["ipam"]["config"][0]["subnet"]
+    )
+    open_to_all = {name for name, one in SERVICES.items() if "ports" in one}
+    assert open_to_all == {"proxy", "prometheus"}
+    assert SERVICES["prometheus"]["ports"][0].startswith("127.0.0.1:")
+
+
+def test_nobody_but_the_owner_has_the_owners_secrets() -> None:
+    """Who reads what: the migrations and the roles own the tables, all others have a role."""
+    has = {name: set(service["secrets"]) for name, service in SERVICES.items()}
+    assert {name for name, secrets in has.items() if "database_url" in secrets} == {
+        "migrate",
+        "roles",
+    }
+    assert has["service"] == {"service_database_url"}
+    assert has["worker"] == {"worker_database_url"}
+    assert has["backup"] == {"backup_password"}
 
 
 @pytest.mark.parametrize("name", OURS)
@@ -112,22 +159,31 @@ def test_variables_are_those_of_the_code() -> None:
 def test_secrets_are_made_once(tmp_path: Path) -> None:
     script, folder = str(FOLDER / "make-secrets.sh"), tmp_path / "secrets"
     assert run([script, str(folder)]).returncode == 0
-    made = {file.name: file.read_text().strip() for file in folder.iterdir()}
+    made = _texts(folder)
     declared = {secret["file"].removeprefix("secrets/") for secret in COMPOSE["secrets"].values()}
     assert set(made) == declared
-    assert re.fullmatch(r"[0-9a-f]{48}", made["postgres_password"])
+    passwords = {made[name] for name in made if name.endswith("_password")}
+    assert len(passwords) == 4
+    assert all(re.fullmatch(r"[0-9a-f]{48}\n", one) for one in passwords)
     given = SERVICES["postgres"]["environment"]
-    assert made["database_url"] == (
-        f"postgresql://{given['POSTGRES_USER']}:{made['postgres_password']}@postgres/"
-        f"{given['POSTGRES_DB']}"
-    )
+    for url, user, password in (
+        ("database_url", given["POSTGRES_USER"], "postgres_password"),
+        ("service_database_url", "autotune_service", "service_password"),
+        ("worker_database_url", "autotune_worker", "worker_password"),
+    ):
+        secret = made[password].strip()
+        assert made[url] == f"postgresql://{user}:{secret}@postgres/{given['POSTGRES_DB']}\n"
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {file.stat().st_mode & 0o777 for file in folder.iterdir()} == {0o444}
 
-    again = run([script, str(folder)])
-    assert again.returncode == 1
-    assert "is there already" in again.stderr
-    assert (folder / "database_url").read_text().strip() == made["database_url"]
+    (folder / "service_password").unlink()  # as where an older version has made the others
+    assert run([script, str(folder)]).returncode == 0
+    again = _texts(folder)
+    assert {name for name in made if again[name] != made[name]} == {"service_password"}
+
+
+def _texts(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir()}
 
 
 def test_secrets_are_not_committed() -> None:

@@ -1,5 +1,6 @@
 """What a worker does with jobs, with a real queue and a scripted search."""
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 from autotune.domain.chip import Chip
-from autotune.domain.job import Job, Progress, Request, State
+from autotune.domain.job import Ability, Job, Progress, Request, State
 from autotune.errors import NoLegalConfigError, StoreError
 from autotune.jobs import worker as module
+from autotune.jobs.sign_of_life import SignOfLife
 from autotune.jobs.worker import Lease, Worker
 from autotune.publishing import timing
 from autotune.publishing.timing import Timing
@@ -20,6 +22,7 @@ from autotune.searching.loop import SearchLimits
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.matching import SPEC, question
+from tests.servers.service import Failing
 
 LEASE_S = 1.0
 
@@ -408,3 +411,29 @@ def test_a_job_stays_its_worker_s_while_its_end_is_told(
     ask(store)
     new_worker(store).run(drain=True)
     assert (job(store).state, job(store).worker, job(store).attempt) == (State.DONE, "w1", 1)
+
+
+def test_its_file_says_that_it_lives(store: SqlStore, tmp_path: Path) -> None:
+    """Only what the queue has answered counts: a worker without one does nothing."""
+    file = tmp_path / "alive"
+    queue = SignOfLife(store.jobs, file)
+    able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
+    assert queue.claim("w", able, LEASE_S) is None
+    assert file.exists()
+
+    file.unlink()
+    asked = question()
+    store.jobs.add(Request(kernel=asked.kernel, problem=asked.problem, chip=asked.chip))
+    job = queue.claim("w", able, LEASE_S)
+    assert job is not None
+    os.utime(file, (0, 0))
+    assert queue.heartbeat(job, Progress(done=1))
+    assert file.stat().st_mtime > 0
+    assert queue.give_back(job, "later", counts=False)
+
+    file.unlink()
+    gone = SignOfLife(Failing(store).jobs, file)
+    gone.queue._whole.gone = True  # type: ignore[attr-defined]
+    with pytest.raises(StoreError):
+        gone.claim("w", able, LEASE_S)
+    assert not file.exists()

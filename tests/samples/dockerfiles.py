@@ -42,11 +42,12 @@ class Stage:
 
 
 def stages(text: str) -> list[Stage]:
-    """The stages in their order."""
+    """The stages in their order; what stands before the first is for all."""
     lines = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     whole = "\n".join(lines).replace("\\\n", " ").splitlines()
     found: list[list[Instruction]] = []
-    for line in whole:
+    begin = next(n for n, line in enumerate(whole) if line.startswith("FROM"))
+    for line in whole[begin:]:
         name, _, rest = line.strip().partition(" ")
         if name.upper() == "FROM":
             found.append([])

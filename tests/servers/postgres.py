@@ -40,6 +40,11 @@ class Postgres:
     def sql(self, command: str) -> str:
         return str(self._server.psql(command))
 
+    @property
+    def tools(self) -> Path:
+        """The folder of psql, pg_dump … of the server's own version."""
+        return Path(self._server.bin_path)
+
     def restart(self) -> None:
         """As after a crash: connections are cut, what was committed is there."""
         self._control("restart", "-l", str(self._server.log))

@@ -1,0 +1,51 @@
+-- The roles that the service, the workers and the backup use, with what each needs and no more. Run
+-- it as the owner of the tables after each `autotune db upgrade`; again is no harm:
+--   psql DATABASE_URL -v secrets=/run/secrets -f roles.sql
+-- The passwords are the files service_password, worker_password and backup_password in that folder.
+\set ON_ERROR_STOP on
+\set service_password `cat :'secrets'/service_password`
+\set worker_password `cat :'secrets'/worker_password`
+\set backup_password `cat :'secrets'/backup_password`
+
+SELECT format('CREATE ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE', name)
+FROM unnest(ARRAY['autotune_service', 'autotune_worker', 'autotune_backup']) AS name
+WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
+ALTER ROLE autotune_service PASSWORD :'service_password';
+ALTER ROLE autotune_worker PASSWORD :'worker_password';
+ALTER ROLE autotune_backup PASSWORD :'backup_password';
+
+BEGIN;
+REVOKE CREATE ON SCHEMA public FROM PUBLIC;
+GRANT USAGE ON SCHEMA public TO autotune_service, autotune_worker;
+REVOKE ALL ON ALL TABLES IN SCHEMA public FROM autotune_service, autotune_worker;
+GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_worker;
+
+-- Both read all that is tuned; only the service reads tokens, and neither makes one.
+GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
+  autotune_records, autotune_pushes, autotune_audit, autotune_searches, autotune_spaces,
+  autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs
+TO autotune_service, autotune_worker;
+GRANT SELECT ON autotune_tokens TO autotune_service;
+
+-- Both add results; what was added stays.
+GRANT INSERT ON autotune_kernels, autotune_keys, autotune_trials, autotune_records, autotune_audit,
+  autotune_checks, autotune_snapshots
+TO autotune_service, autotune_worker;
+GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_worker;
+
+GRANT INSERT ON autotune_pushes, autotune_jobs, autotune_pins, autotune_misses TO autotune_service;
+GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
+GRANT DELETE ON autotune_misses TO autotune_service;
+GRANT INSERT, UPDATE ON autotune_searches, autotune_spaces TO autotune_worker;
+GRANT UPDATE (kind, outcome, time_us) ON autotune_trials TO autotune_worker; -- a wrong result
+
+-- Optuna makes its tables when it is first used: those of workers are in a schema of their own.
+CREATE SCHEMA IF NOT EXISTS studies;
+GRANT USAGE, CREATE ON SCHEMA studies TO autotune_worker;
+ALTER ROLE autotune_worker SET search_path = studies, public;
+-- What an owner's own search has made beside ours, a worker goes on with.
+SELECT format('GRANT SELECT, INSERT, UPDATE, DELETE ON public.%I TO autotune_worker', tablename)
+FROM pg_tables WHERE schemaname = 'public' AND tablename NOT LIKE 'autotune\_%' \gexec
+
+GRANT pg_read_all_data TO autotune_backup;
+COMMIT;

@@ -1,0 +1,246 @@
+"""What docker/postgres gives to whom, on a real PostgreSQL: roles, backup and restore."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import parse_qs, quote, urlsplit
+
+import pytest
+from sqlalchemy import text
+
+from autotune.domain.job import Ability, Progress, Request, State
+from autotune.domain.outcome import WrongResult
+from autotune.domain.refusals import Refusals
+from autotune.domain.token import WRITER
+from autotune_db import SqlStore, open_store, upgrade
+from autotune_db.tables import Base
+from tests.samples.dockerfiles import FOLDER
+from tests.samples.matching import SPEC, question, record
+from tests.samples.records import trial
+from tests.servers.postgres import Postgres
+
+pytestmark = pytest.mark.slow
+
+PASSWORDS = {"service_password": "s", "worker_password": 'it\'s "w"', "backup_password": "b"}
+
+
+@dataclass(frozen=True)
+class Server:
+    """A database with the tables of now, and ``roles.sql`` applied."""
+
+    owner: str
+    secrets: Path
+    tools: Path
+
+    def url(self, role: str) -> str:
+        """By the socket of the owner's, where no password is asked for."""
+        parts = urlsplit(self.owner)
+        host = parts.netloc.rpartition("@")[2]
+        return parts._replace(netloc=f"{quote(role)}@{host}").geturl()
+
+    def run(self, *command: str, user: str = "") -> str:
+        """With the tools of the server's own version, and its place in the environment."""
+        parts = urlsplit(self.owner)
+        env = {
+            **os.environ,
+            "PATH": f"{self.tools}:{os.environ['PATH']}",
+            "PGHOST": parse_qs(parts.query)["host"][0],
+            "PGUSER": user or parts.username or "",
+            "PGDATABASE": parts.path.strip("/"),
+        }
+        done = subprocess.run(command, capture_output=True, text=True, env=env)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def grant(self) -> None:
+        given = ("-v", f"secrets={self.secrets}", "-f", _file("roles.sql"))
+        self.run("psql", self.owner, "-q", *given)
+
+    def backup(self, folder: Path, user: str = "autotune_backup") -> str:
+        return self.run(_file("backup.sh"), str(folder), user=user).strip()
+
+
+@pytest.fixture
+def server(postgres: Postgres, tmp_path: Path) -> Iterator[Server]:
+    url = postgres.new_database()
+    upgrade(url)
+    made = Server(url, tmp_path, postgres.tools)
+    for name, password in PASSWORDS.items():
+        (tmp_path / name).write_text(password + "\n")
+    made.grant()
+    made.grant()  # again is no harm
+    yield made
+    postgres.drop(url)
+
+
+def _file(name: str) -> str:
+    return str(FOLDER / "postgres" / name)
+
+
+@pytest.fixture
+def owner(server: Server) -> Iterator[SqlStore]:
+    with open_store(server.owner, create=True) as store:
+        yield store
+
+
+@pytest.fixture
+def service(server: Server) -> Iterator[SqlStore]:
+    with open_store(server.url("autotune_service"), create=False) as store:
+        yield store
+
+
+@pytest.fixture
+def worker(server: Server) -> Iterator[SqlStore]:
+    with open_store(server.url("autotune_worker"), create=True) as store:  # as the command does
+        yield store
+
+
+def _job() -> Request:
+    asked = question()
+    return Request(kernel=asked.kernel, problem=asked.problem, chip=asked.chip, trials=3)
+
+
+def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
+    token, secret = owner.tokens.create("ci", WRITER, None)
+    assert service.tokens.find(secret) == token
+    assert service.tokens.valid()
+    service.save_kernel(SPEC)
+    service.save_record(record())
+    service.save_misses({(question(7), "default"): 2})
+    service.save_misses({(question(7), "default"): 1})
+    assert service.misses()[0].count == 3
+    job, is_new = service.jobs.add(_job(), "ci")
+    assert is_new and service.jobs.cancel(job.number)
+    ((published, _),) = service.published()
+    service.pin(published)
+    service.unpin(published)
+    service.roll_back(1)
+    assert service.audit.entries()
+
+
+def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
+    service.jobs.add(_job(), "ci")
+    worker.save_kernel(SPEC)
+    able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
+    job = worker.jobs.claim("w", able, 60)
+    assert job is not None and worker.jobs.heartbeat(job, Progress(done=1))
+    assert worker.save_trial(question(), trial(0))
+    worker.replace_outcome(question(), 0, WrongResult(reason="off by 3"))
+    worker.save_refusals(question(), Refusals(values={}))
+    for over in (False, True):
+        worker.searches.report(question(), "a space", Progress(done=1), over=over)
+    worker.save_record(record())
+    assert worker.jobs.finish(job, State.DONE, "twice as fast")
+    assert len(list(service.snapshots(1))) == 1
+
+
+def test_a_worker_keeps_its_studies_apart(worker: SqlStore, owner: SqlStore) -> None:
+    import optuna
+
+    storage = optuna.storages.RDBStorage(worker.url)
+    optuna.create_study(storage=storage, study_name="s").ask()
+    storage.remove_session()
+    storage.engine.dispose()
+    schemas = "SELECT DISTINCT schemaname FROM pg_tables WHERE tablename IN ('studies', 'trials')"
+    assert _ask(owner, schemas) == [("studies",)]
+
+
+NEW_TOKEN = (
+    "INSERT INTO autotune_tokens (name, role, digest, created_at) VALUES ('x', 'admin', 'x', now())"
+)
+FORBIDDEN = {
+    "autotune_service": [
+        "DROP TABLE autotune_records",
+        "ALTER TABLE autotune_records ADD COLUMN x int",
+        "TRUNCATE autotune_records",
+        "CREATE TABLE mine (x int)",
+        "UPDATE autotune_records SET config = '{}'",
+        "DELETE FROM autotune_records",
+        "DELETE FROM autotune_audit",
+        "UPDATE autotune_audit SET name = 'x'",
+        "DELETE FROM autotune_snapshots",
+        NEW_TOKEN,
+        "UPDATE autotune_tokens SET role = 'admin'",
+        "UPDATE autotune_alembic_version SET version_num = '0001'",
+        "CREATE ROLE more",
+    ],
+    "autotune_worker": [
+        "DROP TABLE autotune_records",
+        "CREATE TABLE public.mine (x int)",
+        "SELECT digest FROM autotune_tokens",
+        NEW_TOKEN,
+        "UPDATE autotune_records SET config = '{}'",
+        "DELETE FROM autotune_jobs",
+        "INSERT INTO autotune_pins (key_id, record_id, from_id) VALUES (1, 1, 1)",
+        "UPDATE autotune_snapshots SET note = 'x'",
+        "DELETE FROM autotune_misses",
+        "UPDATE autotune_kernels SET spec = '{}'",
+    ],
+    "autotune_backup": [
+        "INSERT INTO autotune_records SELECT * FROM autotune_records",
+        "DELETE FROM autotune_misses",
+        "DROP TABLE autotune_records",
+    ],
+}
+
+
+@pytest.mark.parametrize("role", FORBIDDEN)
+def test_what_a_role_does_not_need_is_refused(server: Server, role: str) -> None:
+    for statement in FORBIDDEN[role]:
+        with pytest.raises(AssertionError, match=r"permission denied|must be owner"):
+            server.run("psql", server.url(role), "-v", "ON_ERROR_STOP=1", "-c", statement)
+
+
+def test_every_table_is_thought_of() -> None:
+    named = Path(_file("roles.sql")).read_text()
+    assert [table for table in Base.metadata.tables if table not in named] == []
+
+
+def test_passwords_are_set(postgres: Postgres, server: Server) -> None:
+    """The server of the tests asks for none: it keeps a digest of each."""
+    kept = postgres.sql("SELECT rolname FROM pg_authid WHERE rolpassword LIKE 'SCRAM%'")
+    assert all(role in kept for role in FORBIDDEN)
+
+
+def _ask(store: SqlStore, statement: str) -> list[tuple[object, ...]]:
+    return store._work.read(
+        lambda session: [tuple(row) for row in session.execute(text(statement))]
+    )
+
+
+class TestBackup:
+    @pytest.fixture
+    def folder(self, tmp_path: Path) -> Path:
+        made = tmp_path / "backups"
+        made.mkdir()
+        return made
+
+    def test_what_was_kept_comes_back(self, server: Server, owner: SqlStore, folder: Path) -> None:
+        owner.save_kernel(SPEC)
+        owner.save_record(record())
+        token, secret = owner.tokens.create("ci", WRITER, None)
+        made = server.backup(folder)
+        owner.save_record(record(question(4096)))  # after the backup, and then everything is lost
+        server.run("psql", "-q", "-c", "DROP TABLE autotune_tokens, autotune_pins")
+
+        server.run(_file("restore.sh"), made)
+        with open_store(server.url("autotune_service"), create=False) as service:
+            assert [one for _, one in service.published()] == [record()]
+            assert service.tokens.find(secret) == token
+            service.save_record(record(question(512)))  # the roles are there, and numbers go on
+
+    def test_old_ones_go(self, server: Server, folder: Path) -> None:
+        old, other = folder / "autotune-1.dump", folder / "notes.txt"
+        for file in (old, other):
+            file.touch()
+            os.utime(file, (0, 0))
+        made = server.backup(folder)
+        assert {str(file) for file in folder.iterdir()} == {made, str(other)}
+
+    def test_one_that_fails_leaves_the_others(self, server: Server, folder: Path) -> None:
+        made = server.backup(folder)
+        with pytest.raises(AssertionError, match="nobody"):
+            server.backup(folder, user="nobody")
+        assert [str(file) for file in folder.iterdir()] == [made]
