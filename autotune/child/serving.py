@@ -4,16 +4,24 @@ import json
 import os
 import resource
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 from autotune.compiler.protocol import Raised
-from autotune.domain.codec import to_data
+from autotune.domain.codec import from_data, to_data
 
 _MAX_FILE_BYTES = 1 << 30
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
+
+
+class StageError(Exception):
+    """A candidate failed at a stage: build, trace or compile. Carries the original as cause."""
+
+    def __init__(self, stage: str, cause: Exception) -> None:
+        super().__init__(str(cause))
+        self.stage, self.cause = stage, cause
 
 
 def serve(make: Callable[[], Answer]) -> None:
@@ -23,6 +31,22 @@ def serve(make: Callable[[], Answer]) -> None:
     answer = make()
     for line in requests:
         print(_encoded(answer(json.loads(line))), file=answers, flush=True)
+
+
+def answered(
+    worker: object, questions: Any, request: dict[str, Any], stages: Mapping[type[Any], str]
+) -> dict[str, Any]:
+    """``{"ok": ...}`` by the worker's method for the question, or ``{"error": ...}``: nothing that
+    a candidate does gets past here. ``stages``: what failed, by what was raised, the first that
+    fits."""
+    try:
+        question = from_data(questions, request)
+        found = getattr(worker, "do_" + question.kind)(question)
+        return {"ok": None if found is None else to_data(found)}
+    except StageError as error:
+        return failed(error.cause, error.stage)
+    except BaseException as error:  # SystemExit, KeyboardInterrupt: a candidate's whim as well
+        return failed(error, next(s for kind, s in stages.items() if isinstance(error, kind)))
 
 
 def failed(error: BaseException, stage: str) -> dict[str, Any]:

@@ -25,10 +25,10 @@ from autotune.catalogue.discovery import fingerprint
 from autotune.child import chips
 from autotune.child.compile import build, declaration
 from autotune.child.loading import Loader, LoadError
-from autotune.child.serving import failed, serve
+from autotune.child.serving import answered, serve
 from autotune.compiler import libtpu, protocol
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import from_data
 from autotune.domain.compiled import Compiled, XlaCost
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import Choices, KernelSpec
@@ -46,21 +46,7 @@ class CompilerWorker:
         self.loader = Loader()
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """``{"ok": ...}`` or ``{"error": ...}``; nothing a candidate does gets past here."""
-        try:
-            question = from_data(protocol.AnyQuestion, request)
-            found = getattr(self, "do_" + question.kind)(question)
-            return {"ok": None if found is None else to_data(found)}
-        except build.StageError as error:
-            return failed(error.cause, error.stage)
-        except ImpossibleError as error:
-            return failed(error, protocol.PROBLEM)
-        except LoadError as error:
-            return failed(error, protocol.LOAD)
-        except Exception as error:
-            return failed(error, "request")
-        except BaseException as error:  # SystemExit, KeyboardInterrupt: a candidate's whim as well
-            return failed(error, "kernel")
+        return answered(self, protocol.AnyQuestion, request, STAGES)
 
     def do_hello(self, _: protocol.Hello) -> protocol.Greeting:
         import jax
@@ -155,6 +141,14 @@ class CompilerWorker:
 
 class ImpossibleError(Exception):
     """The problem is impossible, in the kernel's own words."""
+
+
+STAGES: dict[type[BaseException], str] = {
+    ImpossibleError: protocol.PROBLEM,
+    LoadError: protocol.LOAD,
+    Exception: "request",
+    BaseException: "kernel",
+}
 
 
 @contextmanager

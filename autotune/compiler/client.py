@@ -14,9 +14,9 @@ from autotune.compiler.process import (
     ChildTimedOutError,
     CompilerProcess,
 )
-from autotune.compiler.protocol import CompilerQuestion, Drawn, Raised
+from autotune.compiler.protocol import ChildQuestion, Drawn, Raised
 from autotune.domain.chip import Chip, ChipInfo
-from autotune.domain.codec import from_data, to_data
+from autotune.domain.codec import to_data
 from autotune.domain.compiled import Attempt, XlaCost
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
@@ -134,14 +134,12 @@ class Compiler:
     def close(self) -> None:
         self.process.close()
 
-    def _try(self, question: CompilerQuestion[T]) -> T | Failure:
+    def _try(self, question: ChildQuestion[T]) -> T | Failure:
         """The answer to something that a candidate may fail at."""
         answer = self._ask(question, self.limit_s)
         return _failure(answer) if isinstance(answer, Raised) else answer
 
-    def _ask(
-        self, question: CompilerQuestion[T], limit_s: float
-    ) -> T | Raised | Crashed | TimedOut:
+    def _ask(self, question: ChildQuestion[T], limit_s: float) -> T | Raised | Crashed | TimedOut:
         if not self.process.running:
             self._start()
         try:
@@ -151,9 +149,8 @@ class Compiler:
         except ChildDiedError as error:
             return Crashed(reason=str(error), log_tail=error.log_tail)
 
-    def _answer(self, question: CompilerQuestion[T], limit_s: float) -> T | Raised:
-        data = self.process.ask(to_data(question), limit_s)
-        return from_data(Raised, data["error"]) if "error" in data else question.answer(data["ok"])
+    def _answer(self, question: ChildQuestion[T], limit_s: float) -> T | Raised:
+        return question.read(self.process.ask(to_data(question), limit_s))
 
     def _start(self) -> None:
         """Start the child and import JAX there: that time is not the candidate's."""
@@ -177,7 +174,7 @@ class Compiler:
             return f"{answer.type}: {answer.message}"
         return None
 
-    def _demand(self, question: CompilerQuestion[T]) -> T:
+    def _demand(self, question: ChildQuestion[T]) -> T:
         """The answer to something that must work for any search to make sense."""
         answer = self._ask(question, START_LIMIT_S)
         if isinstance(answer, TimedOut):

@@ -69,38 +69,41 @@ class Drawn:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompilerQuestion(Generic[T_co]):
+class ChildQuestion(Generic[T_co]):
     """Its answer is a ``T_co``. ``form``: the class of that, None for nothing at all."""
 
     kind: ClassVar[str]
     form: ClassVar[type[Any] | None] = None
 
-    def answer(self, data: Any) -> T_co:
-        return None if self.form is None else from_data(self.form, data)  # type: ignore[return-value]
+    def read(self, answer: dict[str, Any]) -> T_co | Raised:
+        """What a child's answer to this means."""
+        if "error" in answer:
+            return from_data(Raised, answer["error"])
+        return self.form and from_data(self.form, answer["ok"])  # type: ignore[return-value]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Hello(CompilerQuestion[Greeting]):
+class Hello(ChildQuestion[Greeting]):
     kind = "hello"
     form = Greeting
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeChip(CompilerQuestion[ChipInfo]):
+class DescribeChip(ChildQuestion[ChipInfo]):
     kind = "chip"
     form = ChipInfo
     chip: Chip
 
 
 @dataclass(frozen=True, kw_only=True)
-class DescribeKernel(CompilerQuestion[KernelSpec]):
+class DescribeKernel(ChildQuestion[KernelSpec]):
     kind = "describe"
     form = KernelSpec
     ref: KernelRef
 
 
 @dataclass(frozen=True, kw_only=True)
-class OfProblem(CompilerQuestion[T_co]):
+class OfProblem(ChildQuestion[T_co]):
     ref: KernelRef
     problem: Problem
     chip: Chip | None

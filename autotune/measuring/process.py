@@ -3,18 +3,21 @@ after an abort, with what was loaded before, but without what ended it."""
 
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.compiler import libtpu
+from autotune.compiler import measuring_protocol as protocol
+from autotune.compiler.measuring_protocol import Device, Loaded
 from autotune.compiler.process import (
     START_LIMIT_S,
     ChildDiedError,
     ChildTimedOutError,
     CompilerProcess,
 )
+from autotune.compiler.protocol import ChildQuestion, Raised
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config
@@ -22,6 +25,9 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import Problem
 from autotune.measuring.race import DeviceLostError
+from autotune.wording.measurement import ended_process_text, killed_text, raised_text
+
+T = TypeVar("T")
 
 WORKER = Path(__file__).parents[1] / "child" / "measure" / "worker.py"
 _MEMORY_BYTES = 32 << 30
@@ -50,22 +56,6 @@ class Program:
     path: Path | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
-    """The one device that is used. ``method``: how its times are taken, *device time* or *wall
-    clock*; the two are never compared. ``count``: how many devices the machine has."""
-
-    platform: str
-    kind: str
-    id: int
-    cores: int
-    count: int
-    method: str
-
-    def __str__(self) -> str:
-        return f"{self.kind}, device {self.id} of {self.count}"
-
-
 def measuring_process(platform: str, python: str = sys.executable) -> CompilerProcess:
     """A child that opens the accelerator of a JAX platform (tpu, cuda, cpu) when it is asked to."""
     return CompilerProcess(
@@ -90,38 +80,39 @@ class Child:
     def open(self) -> Device:
         """Start, open the device, make the inputs. Raises ``CannotMeasureError``."""
         try:
-            self._demand({"do": "hello"})
-            found = Device(**self._demand({"do": "open", "device": self.number}))
-            self._demand({"do": "inputs", "seed": self.work.seed})
+            found = self._demand(protocol.OpenDevice(number=self.number))
+            self._demand(protocol.MakeInputs(**self._subject, seed=self.work.seed))
         except ChildTimedOutError as error:
             raise CannotMeasureError(f"the accelerator does not open: {error}") from error
         except ChildDiedError as error:
             raise CannotMeasureError(_with_tail(error)) from error
         return found
 
-    def load(self, program: Program) -> NotMeasured | str:
-        """Make a candidate ready; a note, empty where nothing is to be said. Raises
-        ``DeviceLostError`` where the device does not open again."""
-        request = {
-            "do": "load",
-            "name": program.name,
-            "config": program.config and to_data(program.config),
-            "path": None if program.path is None else str(program.path),
-        }
-        answer = self._tried(request, self.limit_s)
-        if isinstance(answer, NotMeasured):
-            return answer
-        self.loaded[program.name] = program
-        return str(answer["note"])
+    def load(self, program: Program) -> NotMeasured | Loaded:
+        """Make a candidate ready. Raises ``DeviceLostError`` where the device does not open
+        again."""
+        question = protocol.LoadProgram(
+            **self._subject,
+            name=program.name,
+            config=program.config,
+            path=None if program.path is None else str(program.path),
+        )
+        answer = self._tried(question, self.limit_s)
+        if isinstance(answer, Loaded):
+            self.loaded[program.name] = program
+        return answer
 
     def sample(self, order: Sequence[str]) -> list[float | NotMeasured]:
         """Microseconds of each run. What ends the process is found by running one at a time.
 
         Raises ``DeviceLostError``.
         """
-        answer = self._tried({"do": "sample", "order": list(order)}, self.limit_s * len(order))
+        question = protocol.TakeSamples(order=tuple(order))
+        answer = self._tried(question, self.limit_s * len(order))
         if not isinstance(answer, NotMeasured):
-            return [NotMeasured(one) if isinstance(one, str) else one / 1e6 for one in answer]
+            return [
+                NotMeasured(refusal) if ps is None else ps / 1e6 for ps, refusal in answer.samples
+            ]
         if len(order) == 1:
             self.loaded.pop(order[0], None)
             return [answer]
@@ -137,21 +128,21 @@ class Child:
     def close(self) -> None:
         self.process.close()
 
-    def _tried(self, request: dict[str, Any], limit_s: float) -> Any:
+    @property
+    def _subject(self) -> dict[str, Any]:
+        return {"ref": self.work.ref, "problem": self.work.problem, "chip": self.work.chip}
+
+    def _tried(self, question: ChildQuestion[T], limit_s: float) -> T | NotMeasured:
         """The answer, or why the candidate has none; the process is there again afterwards."""
         if not self.process.running:
             self._again()
         try:
-            answer = self.process.ask(self._whole(request), limit_s)
+            answer = self._ask(question, limit_s)
         except ChildTimedOutError as error:
-            return NotMeasured(f"it was killed: {error}")
+            return NotMeasured(killed_text(str(error)))
         except ChildDiedError as error:
-            return NotMeasured(f"it ended the measuring process: {_with_tail(error)}")
-        if "error" in answer:
-            return NotMeasured(
-                _first_and_last("{stage} raised {type}: {message}".format(**answer["error"]))
-            )
-        return answer["ok"]
+            return NotMeasured(ended_process_text(_with_tail(error)))
+        return NotMeasured(_raised(answer)) if isinstance(answer, Raised) else answer
 
     def _again(self) -> None:
         """Open the device once more and load what had been loaded."""
@@ -164,30 +155,20 @@ class Child:
             if isinstance(found, NotMeasured):
                 raise DeviceLostError(f"{program.name} cannot be loaded again: {found.reason}")
 
-    def _demand(self, request: dict[str, Any]) -> Any:
-        answer = self.process.ask(self._whole(request), START_LIMIT_S)
-        if "error" in answer:
+    def _demand(self, question: ChildQuestion[T]) -> T:
+        answer = self._ask(question, START_LIMIT_S)
+        if isinstance(answer, Raised):
             self.process.stop()
-            error = answer["error"]
-            named = "" if error["stage"] == "open" else f"{error['type']}: "
-            raise CannotMeasureError(f"{named}{error['message']}".splitlines()[0])
-        return answer["ok"]
+            named = "" if answer.stage == protocol.OPEN else f"{answer.type}: "
+            raise CannotMeasureError(f"{named}{answer.message}".splitlines()[0])
+        return answer
 
-    def _whole(self, request: dict[str, Any]) -> dict[str, Any]:
-        work = self.work
-        chip = None if work.chip is None else work.chip.value
-        return {
-            "ref": asdict(work.ref),
-            "problem": to_data(work.problem),
-            "chip": chip,
-            **request,
-        }
+    def _ask(self, question: ChildQuestion[T], limit_s: float) -> T | Raised:
+        return question.read(self.process.ask(to_data(question), limit_s))
 
 
-def _first_and_last(text: str) -> str:
-    """JAX puts a whole traceback into a message: what happened, and its cause."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    return lines[0][:240] if len(lines) == 1 else f"{lines[0][:160]} … {lines[-1][:160]}"
+def _raised(raised: Raised) -> str:
+    return raised_text(raised.stage, raised.type, raised.message)
 
 
 def _with_tail(error: ChildDiedError) -> str:

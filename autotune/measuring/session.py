@@ -6,14 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from autotune.compiler.measuring_protocol import Device
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.errors import AutotuneError, UnknownNameError
-from autotune.measuring.process import CannotMeasureError, Child, Device, MeasuringTask, Program
+from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
 from autotune.measuring.race import Decision, DeviceLostError, decide
 from autotune.ports.compilers import ExecutableCompiler
+from autotune.wording.measurement import NOT_COMPARED, SAME_PROGRAM, compiled_here_note
 
 XLA = "xla"
 
@@ -122,8 +124,8 @@ class Session:
             found = self._child.load(program)
             if isinstance(found, NotMeasured):
                 refused[program.name] = found.reason
-            elif found:
-                notes[program.name] = found
+            elif found.compiled_here:
+                notes[program.name] = compiled_here_note(found.refusal)
         return notes, refused
 
 
@@ -190,7 +192,7 @@ def _measurement(
         Timed(
             config=configs[name],
             samples_us=tuple(decision.samples.get(name, ())),
-            refused=refused.get(name, "it was not compared"),
+            refused=refused.get(name, NOT_COMPARED),
             note=notes.get(name, ""),
         )
         for name in configs
@@ -214,11 +216,9 @@ def _with_twins(found: Measurement, candidates: Sequence[MeasurementCandidate]) 
     """The same, with what has the program of a measured config listed beside it."""
     timed = list(found.timed)
     for candidate in candidates:
-        twin = next(c for c in candidates if c.identity == candidate.identity)
-        measured = found.of(twin.config)
+        same = next(c for c in candidates if c.identity == candidate.identity)
+        measured = found.of(same.config)
         if measured and found.of(candidate.config) is None:
-            note = "it compiles to the same program as another config, measured once"
-            timed.insert(
-                timed.index(measured) + 1, replace(measured, config=candidate.config, note=note)
-            )
+            twin = replace(measured, config=candidate.config, note=SAME_PROGRAM)
+            timed.insert(timed.index(measured) + 1, twin)
     return replace(found, timed=tuple(timed))

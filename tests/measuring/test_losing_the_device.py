@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
+from autotune.compiler.measuring_protocol import Loaded, Sample, Samples
 from autotune.compiler.process import ChildDiedError
 from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
@@ -26,11 +28,19 @@ OPENED = {
     "method": "device time",
 }
 FAST, DEFAULT = make_config({"b": 1}), make_config({"b": 2})
-Sample = Callable[[list[str]], dict[str, Any]]
+Answer = Callable[[list[str]], dict[str, Any]]
+
+
+def samples_of(samples: list[Sample]) -> dict[str, Any]:
+    return {"ok": to_data(Samples(samples))}
+
+
+def no_profile(order: list[str]) -> dict[str, Any]:
+    return samples_of([Sample(None, "the profiler wrote no profile")] * len(order))
 
 
 def times(order: list[str]) -> dict[str, Any]:
-    return {"ok": [round(TIMES_US[name] * 1e6) for name in order]}
+    return samples_of([Sample(round(TIMES_US[name] * 1e6)) for name in order])
 
 
 class Process:
@@ -39,17 +49,19 @@ class Process:
     def __init__(self) -> None:
         self.running = True
         self.open: Callable[[], dict[str, Any]] = lambda: {"ok": OPENED}
-        self.sample: Sample = times
+        self.sample: Answer = times
         self.asked: list[Any] = []
         self.closed = False
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         self.running = True
         self.asked.append(request)
-        do = request["do"]
-        if do == "open":
+        kind = request["kind"]
+        if kind == "open":
             return self.open()
-        return self.sample(request["order"]) if do == "sample" else {"ok": {"note": ""}}
+        if kind == "sample":
+            return self.sample(request["order"])
+        return {"ok": to_data(Loaded()) if kind == "load" else None}
 
     def dies(self) -> dict[str, Any]:
         self.running = False
@@ -84,7 +96,7 @@ def test_the_device_is_named_and_the_one_that_was_asked_for() -> None:
     process = Process()
     found = measure(process)
     assert isinstance(found, Measurement) and found.device == "TPU v5 lite, device 1 of 4"
-    assert next(r["device"] for r in process.asked if r["do"] == "open") == 1
+    assert next(r["number"] for r in process.asked if r["kind"] == "open") == 1
     assert found.winner is not None and found.winner.config == FAST
 
 
@@ -112,7 +124,7 @@ def test_a_device_that_is_lost_in_the_middle_keeps_what_was_measured() -> None:
 
 def test_a_profiler_that_yields_nothing_is_said_and_not_taken_for_a_time() -> None:
     process = Process()
-    process.sample = lambda order: {"ok": ["the profiler wrote no profile"] * len(order)}
+    process.sample = no_profile
     found = measure(process)
     assert isinstance(found, Measurement) and found.void == "no candidate could be timed"
     assert {t.refused for t in found.timed} == {"the profiler wrote no profile"}
@@ -122,7 +134,7 @@ def test_a_profiler_that_stops_yielding_keeps_what_was_measured() -> None:
     process = Process()
 
     def once(order: list[str]) -> dict[str, Any]:
-        process.sample = lambda order: {"ok": ["the profiler wrote no profile"] * len(order)}
+        process.sample = no_profile
         return times(order)
 
     process.sample = once
@@ -135,7 +147,7 @@ def test_a_profiler_that_stops_yielding_keeps_what_was_measured() -> None:
 @pytest.mark.parametrize("at", [0, 1])
 def test_a_run_that_is_told_to_stop_keeps_what_was_measured(at: int) -> None:
     process = Process()
-    ready = 6  # requests: hello, open, inputs, three to load
+    ready = 5  # requests: open, inputs, three to load
     found = measure(process, stop=lambda: len(process.asked) >= ready + at)
     assert isinstance(found, Measurement) and found.stopped_by == "budget spent"
     assert found.count == 6 * at
@@ -145,7 +157,7 @@ def test_the_same_again_goes_to_the_end() -> None:
     """Nothing of a run that was lost stands in the way of the next one."""
     process = Process()
     process.sample = lambda _: process.dies()
-    process.open = lambda: {"ok": OPENED} if len(process.asked) < 4 else process.dies()
+    process.open = lambda: {"ok": OPENED} if len(process.asked) < 3 else process.dies()
     lost, again = measure(process), measure(Process())
     assert isinstance(lost, Measurement) and lost.stopped_by == "device lost"
     assert isinstance(again, Measurement) and not again.void and again.winner

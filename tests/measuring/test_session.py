@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.compiler.measuring_protocol import Loaded
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerProcess
 from autotune.domain.codec import from_data, to_data
@@ -147,8 +148,8 @@ def test_an_executable_that_is_refused_is_compiled_again(tmp_path: Path) -> None
     child = Child(measuring_process("cpu"), WORK)
     try:
         child.open()
-        note = child.load(Program(name="c0", config=QUICK, path=path))
-        assert isinstance(note, str) and "compiled elsewhere is refused here" in note
+        loaded = child.load(Program(name="c0", config=QUICK, path=path))
+        assert isinstance(loaded, Loaded) and loaded.compiled_here and loaded.refusal
         assert all(isinstance(us, float) and us > 0 for us in child.sample(["c0", "c0"]))
     finally:
         child.close()

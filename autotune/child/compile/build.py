@@ -12,6 +12,7 @@ from typing import Any
 from autotune.child.chips import Axes, abstract_mesh, compile_only_target, told_of
 from autotune.child.compile import hlo, matching
 from autotune.child.compile.hlo import KernelCall
+from autotune.child.serving import StageError
 from autotune.child.trace import reader
 from autotune.child.trace.reader import Call
 from autotune.compiler import libtpu, protocol
@@ -32,14 +33,6 @@ _DEPENDS_ON_DATA = (
 _SENDS = (
     "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
 )
-
-
-class StageError(Exception):
-    """A candidate failed at a stage: build, trace or compile. Carries the original as cause."""
-
-    def __init__(self, stage: str, cause: Exception) -> None:
-        super().__init__(str(cause))
-        self.stage, self.cause = stage, cause
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from autotune.child.measure.profile import call_times_ps
 from autotune.child.measure.programs import module_name
 from autotune.child.measure.xspace import Plane, UnreadableProfileError, planes
 from autotune.child.verify.numbers import values
+from autotune.compiler.measuring_protocol import Device
 from autotune.domain.measurement import DEVICE_TIME, WALL_CLOCK, NotMeasured
 from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
@@ -69,16 +70,16 @@ def why_not(message: str) -> str:
     return f"the accelerator cannot be opened: {said}"
 
 
-def description(device: Any) -> dict[str, Any]:
-    """Plain data: which device it is, and how its times are taken."""
-    return {
-        "platform": device.platform,
-        "kind": device.device_kind,
-        "id": device.id,
-        "cores": getattr(device, "num_cores", 1) or 1,
-        "count": len(device.client.local_devices()),
-        "method": WALL_CLOCK if device.platform == "cpu" else DEVICE_TIME,
-    }
+def description(device: Any) -> Device:
+    """Which device it is, and how its times are taken."""
+    return Device(
+        platform=device.platform,
+        kind=device.device_kind,
+        id=device.id,
+        cores=getattr(device, "num_cores", 1) or 1,
+        count=len(device.client.local_devices()),
+        method=WALL_CLOCK if device.platform == "cpu" else DEVICE_TIME,
+    )
 
 
 def rotated_inputs(kernel: Kernel, problem: Problem, seed: int, device: Any) -> Inputs:

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.child.chips import abstract_mesh, compile_only_device
-from autotune.child.compile.build import StageError, built, specs
+from autotune.child.compile.build import built, specs
+from autotune.child.serving import StageError
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem

@@ -1,7 +1,6 @@
 """The measuring child: the only process that opens the accelerator. Run as a script, like the
 compiler's worker, whose protocol it speaks."""
 
-import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,22 +15,26 @@ if __name__ == "__main__":
 
     stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
 
-from autotune.child.compile.build import StageError
 from autotune.child.loading import Loader, LoadError
 from autotune.child.measure import device as accelerator
 from autotune.child.measure import programs
-from autotune.child.serving import failed, serve
-from autotune.domain.chip import Chip
-from autotune.domain.codec import from_data
-from autotune.domain.config import Config
-from autotune.domain.kernel_ref import KernelRef
+from autotune.child.serving import StageError, answered, serve
+from autotune.compiler import measuring_protocol as protocol
+from autotune.compiler.measuring_protocol import Device, Loaded, Sample, Samples
+from autotune.compiler.protocol import LOAD, OfProblem
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
 
+STAGES: dict[type[BaseException], str] = {
+    accelerator.CannotOpenError: protocol.OPEN,
+    LoadError: LOAD,
+    BaseException: protocol.RUN,
+}
+
 
 class Measurer:
-    """One handler per request; every answer is plain JSON data."""
+    """One handler per question; every answer is plain JSON data."""
 
     def __init__(self) -> None:
         self.loader = Loader()
@@ -41,61 +44,41 @@ class Measurer:
         self.taken = 0
 
     def answer(self, request: dict[str, Any]) -> dict[str, Any]:
-        """``{"ok": ...}`` or ``{"error": ...}`` with the stage: open, load, compile, run."""
-        try:
-            return {"ok": getattr(self, "do_" + request["do"])(request)}
-        except accelerator.CannotOpenError as error:
-            return failed(error, "open")
-        except StageError as error:
-            return failed(error.cause, error.stage)
-        except LoadError as error:
-            return failed(error, "load")
-        except BaseException as error:  # a candidate's whim as well
-            return failed(error, "run")
+        return answered(self, protocol.AnyQuestion, request, STAGES)
 
-    def do_hello(self, _: dict[str, Any]) -> dict[str, Any]:
-        return {"pid": os.getpid()}
-
-    def do_open(self, request: dict[str, Any]) -> dict[str, Any]:
-        self.device = accelerator.open_device(request["device"])
+    def do_open(self, asked: protocol.OpenDevice) -> Device:
+        self.device = accelerator.open_device(asked.number)
         return accelerator.description(self.device)
 
-    def do_inputs(self, request: dict[str, Any]) -> int:
-        kernel, problem = self._subject(request)
-        self.inputs = accelerator.rotated_inputs(kernel, problem, request["seed"], self.device)
-        return len(self.inputs)
+    def do_inputs(self, asked: protocol.MakeInputs) -> None:
+        self.inputs = accelerator.rotated_inputs(*self._subject(asked), asked.seed, self.device)
 
-    def do_load(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Make a candidate ready and run it once or twice; ``note``: why it was compiled here."""
-        note, program = "it was not compiled elsewhere", None
-        if request["path"]:
+    def do_load(self, asked: protocol.LoadProgram) -> Loaded:
+        program, loaded = None, Loaded(compiled_here=asked.path is None)
+        if asked.path is not None:
             try:
-                program = programs.load(Path(request["path"]), self.device)
-                note = ""
+                program = programs.load(Path(asked.path), self.device)
             except StageError as error:
-                note = f"what was compiled elsewhere is refused here: {error}".splitlines()[0][:240]
+                loaded = Loaded(compiled_here=True, refusal=str(error))
         if program is None:
-            program = self._compiled(request)
+            program = programs.compiled(
+                *self._subject(asked), asked.config, asked.name, asked.chip, self.device
+            )
         accelerator.warm_up(program, self.inputs)
-        self.programs[request["name"]] = program
-        return {"note": note}
+        self.programs[asked.name] = program
+        return loaded
 
-    def do_sample(self, request: dict[str, Any]) -> list[int | str]:
-        """Picoseconds of each run, or a sentence why there are none."""
-        order = request["order"]
-        times = accelerator.timed(order, self.programs, self.inputs, self.taken, self.device)
-        self.taken += len(order)
-        return [time.reason if isinstance(time, NotMeasured) else time for time in times]
+    def do_sample(self, asked: protocol.TakeSamples) -> Samples:
+        times = accelerator.timed(asked.order, self.programs, self.inputs, self.taken, self.device)
+        self.taken += len(asked.order)
+        return Samples([_sample(time) for time in times])
 
-    def _compiled(self, request: dict[str, Any]) -> Any:
-        kernel, problem = self._subject(request)
-        config = request["config"] and from_data(Config, request["config"])
-        chip = Chip(request["chip"]) if request["chip"] else None
-        return programs.compiled(kernel, problem, config, request["name"], chip, self.device)
+    def _subject(self, asked: OfProblem[Any]) -> tuple[Kernel, Problem]:
+        return self.loader.kernel(asked.ref), asked.problem
 
-    def _subject(self, request: dict[str, Any]) -> tuple[Kernel, Problem]:
-        kernel = self.loader.kernel(KernelRef(**request["ref"]))
-        return kernel, from_data(Problem, request["problem"])
+
+def _sample(time: int | NotMeasured) -> Sample:
+    return Sample(None, time.reason) if isinstance(time, NotMeasured) else Sample(time)
 
 
 def main() -> None:

@@ -9,12 +9,13 @@ import pytest
 
 from autotune.child.measure import device
 from autotune.child.measure.device import read, why_not
+from autotune.compiler.measuring_protocol import Device
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.measurement import NotMeasured
 from autotune.domain.problem import ProblemSpec
 from autotune.kernel import Array
-from autotune.measuring.process import CannotMeasureError, Device, MeasuringTask
+from autotune.measuring.process import CannotMeasureError, MeasuringTask
 from autotune.measuring.session import _check
 from tests.samples.profiles import profile, tpu
 
