@@ -41,13 +41,13 @@ from benchmarks.catalogue import CHIPS, CatalogueSearch
 
 RELEASES = ("0.6.2", "0.9.2", "0.10.2", "0.12.0.1")
 STARTS = ("0.10.2", "0.6.2")
-TRIALS = 4
+TRIALS = 3
 
-_FLASH = "batch=4,heads=4,q_len=1024,kv_len=1024,head_dim=128"
-_SPLASH = "heads=4,kv_heads=2,seq=2048,qk_dim=128,v_dim=128"
-_GROUPED = "m=2048,k=1024,n=1024,groups=8"
-_PAGED = "batch=16,q_heads=16,kv_heads=4,pages=32,page_size=16,head_dim=128"
-_RAGGED = "seqs=16,tokens=256,q_heads=16,kv_heads=4,pages=32,page_size=16,head_dim=128"
+_FLASH = "batch=2,heads=2,q_len=512,kv_len=512,head_dim=128"
+_SPLASH = "heads=4,kv_heads=2,seq=512,qk_dim=128,v_dim=128"
+_GROUPED = "m=1024,k=512,n=512,groups=4"
+_PAGED = "batch=4,q_heads=8,kv_heads=2,pages=8,page_size=16,head_dim=128"
+_RAGGED = "seqs=4,tokens=64,q_heads=8,kv_heads=2,pages=8,page_size=16,head_dim=128"
 
 CASES = (
     CatalogueSearch("matmul", "m=1024,k=2048,n=1024"),

@@ -7,7 +7,8 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from autotune.checking.run import CheckingStore, tell_of
+from autotune.checking.noting import tell_of
+from autotune.checking.run import CheckingStore
 from autotune.domain.check import Check
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
@@ -66,6 +67,7 @@ def publish_checked(
             method=Method.ESTIMATED,
             created_at=datetime.now(UTC),
             pushed_by="",
+            checks=(),
             measurement=None,
         )
     )

@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Protocol
 
+from autotune.checking.noting import tell_of
 from autotune.checking.record_check import RecordChecker
 from autotune.checking.selection import on_chips
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, KernelImportError
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import WorkerStore
 from autotune.searching.loop import Subject
-from autotune.wording.checks import finding
 
 
 class CheckingStore(CheckStore, WorkerStore, Protocol):
@@ -91,29 +91,6 @@ class CheckRun:
             ).check()
         except (InvalidInputError, KernelImportError) as error:
             return blank.unchecked(Unchecked.NO_ANSWER, str(error))
-
-
-def tell_of(store: CheckStore, checks: Sequence[Check]) -> None:
-    """The published records say what is known of them: what is broken is not handed out. All in
-    one new snapshot; a check on another chip says nothing of what a record is used for."""
-    told = [
-        (check.key, check.config, as_record_check(check))
-        for check in checks
-        if check.chip is check.key.chip and check.cause is None
-    ]
-    if told:
-        store.publish_checks(told)
-
-
-def as_record_check(check: Check) -> RecordCheck:
-    """What travels with the record."""
-    return RecordCheck(
-        toolchain=check.toolchain,
-        verdict=check.verdict,
-        checked_at=check.checked_at,
-        time_us=check.after_us,
-        finding=finding(check),
-    )
 
 
 _RANK = {verdict: rank for rank, verdict in enumerate(CheckVerdict)}

@@ -9,16 +9,18 @@ import click
 
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
-from autotune.domain.chip import parse_chip
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
-from autotune.ports import ResultStore
+from autotune.ports import PushSource, ResultStore
 from autotune.remote.http import Remote
-from autotune.remote.push import checked, send, whole_result
+from autotune.remote.push import checked, possible_check, send, send_checks, whole_result
 
 _TIMEOUT_S = 60.0
+_MOST_CHECKS = 100_000
 
 
 @click.command()
@@ -45,7 +47,7 @@ def push(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Send the published records of this machine, with their trials, to a service.
+    """Send the published records of this machine, with their trials, and its checks to a service.
 
     What is there already changes nothing: push as often as you like. Exit code 1 when there is
     nothing to send.
@@ -61,13 +63,37 @@ def push(
                 total, sent = _sum(total, part), sent + count
                 if not as_json:
                     echo(f"{sent}/{len(records) - len(left)} sent", err=True)
+            checks = _good_checks(store, kernels, kernel, only, left)
+            for part in send_checks(remote, kernels, checks):
+                total = _sum(total, part)
         except OSError as error:
             raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
     if as_json:
         print_json({**asdict(total), "sent": sent, "left_out": left})
     else:
-        _print(total, sent, left)
-    sys.exit(0 if records else 1)
+        _print(total, sent, left, len(checks))
+    sys.exit(0 if records or checks else 1)
+
+
+def _good_checks(
+    store: PushSource,
+    kernels: Sequence[KernelSpec],
+    kernel: str | None,
+    chip: Chip | None,
+    left: list[str],
+) -> list[Check]:
+    """Of all that was checked here, also where the records are another machine's."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    good = []
+    for check in store.checks(_MOST_CHECKS):
+        key = check.key
+        if kernel in (None, key.kernel) and chip in (None, check.chip):
+            spec = specs.get((key.kernel, key.fingerprint))
+            try:
+                good.append(possible_check(check, spec, datetime.now(UTC)))
+            except InvalidInputError as error:
+                left.append(f"check of {key} with {check.toolchain}: {error}")
+    return good
 
 
 def _good(
@@ -96,10 +122,11 @@ def _sum(one: Pushed, other: Pushed) -> Pushed:
         records=one.records + other.records,
         trials=one.trials + other.trials,
         lost=one.lost + other.lost,
+        checks=one.checks + other.checks,
     )
 
 
-def _print(total: Pushed, sent: int, left: list[str]) -> None:
+def _print(total: Pushed, sent: int, left: list[str], checks: int) -> None:
     for line in left:
         echo(f"left out: {line}", err=True)
     same = sent - total.records - total.lost
@@ -107,3 +134,5 @@ def _print(total: Pushed, sent: int, left: list[str]) -> None:
         f"{total.records} records and {total.trials} trials are new there; {same} records were "
         f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"
     )
+    if checks:
+        echo(f"of {checks} checks {total.checks} are in force there; newer ones stay")

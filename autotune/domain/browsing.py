@@ -3,11 +3,13 @@
 from dataclasses import dataclass
 from datetime import datetime
 
+from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.miss import Miss
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 
@@ -70,6 +72,39 @@ class KeyFilter:
 
     chip: Chip | None = None
     toolchain: Toolchain | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckFilter:
+    """Which checks are meant; None: any. ``made_with`` is the toolchain of the record,
+    ``toolchain`` and ``chip`` are those that it was checked on."""
+
+    kernel: str | None = None
+    chip: Chip | None = None
+    made_with: Toolchain | None = None
+    toolchain: Toolchain | None = None
+    verdict: CheckVerdict | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCount:
+    """How many checks there are of each kind."""
+
+    kernel: str
+    chip: Chip
+    made_with: Toolchain
+    toolchain: Toolchain
+    verdict: CheckVerdict
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NumberedCheck:
+    """A check with its number, and that of its record's key."""
+
+    number: int
+    key_id: int
+    check: Check
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.chip import Chip
+from autotune.domain.codec import OmitDefault
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
@@ -31,7 +32,8 @@ class Check:
     the least ``vmem_limit_bytes`` that is enough where ``needed_bytes`` of VMEM are more than the
     ``allowed_bytes``; ``passes_limit``: whether the kernel hands a
     config's limit to its ``pallas_call``. ``verified``: the gate ran there, and the config is
-    published for it. ``cause``: why it was not checked.
+    published for it. ``cause``: why it was not checked. ``pushed_by``: the name of the token that
+    brought it.
     """
 
     key: Key
@@ -53,6 +55,7 @@ class Check:
     verified: bool = False
     cause: Unchecked | None = None
     detail: str = ""
+    pushed_by: OmitDefault[str] = ""
 
     @property
     def target(self) -> Key:

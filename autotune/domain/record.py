@@ -12,6 +12,8 @@ from autotune.domain.outcome import Estimate, is_time
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
 
+MOST_CHECKS = 100
+
 
 class Method(StrEnum):
     """By what kind of times a record won: never to be mixed."""
@@ -42,7 +44,8 @@ class Record:
     ``verification`` says in words how the result was checked. The ``measurement`` is there
     too where it was void, or decided nothing, and the ``method`` an estimate.
     ``pushed_by``: the name of the token that brought it, empty where it was searched.
-    ``checks``: what is known of it under other toolchains, at most one for each.
+    ``checks``: what is known of it under other toolchains, at most one for each, and at most
+    :data:`MOST_CHECKS`.
     """
 
     measurement: OmitNone[Measurement | None] = None
@@ -66,9 +69,10 @@ class Record:
         return next((one for one in self.checks if one.toolchain == toolchain), None)
 
     def with_check(self, check: RecordCheck) -> "Record":
-        """The same record, with this in the place of what was known of that toolchain."""
+        """The same record, with this in the place of what was known of that toolchain; the one
+        that was noted first gives way where there are too many."""
         others = tuple(one for one in self.checks if one.toolchain != check.toolchain)
-        return replace(self, checks=(*others, check))
+        return replace(self, checks=(*others, check)[-MOST_CHECKS:])
 
     @property
     def time_us(self) -> float:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.codec import OmitNone
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
@@ -21,9 +21,11 @@ class KeyResult:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pushed:
     """What became of a push: how many records and trials were new, how many records lost against
-    the published one of their key, and the snapshot in force after it."""
+    the published one of their key, and the snapshot in force after it. ``checks``: how many of
+    those that were sent are in force."""
 
     records: int
     trials: int
     lost: int
     snapshot: int
+    checks: OmitDefault[int] = 0

@@ -4,9 +4,12 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autotune.domain.browsing import (
+    CheckCount,
+    CheckFilter,
     Improvement,
     KeyFilter,
     KeyMiss,
+    NumberedCheck,
     NumberedTrial,
     SameConfig,
     SearchedKey,
@@ -103,5 +106,18 @@ class TrialPages(Protocol):
         """The trial with this number within its key."""
 
 
-class Pages(OverviewPages, KeyPages, ProblemPages, TrialPages, Protocol):
+class CheckPages(Protocol):
+    """The page of an upgrade."""
+
+    def check_counts(self) -> Sequence[CheckCount]:
+        """How many checks there are by kernel, chip, toolchains and verdict."""
+
+    def checks(self, only: CheckFilter, before: int | None, limit: int) -> Sequence[NumberedCheck]:
+        """The last ones first. ``before``: only those with a lower number."""
+
+    def worst_checks(self, only: CheckFilter, offset: int, limit: int) -> Sequence[NumberedCheck]:
+        """The worst verdicts first."""
+
+
+class Pages(OverviewPages, KeyPages, ProblemPages, TrialPages, CheckPages, Protocol):
     """All pages, for what puts a service together."""

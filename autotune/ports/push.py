@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -31,6 +32,9 @@ class PushSource(ResultStore, Protocol):
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
         """Those of the newest snapshot, newest first."""
 
+    def checks(self, limit: int = 1000) -> Sequence[Check]:
+        """The newest first."""
+
 
 class JobResultStore(ResultStore, Protocol):
     """What a worker without the queue's database sends for a job that is done."""
@@ -52,3 +56,7 @@ class PushTarget(Protocol):
         evidence, is left out. What is there already changes nothing: it may be pushed again.
         Refusals are kept where there are none yet.
         """
+
+    def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
+        """Keep what another machine has found of records under other toolchains; those that are in
+        force then: a newer one of the same record, toolchain and chip stays."""

@@ -7,10 +7,13 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from autotune.domain.check import Check
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
+from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
@@ -21,6 +24,7 @@ MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
 
 _MOST_BYTES = 8 << 20  # of one call; the service takes twice as much
 _MOST_RESULTS = 500
+_MOST_CHECKS = 50  # each with the compiler's message, which may be long
 _MOST_AHEAD = timedelta(hours=1)  # of another machine's clock
 _NOISE = 1.02  # the medians of all samples may differ so, where pairs of them decided
 _PAUSES_S = (1.0, 5.0)
@@ -86,6 +90,38 @@ def _of_measurement(record: Record) -> str | None:
     return None
 
 
+def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Check:
+    """The check, its key in the spelling of its kernel, which ``spec`` describes.
+
+    Raises ``InvalidInputError`` with one sentence for what cannot be true.
+    """
+    key = check.key
+    if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
+        raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
+    declared = replace(check, key=key.declared(spec.problems))
+    why = impossible(check.config, None, spec, declared.key.problem) or _of_check(declared, now)
+    if why is not None:
+        raise InvalidInputError(why)
+    return declared
+
+
+def _of_check(check: Check, now: datetime) -> str | None:
+    if check.checked_at > now + _MOST_AHEAD:
+        return f"it was made at {check.checked_at.isoformat()}, which is yet to come"
+    if check.target == check.key:
+        return "a record is not checked where it was made"
+    if (check.cause is None) is (check.verdict is CheckVerdict.NOT_CHECKED):
+        return "it has a cause if, and only if, it was not checked"
+    if check.verdict is CheckVerdict.NEEDS_LIMIT and not check.least_limit_bytes:
+        return "it does not say which limit is needed"
+    compiles = isinstance(check.winner, Estimated)
+    if compiles if check.verdict is CheckVerdict.BROKEN else check.verdict.compiles > compiles:
+        return (
+            f"it is called {check.verdict}, and its winner {'has' if compiles else 'has no'} time"
+        )
+    return None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Batch:
     """As many results as fit into one call."""
@@ -106,6 +142,19 @@ def send(
     for part in _parts(specs, results):
         body = json.dumps({"kernels": part.kernels, "results": part.results}).encode()
         yield len(part.results), Pushed(**json.loads(_insist(remote, body)))
+
+
+def send_checks(
+    remote: Remote, kernels: Iterable[KernelSpec], checks: Sequence[Check]
+) -> Iterator[Pushed]:
+    """The same for checks, after the records that they are about."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    for start in range(0, len(checks), _MOST_CHECKS):
+        some = checks[start : start + _MOST_CHECKS]
+        part = _part(specs, {(one.key.kernel, one.key.fingerprint) for one in some}, [])
+        data = [_clipped(to_data(one)) for one in some]
+        body = json.dumps({"kernels": part.kernels, "results": [], "checks": data}).encode()
+        yield Pushed(**json.loads(_insist(remote, body)))
 
 
 def _insist(remote: Remote, body: bytes) -> bytes:

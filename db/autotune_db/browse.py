@@ -23,7 +23,7 @@ from autotune.domain.key import Key
 from autotune.domain.refusals import Refusals
 from autotune.domain.toolchain import Toolchain
 from autotune_db import query, rows
-from autotune_db.adapter import Adapter
+from autotune_db.check_pages import SqlCheckPages
 from autotune_db.json_columns import digest
 from autotune_db.query import MAX_ID
 from autotune_db.tables import JobRow, KeyRow, TrialRow
@@ -34,7 +34,7 @@ _MOST_KEYS = 12  # with the same problem under other toolchains
 _TRIED = select(TrialRow.id).where(TrialRow.key_id == KeyRow.id).exists()
 
 
-class SqlBrowse(Adapter):
+class SqlBrowse(SqlCheckPages):
     """Implements ``autotune.ports.Pages``."""
 
     def targets(self, kernel: str | None = None) -> Sequence[TargetCount]:

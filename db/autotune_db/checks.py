@@ -1,61 +1,40 @@
 """Verdicts on records under other toolchains and on other chips: the last of each counts."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autotune.domain.check import Check
 from autotune.domain.codec import from_data, to_data
-from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.record import Record
-from autotune.domain.record_check import CheckVerdict, RecordCheck
-from autotune_db import audit, query, rows, snapshots
+from autotune_db import audit, query, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
-from autotune_db.records import add_record
-from autotune_db.tables import CheckRow, RecordRow, SnapshotRow
+from autotune_db.known_checks import Finding, noted, put
+from autotune_db.tables import CheckRow
 
 
 class SqlChecks(Adapter):
     """Implements ``autotune.ports.checks.CheckStore``."""
 
     def save_check(self, check: Check) -> None:
-        said = {
-            "verdict": check.verdict.value,
-            "content": to_text(to_data(check)),
-            "checked_at": check.checked_at,
-        }
-
         def write(session: Session, _: bool) -> None:
-            places = {
-                "key_id": query.key_id(session, check.key),
-                "target_id": query.key_id(session, check.target),
-            }
-            query.upsert(session, CheckRow, {**places, **said}, list(places), said)
+            ids = query.key_id(session, check.key), query.key_id(session, check.target)
+            save_check(session, check, *ids)
 
         self._work.write(write)
 
-    def publish_checks(self, found: Sequence[tuple[Key, Config, RecordCheck]]) -> None:
+    def publish_checks(self, found: Sequence[Finding]) -> None:
         def write(session: Session, _: bool) -> None:
             query.one_publisher(session)
             before = snapshots.latest(session)
-            new = [
-                noted
-                for key, config, check in found
-                if before and (noted := _noted(session, before, key, config, check))
-            ]
-            if not new:
-                return
-            now, done = self._clock(), f"{len(new)} checked with {found[0][2].toolchain}"
-            last = max(one.last_id for one in new)
-            row = snapshots.publish(session, last, now, by="", note=done)
-            for one in new:
-                if one.is_pinned:
-                    snapshots.move_pin(session, one.key_id, one.record_id, row)
-            audit.note(session, now, "publish", done)
+            new = noted(session, before, found) if before else []
+            if before and new:
+                now, done = self._clock(), f"{len(new)} checked with {found[0][2].toolchain}"
+                row = snapshots.publish(session, before.record_id, now, by="", note=done)
+                put(session, row, new)
+                audit.note(session, now, "publish", done)
 
         self._work.write(write)
 
@@ -77,44 +56,15 @@ class SqlChecks(Adapter):
         )
 
 
-class _Noted(NamedTuple):
-    """``record_id``: of the record with the check, ``last_id``: of the last one of its key."""
-
-    key_id: int
-    record_id: int
-    last_id: int
-    is_pinned: bool
-
-
-def _noted(
-    session: Session, before: SnapshotRow, key: Key, config: Config, check: RecordCheck
-) -> _Noted | None:
-    """A new row of the published record; behind it the one that a pin hides, for the day that it
-    is unpinned."""
-    key_id = query.find_key(session, key)
-    served = key_id and snapshots.record_id(session, before, key_id)
-    newest = key_id and snapshots.record_id(session, before, key_id, pinned=False)
-    if not key_id or not served:
-        return None
-    record = _record(session, served, key)
-    known = record.check(check.toolchain)
-    if record.config != config or (known is not None and _says(known) == _says(check)):
-        return None
-    added = add_record(session, record.with_check(check))
-    hidden = newest if newest and newest != served else None
-    last = add_record(session, _record(session, hidden, key)) if hidden else added
-    pinned = snapshots.is_pinned(session, before, key_id)
-    return _Noted(key_id, added, last, pinned)
-
-
-def _says(check: RecordCheck) -> tuple[CheckVerdict, str]:
-    return check.verdict, check.finding
-
-
-def _record(session: Session, number: int, key: Key) -> Record:
-    row = session.get(RecordRow, number)
-    assert row is not None
-    return rows.record_from_row(row, key)
+def save_check(session: Session, check: Check, key_id: int, target_id: int) -> None:
+    """In the place of an earlier one on the same."""
+    places = {"key_id": key_id, "target_id": target_id}
+    said = {
+        "verdict": check.verdict.value,
+        "content": to_text(to_data(check)),
+        "checked_at": check.checked_at,
+    }
+    query.upsert(session, CheckRow, {**places, **said}, list(places), said)
 
 
 def _check_from_row(row: CheckRow) -> Check:

@@ -1,13 +1,15 @@
 """Taking in what another machine has found: a handful of statements, however many results."""
 
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
 from sqlalchemy import func, insert, select
 from sqlalchemy.orm import Session
 
+from autotune.domain.check import Check
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
@@ -15,8 +17,10 @@ from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note
+from autotune_db.checks import save_check
+from autotune_db.known_checks import Finding, noted, put, with_known_checks
 from autotune_db.query import in_parts
-from autotune_db.tables import KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
+from autotune_db.tables import CheckRow, KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -52,13 +56,19 @@ class SqlPushes(Adapter):
             spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
             query.insert_new(session, SpaceRow, [{**own, "key_id": key} for key, own in spaces])
             new, lost = _add_records(session, given, ids, by)
+            row = snapshots.latest(session)
             if new:
                 top = session.scalar(select(func.max(RecordRow.id))) or 0
                 said = f"{new} pushed, up to record {top}"
-                number = snapshots.publish(session, top, now, by=by, note=said).id
-            else:
-                latest = snapshots.latest(session)
-                number = latest.id if latest else 0
+                row = snapshots.publish(session, top, now, by=by, note=said)
+            checked = noted(session, row, _findings(results)) if row else []
+            if row and checked:
+                said = f"{len(checked)} pushed that were checked"
+                row = (
+                    row if new else snapshots.publish(session, row.record_id, now, by=by, note=said)
+                )
+                put(session, row, checked)
+            number = row.id if row else 0
             if new or trials:
                 note(session, now, "push", f"{new} records, {trials} trials, snapshot {number}")
             if not lost:  # else what lost now may win after a roll-back
@@ -67,11 +77,47 @@ class SqlPushes(Adapter):
 
         return self._work.write(write)
 
+    def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
+        oldest_first = sorted(checks, key=lambda check: check.checked_at)
+        given = {(check.key, check.target): replace(check, pushed_by=by) for check in oldest_first}
+
+        def write(session: Session, _: bool) -> Sequence[Check]:
+            ids = query.key_ids(session, [key for places in given for key in places])
+            there = _checked_at(session, [ids[key] for key, _ in given])
+            kept: list[Check] = []
+            for (key, target), check in given.items():
+                at = there.get((ids[key], ids[target]))
+                if at is None or at < check.checked_at:
+                    save_check(session, check, ids[key], ids[target])
+                if at is None or at <= check.checked_at:
+                    kept.append(check)
+            note(session, self._clock(), "push", f"{len(kept)} checks")
+            return kept
+
+        return self._work.write(write) if given else ()
+
+
+def _findings(results: Sequence[KeyResult]) -> Iterator[Finding]:
+    for record in (one.record for one in results):
+        yield from ((record.key, record.config, check) for check in record.checks)
+
+
+def _checked_at(session: Session, key_ids: Iterable[int]) -> dict[tuple[int, int], datetime]:
+    """When the records of some keys were checked, by their keys and those they were checked as."""
+    found: dict[tuple[int, int], datetime] = {}
+    for part in in_parts(set(key_ids)):
+        wanted = select(CheckRow.key_id, CheckRow.target_id, CheckRow.checked_at)
+        for key_id, target_id, at in session.execute(wanted.where(CheckRow.key_id.in_(part))):
+            found[key_id, target_id] = at
+    return found
+
 
 def _as_values(result: KeyResult) -> _Result:
+    """A record without its checks: whether it is there already is not for them to say."""
+    record = replace(result.record, checks=())
     return _Result(
-        record=result.record,
-        record_values=rows.record_values(result.record),
+        record=record,
+        record_values=rows.record_values(record),
         trial_values=[rows.trial_values(trial) for trial in result.trials],
         space_values=None if result.refusals is None else rows.space_values(result.refusals),
     )
@@ -115,7 +161,9 @@ def _add_records(
         if same not in there:
             there.add(same)
             published[key_id] = one.record
-            new.append({**one.record_values, "key_id": key_id, "pushed_by": by})
+            known = with_known_checks(session, one.record) if before else one.record
+            values = rows.record_values(known)
+            new.append({**values, "key_id": key_id, "pushed_by": by})
     if new:
         session.execute(insert(RecordRow), new)
     return len(new), lost

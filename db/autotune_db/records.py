@@ -13,8 +13,9 @@ from autotune.domain.record import Record
 from autotune.domain.snapshot import Change, Snapshot
 from autotune_db import audit, query, rows, snapshots
 from autotune_db.adapter import Adapter
+from autotune_db.known_checks import add_record, renew, with_known_checks
 from autotune_db.query import MAX_ID
-from autotune_db.tables import RecordRow, SnapshotRow
+from autotune_db.tables import CheckRow, RecordRow, SnapshotRow
 
 T = TypeVar("T")
 
@@ -25,9 +26,10 @@ class SqlRecords(Adapter):
     def save_record(self, record: Record) -> None:
         def write(session: Session, again: bool) -> None:
             query.one_publisher(session)
-            if again and exists(session, record):  # the first attempt was committed after all
+            found = with_known_checks(session, record)
+            if again and exists(session, found):  # the first attempt was committed after all
                 return
-            added = add_record(session, record)
+            added = add_record(session, found)
             now = self._clock()
             snapshots.publish(session, added, now, by="", note=f"record {added}")
             audit.note(session, now, "publish", f"record {added}: {record.key}")
@@ -82,7 +84,11 @@ class SqlSnapshots(Adapter):
     def roll_back(self, number: int, by: str = "") -> int | None:
         def write(session: Session, now: datetime) -> int | None:
             target = session.get(SnapshotRow, number)
-            return snapshots.roll_back(session, target, now, by=by).id if target else None
+            if target is None:
+                return None
+            made = snapshots.roll_back(session, target, now, by=by)
+            renew(session, made, _checked_keys(session))
+            return made.id
 
         done = f"rolled back to snapshot {number}"
         return self._make_snapshot(done, write) if 0 < number <= MAX_ID else None
@@ -90,7 +96,11 @@ class SqlSnapshots(Adapter):
     def pin(self, record: int, by: str = "") -> int | None:
         def write(session: Session, now: datetime) -> int | None:
             row = session.get(RecordRow, record)
-            return snapshots.pin(session, row, now, by=by).id if row else None
+            if row is None:
+                return None
+            made = snapshots.pin(session, row, now, by=by)
+            renew(session, made, [row.key_id])
+            return made.id
 
         done = f"pinned record {record}"
         return self._make_snapshot(done, write) if 0 < record <= MAX_ID else None
@@ -144,9 +154,5 @@ def exists(session: Session, record: Record) -> bool:
     return session.scalar(same.limit(1)) is not None
 
 
-def add_record(session: Session, record: Record) -> int:
-    """Its id."""
-    row = RecordRow(**rows.record_values(record), key_id=query.key_id(session, record.key))
-    session.add(row)
-    session.flush()
-    return row.id
+def _checked_keys(session: Session) -> list[int]:
+    return list(session.scalars(select(CheckRow.key_id).distinct()))

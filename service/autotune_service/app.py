@@ -12,7 +12,7 @@ from starlette.routing import Mount
 
 from autotune import __version__
 from autotune_db import SqlStore, open_store
-from autotune_service.api import configs, lookup, queue, reading, writing
+from autotune_service.api import checks, configs, lookup, queue, reading, writing
 from autotune_service.errors import (
     HttpError,
     answer_framework_error,
@@ -35,6 +35,7 @@ from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live
 from autotune_service.pages.render import error_page
 from autotune_service.pages.routes import router as pages
+from autotune_service.pages.upgrades import upgrades
 from autotune_service.settings import Settings
 
 _DOC = """Tuned block shapes of JAX Pallas TPU kernels.
@@ -45,12 +46,14 @@ Errors are `{"error": {"code", "message", "field"}}`. Times are in microseconds.
 _ROUTERS = (
     configs.router,
     reading.router,
+    checks.router,
     writing.router,
     queue.router,
     writing.admin_router,
     reading.unversioned,
     assets,
     live,
+    upgrades,
     exports,
     audit,
     pages,

@@ -2,7 +2,9 @@
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
+from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Progress, Request
@@ -20,6 +22,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import Trial
 from autotune_db import SqlStore
@@ -143,6 +146,8 @@ def fill(store: SqlStore) -> None:
     store.save_misses({(replace(evil, chip=Chip.V7X), "default"): 3})
     wanted = Request(kernel=evil.kernel, problem=evil.problem, chip=evil.chip)
     store.jobs.add(wanted, by=EVIL)
+    for check in CHECKS:
+        store.save_check(check)
 
 
 def evil_key() -> Key:
@@ -150,6 +155,42 @@ def evil_key() -> Key:
     problem = replace(plain.problem, options=(("causal", EVIL),))
     chain = replace(plain.toolchain, jax=EVIL)
     return replace(plain, kernel=f"bad{EVIL}", fingerprint=EVIL, problem=problem, toolchain=chain)
+
+
+def checked(verdict: CheckVerdict, **changes: Any) -> Check:
+    """Of the record of key 1, under the toolchain of key 2."""
+    no_room = OutOfVmem(reason="no room", used_bytes=32 << 20, allowed_bytes=16 << 20)
+    usual = Check(
+        key=question(),
+        config=published(question()).config,
+        toolchain=question(jax="0.12.0").toolchain,
+        chip=question().chip,
+        verdict=verdict,
+        checked_at=NOON,
+        winner=estimated(27.2) if verdict.compiles else no_room,
+        before_us=9.5,
+        after_us=27.2 if verdict.compiles else None,
+        needed_bytes=24 << 20,
+        allowed_bytes=16 << 20,
+        least_limit_bytes=25_427_968,
+    )
+    return replace(usual, **changes)
+
+
+CHECKS = (
+    checked(CheckVerdict.NEEDS_LIMIT),
+    checked(CheckVerdict.SAME, chip=Chip.V6E),
+    checked(
+        CheckVerdict.BROKEN,
+        key=evil_key(),
+        config=Config(axes=((EVIL, EVIL),)),
+        toolchain=replace(question().toolchain, jax="0.13.0.dev1+x"),
+        winner=CompileFailed(reason=EVIL, message=EVIL),
+        detail=EVIL,
+        pushed_by=EVIL,
+    ),
+)
+"""One that can be requested, one that was looked at on another chip, one of the evil sort."""
 
 
 def html(service: Running, path: str, status: int = 200, **headers: str) -> str:

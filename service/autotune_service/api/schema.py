@@ -107,12 +107,14 @@ class Records(BaseModel):
 
 class PushResponse(BaseModel):
     """How many records and trials were new; ``lost``: records that are older than the published one
-    of their key, or slower by the same kind of evidence."""
+    of their key, or slower by the same kind of evidence. ``checks``: how many of those that were
+    sent are in force; only where some were."""
 
     records: int
     trials: int
     lost: int
     snapshot: int
+    checks: int | None = None
 
 
 class Made(BaseModel):

@@ -16,12 +16,15 @@ from pydantic import (
     model_validator,
 )
 
+from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data
 from autotune.domain.job import MOST_TRIALS
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.outcome import LEAST_US, MOST_US
 from autotune.domain.problem import MAX_DIMENSION
+from autotune.domain.record import MOST_CHECKS
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import MOST_CELLS, Refusals
 from autotune.domain.result import KeyResult
 from autotune.remote.push import MOST_CHARACTERS
@@ -161,9 +164,7 @@ class MeasurementIn(Part):
 
 class RecordCheckIn(Part):
     toolchain: Versions
-    verdict: Literal[
-        "broken", "needs limit", "slower", "default wins", "not checked", "faster", "same"
-    ]
+    verdict: CheckVerdict
     checked_at: When
     time_us: Time | None = None
     finding: Text = ""
@@ -186,7 +187,7 @@ class RecordIn(Part):
     created_at: When
     pushed_by: Word = ""
     measurement: MeasurementIn | None = None
-    checks: Annotated[list[RecordCheckIn], Field(max_length=100)] = []
+    checks: Annotated[list[RecordCheckIn], Field(max_length=MOST_CHECKS)] = []
 
 
 class EstimatedIn(Part):
@@ -257,11 +258,41 @@ OutcomeIn = (
     | WrongResultIn
 )
 
+_Outcome = Annotated[OutcomeIn, Field(discriminator="kind")]
+
+
+class CheckIn(Part):
+    """What ``autotune check`` found of the config of the record of ``key``."""
+
+    key: KeyIn
+    config: ConfigIn
+    toolchain: Versions
+    chip: Chip
+    verdict: CheckVerdict
+    checked_at: When
+    winner: _Outcome | None = None
+    default: _Outcome | None = None
+    before_us: Time | None = None
+    after_us: Time | None = None
+    default_us: Time | None = None
+    xla_us: Time | None = None
+    least_limit_bytes: Bytes | None = None
+    needed_bytes: Bytes | None = None
+    allowed_bytes: Bytes | None = None
+    passes_limit: Flag = False
+    verified: Flag = False
+    cause: Unchecked | None = None
+    detail: Text = ""
+    pushed_by: Word = ""
+
+    def parsed(self) -> Check:
+        return from_data(Check, self.model_dump(mode="json"))
+
 
 class TrialIn(Part):
     number: Count
     config: ConfigIn
-    outcome: Annotated[OutcomeIn, Field(discriminator="kind")]
+    outcome: _Outcome
     seconds: Share
     created_at: When
     pushed_by: Word = ""
@@ -331,7 +362,8 @@ class ProgressIn(Part):
 
 
 class PushRequest(Part):
-    """``kernels`` describes every kernel of the results."""
+    """``kernels`` describes every kernel of the results and checks."""
 
     kernels: list[KernelIn] = Field(max_length=MOST_RESULTS)
     results: list[ResultIn] = Field(max_length=MOST_RESULTS)
+    checks: list[CheckIn] = Field([], max_length=MOST_RESULTS)

@@ -1,17 +1,22 @@
 """The routes that write. That the caller may write was seen to by the middleware."""
 
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 
 from fastapi import APIRouter, Depends, Request, Response
 
+from autotune.checking.noting import tell_of
+from autotune.domain.check import Check
 from autotune.domain.job import Request as Wanted
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
+from autotune.domain.result import Pushed
 from autotune.domain.token import ADMIN
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, StoreError
-from autotune.remote.push import checked
+from autotune.remote.push import checked, possible_check
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
 from autotune_service.api.uploads import ProblemIn, PushRequest
@@ -30,11 +35,12 @@ admin_router = APIRouter(
 )
 
 
-@router.post("/results")
+@router.post("/results", response_model_exclude_none=True)
 async def results(request: Request, pushed: PushRequest) -> PushResponse:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
-    Only verified records are taken, and none that is slower than the kernel's default.
+    Only verified records are taken, and none that is slower than the kernel's default. Checks may
+    be of records that others have pushed.
     """
     kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
     stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
@@ -43,16 +49,35 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     results = []
     for number, one in enumerate(result.parsed() for result in pushed.results):
         key = one.record.key
-        try:
+        with _contradictions(f"result {number} of {key.kernel}", f"results[{number}]"):
             results.append(checked(one, known.get((key.kernel, key.fingerprint)), now))
-        except InvalidInputError as error:
-            message = f"result {number} of {key.kernel} cannot be taken: {error}"
-            raise HttpError(422, "contradiction", message, f"results[{number}]") from error
+    checks = []
+    for number, check in enumerate(check.parsed() for check in pushed.checks):
+        key = check.key
+        with _contradictions(f"check {number} of {key.kernel}", f"checks[{number}]"):
+            checks.append(possible_check(check, known.get((key.kernel, key.fingerprint)), now))
     done = await to_write(request, store(request).push, kernels, results, caller(request).name)
+    if checks:
+        done = await _push_checks(request, checks, done)
     await _take_over(request)
-    return PushResponse(
-        records=done.records, trials=done.trials, lost=done.lost, snapshot=done.snapshot
-    )
+    return PushResponse(**asdict(done) | {"checks": done.checks if checks else None})
+
+
+async def _push_checks(request: Request, checks: list[Check], done: Pushed) -> Pushed:
+    """What is in force is noted on the records, unless they have another config by now."""
+    kept = await to_write(request, store(request).push_checks, checks, caller(request).name)
+    await to_write(request, tell_of, store(request), kept)
+    newest = await ask(request, store(request).snapshots, 1)
+    return replace(done, checks=len(kept), snapshot=newest[0].number if newest else 0)
+
+
+@contextmanager
+def _contradictions(what: str, field: str) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInputError as error:
+        message = f"{what} cannot be taken: {error}"
+        raise HttpError(422, "contradiction", message, field) from error
 
 
 @router.post("/jobs", status_code=201, responses={200: {"model": JobData}})

@@ -7,11 +7,18 @@ from typing import Any
 
 from fastapi import APIRouter, Request, Response
 
-from autotune.domain.browsing import KeyFilter, NumberedTrial, SameConfig, SearchedKey
+from autotune.domain.browsing import (
+    KeyFilter,
+    NumberedCheck,
+    NumberedTrial,
+    SameConfig,
+    SearchedKey,
+)
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.record import Record, measured_config
+from autotune.wording.checks import action, finding
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
@@ -20,6 +27,7 @@ from autotune_service.pages.kernel import ProblemRow, rows
 from autotune_service.pages.overview import newest_first
 from autotune_service.pages.routes import number_of
 from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
+from autotune_service.pages.upgrades import check_filter
 from autotune_service.pages.versions import ToolchainColumn
 
 exports = APIRouter(include_in_schema=False)
@@ -43,6 +51,15 @@ async def coverage(request: Request, form: str) -> Response:
         for p in places
     )
     return await table(request, "coverage", form, lines)
+
+
+@exports.get("/export/upgrades.{form}")
+async def upgrades(request: Request, form: str) -> Response:
+    """All checks that fit the filters, the worst first."""
+    browse, query = store(request).browse, query_of(request)
+    only = check_filter(query, await ask(request, browse.check_counts))
+    found = pages_of(lambda offset: browse.worst_checks(only, offset, AT_ONCE))
+    return await table(request, "upgrades", form, map(_check, found))
 
 
 @exports.get("/export/misses.{form}")
@@ -175,6 +192,24 @@ def _problem(row: ProblemRow) -> Line:
         "times_default_measured": speed and speed.measured_over_default,
         "times_xla_measured": speed and speed.measured_over_xla,
         "xla": speed and speed.xla,
+    }
+
+
+def _check(one: NumberedCheck) -> Line:
+    check = one.check
+    return {
+        "check": one.number,
+        **_key(check.key),
+        **{f"checked_{name}": value for name, value in asdict(check.toolchain).items()},
+        "checked_chip": check.chip.value,
+        "verdict": check.verdict.value,
+        "before_us": check.before_us,
+        "after_us": check.after_us,
+        "least_limit_bytes": check.least_limit_bytes,
+        "finding": finding(check),
+        "action": action(check),
+        "checked_at": check.checked_at.isoformat(),
+        "pushed_by": check.pushed_by,
     }
 
 

@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, Locator, Page, expect, sync_playwright
 
 from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore, open_store
-from tests.samples.dashboard import evil_key, fill
+from tests.samples.dashboard import CHECKS, evil_key, fill
 from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.servers.service import Running, running, until
@@ -36,6 +36,7 @@ PAGES = {
     "kernel": "/kernels/matmul",
     "problem": "/keys/1",
     "toolchains": "/toolchains/1",
+    "upgrades": "/upgrades",
     "trial": "/trials/2",
     "not found": "/keys/999",
 }
@@ -77,6 +78,8 @@ def real(tmp_path_factory: pytest.TempPathFactory) -> str:
         subprocess.run(search(file, *one), check=True, capture_output=True, timeout=300)
     with open_store(file, create=False) as store:
         store.save_misses({(question(77, 5), "default"): 4})
+        for check in CHECKS:
+            store.save_check(check)
     return file
 
 
@@ -323,6 +326,29 @@ class TestOwnDatabase:
         assert job is not None
         assert (job.created_by, job.request.problem["m"]) == ("ci", 77)
 
+    def test_searches_are_requested_for_all_that_an_upgrade_breaks(
+        self, browser: Browser, store: SqlStore, tmp_path: Path
+    ) -> None:
+        secret = store.tokens.create("ci", WRITER, None)[1]
+        before = len(store.jobs.list())
+        with running(str(tmp_path / "own.db")) as service:
+            for seen in _seen(browser, service):
+                page = seen.open("/upgrades")
+                page.get_by_label("Kernel").select_option("mm")
+                page.get_by_role("button", name="Filter").click()
+                expect(
+                    page.get_by_role("region", name="Checked configs").locator("tbody tr")
+                ).to_have_count(2)
+                page.get_by_label("Token with the role writer").fill(secret)
+                page.get_by_role("button", name="Request tuning of all 2").click()
+                expect(page.get_by_text("2 requested")).to_be_visible()
+                expect(page.get_by_role("button", name="Request tuning of all 2")).to_be_disabled()
+        asked = store.jobs.list()[: len(store.jobs.list()) - before]
+        assert {(one.created_by, one.request.chip.value) for one in asked} == {
+            ("ci", "v5e"),
+            ("ci", "v6e"),
+        }
+
     def test_no_text_from_outside_runs(
         self, browser: Browser, store: SqlStore, tmp_path: Path
     ) -> None:
@@ -331,7 +357,14 @@ class TestOwnDatabase:
         trials = [f"/trials/{one}" for one in range(7, 16)]
         with running(str(tmp_path / "own.db")) as service:
             for seen in _seen(browser, service):
-                for path in ("/", kernel, f"/keys/{number}", f"/toolchains/{number}", *trials):
+                for path in (
+                    "/",
+                    "/upgrades",
+                    kernel,
+                    f"/keys/{number}",
+                    f"/toolchains/{number}",
+                    *trials,
+                ):
                     page = seen.open(path)
                     page.wait_for_timeout(100)
                     assert page.evaluate("window.evil") is None, path

@@ -192,6 +192,19 @@ async function message(answer) {
   }
 }
 
+async function requestAll(button) {
+  const said = $(".said", button.parentElement);
+  let asked = 0;
+  button.disabled = true;
+  for (const one of $$("button[data-job]:not(:disabled)")) {
+    await request(one); // one after another: a service takes only so many writes in a second
+    if (!one.disabled) break;
+    asked += 1;
+    said.textContent = `${asked} requested`;
+  }
+  button.disabled = $$("button[data-job]:not(:disabled)").length === 0;
+}
+
 async function request(button) {
   const said = $(".said", button.parentElement);
   const field = $("#token");
@@ -205,7 +218,7 @@ async function request(button) {
     const answer = await fetch("/v1/jobs", {
       method: "POST",
       headers: { "Content-Type": "application/json", ...bearer(field.value) },
-      body: JSON.stringify({ miss: Number(button.dataset.miss) }),
+      body: button.dataset.job || JSON.stringify({ miss: Number(button.dataset.miss) }),
     });
     said.textContent = answer.ok ? `job ${(await answer.json()).number}` : await message(answer);
     button.disabled = answer.ok;
@@ -231,7 +244,8 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   if (button.id === "theme") setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
   if (button.dataset.save) save(button);
-  if (button.dataset.miss) request(button);
+  if (button.dataset.miss || button.dataset.job) request(button);
+  if ("jobs" in button.dataset) requestAll(button);
   if (button.dataset.copy) copy(button);
 });
 

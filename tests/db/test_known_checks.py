@@ -1,0 +1,195 @@
+"""What is known of a config under another toolchain is said of it whatever is published later."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.key import Key
+from autotune.domain.record import MOST_CHECKS, Record
+from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.result import KeyResult
+from autotune.domain.toolchain import Toolchain
+from autotune_db.store import SqlStore
+from tests.samples.database import latest_snapshot, snapshot_records
+from tests.samples.records import NOON, key, record, spec
+
+NEW, NEWER = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1.dev3+local.2"))
+FIRST = record(key(), 5.5, NOON)
+SECOND = replace(
+    record(key(), 4.5, NOON + timedelta(seconds=60)),
+    config=replace(FIRST.config, vmem_limit_bytes=1 << 20),
+)
+
+
+def found(
+    toolchain: Toolchain = NEW, verdict: CheckVerdict = CheckVerdict.BROKEN, minutes: int = 5
+) -> RecordCheck:
+    at = NOON + timedelta(minutes=minutes)
+    return RecordCheck(toolchain=toolchain, verdict=verdict, checked_at=at, finding=f"{verdict}!")
+
+
+def tell(store: SqlStore, *checks: RecordCheck, of: Record = FIRST) -> None:
+    store.publish_checks([(of.key, of.config, check) for check in checks])
+
+
+def in_force(store: SqlStore, number: int | None = None) -> Record:
+    records = snapshot_records(store, number or latest_snapshot(store))
+    (only,) = records or ()
+    assert number or store.record(key()) == only
+    return only
+
+
+@pytest.fixture
+def store(store: SqlStore) -> SqlStore:
+    """Snapshot 1 has the first record."""
+    store.save_kernel(spec())
+    store.save_record(FIRST)
+    return store
+
+
+def test_all_that_is_told_at_once_is_noted(store: SqlStore) -> None:
+    tell(store, found(NEW), found(NEWER, CheckVerdict.SAME))
+    assert in_force(store).checks == (found(NEW), found(NEWER, CheckVerdict.SAME))
+    assert (latest_snapshot(store), in_force(store, 1)) == (2, FIRST)
+    tell(store, found(NEW), found(NEWER, CheckVerdict.SAME))
+    assert latest_snapshot(store) == 2
+
+
+def test_what_is_older_does_not_take_the_place(store: SqlStore) -> None:
+    tell(store, found())
+    tell(store, found(verdict=CheckVerdict.SAME, minutes=4))
+    assert in_force(store).checks == (found(),)
+
+
+def test_of_another_config_and_of_its_own_toolchain_nothing_is_noted(store: SqlStore) -> None:
+    tell(store, found(), of=SECOND)
+    tell(store, found(FIRST.key.toolchain))
+    assert (in_force(store), latest_snapshot(store)) == (FIRST, 1)
+
+
+def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
+    """The last ones are kept: a service takes no record that says more."""
+    many = [
+        found(Toolchain(jax=f"9.{n}", jaxlib="9", libtpu="9")) for n in range(MOST_CHECKS + 900)
+    ]
+    tell(store, *many)
+    assert in_force(store).checks == tuple(many[-MOST_CHECKS:])
+
+
+def pinned(store: SqlStore) -> None:
+    """The first, although the second is newer."""
+    store.save_record(SECOND)
+    store.pin(1)
+
+
+def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
+    pinned(store)
+    tell(store, found())
+    assert in_force(store) == replace(FIRST, checks=(found(),))
+    store.save_record(replace(SECOND, created_at=NOON + timedelta(hours=1)))
+    assert in_force(store) == replace(FIRST, checks=(found(),))
+    assert store.unpin(1)
+    assert in_force(store).config == SECOND.config
+    assert in_force(store).checks == ()
+
+
+def save_again(store: SqlStore) -> None:
+    store.save_record(replace(FIRST, created_at=NOON + timedelta(hours=1)))
+
+
+def push_again(store: SqlStore) -> None:
+    store.push([spec()], [KeyResult(record=FIRST)], by="ci")
+
+
+def push_anew(store: SqlStore) -> None:
+    anew = replace(FIRST, created_at=NOON + timedelta(hours=1))
+    assert store.push([spec()], [KeyResult(record=anew)], by="ci").records == 1
+
+
+def push_with_a_check(store: SqlStore) -> None:
+    before = latest_snapshot(store)
+    told = replace(FIRST, checks=(found(NEWER),))
+    assert store.push([spec()], [KeyResult(record=told)], by="ci").snapshot == before + 1
+    assert in_force(store).check(NEWER) == found(NEWER)
+
+
+def save_another_and_again(store: SqlStore) -> None:
+    store.save_record(SECOND)
+    save_again(store)
+
+
+def pin_the_old_one(store: SqlStore) -> None:
+    store.save_record(SECOND)
+    assert store.pin(1)
+
+
+def roll_back(store: SqlStore) -> None:
+    store.save_record(SECOND)
+    assert store.roll_back(1)
+
+
+def roll_back_to_a_pin(store: SqlStore) -> None:
+    store.save_record(SECOND)
+    store.pin(1)
+    number = latest_snapshot(store)
+    store.unpin(1)
+    assert store.roll_back(number)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        save_again,
+        push_again,
+        push_anew,
+        push_with_a_check,
+        save_another_and_again,
+        pin_the_old_one,
+        roll_back,
+        roll_back_to_a_pin,
+    ],
+)
+def test_whatever_is_done_later_it_is_known(
+    store: SqlStore, change: Callable[[SqlStore], None]
+) -> None:
+    store.save_check(check())
+    tell(store, found())
+    change(store)
+    record = in_force(store)
+    assert record.config == FIRST.config
+    assert record.check(NEW) == found()
+    assert in_force(store, 1) == FIRST
+
+
+def test_a_push_that_has_news_of_a_record_only_is_one_snapshot(store: SqlStore) -> None:
+    told = [KeyResult(record=replace(FIRST, checks=(found(),)))]
+    done = store.push([], told, by="ci")
+    assert (done.records, done.snapshot) == (0, 2)
+    assert store.push([], told, by="ci").snapshot == 2
+
+
+def check(minutes: int = 5, of: Key = FIRST.key, **changes: object) -> Check:
+    usual = Check(
+        key=of,
+        config=FIRST.config,
+        toolchain=NEW,
+        chip=of.chip,
+        verdict=CheckVerdict.NOT_CHECKED,
+        checked_at=NOON + timedelta(minutes=minutes),
+        cause=Unchecked.NO_KERNEL,
+    )
+    return replace(usual, **changes)  # type: ignore[arg-type]
+
+
+def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
+    store.save_check(check(5))
+    older, newer = check(4, detail="older"), check(6, detail="newer")
+    assert store.push_checks([older], by="ci") == []
+    assert store.checks() == [check(5)]
+    assert len(store.push_checks([newer, older], by="ci")) == 1
+    assert store.checks() == [replace(newer, pushed_by="ci")]
+    assert len(store.push_checks([newer], by="other")) == 1  # again: it is told again
+    assert store.checks() == [replace(newer, pushed_by="ci")]

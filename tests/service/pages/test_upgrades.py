@@ -1,0 +1,106 @@
+"""The page of upgrades: what was found, what to change, and who asks for a search."""
+
+import csv
+import io
+import json
+from dataclasses import replace
+from html import unescape
+from re import findall
+
+import pytest
+
+from autotune_db import SqlStore
+from tests.samples.dashboard import CHECKS, EVIL, checked, html, published
+from tests.samples.matching import question
+from tests.servers.service import Running, until
+
+
+def rows(text: str) -> list[str]:
+    """Of the table of configs."""
+    table = text.partition('aria-label="Checked configs"')[2]
+    return findall(r"<tr>(.*?)</tr>", table.partition("<tbody>")[2].replace("\n", " "))
+
+
+def test_the_worst_comes_first_each_with_what_to_change(service: Running) -> None:
+    found = rows(html(service, "/upgrades"))
+    assert [CHECKS[place].verdict.value in one for place, one in zip((2, 0, 1), found, strict=True)]
+    assert "pass vmem_limit_bytes &gt;= 25_427_968 to pallas_call" in found[1]
+    assert "needs 24.00 MiB of VMEM, 16.00 MiB are allowed" in found[1]
+    assert "tuned on v5e" in found[2]
+
+
+def test_what_comes_from_outside_is_text(service: Running) -> None:
+    text = html(service, "/upgrades")
+    assert EVIL not in text
+    assert EVIL in unescape(text)
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        ("verdict=broken", [2]),
+        ("chip=v6e", [1]),
+        ("kernel=mm", [0, 1]),
+        ("to=0.12.0,0.12.0,0.0.42", [0, 1]),
+        ("kernel=mm&verdict=broken", []),
+    ],
+)
+def test_filters_stand_in_the_address(service: Running, query: str, places: list[int]) -> None:
+    text = html(service, f"/upgrades?{query}")
+    assert "was ignored" not in text
+    found = rows(text)
+    assert len(found) == len(places)
+    for place, one in zip(places, found, strict=True):
+        assert CHECKS[place].verdict.value in one
+    lines = list(csv.DictReader(io.StringIO(html(service, f"/export/upgrades.csv?{query}"))))
+    assert [one["verdict"] for one in lines] == [CHECKS[place].verdict.value for place in places]
+
+
+def test_what_is_not_known_is_ignored_and_said(service: Running) -> None:
+    text = html(service, "/upgrades?verdict=fine&to=1&page=9")
+    assert text.count("was ignored") == 3
+    assert len(rows(text)) == 3
+
+
+def test_the_counts_lead_to_the_rows(service: Running) -> None:
+    text = html(service, "/upgrades").partition("<form")[0]
+    links = [unescape(one) for one in findall(r'<td class="num"><a href="([^"]+)">', text)]
+    assert len(links) == 3
+    for one in links:
+        assert len(rows(html(service, one))) == 1
+
+
+def test_it_is_found(service: Running) -> None:
+    for path in ("/", "/toolchains/1"):
+        main = html(service, path).partition("<main")[2]
+        assert 'href="/upgrades' in main
+
+
+class TestRequests:
+    def test_what_the_button_sends_is_a_job(self, own: Running, store: SqlStore) -> None:
+        secret = store.tokens.create("ci", "writer", None)[1]
+        (asked,) = findall('data-job="([^"]+)"', html(own, "/upgrades?kernel=mm&chip=v5e"))
+        status, job = own.post("/v1/jobs", json.loads(unescape(asked)), secret)
+        assert status == 201, job
+        made = store.jobs.get(job["number"])
+        assert made is not None
+        assert made.request.toolchain == CHECKS[0].toolchain
+        assert made.request.problem == CHECKS[0].key.problem
+
+    def test_what_was_tuned_since_is_not_asked_for(self, own: Running, store: SqlStore) -> None:
+        store.save_record(published(CHECKS[0].target))
+        until(lambda: "published for it" in html(own, "/upgrades?kernel=mm&chip=v5e"))
+        assert "data-job" not in html(own, "/upgrades?kernel=mm&chip=v5e")
+
+    def test_a_check_of_an_earlier_config_says_so(self, own: Running, store: SqlStore) -> None:
+        other = published(question())
+        store.save_record(replace(other, config=other.config.replace(vmem_limit_bytes=1 << 20)))
+        told = "another config is published by now"
+        until(lambda: told in html(own, "/upgrades?kernel=mm&chip=v5e"))
+
+    def test_pages(self, own: Running, store: SqlStore) -> None:
+        for number in range(60):
+            toolchain = replace(CHECKS[0].toolchain, jax=f"1.{number}")
+            store.save_check(checked(CHECKS[0].verdict, toolchain=toolchain))
+        assert len(rows(html(own, "/upgrades?kernel=mm"))) == 50
+        assert len(rows(html(own, "/upgrades?kernel=mm&page=2"))) == 12

@@ -1,0 +1,179 @@
+"""Checks over HTTP: pushed, listed, and what lookups make of them."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.client import Client
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.outcome import Estimated, OutOfVmem
+from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.toolchain import Toolchain
+from autotune_db import SqlStore, open_store
+from tests.samples.dashboard import EVIL
+from tests.samples.matching import NOON, SPEC, question, record
+from tests.servers.commands import autotune
+from tests.servers.service import Running
+
+NEW = Toolchain(jax="0.12.0.dev20261101+cpu.1", jaxlib="9.0", libtpu="9.0")
+
+
+def check(verdict: CheckVerdict = CheckVerdict.BROKEN, **changes: Any) -> Check:
+    """Of the record that the service has, under ``NEW``."""
+    estimate = replace(record().estimate, time_us=27.2)
+    no_room = OutOfVmem(reason="no room", used_bytes=32 << 20, allowed_bytes=16 << 20)
+    winner = Estimated(estimate=estimate, program="p") if verdict.compiles else no_room
+    usual = Check(
+        key=question(1024),
+        config=record(question(1024)).config,
+        toolchain=NEW,
+        chip=Chip.V5E,
+        verdict=verdict,
+        checked_at=NOON,
+        winner=winner,
+        after_us=27.2 if verdict.compiles else None,
+        least_limit_bytes=24 << 20 if verdict is CheckVerdict.NEEDS_LIMIT else None,
+        cause=Unchecked.NO_ANSWER if verdict is CheckVerdict.NOT_CHECKED else None,
+    )
+    return replace(usual, **changes)
+
+
+def body(*checks: Check) -> dict[str, Any]:
+    return {"kernels": [to_data(SPEC)], "results": [], "checks": list(map(to_data, checks))}
+
+
+ASKED = replace(question(1024), toolchain=NEW)
+
+
+class TestPush:
+    def test_what_is_broken_is_no_answer_from_then_on(
+        self, service: Running, writer: str, admin: str
+    ) -> None:
+        """Whoever has pushed the record, and although it is pinned."""
+        assert service.lookup(ASKED)[1][0]["match"] == "toolchain"
+        assert service.post("/v1/records/1/pin", {}, admin)[0] == 200
+        status, found = service.post("/v1/results", body(check()), writer)
+        assert (status, found["checks"], found["records"], found["snapshot"]) == (200, 1, 0, 4)
+        snapshot, (answer,) = service.lookup(ASKED)
+        assert (snapshot, answer["match"], answer["config"]) == (4, "default", None)
+        assert "broken" in answer["why"] and "no room" in answer["why"]
+        assert service.lookup(ASKED, snapshot=3)[1][0]["match"] == "toolchain"
+
+    @pytest.mark.parametrize("verdict", [CheckVerdict.SAME, CheckVerdict.SLOWER])
+    def test_what_holds_says_when_and_what_was_found(
+        self, service: Running, writer: str, verdict: CheckVerdict
+    ) -> None:
+        assert service.post("/v1/results", body(check(verdict)), writer)[0] == 200
+        (answer,) = service.lookup(ASKED)[1]
+        assert answer["match"] == "toolchain"
+        assert f"checked on 2026-01-02 with {NEW}: compiles, 27.2 µs, {verdict}" in answer["why"]
+        known = from_data(RecordCheck, answer["check"])
+        assert (known.verdict, known.time_us, known.toolchain) == (verdict, 27.2, NEW)
+        assert Client(service.url, strict=True).lookup([ASKED])[0].check == known
+        assert "check" not in service.lookup(question(1024))[1][0]
+
+    def test_again_changes_nothing_and_what_is_older_neither(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        newer = check(checked_at=NOON.replace(hour=13))
+        assert service.post("/v1/results", body(newer), writer)[1]["snapshot"] == 3
+        assert service.post("/v1/results", body(newer), writer)[1]["snapshot"] == 3
+        late = service.post("/v1/results", body(check(CheckVerdict.SAME)), writer)[1]
+        assert (late["checks"], late["snapshot"]) == (0, 3)
+        assert [one.verdict for one in store.checks()] == [CheckVerdict.BROKEN]
+
+    @pytest.mark.parametrize(
+        ("wrong", "why"),
+        [
+            (check(checked_at=NOON.replace(year=2090)), "yet to come"),
+            (check(toolchain=question().toolchain), "not checked where it was made"),
+            (check(CheckVerdict.NEEDS_LIMIT, least_limit_bytes=None), "which limit"),
+            (check(CheckVerdict.SAME, winner=None), "called same, and its winner has no time"),
+            (check(winner=check(CheckVerdict.SAME).winner), "called broken, and its winner has"),
+            (check(cause=Unchecked.NO_KERNEL), "a cause if, and only if"),
+            (check(CheckVerdict.NOT_CHECKED, cause=None), "a cause if, and only if"),
+            (check(config=replace(record().config, axes=(("x", 1),))), "bm, unroll"),
+            (check(key=question(1024, kernel="other")), "no description of other"),
+            (check(key=question(1024, dtype="int8")), "dtype int8 is not supported"),
+        ],
+        ids=lambda value: value if isinstance(value, str) else "",
+    )
+    def test_what_cannot_be_is_refused_with_one_sentence(
+        self, service: Running, store: SqlStore, writer: str, wrong: Check, why: str
+    ) -> None:
+        status, found = service.post("/v1/results", body(check(), wrong), writer)
+        assert (status, found["error"]["field"]) == (422, "checks[1]")
+        assert why in found["error"]["message"]
+        assert not store.checks()
+
+    def test_the_command_sends_what_was_checked_here(
+        self, service: Running, store: SqlStore, writer: str, tmp_path: Path
+    ) -> None:
+        """Of a record that only the service has, as from ``autotune check --bundle``."""
+        here = str(tmp_path / "here.db")
+        with open_store(here, create=True) as own:
+            own.save_kernel(SPEC)
+            own.save_check(check())
+            own.save_check(check(CheckVerdict.SAME, chip=Chip.V6E))
+        environment = {"AUTOTUNE_TOKEN": writer, "AUTOTUNE_DATABASE_URL": here}
+        done = autotune("push", "--url", service.url, cwd=tmp_path, env=environment)
+        assert done.returncode == 0, done.stderr
+        assert "of 2 checks 2 are in force there" in done.stdout
+        assert {one.pushed_by for one in store.checks()} == {"ci"}
+        assert service.lookup(ASKED)[1][0]["match"] == "default"
+        done = autotune(
+            "push", "--url", service.url, "--chip", "v6e", cwd=tmp_path, env=environment
+        )
+        assert "of 1 checks 1 are in force there" in done.stdout
+
+
+class TestList:
+    @pytest.fixture(autouse=True)
+    def _checked(self, store: SqlStore) -> None:
+        for number, jax in enumerate(("1.0", "2.0", "3.0")):
+            toolchain = Toolchain(jax=jax, jaxlib=jax, libtpu=jax)
+            verdict = CheckVerdict.SAME if number else CheckVerdict.BROKEN
+            store.save_check(check(verdict, toolchain=toolchain, detail=EVIL))
+        store.save_check(check(CheckVerdict.NEEDS_LIMIT, chip=Chip.V6E))
+
+    def test_by_what_is_asked_for(self, service: Running) -> None:
+        def jax(query: str) -> list[str]:
+            found = service.get(f"/v1/checks{query}")[1]["checks"]
+            return [one["check"]["toolchain"]["jax"] for one in found]
+
+        assert jax("") == [NEW.jax, "3.0", "2.0", "1.0"]
+        assert jax("?verdict=same") == ["3.0", "2.0"]
+        assert jax("?toolchain=2.0,2.0,2.0") == ["2.0"]
+        assert jax("?chip=v6e&kernel=mm") == [NEW.jax]
+        own = question().toolchain
+        assert len(jax(f"?made_with={own.jax},{own.jaxlib},{own.libtpu}")) == 4
+        assert jax("?made_with=1,1,1") == jax("?kernel=other") == []
+
+    def test_page_by_page(self, service: Running) -> None:
+        first = service.get("/v1/checks?limit=3")[1]
+        second = service.get(f"/v1/checks?limit=3&cursor={first['next']}")[1]
+        assert [one["number"] for one in first["checks"] + second["checks"]] == [4, 3, 2, 1]
+        assert second["next"] is None
+
+    def test_it_says_what_was_found_and_what_to_do(self, service: Running) -> None:
+        (found,) = service.get("/v1/checks?verdict=needs%20limit")[1]["checks"]
+        assert "pass vmem_limit_bytes >= 25_165_824" in found["action"]
+        assert from_data(Check, found["check"]).verdict is CheckVerdict.NEEDS_LIMIT
+
+    def test_the_same_is_not_sent_again(self, service: Running, store: SqlStore) -> None:
+        _, headers, _ = service.raw("GET", "/v1/checks")
+        known = {"If-None-Match": headers["etag"]}
+        assert service.raw("GET", "/v1/checks", **known)[0] == 304
+        store.save_check(check())
+        assert service.raw("GET", "/v1/checks", **known)[0] == 200
+
+    @pytest.mark.parametrize(
+        "query", ["verdict=fine", "toolchain=1", "cursor=x", "limit=0", "limit=1001", "more=1"]
+    )
+    def test_what_cannot_be_asked(self, service: Running, query: str) -> None:
+        status, found = service.get(f"/v1/checks?{query}")
+        assert (status, found["error"]["field"]) == (422, query.partition("=")[0])
