@@ -1,16 +1,18 @@
 """Block-shape autotuner for JAX Pallas TPU kernels. These names are its public face.
 
-Declaring a kernel::
+A function that takes its block sizes from what was tuned::
 
-    from autotune import Array, Config, Grid, Kernel, Problem, block, compiler_params
+    import autotune
 
-    KERNEL = Kernel(name="scale", dims=("rows",), axes=(block("block_rows", "rows"),), ...)
+    @autotune.tunable(block_q=autotune.block("q.-2"))
+    def attention(q, k, v, *, block_q=512): ...
 
-Using what was tuned, in a model and in a model server::
+    attention.search(q, k, v, chip="v6e", trials=30)
 
-    from autotune import BundleSource, Client, Tuned
+A kernel declared apart, and what was tuned of it::
 
-    TUNED = Tuned(KERNEL, declared_in=__file__, source=BundleSource("configs.bundle"))
+    KERNEL = autotune.Kernel(name="scale", axes=(autotune.block("block_rows", "rows"),), ...)
+    TUNED = autotune.Tuned(KERNEL, declared_in=__file__)
 
 Each name is imported when it is first used: ``import autotune`` costs nothing, and none of them
 imports JAX, Optuna or a database.
@@ -29,48 +31,79 @@ __all__ = [
     "Chip",
     "Client",
     "Config",
+    "ConfigEstimate",
     "Grid",
     "Kernel",
     "Key",
+    "Match",
     "Option",
     "Problem",
+    "Record",
     "StoreSource",
     "Toolchain",
+    "Tunable",
     "Tuned",
+    "TunedConfig",
+    "Tuning",
     "block",
+    "compare",
     "compiler_params",
+    "configure",
+    "estimate",
+    "lookup",
+    "override",
+    "search",
+    "tunable",
 ]
 
 if TYPE_CHECKING:
     from autotune.client import Client
+    from autotune.decorator import Tunable, override, tunable
     from autotune.domain.chip import Chip
     from autotune.domain.config import Config
     from autotune.domain.key import Key
     from autotune.domain.problem import Option, Problem
+    from autotune.domain.record import Record
     from autotune.domain.toolchain import Toolchain
     from autotune.errors import AutotuneError
     from autotune.kernel import Array, Axis, Kernel, block
+    from autotune.lookups.matching import Match
+    from autotune.notebook import ConfigEstimate, Tuning, compare, estimate, lookup, search
     from autotune.pallas import Grid, compiler_params
-    from autotune.runtime import BundleSource, StoreSource, Tuned
+    from autotune.runtime import Tuned, TunedConfig
+    from autotune.sources import BundleSource, StoreSource, configure
 else:
     _MODULES = {
         "Array": "kernel",
         "AutotuneError": "errors",
         "Axis": "kernel",
-        "BundleSource": "runtime",
+        "BundleSource": "sources",
         "Chip": "domain.chip",
         "Client": "client",
         "Config": "domain.config",
+        "ConfigEstimate": "notebook",
         "Grid": "pallas",
         "Kernel": "kernel",
         "Key": "domain.key",
+        "Match": "lookups.matching",
         "Option": "domain.problem",
         "Problem": "domain.problem",
-        "StoreSource": "runtime",
+        "Record": "domain.record",
+        "StoreSource": "sources",
         "Toolchain": "domain.toolchain",
+        "Tunable": "decorator",
         "Tuned": "runtime",
+        "TunedConfig": "runtime",
+        "Tuning": "notebook",
         "block": "kernel",
+        "compare": "notebook",
         "compiler_params": "pallas",
+        "configure": "sources",
+        "estimate": "notebook",
+        "lookup": "notebook",
+        "override": "decorator",
+        "search": "notebook",
+        "tunable": "decorator",
     }
 
     def __getattr__(name):

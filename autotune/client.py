@@ -13,7 +13,7 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -44,7 +44,7 @@ class Client:
     answered from a newer one. ``timeout_s``: for a whole call, connecting included. ``snapshot``:
     ask for this one instead of the newest. ``strict``: raise ``ServiceError`` instead of falling
     back. ``token``: for a service that is closed, by default what ``AUTOTUNE_TOKEN`` holds. Safe to
-    share between threads. It is a ``Source`` for ``autotune.runtime.Tuned``.
+    share between threads. It is a ``Source`` for ``autotune.Tuned``.
     """
 
     def __init__(
@@ -69,6 +69,9 @@ class Client:
         self._refresh_lock = threading.Lock()  # asked for, and after a lookup
         self.snapshot: int | None = None
         """The snapshot that the last answers came from; None before, and for defaults."""
+
+    def __str__(self) -> str:
+        return str(self._service or self._cache)
 
     def lookup(self, questions: Sequence[Key]) -> list[Match]:
         """One answer each, in the same order, all from one snapshot.
@@ -120,12 +123,14 @@ class Client:
             why = f"{type(error).__name__}: {error}"
             raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
 
-    def find(self, key: Key) -> Record | None:
-        """The record of exactly this key; asks only for what no ``lookup`` has asked for."""
+    def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
+        """One answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
         known = self._answers.get(identity_of(key)) or self.lookup([key])[0]
-        return known.record if known.kind == EXACT else None
+        if known.kind in accept:
+            return known
+        return Match(kind=DEFAULT, config=None, record=None, why=f"{known.kind} is not accepted")
 
-    def miss(self, key: Key) -> None:
+    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
         """The service has counted it when it was asked."""
 
     def refresh(self) -> bool:

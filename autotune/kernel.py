@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.problem import Option, Problem, ProblemSpec
@@ -20,16 +20,42 @@ class Axis:
     dim: str | None = None
 
 
-def block(name: str, dim: str, *, minimum: int = 128, maximum: int = 8192) -> Axis:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blocks:
+    """Block sizes over dimension ``dim``, for an axis that has no name yet."""
+
+    dim: str
+    minimum: int = 128
+    maximum: int = 8192
+
+    def axis(self, name: str, dim: str) -> Axis:
+        """Over the dimension that ``dim`` is called in a problem."""
+
+        def choices(problem: Problem) -> list[int]:
+            return block_sizes(problem[dim], minimum=self.minimum, maximum=self.maximum)
+
+        return Axis(name=name, choices=choices, dim=dim)
+
+
+@overload
+def block(name: str, dim: str, *, minimum: int = 128, maximum: int = 8192) -> Axis: ...
+
+
+@overload
+def block(name: str, *, minimum: int = 128, maximum: int = 8192) -> Blocks: ...
+
+
+def block(
+    name: str, dim: str | None = None, *, minimum: int = 128, maximum: int = 8192
+) -> Axis | Blocks:
     """A block size over dimension ``dim``: 2^n and 3·2^n times ``minimum``, up to the whole.
 
-    The whole dimension is always among them: it is legal whatever its size.
+    The whole dimension is always among them: it is legal whatever its size. In ``tunable`` the
+    parameter is the name: ``block_q=block("q.-2")`` cuts the last but one dimension of ``q``.
     """
-
-    def choices(problem: Problem) -> list[int]:
-        return block_sizes(problem[dim], minimum=minimum, maximum=maximum)
-
-    return Axis(name=name, choices=choices, dim=dim)
+    if dim is None:
+        return Blocks(dim=name, minimum=minimum, maximum=maximum)
+    return Blocks(dim=dim, minimum=minimum, maximum=maximum).axis(name, dim)
 
 
 def block_sizes(extent: int, *, minimum: int, maximum: int) -> list[int]:
@@ -76,7 +102,8 @@ class Kernel:
     - ``grid``: names of the grid axes in their default order; a config brings them in any order
       that is legal. Empty when ``build`` has a grid of its own.
     - ``build(problem, config)``: a function of ``inputs``; the ``pallas_call`` is inside it.
-    - ``reference(problem)``: a plain JAX function of the same inputs, for correctness.
+    - ``reference(problem)``: a plain JAX function of the same inputs, for correctness. Without one
+      a config is right when it agrees with the default config, which is less.
     - ``baseline(problem)``: the plain-XLA competitor; the reference unless given.
     - ``check(problem)``: a sentence about why the problem is impossible, or None.
     - ``constraint(problem, config)``: a sentence about why the values of a config do not go
@@ -86,6 +113,8 @@ class Kernel:
       the program of one device.
     - ``reduced(problem)``: the problem with dimensions that no axis cuts (batch, heads) made small
       for verification; those with a block axis are reduced to two blocks in any case.
+    - ``form``: of a decorated function, what kind of call this is the declaration for, and
+      ``call(problem)`` such a call in words.
     """
 
     name: str
@@ -95,7 +124,7 @@ class Kernel:
     default: Callable[[Problem], Mapping[str, AxisValue]]
     inputs: Callable[[Problem], Sequence[Array]]
     build: Callable[[Problem, Config], Callable[..., Any]]
-    reference: Callable[[Problem], Callable[..., Any]]
+    reference: Callable[[Problem], Callable[..., Any]] | None = None
     baseline: Callable[[Problem], Callable[..., Any]] | None = None
     default_on: Callable[[Problem, str], Mapping[str, AxisValue]] | None = None
     options: tuple[Option, ...] = ()
@@ -105,6 +134,8 @@ class Kernel:
     reduced: Callable[[Problem], Problem] | None = None
     mesh: Callable[[Problem], Mapping[str, int]] | None = None
     doc: str = ""
+    form: str = ""
+    call: Callable[[Problem], str] | None = None
 
     def __post_init__(self) -> None:
         """Raises ``ValueError`` with a sentence for an axis that cuts no dimension there is."""

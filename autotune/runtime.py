@@ -12,10 +12,13 @@ default, logged once for each problem. No JAX is imported here.
 """
 
 import logging
+import sys
 import threading
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from shlex import quote
+from typing import Any
 
 from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import parse_chip
@@ -27,68 +30,32 @@ from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
-from autotune.lookups.bundle import read_bundle
-from autotune.lookups.matching import DEFAULT, EXACT
-from autotune.ports import RuntimeStore
+from autotune.lookups.fitting import misfit
+from autotune.lookups.matching import DEFAULT, EXACT, MatchKind
+from autotune.sources import ENVIRONMENT, Source, checked_kinds, with_settings
+from autotune.wording.command import problem_arguments
 
 _log = logging.getLogger("autotune")
 
 
-class Source(Protocol):
-    """Where published records come from. Both may raise: the runtime then takes the default."""
-
-    def find(self, key: Key) -> Record | None:
-        """The record of exactly this key."""
-
-    def miss(self, key: Key) -> None:
-        """Take note that somebody asked for a key that has none."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedConfig:
-    """``match`` is *exact* or *default*; ``record`` is what an exact answer comes from."""
+    """``match``: *exact*, *toolchain*, *nearest* or *default*; ``record``: what it comes from, None
+    for a default; ``why``: one sentence."""
 
     config: Config
     match: str
     record: Record | None = None
-
-
-class BundleSource:
-    """Records of a bundle file, read when the first is asked for. ``misses`` counts by key."""
-
-    def __init__(self, path: str | Path) -> None:
-        self._path = Path(path)
-        self._records: dict[Key, Record] | None = None
-        self.misses: dict[Key, int] = {}
-
-    def find(self, key: Key) -> Record | None:
-        """Raises ``InvalidInputError`` for a file that cannot be read."""
-        if self._records is None:
-            self._records = {record.key: record for record in read_bundle(self._path).records}
-        return self._records.get(key)
-
-    def miss(self, key: Key) -> None:
-        self.misses[key] = self.misses.get(key, 0) + 1
-
-
-class StoreSource:
-    """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
-
-    def __init__(self, store: RuntimeStore) -> None:
-        self._store = store
-
-    def find(self, key: Key) -> Record | None:
-        return self._store.record(key)
-
-    def miss(self, key: Key) -> None:
-        self._store.save_misses({(key, DEFAULT): 1})
+    why: str = ""
 
 
 class Tuned:
     """A kernel with the records that are published for it.
 
     ``declared_in`` and ``attribute``: the file that declares the kernel, and its name there: what
-    was tuned from another version of that file is not taken. ``chip``: the TPU to answer for, by
+    was tuned from another version of that file is not taken. A relative path is beside the file
+    that says it. ``source``: by default what ``autotune.configure`` or ``AUTOTUNE_SOURCE`` says.
+    ``accept``: which answers are taken beside the default. ``chip``: the TPU to answer for, by
     default the one that JAX sees first. ``toolchain``: by default what is installed.
     """
 
@@ -99,25 +66,41 @@ class Tuned:
         declared_in: str | Path,
         source: Source | None = None,
         attribute: str = "KERNEL",
+        accept: Collection[str] | None = None,
         chip: str | None = None,
         toolchain: Toolchain | None = None,
     ) -> None:
-        self.kernel, self.source = kernel, source
-        self._ref = KernelRef(path=str(declared_in), attribute=attribute)
+        """Raises ``InvalidInputError`` for an answer to accept that there is not."""
+        beside = sys._getframe(1).f_globals.get("__file__") or ""
+        path = Path(beside).absolute().parent / declared_in if beside else Path(declared_in)
+        self._use(kernel, KernelRef(path=str(path), attribute=attribute))
+        self.source = source
+        self._accept = None if accept is None else checked_kinds(accept)
         self._chip, self._toolchain = chip, toolchain
+
+    @classmethod
+    def at(cls, kernel: Kernel, ref: KernelRef, source: Source | None = None) -> "Tuned":
+        """A kernel that stands at ``ref``; without a source with what is configured."""
+        made = cls.__new__(cls)
+        made._use(kernel, ref)
+        made.source, made._accept, made._chip, made._toolchain = source, None, None, None
+        return made
+
+    def _use(self, kernel: Kernel, ref: KernelRef) -> None:
+        self.kernel, self._ref = kernel, ref
         self._answers: dict[Problem, TunedConfig] = {}
         self._lock = threading.Lock()
 
     def problem(self, *, dtype: Any = None, **sizes: OptionValue) -> Problem:
-        """The problem with these dimensions and options; ``dtype``: its name or a NumPy dtype.
+        """The problem with these dimensions and options; ``dtype``: its name, a NumPy dtype, or a
+        type such as ``jnp.float32``.
 
         Raises ``InvalidInputError`` with a sentence for names and values that the kernel does not
         have: that is a mistake in the calling code.
         """
         spec = self.kernel.problem_spec
         dims: dict[str, Any] = {name: sizes.pop(name) for name in spec.dims if name in sizes}
-        name = None if dtype is None else str(getattr(dtype, "name", dtype))
-        return spec.problem(dims, name, sizes)
+        return spec.problem(dims, None if dtype is None else dtype_name(dtype), sizes)
 
     def config(self, problem: Problem) -> Config:
         """The published config, or the kernel's default."""
@@ -134,45 +117,77 @@ class Tuned:
 
     def _look_up(self, problem: Problem) -> TunedConfig:
         try:
-            key = self._key(problem)
-            record = None if self.source is None else self.source.find(key)
+            found = with_settings(self.source, self._accept, self._chip)
+            if found.source is None:
+                why = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
+                return self._default(problem, found.chip, why, logging.INFO)
+            key = self._key(problem, found.chip)
+            match = found.source.match(key, found.accept)
         except Exception as error:  # a broken source must not stop a model from starting
-            return self._default(problem, f"no config can be looked up ({_sentence(error)})")
-        if record is not None:
-            return TunedConfig(config=record.config, match=EXACT, record=record)
-        self._record_miss(key)
-        return self._default(problem, f"nothing is published for {key}")
+            return self._default(problem, None, f"no config can be looked up ({_sentence(error)})")
+        if match.kind != EXACT:
+            self._record_miss(found.source, key, match.kind)
+        if match.record is None or match.config is None:
+            return self._default(problem, found.chip, f"{match.why}; {self._remedy(key)}")
+        wrong = misfit(self.kernel, problem, match.config)
+        if wrong:
+            why = f"what {found.source} published for it, {match.config}, does not fit: {wrong}"
+            return self._default(problem, found.chip, f"{why}; {self._remedy(key)}")
+        level = logging.INFO if match.kind == EXACT else logging.WARNING
+        _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, match.why)
+        return TunedConfig(
+            config=match.config, match=match.kind, record=match.record, why=match.why
+        )
 
-    def _record_miss(self, key: Key) -> None:
+    def __str__(self) -> str:
+        return f"{self.kernel.name} ({self._ref})"
+
+    def _remedy(self, key: Key) -> str:
+        call = self.kernel.call and self.kernel.call(key.problem)
+        asked = f"--args {quote(call)}" if call else problem_arguments(key.problem)
+        return f"search it with `autotune search {self._ref} {asked} --chip {key.chip}`"
+
+    def _record_miss(self, source: Source, key: Key, kind: MatchKind) -> None:
         try:
-            if self.source is not None:
-                self.source.miss(key)
+            source.miss(key, kind)
         except Exception as error:
             _log.warning("autotune: a miss could not be recorded (%s)", _sentence(error))
 
-    def _default(self, problem: Problem, why: str) -> TunedConfig:
-        axes = self.kernel.default_axes(problem, self._chip_name())
+    def _default(
+        self, problem: Problem, chip: str | None, why: str, level: int = logging.WARNING
+    ) -> TunedConfig:
+        axes = self.kernel.default_axes(problem, _chip_name(chip or self._chip))
         config = make_config(axes, grid_order=self.kernel.grid)
-        _log.warning("autotune: %s takes its default, %s: %s", self.kernel.name, config, why)
-        return TunedConfig(config=config, match=DEFAULT)
+        _log.log(level, "autotune: %s takes its default, %s: %s", self, config, why)
+        return TunedConfig(config=config, match=DEFAULT, why=why)
 
-    def _chip_name(self) -> str | None:
-        try:
-            return parse_chip(self._chip or _first_device_kind()).value
-        except Exception:  # no TPU: what the kernel takes anywhere
-            return None
-
-    def _key(self, problem: Problem) -> Key:
+    def _key(self, problem: Problem, chip: str | None) -> Key:
         toolchain = self._toolchain or installed_toolchain()
         if toolchain is None:
             raise InvalidInputError("no JAX with libtpu is installed here")
         return Key(
             kernel=self.kernel.name,
-            fingerprint=fingerprint(self._ref),
+            fingerprint=fingerprint(self._ref, self.kernel.form),
             problem=problem,
-            chip=parse_chip(self._chip or _first_device_kind()),
+            chip=parse_chip(chip or _first_device_kind()),
             toolchain=toolchain,
         )
+
+
+def _chip_name(chip: str | None) -> str | None:
+    try:
+        return parse_chip(chip or _first_device_kind()).value
+    except Exception:  # no TPU: what the kernel takes anywhere
+        return None
+
+
+def dtype_name(dtype: Any) -> str:
+    """``jnp.float32`` has no name but that of its dtype; ``np.float32`` that of its class."""
+    for one in (dtype, getattr(dtype, "dtype", None)):
+        name = getattr(one, "name", None)
+        if isinstance(name, str):
+            return name
+    return str(dtype.__name__ if isinstance(dtype, type) else dtype)
 
 
 def _first_device_kind() -> str:

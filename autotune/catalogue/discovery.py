@@ -43,11 +43,13 @@ def find_kernel(name: str) -> KernelRef:
     return found
 
 
-def fingerprint(ref: KernelRef) -> str:
+def fingerprint(ref: KernelRef, form: str = "") -> str:
     """Twelve hex digits of the source of the declaring file and of what it imports from its own
     package or folder; blank lines and comment lines left out."""
     code = [line for file in source_files(Path(ref.path)) for line in _code(file)]
-    return hashlib.sha256("\n".join([*code, ref.attribute]).encode()).hexdigest()[:12]
+    return hashlib.sha256(
+        "\n".join([*code, ref.attribute, *filter(None, [form])]).encode()
+    ).hexdigest()[:12]
 
 
 def _code(file: Path) -> list[str]:

@@ -2,14 +2,23 @@
 
 import importlib
 import importlib.util
+import linecache
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from autotune.calls.function import FunctionKernel
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+from autotune.errors import InvalidInputError
 from autotune.kernel import Kernel
+
+_DECLARATIONS = (Kernel, FunctionKernel)
 
 
 class LoadError(Exception):
@@ -35,14 +44,34 @@ class Loader:
         self._pinned = PinnedPackages()
         sys.meta_path.insert(0, self._pinned)
         self._kernels: dict[KernelRef, Kernel] = {}
+        self._found: dict[KernelRef, Kernel | FunctionKernel] = {}
 
     def kernel(self, ref: KernelRef) -> Kernel:
         """The declaration at ``ref``. Raises ``LoadError``."""
         if ref not in self._kernels:
-            self._kernels[ref] = self._load(ref)
+            found = self._declared(ref)
+            if isinstance(found, FunctionKernel):
+                with _saying_which(ref):
+                    found = found.kernel(found.read(_call(ref, found)))
+            self._kernels[ref] = found
         return self._kernels[ref]
 
-    def _load(self, ref: KernelRef) -> Kernel:
+    def problem(self, ref: KernelRef) -> Problem:
+        """Of the call that ``ref`` names. Raises ``LoadError``."""
+        found = self._declared(ref)
+        if isinstance(found, Kernel):
+            raise LoadError(f"{ref} is a declaration: say the problem with --shape, not --args")
+        with _saying_which(ref):
+            return found.problem(found.read(_call(ref, found)))
+
+    def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
+        """What stands in the module, which is executed once."""
+        place = replace(ref, call="")
+        if place not in self._found:
+            self._found[place] = self._load(place)
+        return self._found[place]
+
+    def _load(self, ref: KernelRef) -> Kernel | FunctionKernel:
         try:
             module = self._module(ref)
         except LoadError:
@@ -51,9 +80,9 @@ class Loader:
             raise LoadError(
                 f"the kernel file {ref.path} does not import: {type(error).__name__}: {error}"
             ) from error
-        found = getattr(module, ref.attribute, None)
-        if not isinstance(found, Kernel):
-            names = [n for n, v in vars(module).items() if isinstance(v, Kernel)]
+        found = _attribute(module, ref.attribute)
+        if not isinstance(found, Kernel | FunctionKernel):
+            names = [n for n in vars(module) if isinstance(_attribute(module, n), _DECLARATIONS)]
             raise LoadError(
                 f"{ref.path} has no kernel declaration called {ref.attribute}: "
                 + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
@@ -65,18 +94,63 @@ class Loader:
             if ref.root:
                 self._pinned.roots[ref.module.partition(".")[0]] = ref.root
             return importlib.import_module(ref.module)
-        name = f"autotune_user_kernel_{abs(hash(ref.path)):x}"
+        name = f"autotune_user_kernel_{abs(hash((ref.path, ref.source))):x}"
+        if ref.source:
+            return _from_text(name, ref)
         spec = importlib.util.spec_from_file_location(name, ref.path)
         if spec is None or spec.loader is None:
             raise LoadError(f"{ref.path} is not a Python file")
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
-        folder = str(Path(ref.path).parent)
-        if folder not in sys.path:
-            sys.path.append(folder)
+        _find_beside(ref)
         try:
             spec.loader.exec_module(module)
         except BaseException:
             del sys.modules[name]
             raise
         return module
+
+
+def _from_text(name: str, ref: KernelRef) -> ModuleType:
+    """A module of a notebook's cells."""
+    module = ModuleType(name)
+    sys.modules[name] = module
+    _find_beside(ref)
+    lines = ref.source.splitlines(keepends=True)
+    linecache.cache[name] = (len(ref.source), None, lines, name)  # for tracebacks
+    try:
+        exec(compile(ref.source, name, "exec"), vars(module))  # noqa: S102 (what this process is for)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _find_beside(ref: KernelRef) -> None:
+    """Modules beside the declaration can be imported."""
+    folder = str(Path(ref.path).parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    """What a dotted name means; of a decorated function its declaration."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, Kernel) else getattr(found, "declaration", None)
+
+
+def _call(ref: KernelRef, found: FunctionKernel) -> str:
+    if ref.call:
+        return ref.call
+    arrays = ", ".join(f"{name}=…" for name in found.signature.parameters if name not in found.axes)
+    raise LoadError(f"{ref} is a decorated function: say how it is called, with --args {arrays!r}")
+
+
+@contextmanager
+def _saying_which(ref: KernelRef) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInputError as error:
+        raise LoadError(f"{ref}: {error}") from error

@@ -64,13 +64,16 @@ class CompilerWorker:
         kernel = self.loader.kernel(asked.ref)
         return KernelSpec(
             name=kernel.name,
-            fingerprint=fingerprint(asked.ref),
+            fingerprint=fingerprint(asked.ref, kernel.form),
             problems=kernel.problem_spec,
             axes=tuple(axis.name for axis in kernel.axes),
             grid=kernel.grid,
             doc=kernel.doc or "",
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
+
+    def do_problem(self, asked: protocol.ProblemOfCall) -> Problem:
+        return self.loader.problem(asked.ref)
 
     def do_choices(self, asked: protocol.ListChoices) -> Choices:
         kernel, problem = self._kernel(asked), asked.problem

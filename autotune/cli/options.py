@@ -3,18 +3,21 @@
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
 from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import CompilerPool
+    from autotune.searching.loop import Subject
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -29,7 +32,19 @@ database_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def problem_options(command: F) -> F:
+def call_options(command: F) -> F:
+    """``--args`` in the place of ``--shape``, ``--dtype`` and ``--option``."""
+    given = click.option(
+        "--args",
+        "call",
+        default="",
+        metavar="q=bf16[2,8,4096,128],causal=true…",
+        help="How a decorated function is called, in the place of --shape.",
+    )
+    return given(problem_options(command, required=False))
+
+
+def problem_options(command: F, *, required: bool = True) -> F:
     """``--shape``, ``--dtype`` and ``--option``."""
     for option in (
         click.option(
@@ -42,7 +57,8 @@ def problem_options(command: F) -> F:
         click.option("--dtype", default=None, help="Element type (bf16, float32, int8 …)."),
         click.option(
             "--shape",
-            required=True,
+            required=required,
+            default=None,
             metavar="m=…,k=…|AxBxC",
             help="Dimensions by name, or in the kernel's own order.",
         ),
@@ -165,6 +181,36 @@ def new_pool(
     return CompilerPool(
         compilers, python=python, limit_s=candidate_timeout, memory_bytes=memory_bytes
     )
+
+
+def subject_of(
+    pool: "CompilerPool",
+    ref: KernelRef,
+    chip: Chip,
+    shape: str | None,
+    dtype: str | None,
+    options: tuple[str, ...],
+    call: str = "",
+) -> "Subject":
+    """What is asked about: a problem of a declaration, or a call of a decorated function. Raises
+    ``AutotuneError``."""
+    from autotune.searching.subject import describe_subject
+
+    if (shape is None) == (not call):
+        raise InvalidInputError(
+            "say the problem with --shape m=…,k=…, or for a decorated function its arguments with "
+            "--args 'q=bf16[…],…'"
+        )
+    if shape is not None:
+        given = shape
+        return describe_subject(
+            pool, ref, chip, lambda spec: spec.problems.parse(given, dtype, options)
+        )
+    if dtype or options:
+        raise InvalidInputError("--dtype and --option are part of --args: say them there")
+    ref = replace(ref, call=call)
+    problem = pool.problem(ref)
+    return describe_subject(pool, ref, chip, lambda _: problem)
 
 
 def chip_or_attached(name: str | None) -> Chip:

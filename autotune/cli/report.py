@@ -3,14 +3,16 @@
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
+from io import StringIO
 from typing import Any
 
 from rich import box
+from rich.console import Console
 from rich.table import Table
 
 from autotune.cli.json_output import trial_data
 from autotune.cli.measuring import measured_line, measured_table
-from autotune.cli.screen import screen
+from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.domain.codec import to_data
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
@@ -60,9 +62,29 @@ def top(trials: list[Trial]) -> list[Trial]:
     return sorted(timed, key=lambda t: t.estimate.time_us if t.estimate else 0.0)[:_TOP]
 
 
-def print_result(result: SearchResult, published: Publication, ids: Ids, place: str) -> None:
+def result_text(result: SearchResult, published: Publication, ids: Ids, place: str) -> str:
+    """What ``print_result`` prints."""
+    console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True)
+    print_result(result, published, ids, place, console)
+    return console.export_text()
+
+
+def result_html(result: SearchResult, published: Publication, ids: Ids, place: str) -> str:
+    """The same for a notebook."""
+    console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True)
+    print_result(result, published, ids, place, console)
+    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def print_result(
+    result: SearchResult,
+    published: Publication,
+    ids: Ids,
+    place: str,
+    console: Console | None = None,
+) -> None:
     """The table for people."""
-    console = screen()
+    console = console or screen()
     key = result.subject.key
     console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
     console.print(str(key.toolchain))
@@ -73,8 +95,11 @@ def print_result(result: SearchResult, published: Publication, ids: Ids, place: 
         console.print(measured_line(found))
     for line in (*_winner_lines(published), *_count_lines(result, published)):
         console.print(line)
-    state = published.record and ("verified" if published.record.verified else "NOT VERIFIED")
+    record = published.record
+    state = record and ("verified" if record.verified else "NOT VERIFIED")
     console.print(f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.")
+    if record is not None:
+        console.print(f"Checked: {record.verification}.")
     console.print(f"Kept in {place}", soft_wrap=True)
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli.options import (
+    call_options,
     chip_or_attached,
     compiler_options,
     database_option,
@@ -15,9 +16,10 @@ from autotune.cli.options import (
     new_pool,
     open_database,
     print_json,
-    problem_options,
+    subject_of,
 )
 from autotune.cli.output import echo
+from autotune.measuring.attached import attached_chips
 
 if TYPE_CHECKING:
     from autotune.searching.loop import SearchResult
@@ -25,7 +27,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("kernel")
-@problem_options
+@call_options
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--trials",
@@ -60,9 +62,10 @@ if TYPE_CHECKING:
 @json_option
 def search(
     kernel: str,
-    shape: str,
+    shape: str | None,
     dtype: str | None,
     options: tuple[str, ...],
+    call: str,
     chip: str | None,
     trials: int,
     timeout: float | None,
@@ -78,60 +81,42 @@ def search(
 ) -> None:
     """Find the best legal config of KERNEL for a problem and a TPU generation.
 
-    KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. Ctrl-C loses nothing: the
-    same command resumes.
+    KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. A decorated function is
+    given its arguments with --args. Ctrl-C loses nothing: the same command resumes.
     """
     from autotune.catalogue.discovery import find_kernel
     from autotune.cli import progress, report
     from autotune.cli.observer import ReportingObserver
-    from autotune.publishing.publish import publish
-    from autotune.publishing.timing import Timing, new_measure, why_estimated
-    from autotune.searching.loop import SearchLimits, run_search
-    from autotune.searching.subject import describe_subject, explore_space
+    from autotune.publishing.timing import Timing, why_estimated
+    from autotune.publishing.tuning import Plan, tune
+    from autotune.searching.loop import SearchLimits
+    from autotune.searching.subject import explore_space
 
+    timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=compilers["python"])
+    plan = Plan(
+        limits=SearchLimits(trials=trials, timeout_s=timeout),
+        seed=seed,
+        method=method,
+        allow_unverified=allow_unverified,
+        timing=timing if measure else None,
+    )
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
-        subject = describe_subject(
-            pool, ref, target, lambda spec: spec.problems.parse(shape, dtype, options)
-        )
+        subject = subject_of(pool, ref, target, shape, dtype, options, call)
         space = explore_space(pool, subject, terminal.tracing)
         with open_database(database, create=True) as store:
-            limits = SearchLimits(trials=trials, timeout_s=timeout)
             observer = ReportingObserver(terminal, store.searches, subject.key)
-            result = run_search(
-                pool,
-                store,
-                subject,
-                space,
-                limits,
-                observer,
-                study_url=store.url,
-                seed=seed,
-                method=method,
-            )
-            if result.stopped_by == "interrupted":
-                observer.end()
-                _say_interrupted(result, str(store))
-            timing = Timing(
-                device=device, seconds=measure_seconds, seed=seed, python=compilers["python"]
-            )
-            timer = new_measure(pool, subject, timing, observer.announce) if measure else None
-            published = publish(
-                pool,
-                store,
-                result,
-                allow_unverified=allow_unverified,
-                announce=observer.announce,
-                measure=timer,
-            )
+            result, published = tune(pool, store, subject, space, plan, observer)
             observer.end()
+            if published is None:
+                _say_interrupted(result, str(store))
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
             place = str(store)
     if as_json:
         print_json(report.as_data(result, published, ids))
     else:
         report.print_result(result, published, ids, place)
-        if measure and timer is None:
+        if measure and target not in attached_chips():
             echo(why_estimated(target))
     sys.exit(0 if published.record else 1)
 

@@ -62,6 +62,9 @@ class Compiler:
     def describe(self, ref: KernelRef) -> KernelSpec:
         return self._demand(protocol.DescribeKernel(ref=ref))
 
+    def problem(self, ref: KernelRef) -> Problem:
+        return self._demand(protocol.ProblemOfCall(ref=ref))
+
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         """Raises ``InvalidInputError`` with the kernel's own sentence for an impossible problem."""
         return self._demand(protocol.ListChoices(ref=ref, problem=problem, chip=chip))

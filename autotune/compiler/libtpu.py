@@ -32,6 +32,10 @@ CPU_DEVICES = 8
 LISTING_SUFFIX = "-final_bundles.txt"
 
 
+IN_COMPILER = "AUTOTUNE_IN_COMPILER"
+"""Set where kernels are loaded only to be compiled."""
+
+
 def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of a process that compiles for a TPU that is not there.
 
@@ -47,6 +51,7 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     return {
         "JAX_NUM_CPU_DEVICES": str(CPU_DEVICES),
         **inherited,
+        IN_COMPILER: "1",
         "JAX_PLATFORMS": "cpu",
         "TPU_SKIP_MDS_QUERY": "1",
         "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",

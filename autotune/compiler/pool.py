@@ -65,6 +65,9 @@ class CompilerPool:
     def describe(self, ref: KernelRef) -> KernelSpec:
         return self._ask(Compiler.describe, ref)
 
+    def problem(self, ref: KernelRef) -> Problem:
+        return self._ask(Compiler.problem, ref)
+
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         return self._ask(Compiler.choices, ref, problem, chip)
 

@@ -103,6 +103,15 @@ class DescribeKernel(ChildQuestion[KernelSpec]):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ProblemOfCall(ChildQuestion[Problem]):
+    """Of a decorated function, what the call of its reference is."""
+
+    kind = "problem"
+    form = Problem
+    ref: KernelRef
+
+
+@dataclass(frozen=True, kw_only=True)
 class OfProblem(ChildQuestion[T_co]):
     ref: KernelRef
     problem: Problem
@@ -182,6 +191,7 @@ AnyQuestion = (
     Hello
     | DescribeChip
     | DescribeKernel
+    | ProblemOfCall
     | ListChoices
     | CheckDeclaration
     | CompileBaseline

@@ -25,6 +25,8 @@ _BITS = {
     "uint2": 2,
 }
 
+DTYPES = tuple(_BITS)
+
 _SHORT = {
     "f32": "float32",
     "bf16": "bfloat16",

@@ -6,12 +6,18 @@ from dataclasses import dataclass
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelRef:
     """A file and the name in it. ``module`` is set for packages, with ``root`` the folder that
-    holds the top-level package."""
+    holds the top-level package.
+
+    ``call``: of a decorated function, its arguments in words. ``source``: the text to run in the
+    place of the file, which need not exist: a notebook's.
+    """
 
     path: str
     attribute: str
     module: str = ""
     root: str = ""
+    call: str = ""
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.module or self.path}:{self.attribute}"

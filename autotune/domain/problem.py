@@ -15,7 +15,7 @@ MAX_DIMENSION = 2**31 - 1  # TPU index arithmetic is 32-bit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Option:
-    """A static option of a kernel: its name, allowed values, and default."""
+    """A static option of a kernel: its name, allowed values (none: any), and default."""
 
     name: str
     choices: tuple[OptionValue, ...]
@@ -167,6 +167,8 @@ def _checked_size(name: str, size: int) -> int:
 
 def _choice(option: Option, given: OptionValue) -> OptionValue:
     """The one allowed value that is meant."""
+    if not option.choices:
+        return option.default if same_value(option.default, given) else given
     exact = [one for one in option.choices if type(one) is type(given) and one == given]
     meant = exact or [one for one in option.choices if same_value(one, given)]
     if len(meant) == 1:

@@ -23,6 +23,14 @@ class FailedCheck(StrEnum):
     """It raised."""
 
 
+class Standard(StrEnum):
+    """What a right result agrees with."""
+
+    REFERENCE = "reference"
+    DEFAULT = "default config"
+    """Less: what is wrong in the kernel itself is wrong in both."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """``ok`` is None when the check could not be made; ``reason`` says why, or what was run.
@@ -39,3 +47,4 @@ class Verdict:
     where: str = ""
     runs: int = 0
     seconds: float = 0.0
+    standard: Standard = Standard.REFERENCE

@@ -91,27 +91,32 @@ class Index:
         """The record of exactly this key."""
         return self._exact.get(identity_of(key))
 
-    def match(self, key: Key) -> Match:
-        """The best answer that there is, in the order of the words above."""
+    def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
+        """The best answer of an accepted kind, in the order of the words above."""
         key = self._as_declared(key)
         asked = identity_of(key)
         record = self._exact.get(asked)
-        if record is not None:
+        if record is not None and EXACT in accept:
             return exact_match(record)
         others = list((self._toolchains.get(_any_toolchain(asked)) or {}).values())
         broken = [one for one in others if _is_unusable(one, key.toolchain)]
-        found = self._inexact(key, asked, others, {one.config for one in broken})
+        found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
         if not broken:
             return found or _default(words.nothing_published(key))
         why = words.known_not_to_work(_nearest(key.toolchain, broken), key.toolchain)
         return replace(found, why=f"{found.why}; {why}") if found else _default(why)
 
     def _inexact(
-        self, key: Key, asked: Identity, others: Sequence[Record], broken: Collection[Config]
+        self,
+        key: Key,
+        asked: Identity,
+        others: Sequence[Record],
+        broken: Collection[Config],
+        accept: Collection[str],
     ) -> Match | None:
         """``broken``: configs that are known not to work for this problem there, whoever's."""
         usable = [one for one in others if one.config not in broken]
-        if usable:
+        if usable and TOOLCHAIN in accept:
             record = _nearest(key.toolchain, usable)
             return _match(
                 TOOLCHAIN,
@@ -119,7 +124,7 @@ class Index:
                 words.other_toolchain(record, key.toolchain),
                 record.check(key.toolchain),
             )
-        cuts = self._cuts(key)
+        cuts = self._cuts(key) if NEAREST in accept else ()
         near = cuts and self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken)
         return _match(NEAREST, near, words.other_shape(near)) if near else None
 

@@ -29,6 +29,9 @@ class Describer(Protocol):
     def describe(self, ref: KernelRef) -> KernelSpec:
         """A kernel as plain data."""
 
+    def problem(self, ref: KernelRef) -> Problem:
+        """Of the call of a decorated function that the reference names."""
+
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         """The raw space; with ``chip`` the default is what a user has on it."""
 

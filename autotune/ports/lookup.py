@@ -41,10 +41,6 @@ class MissLog(MissCounter, Protocol):
         """One by its number."""
 
 
-class RuntimeStore(RecordFinder, MissCounter, Protocol):
-    """What a model asks of a database on its own machine."""
-
-
 class LookupStore(RecordFinder, Protocol):
     """What ``autotune lookup`` asks."""
 
@@ -56,6 +52,10 @@ class LookupStore(RecordFinder, Protocol):
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
         """Those of the newest snapshot, newest first."""
+
+
+class RuntimeStore(LookupStore, MissCounter, Protocol):
+    """What a model asks of a database on its own machine."""
 
 
 class SnapshotStore(Protocol):

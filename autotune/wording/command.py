@@ -3,6 +3,7 @@
 from shlex import quote
 
 from autotune.domain.key import Key
+from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 
 
@@ -18,11 +19,13 @@ def retune(key: Key) -> str:
 
 def search_command(key: Key) -> str:
     """The command that searches a problem; safe to paste, whatever the names are."""
-    dims = ",".join(f"{name}={size}" for name, size in key.problem.dims)
+    return f"autotune search {quote(key.kernel)} {problem_arguments(key.problem)} --chip {key.chip}"
+
+
+def problem_arguments(problem: Problem) -> str:
+    """The options of a command that name a problem."""
+    dims = ",".join(f"{name}={size}" for name, size in problem.dims)
     options = "".join(
-        f" --option {quote(f'{name}={str(value).lower()}')}" for name, value in key.problem.options
+        f" --option {quote(f'{name}={str(value).lower()}')}" for name, value in problem.options
     )
-    return (
-        f"autotune search {quote(key.kernel)} --shape {quote(dims)} "
-        f"--dtype {quote(key.problem.dtype)}{options} --chip {key.chip}"
-    )
+    return f"--shape {quote(dims)} --dtype {quote(problem.dtype)}{options}"

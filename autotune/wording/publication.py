@@ -6,7 +6,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.measurement import Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Failure, Outcome
 from autotune.domain.trial import Trial
-from autotune.domain.verdict import Verdict
+from autotune.domain.verdict import Standard, Verdict
 
 TIE_RULE = "the least VMEM, then the larger blocks"
 NO_DEFAULT = "the default was not tried"
@@ -76,6 +76,8 @@ def unpublished_reason(wrong: int, unverified: Sequence[str]) -> str:
 
 def verification(verdict: Verdict) -> str:
     """How a result was checked, or why it was not."""
+    if verdict.ok and verdict.standard == Standard.DEFAULT:
+        return f"agrees with the default config in Pallas TPU interpret mode, {verdict.reason}"
     if verdict.ok:
         return f"right in Pallas TPU interpret mode, {verdict.reason}"
     return f"not verified: {verdict.reason}"

@@ -31,7 +31,7 @@ def _now() -> datetime:
 def open_store(
     url: str | None = None,
     *,
-    create: bool,
+    create: bool = False,
     clock: Callable[[], datetime] = _now,
     wait_s: float | None = None,
 ) -> "SqlStore":

@@ -213,7 +213,7 @@ def test_a_service_that_failed_is_not_waited_for_again(monkeypatch: pytest.Monke
 
         monkeypatch.setattr(client._service, "call", counted)
         for m in range(1, 30):
-            assert client.find(question(m)) is None
+            assert client.match(question(m)).kind == DEFAULT
         assert len(calls) == 1
 
 
@@ -261,8 +261,11 @@ class TestInModelCode:
             dims=("m", "k"),
             dtypes=("bfloat16",),
             options=SPEC.problems.options,
-            axes=(Axis(name="bm", choices=lambda _: [64], dim="m"),),
-            default=lambda _: {"bm": 64},
+            axes=(
+                Axis(name="bm", choices=lambda _: [64], dim="m"),
+                Axis(name="unroll", choices=lambda _: [False, True]),
+            ),
+            default=lambda _: {"bm": 64, "unroll": False},
             inputs=lambda _: [],
             grid=("m",),
             build=lambda *_: lambda: None,
@@ -275,7 +278,7 @@ class TestInModelCode:
 
     def _fitting(self, tuned: Tuned) -> Record:
         """The sample record for the fingerprint that this file has."""
-        key = tuned._key(tuned.problem(m=1024, k=128))
+        key = tuned._key(tuned.problem(m=1024, k=128), "v5e")
         return record(replace(question(1024), fingerprint=key.fingerprint))
 
     def test_the_record_of_a_bundle(self, tuned: Callable[[Client], Tuned], tmp_path: Path) -> None:
@@ -288,9 +291,9 @@ class TestInModelCode:
     def test_only_exact_records_are_found(self, service: Running) -> None:
         client = Client(service.url)
         client.lookup(QUESTIONS)
-        assert client.find(question(1024)) == record(question(1024))
-        assert client.find(question(2048)) is None
-        assert client.find(older(record(), "0.9.0").key) is None
+        assert client.match(question(1024)).record == record(question(1024))
+        assert client.match(question(2048), ("exact",)).record is None
+        assert client.match(older(record(), "0.9.0").key, ("exact",)).record is None
         client.miss(question(9, 9))
 
 

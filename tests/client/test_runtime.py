@@ -23,7 +23,9 @@ from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, StoreError
 from autotune.kernel import Array, Axis, Kernel
 from autotune.lookups.bundle import new_bundle, write_bundle
-from autotune.runtime import BundleSource, StoreSource, Tuned
+from autotune.lookups.matching import Index, Match
+from autotune.runtime import Tuned
+from autotune.sources import BundleSource, StoreSource
 from autotune_db import open_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
@@ -51,13 +53,13 @@ class FakeSource:
         self.records = {record.key: record for record in records}
         self.error, self.asked, self.missed = error, list[Key](), list[Key]()
 
-    def find(self, key: Key) -> Record | None:
+    def match(self, key: Key, accept: Any = ()) -> Match:
         self.asked.append(key)
         if self.error is not None:
             raise self.error
-        return self.records.get(key)
+        return Index(self.records.values()).match(key, accept)
 
-    def miss(self, key: Key) -> None:
+    def miss(self, key: Key, kind: Any = None) -> None:
         self.missed.append(key)
 
 
@@ -93,7 +95,6 @@ def test_what_is_published_is_the_answer() -> None:
     "other",
     [
         {"chip": Chip.V6E},
-        {"toolchain": replace(TOOLCHAIN, libtpu="9")},
         {"fingerprint": "beef"},
         {"kernel": "scales"},
     ],
@@ -113,7 +114,7 @@ def test_a_miss_is_said_and_counted_once_for_each_problem(caplog: Any) -> None:
         for rows in (64, 64, 32, 64):
             assert asked.config(asked.problem(rows=rows, columns=128))["block"] == 8
     assert len(source.asked) == len(source.missed) == len(caplog.records) == 2
-    assert "scale takes its default, block=8: nothing is published for scale[" in caplog.text
+    assert "takes its default, block=8: nothing is published for scale[" in caplog.text
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_a_broken_source_is_a_default_and_one_line(error: Exception, caplog: Any
 
 def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
     class Closed(FakeSource):
-        def miss(self, key: Key) -> None:
+        def miss(self, key: Key, kind: Any = None) -> None:
             raise StoreError("read only")
 
     asked = tuned(Closed())

@@ -56,6 +56,9 @@ class FakeCompilers:
         assert self._spec is not None
         return self._spec
 
+    def problem(self, ref: KernelRef) -> Problem:
+        raise NotImplementedError
+
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         assert self._choices is not None
         return self._choices

@@ -1,4 +1,4 @@
-"""The contract of ``autotune.runtime.Source``, which each implementation inherits: a model gets its
+"""The contract of ``autotune.sources.Source``, which each implementation inherits: a model gets its
 configs from a service, a bundle file or a database."""
 
 from collections.abc import Callable, Iterator
@@ -11,8 +11,9 @@ import pytest
 from autotune.client import Client
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
+from autotune.domain.record import Record
 from autotune.lookups.bundle import new_bundle, write_bundle
-from autotune.runtime import BundleSource, Source, StoreSource
+from autotune.sources import BundleSource, Source, StoreSource
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running, until
@@ -34,6 +35,10 @@ OTHERS: list[Any] = [
 Misses = Callable[[], dict[Key, int]]
 
 
+def exactly(source: Source, key: Key) -> Record | None:
+    return source.match(key, ("exact",)).record
+
+
 class SourceContract:
     """``store``: a database with the record of ``question()``; ``misses``: what was counted."""
 
@@ -53,24 +58,24 @@ class SourceContract:
         return lambda: {miss.key: miss.count for miss in store.misses()}
 
     def test_what_is_published_is_found_whole(self, source: Source) -> None:
-        found = source.find(question())
+        found = exactly(source, question())
         assert found is not None and found.key == question()
         assert (found.config, found.verified, found.time_us) == (
             record().config,
             True,
             record().time_us,
         )
-        assert source.find(question()) == found
+        assert exactly(source, question()) == found
 
     @pytest.mark.parametrize("other", OTHERS)
     def test_nothing_else_is_an_answer(self, source: Source, other: Key) -> None:
-        assert source.find(other) is None
+        assert exactly(source, other) is None
 
     def test_a_miss_is_counted_once_and_a_find_is_none(
         self, source: Source, misses: Misses
     ) -> None:
         asked = question(2048)
-        assert source.find(question()) is not None and source.find(asked) is None
+        assert exactly(source, question()) is not None and exactly(source, asked) is None
         source.miss(asked)
         until(lambda: misses() == {asked: 1})
 

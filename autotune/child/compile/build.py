@@ -111,7 +111,7 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     import jax
 
     arrays = list(kernel.inputs(problem))
-    function = (kernel.baseline or kernel.reference)(problem)
+    function = plain_xla(kernel, problem)
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
         done = jax.jit(function).trace(*specs(arrays, target)).lower().compile()
@@ -123,6 +123,14 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
         "bytes": float(cost.get("bytes accessed", 0.0)),
         "estimated_cycles": hlo.estimated_cycles(done.as_text()),
     }
+
+
+def plain_xla(kernel: Kernel, problem: Problem) -> Callable[..., Any]:
+    """The competitor. Raises ``StageError`` where none is known."""
+    make = kernel.baseline or kernel.reference
+    if make is None:
+        raise StageError("baseline", ValueError("the kernel has no reference in plain JAX"))
+    return make(problem)
 
 
 def built(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.child.chips import abstract_mesh, compile_only_device
-from autotune.child.compile.build import built, specs
+from autotune.child.compile.build import built, plain_xla, specs
 from autotune.child.serving import StageError
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -93,7 +93,7 @@ def load(path: Path, device: Any) -> Any:
 def _function(kernel: Kernel, problem: Problem, config: Config | None) -> Callable[..., Any]:
     if config is not None:
         return built(kernel, problem, config)[0]
-    return (kernel.baseline or kernel.reference)(problem)
+    return plain_xla(kernel, problem)
 
 
 def _named(function: Callable[..., Any], name: str) -> Callable[..., Any]:

@@ -18,12 +18,13 @@ from autotune.child.verify.numbers import values
 from autotune.child.verify.reduced import reduced_problems
 from autotune.child.verify.tolerance import allowed_errors, reduction_length
 from autotune.domain.chip import Chip
-from autotune.domain.config import Config
+from autotune.domain.config import Config, make_config
 from autotune.domain.problem import Problem
-from autotune.domain.verdict import Verdict
+from autotune.domain.verdict import Standard, Verdict
 from autotune.kernel import Kernel
 
 _RUNS = 3
+_MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
 def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
@@ -35,7 +36,8 @@ def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = 
     """
     started = time.perf_counter()
     verdict = _check(kernel, problem, config, chip)
-    return replace(verdict, seconds=time.perf_counter() - started)
+    standard = Standard.REFERENCE if kernel.reference else Standard.DEFAULT
+    return replace(verdict, seconds=time.perf_counter() - started, standard=standard)
 
 
 def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:
@@ -117,7 +119,7 @@ class _Subject:
 
         self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
         self.arrays, self.axes = kernel.inputs(problem), kernel.mesh_axes(problem)
-        self.reference = jax.jit(kernel.reference(problem))
+        self.reference = kernel.reference and jax.jit(kernel.reference(problem))
         self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
 
     @cached_property
@@ -135,7 +137,7 @@ class _Subject:
             values(array, np.random.default_rng([run.seed, n]))
             for n, array in enumerate(self.arrays)
         ]
-        expected = _outputs(self.reference, given)
+        expected = self._expected(given)
         found = interpreter.outputs(self._build, given, run, self.chip, self.axes)
         inputs = [array.dtype for array in given]
         allowed = [
@@ -144,11 +146,33 @@ class _Subject:
         ]
         return compare(found, expected, allowed)
 
+    def _expected(self, given: Sequence[Any]) -> list[Any]:
+        """Of the reference, or of the default config where there is none. Raises ``NotRunError``
+        where that cannot be had."""
+        if self.reference is not None:
+            return _outputs(self.reference, given)
+        config = fitting_default(self.kernel, self.problem, self.chip)
+        plain = Run(seed=0, dmas=EAGER, unread=self.unread)
+        try:
+            return interpreter.outputs(
+                lambda: self.kernel.build(self.problem, config),
+                given,
+                plain,
+                self.chip,
+                self.axes,
+            )
+        except (NotRunError, WrongRunError) as error:
+            raise NotRunError(
+                f"the default config, {config}, which is its reference: {error}"
+            ) from error
+
     def _build(self) -> Callable[..., Any]:
         return self.kernel.build(self.problem, self.config)
 
     @cached_property
     def _length(self) -> int:
+        if self.kernel.reference is None:
+            return max(size for array in self.arrays for size in (1, *array.shape))
         return reduction_length(self.kernel.reference(self.problem), reader.abstract(self.arrays))
 
     def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[float | None]:
@@ -158,6 +182,18 @@ class _Subject:
             return [None] * len(expected)
         found = _outputs(self.baseline, given)
         return [mean_error(got, want) for got, want in zip(found, expected, strict=True)]
+
+
+def fitting_default(kernel: Kernel, problem: Problem, chip: Chip | None) -> Config:
+    """The default config; a block that does not divide a small dimension, or cuts it into many, is
+    as long as that: interpret mode takes milliseconds for each."""
+    axes = kernel.default_axes(problem, None if chip is None else chip.value)
+    for axis in kernel.axes:
+        size = axes.get(axis.name)
+        extent = 0 if axis.dim is None else problem[axis.dim]
+        if type(size) is int and size > 0 and (extent % size or extent > _MOST_BLOCKS * size):
+            axes[axis.name] = extent
+    return make_config(axes, grid_order=kernel.grid)
 
 
 def _outputs(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:

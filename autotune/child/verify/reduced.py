@@ -1,6 +1,6 @@
 """The small problems that a config is run on: they keep what can go wrong."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import lcm, prod
 
 from autotune.domain.config import Config
@@ -48,19 +48,36 @@ def _with_blocks(
     gets as long as the longest; failing that, dimensions keep their full size.
     """
     found = small.with_dims(**{d: _extent(problem[d], blocks[d], count) for d in blocks})
-    if accepts(found):
-        return found
+    for likely in (found, *_followed(found, blocks, problem)):
+        if accepts(likely):
+            return likely
     longest = max((found[dim] for dim in blocks), default=0)
     for dim in blocks:
         enough = -(-longest // max(blocks[dim]))
         longer = found.with_dims(**{dim: _extent(problem[dim], blocks[dim], enough)})
-        if accepts(longer):
-            return longer
+        for likely in (longer, *_followed(longer, blocks, problem)):
+            if accepts(likely):
+                return likely
     for dim in blocks:
         found = found.with_dims(**{dim: problem[dim]})
         if accepts(found):
             break
     return found
+
+
+def _followed(
+    found: Problem, blocks: Mapping[str, Sequence[int]], problem: Problem
+) -> Iterator[Problem]:
+    """Dimensions that no axis cuts, and that are as long as one that is cut, made as short: values
+    have as many rows as keys, whatever their dimensions are called."""
+    alike = {
+        name: [dim for dim in blocks if dim in sizes and sizes[dim] == size]
+        for sizes in [dict(problem.dims)]
+        for name, size in problem.dims
+        if name not in blocks
+    }
+    for place in (-1, 0):
+        yield found.with_dims(**{n: found[dims[place]] for n, dims in alike.items() if dims})
 
 
 def _blocks_by_dim(kernel: Kernel, config: Config) -> dict[str, list[int]]:

@@ -1,0 +1,1 @@
+"""Calls of ordinary functions: their arguments as text, as a problem, and as a ``Kernel``."""

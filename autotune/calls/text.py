@@ -1,0 +1,227 @@
+"""The arguments of a call as text, and back: ``q=bf16[2,4096,128], causal=True, f=jax.nn.gelu``.
+
+Python's own expressions, read without running any: literals, containers, what can be imported by
+name, dataclasses and named tuples by their fields, and ``dtype[sizes]`` for an array.
+"""
+
+import ast
+import enum
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from typing import Any
+
+from autotune.domain.dtype import parse_dtype
+from autotune.domain.problem import OptionValue
+from autotune.errors import InvalidInputError
+
+_WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}
+
+
+@dataclass(frozen=True, slots=True)
+class AbstractArray:
+    """An array without its numbers. ``dtype``: its full name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape)) or '()'}]"
+
+
+def is_named_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def is_record(value: Any) -> bool:
+    """An instance of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type | AbstractArray)
+
+
+def record_fields(value: Any) -> dict[str, Any]:
+    """Of a dataclass or a named tuple: what it can be made of again."""
+    if is_named_tuple(value):
+        return dict(value._asdict())
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+
+
+def arguments_text(arguments: Mapping[str, Any], home: str = "") -> str:
+    """``home``: the module in which names need no prefix. ``read_arguments`` is the inverse.
+
+    Raises ``InvalidInputError`` for what cannot be written down.
+    """
+    return ", ".join(f"{name}={value_text(value, home)}" for name, value in arguments.items())
+
+
+def value_text(value: Any, home: str = "") -> str:
+    """One value. Raises ``InvalidInputError`` for what cannot be written down."""
+    if isinstance(value, enum.Enum):
+        return f"{_name(type(value), home)}.{value.name}"
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return repr(value)
+    if isinstance(value, AbstractArray):
+        return str(value)
+    if is_named_tuple(value) or is_record(value):
+        return f"{_name(type(value), home)}({arguments_text(record_fields(value), home)})"
+    if type(value) in (list, tuple, dict):
+        return _container_text(value, home)
+    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "newbyteorder"):
+        return f"numpy.dtype({value.name!r})"
+    return _name(value, home)
+
+
+def option_value(value: Any, home: str = "") -> OptionValue:
+    """A static argument in a problem: as it is, or its text."""
+    if type(value) in (bool, int):
+        found: OptionValue = value
+        return found
+    if type(value) is str and not _is_literal(value):
+        return value
+    return value_text(value, home)
+
+
+def read_arguments(text: str, home: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name. ``home``: names that need no prefix.
+
+    Raises ``InvalidInputError`` with the part that cannot be read.
+    """
+    try:
+        call = ast.parse(f"_({text})", mode="eval").body
+    except SyntaxError as error:
+        raise InvalidInputError(f"the arguments {text!r} cannot be read: {error.msg}") from error
+    assert isinstance(call, ast.Call)
+    return _keywords(call, home)
+
+
+def _keywords(call: ast.Call, home: Mapping[str, Any]) -> dict[str, Any]:
+    if call.args or any(word.arg is None for word in call.keywords):
+        raise InvalidInputError(f"{ast.unparse(call)}: say each argument as name=value")
+    return {str(word.arg): _read(word.value, home) for word in call.keywords}
+
+
+def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.UnaryOp(op=ast.USub()):
+            return -_read(node.operand, home)
+        case ast.Tuple() | ast.List():
+            items = [_read(item, home) for item in node.elts]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        case ast.Dict():
+            pairs = zip(node.keys, node.values, strict=True)
+            return {_read(key, home): _read(item, home) for key, item in pairs if key is not None}
+        case ast.Subscript(value=ast.Name(id=name)):
+            return _array(name, _read(node.slice, home))
+        case ast.Call(args=[ast.Constant(value=str(name))]) if _dotted(node) == "numpy.dtype":
+            return import_module("numpy").dtype(name)
+        case ast.Call():
+            return _found(ast.unparse(node.func), home)(**_keywords(node, home))
+        case ast.Name() | ast.Attribute():
+            return _found(ast.unparse(node), home)
+    raise InvalidInputError(f"{ast.unparse(node)} is no value of an argument")
+
+
+def _dotted(call: ast.Call) -> str:
+    return ast.unparse(call.func)
+
+
+def _array(dtype: str, sizes: Any) -> AbstractArray:
+    shape = sizes if isinstance(sizes, tuple) else (sizes,)
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise InvalidInputError(f"{dtype}[{size}]: a size of an array is a whole number")
+    return AbstractArray(shape, parse_dtype(dtype))
+
+
+def _found(name: str, home: Mapping[str, Any]) -> Any:
+    """What a dotted name means: at home, else imported."""
+    first, *rest = name.split(".")
+    if first in home:
+        return _attribute(home[first], rest, name)
+    if not rest:
+        if first.lower() in _WORDS:
+            return _WORDS[first.lower()]
+        return first  # text needs no quotes on a command line
+    for cut in range(len(rest), 0, -1):
+        try:
+            module = import_module(".".join([first, *rest[: cut - 1]]))
+        except ImportError:
+            continue
+        return _attribute(module, rest[cut - 1 :], name)
+    raise InvalidInputError(f"{name} cannot be imported")
+
+
+def _attribute(found: Any, names: list[str], whole: str) -> Any:
+    for name in names:
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise InvalidInputError(f"there is no {whole}: {error}") from error
+    return found
+
+
+def _container_text(value: Any, home: str) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{value_text(k, home)}: {value_text(v, home)}" for k, v in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    items = [value_text(item, home) for item in value]
+    if isinstance(value, list):
+        return f"[{', '.join(items)}]"
+    return f"({', '.join(items)}{',' * (len(items) == 1)})"
+
+
+def _name(value: Any, home: str) -> str:
+    """The name under which a value can be imported."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if (
+        not isinstance(module, str)
+        or not isinstance(name, str)
+        or not _is_under(value, module, name)
+    ):
+        raise InvalidInputError(
+            f"{value!r} cannot be written down: give text, numbers, dataclasses of these, or what "
+            "can be imported by name"
+        )
+    return name if module == home else f"{module}.{name}"
+
+
+def _is_under(value: Any, module: str, name: str) -> bool:
+    import sys
+
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text.lower() in _WORDS
+    return True
+
+
+def mapped(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
+    """The same tree with every leaf changed. A leaf is an array, or what holds no array at all; its
+    path is ``argument.field.0``."""
+    if isinstance(value, AbstractArray) or not has_arrays(value):
+        return change(path, value)
+    if isinstance(value, dict):
+        return {key: mapped(item, f"{path}.{key}", change) for key, item in value.items()}
+    if is_named_tuple(value) or is_record(value):
+        items = record_fields(value).items()
+        return type(value)(**{key: mapped(item, f"{path}.{key}", change) for key, item in items})
+    return type(value)(mapped(item, f"{path}.{n}", change) for n, item in enumerate(value))
+
+
+def has_arrays(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(has_arrays, value.values()))
+    if is_named_tuple(value) or is_record(value):
+        return any(map(has_arrays, record_fields(value).values()))
+    return isinstance(value, AbstractArray) or (
+        isinstance(value, list | tuple) and any(map(has_arrays, value))
+    )

@@ -1,0 +1,81 @@
+"""Which statements of a module a name rests on. Read, not executed."""
+
+import ast
+from collections.abc import Iterator
+
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+
+
+def reachable(body: list[ast.stmt], wanted: set[str]) -> tuple[list[ast.stmt], set[str]]:
+    """The statements that define ``wanted`` or what these use, in their order, and all the names
+    that they use. With them what changes what they use: ``TABLE.update(…)``,
+    ``jax.config.update(…)``. What only calls a function is left out."""
+    roots, needed = set(wanted), set(wanted)
+    functions = {name for stmt in body if isinstance(stmt, _FUNCTIONS) for name in [stmt.name]}
+    found: set[int] = set()
+    while True:
+        more = [
+            place
+            for place, stmt in enumerate(body)
+            if place not in found and _matters(stmt, needed, roots | functions)
+        ]
+        if not more:
+            return [body[place] for place in sorted(found)], needed
+        found.update(more)
+        for place in more:
+            needed |= used_names(body[place], needed)
+
+
+def bound_names(stmt: ast.stmt) -> set[str]:
+    """What a statement defines; for a change of something, that."""
+    if isinstance(stmt, _FUNCTIONS):
+        return {stmt.name}
+    if isinstance(stmt, ast.Import | ast.ImportFrom):
+        return {bound_by(alias) for alias in stmt.names}
+    found: set[str] = set()
+    for node in ast.walk(stmt):
+        if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
+            if isinstance(node.ctx, ast.Store | ast.Del):
+                found.add(_root(node))
+        elif isinstance(node, ast.stmt) and node is not stmt:
+            found |= bound_names(node)
+    return found
+
+
+def bound_by(alias: ast.alias) -> str:
+    return alias.asname or alias.name.partition(".")[0]
+
+
+def used_names(stmt: ast.stmt, needed: set[str]) -> set[str]:
+    """Every name in it, local ones too. Of an import what is ``needed`` alone."""
+    if isinstance(stmt, ast.Import | ast.ImportFrom):
+        return bound_names(stmt) & needed
+    return {node.id for node in ast.walk(stmt) if isinstance(node, ast.Name)}
+
+
+def _matters(stmt: ast.stmt, needed: set[str], called: set[str]) -> bool:
+    if isinstance(stmt, ast.Expr):
+        root = _root(stmt.value)
+        return isinstance(stmt.value, ast.Call) and root in needed and root not in called
+    if isinstance(stmt, ast.If) and _is_main_guard(stmt.test):
+        return False
+    return not needed.isdisjoint(bound_names(stmt))
+
+
+def _root(node: ast.AST) -> str:
+    """``a`` of ``a.b[c](d)``."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node.id if isinstance(node, ast.Name) else ""
+
+
+def _is_main_guard(test: ast.expr) -> bool:
+    return any(isinstance(node, ast.Name) and node.id == "__name__" for node in ast.walk(test))
+
+
+def texts(source: str, statements: list[ast.stmt]) -> Iterator[str]:
+    """Each as it is written, with its decorators."""
+    lines = source.splitlines()
+    for stmt in statements:
+        first = min([stmt.lineno, *(one.lineno for one in getattr(stmt, "decorator_list", []))])
+        yield "\n".join(lines[first - 1 : stmt.end_lineno])

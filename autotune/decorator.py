@@ -1,0 +1,256 @@
+"""``autotune.tunable``: a function whose block sizes are looked up when it is called.
+
+    @autotune.tunable(block_q=autotune.block("q.-2"), block_kv=[128, 256, 512, 1024])
+    def attention(q, k, v, *, block_q=512, block_kv=512, causal=True): ...
+
+    attention.search(q, k, v, chip="v6e", trials=30)
+    attention(q, k, v)
+
+A ``Kernel`` behind another face: ``autotune.calls`` makes one for each form of call.
+"""
+
+import copy
+import functools
+import inspect
+import logging
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+from autotune.calls.function import PARAMS, FunctionKernel
+from autotune.calls.place import place_of
+from autotune.domain.config import AxisValue
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+from autotune.errors import AutotuneError, InvalidInputError
+from autotune.kernel import Blocks, Kernel
+from autotune.lookups.matching import DEFAULT
+from autotune.runtime import Tuned, TunedConfig
+from autotune.sources import Source
+
+if TYPE_CHECKING:
+    from autotune.notebook import Tuning
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_Answer = tuple[TunedConfig, dict[str, Any]]
+
+_log = logging.getLogger("autotune")
+
+
+def tunable(
+    *,
+    name: str | None = None,
+    dims: str | Mapping[str, str] | None = None,
+    reference: Callable[..., Any] | None = None,
+    **axes: Blocks | Sequence[AxisValue],
+) -> "Callable[[Callable[P, R]], Tunable[P, R]]":
+    """A decorator. Each of ``axes`` is a keyword parameter of the function, with the values worth
+    trying, or ``block("q.-2")``: block sizes over the last but one dimension of argument ``q``. Its
+    default is the config that the function has without tuning.
+
+    ``dims``: names of the dimensions, as in ``{"q": "b h q d", "k": "b h kv d"}``, or in the order
+    of the arrays, ``"b h q d, b h kv d"``. A name that comes twice says that they are as long.
+    ``reference``: a function of the same arguments in plain JAX, less the axes; without one a
+    result is right when it agrees with the default config. Raises ``ValueError`` for an axis that
+    is no parameter with a default.
+    """
+    caller = sys._getframe(1)
+    module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
+
+    def decorate(function: Callable[P, R]) -> Tunable[P, R]:
+        named: Any = function if hasattr(function, "__name__") else getattr(function, "func", None)
+        own = str(getattr(named, "__name__", "kernel"))
+        declaration = FunctionKernel(
+            name=name or own, function=function, axes=axes, dims=dims or "", reference=reference
+        )
+        return Tunable(function, declaration, module, filename)
+
+    return decorate
+
+
+class Tunable(Generic[P, R]):
+    """A function that takes its block sizes from what is published for the shapes that it is called
+    with; under ``jax.jit`` while it is traced. Block sizes among the arguments win: then nothing is
+    looked up."""
+
+    def __init__(
+        self, function: Callable[P, R], declaration: FunctionKernel, module: str, filename: str
+    ) -> None:
+        functools.update_wrapper(self, function)
+        self.function, self.declaration = function, declaration
+        self.module, self.filename = module, filename
+        self._own: tuple[Any, ...] = ()
+        self._source: Source | None = None
+        self._names = frozenset(declaration.axes)
+        self._places = _places(declaration)
+        self._answers: dict[Any, _Answer] = {}
+        self._tuned: dict[tuple[str, str], Tuned] = {}
+        self._said: set[str] = set()
+        self._lock = threading.Lock()
+        self._override: ContextVar[dict[str, Any]] = ContextVar("override")
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        given: Any = (*self._own, *args)
+        if len(given) > self._places or not self._names.isdisjoint(kwargs):
+            return self.function(*given, **kwargs)
+        override = self._override.get(None)
+        values: Any = self._found(given, kwargs)[1]
+        if override:
+            values = values | override
+        return self.function(*given, **kwargs, **values)
+
+    def __get__(self, instance: Any, owner: type | None = None) -> "Tunable[..., R]":
+        """A method of an object is called with it."""
+        if instance is None:
+            return self
+        method = copy.copy(self)
+        method._own = (instance,)
+        return method
+
+    def __repr__(self) -> str:
+        return f"<tunable {self.declaration.name} of {self.module}: {', '.join(self._names)}>"
+
+    def answer(self, *args: Any, **kwargs: Any) -> TunedConfig:
+        """What a call with these arguments takes, and where it comes from."""
+        return self._found((*self._own, *args), kwargs)[0]
+
+    def asking(self, source: Source | None) -> "Tunable[P, R]":
+        """The same function with configs from this source; None: from what is configured."""
+        other = copy.copy(self)
+        other._source, other._answers, other._tuned = source, {}, {}
+        return other
+
+    def search(self, *args: Any, **options: Any) -> "Tuning":
+        """As ``autotune.search`` with this function."""
+        from autotune.notebook import search
+
+        return search(self, *args, **options)
+
+    def problem(self, *args: Any, **kwargs: Any) -> Problem:
+        """The key of a call. Raises ``InvalidInputError``."""
+        return self.declaration.problem(self._arguments(args, kwargs))
+
+    def kernel(self, *args: Any, **kwargs: Any) -> Kernel:
+        """The declaration for such calls. Raises ``InvalidInputError``."""
+        return self.declaration.kernel(self._arguments(args, kwargs))
+
+    def ref(self, *args: Any, **kwargs: Any) -> KernelRef:
+        """Where the compiler process finds it, and such a call in words. Raises
+        ``InvalidInputError``."""
+        text = self.declaration.text(self._arguments(args, kwargs))
+        found = place_of(self._attribute(), self.module, self.filename)
+        return KernelRef(
+            path=found.path,
+            attribute=found.attribute,
+            module=found.module,
+            root=found.root,
+            source=found.source,
+            call=text,
+        )
+
+    def _arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Mapping[str, Any]:
+        return self.declaration.arguments((*self._own, *args), kwargs)
+
+    def _attribute(self) -> str:
+        """Its name in the module: what it is assigned to, else that of the function."""
+        known = vars(sys.modules[self.module]) if self.module in sys.modules else {}
+        for name, value in known.items():
+            if getattr(value, "declaration", None) is self.declaration:
+                return name
+        return str(getattr(self.function, "__qualname__", self.declaration.name))
+
+    def _found(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
+        """The answer, and the arguments that it means."""
+        try:
+            return self._answers[_fast_key(given, kwargs)]
+        except (KeyError, TypeError):
+            return self._looked_up(given, kwargs)
+
+    def _looked_up(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Answer:
+        with self._lock:
+            found = self._answer(given, kwargs)
+            values: dict[str, Any] = {}
+            if found.match != DEFAULT:
+                values = dict(found.config.axes)
+                taken = self.declaration.signature.parameters
+                values |= {
+                    name: getattr(found.config, name)
+                    for name in PARAMS
+                    if name in taken and name not in kwargs
+                }
+            with suppress(TypeError):  # an argument that cannot be hashed: looked up each time
+                self._answers[_fast_key(given, kwargs)] = (found, values)
+            return found, values
+
+    def _answer(self, given: tuple[Any, ...], kwargs: Mapping[str, Any]) -> TunedConfig:
+        """Whatever goes wrong in describing a call is a default, and one line."""
+        try:
+            arguments = self.declaration.arguments(given, kwargs)
+            problem = self.declaration.problem(arguments)
+            kernel = self.declaration.kernel(arguments)
+            tuned = self._tuned.get((kernel.form, problem.dtype))
+            if tuned is None:
+                place = place_of(self._attribute(), self.module, self.filename)
+                tuned = Tuned.at(kernel, place, self._source)
+                self._tuned[kernel.form, problem.dtype] = tuned
+            return tuned.answer(problem)
+        except AutotuneError as error:
+            if str(error) not in self._said:
+                self._said.add(str(error))
+                _log.warning("autotune: %s takes its default: %s", self, error)
+            config = self.declaration.default_config
+            return TunedConfig(config=config, match=DEFAULT, why=str(error))
+
+
+def _places(declaration: FunctionKernel) -> int:
+    """How many arguments by place there can be before one of them is a block size."""
+    for place, parameter in enumerate(declaration.signature.parameters.values()):
+        if parameter.kind is inspect.Parameter.VAR_POSITIONAL:
+            return sys.maxsize
+        if parameter.name in declaration.axes or parameter.kind is parameter.KEYWORD_ONLY:
+            return place
+    return sys.maxsize
+
+
+def _fast_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """What tells two calls apart, without describing them."""
+    key: list[Any] = [_part(one) for one in args]
+    if kwargs:
+        key.append([(name, _part(kwargs[name])) for name in sorted(kwargs)])
+        key[-1] = tuple(key[-1])
+    return tuple(key)
+
+
+def _part(value: Any) -> Any:
+    try:
+        return value.shape, value.dtype
+    except AttributeError:
+        pass
+    if isinstance(value, dict):
+        return tuple((key, _part(item)) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return type(value), tuple(map(_part, value))
+    return type(value), value
+
+
+@contextmanager
+def override(kernel: Tunable[..., Any], **values: AxisValue) -> Iterator[None]:
+    """In its block the function takes these values in the place of what is published, for
+    experiments. What ``jax.jit`` has traced before stays as it is. Raises ``InvalidInputError`` for
+    what is no axis of it."""
+    for name in values:
+        if name not in kernel.declaration.axes:
+            raise InvalidInputError(
+                f"{kernel.declaration.name} has no axis {name}: "
+                f"{', '.join(kernel.declaration.axes)}"
+            )
+    token = kernel._override.set({**kernel._override.get({}), **values})
+    try:
+        yield
+    finally:
+        kernel._override.reset(token)

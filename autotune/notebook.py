@@ -1,0 +1,274 @@
+"""What the commands do, from Python: ``autotune.search``, ``estimate``, ``compare``, ``lookup``.
+
+Each asks compiler processes of its own and leaves none behind. A kernel is a function under
+``autotune.tunable``, followed by its arguments; or the name of a declaration, as on the command
+line, with ``shape=``.
+"""
+
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from autotune.domain.config import AxisValue, Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.outcome import Estimate, Estimated, Outcome
+from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.record import Record
+from autotune.errors import AutotuneError, InvalidInputError
+
+if TYPE_CHECKING:
+    from autotune.compiler.pool import CompilerPool
+    from autotune.decorator import Tunable
+    from autotune.publishing.publish import Publication
+    from autotune.runtime import TunedConfig
+    from autotune.searching.loop import SearchResult, Subject
+    from autotune.sources import Source
+
+Configs = Config | Mapping[str, AxisValue]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tuning:
+    """What a search has found: ``print`` shows its table, a notebook its table and a plot.
+
+    ``record``: what is published now, None where nothing could be.
+    """
+
+    result: "SearchResult"
+    publication: "Publication"
+    place: str
+    ids: Mapping[int, int | None]
+
+    @property
+    def record(self) -> Record | None:
+        return self.publication.record
+
+    @property
+    def config(self) -> Config | None:
+        """The published one."""
+        return None if self.record is None else self.record.config
+
+    def __str__(self) -> str:
+        from autotune.cli.report import result_text
+
+        return result_text(self.result, self.publication, dict(self.ids), self.place)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        from autotune.cli.plot import trials_svg
+        from autotune.cli.report import result_html
+
+        plot = trials_svg(self.result.trials, self.publication.winner)
+        return result_html(self.result, self.publication, dict(self.ids), self.place) + plot
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigEstimate:
+    """What becomes of one config: a time with its parts, or the reason for none."""
+
+    config: Config
+    outcome: Outcome
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+
+    def __str__(self) -> str:
+        from autotune.wording.units import error_bar, mebibytes, micros
+
+        found = self.estimate
+        if found is None:
+            return f"{self.config}: {self.outcome.kind}, {self.outcome.reason}"
+        return (
+            f"{self.config}: {micros(found.time_us)} {error_bar(found.error)}, limited by "
+            f"{found.limiting_part}, VMEM {mebibytes(found.vmem_used_bytes)} of "
+            f"{mebibytes(found.vmem_allowed_bytes)}"
+        )
+
+
+def search(
+    kernel: "Tunable[..., Any] | str",
+    *args: Any,
+    shape: str | Mapping[str, int] | None = None,
+    dtype: Any = None,
+    options: Mapping[str, OptionValue] | None = None,
+    chip: str | None = None,
+    trials: int = 100,
+    timeout: float | None = None,
+    db: str | None = None,
+    python: str | None = None,
+    compilers: int = 2,
+    seed: int = 0,
+    method: str = "gp",
+    allow_unverified: bool = False,
+    start_from: Sequence[Configs] = (),
+    measure: bool = True,
+    quiet: bool = False,
+    **arguments: Any,
+) -> Tuning:
+    """Find and publish the best legal config, with a bar of progress unless ``quiet``.
+
+    ``chip``: by default the attached TPU. ``trials``: of the key, those of earlier runs included.
+    ``start_from``: configs to try right after the default; what they do not say is the default's.
+    ``db``: where trials and records are kept, by default where the commands keep them. Raises
+    ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
+    """
+    from autotune.cli.observer import ReportingObserver
+    from autotune.cli.options import chip_or_attached, open_database
+    from autotune.cli.progress import terminal_observer
+    from autotune.publishing.timing import Timing
+    from autotune.publishing.tuning import Plan, tune
+    from autotune.searching.loop import SearchLimits
+    from autotune.searching.subject import explore_space
+
+    plan = Plan(
+        limits=SearchLimits(trials=trials, timeout_s=timeout),
+        seed=seed,
+        method=method,
+        allow_unverified=allow_unverified,
+        timing=Timing(seed=seed, python=python or sys.executable) if measure else None,
+    )
+    target = chip_or_attached(chip)
+    with (
+        _pool(python, compilers) as pool,
+        terminal_observer(silent=quiet) as terminal,
+    ):
+        subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
+        space = explore_space(pool, subject, terminal.tracing)
+        plan = replace(plan, start_from=tuple(_whole(one, space.default) for one in start_from))
+        with open_database(db, create=True) as store:
+            observer = ReportingObserver(terminal, store.searches, subject.key)
+            result, published = tune(pool, store, subject, space, plan, observer)
+            observer.end()
+            if published is None:
+                raise KeyboardInterrupt
+            ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
+            return Tuning(result=result, publication=published, place=str(store), ids=ids)
+
+
+def estimate(
+    kernel: "Tunable[..., Any] | str",
+    *args: Any,
+    configs: Configs | Sequence[Configs] = (),
+    shape: str | Mapping[str, int] | None = None,
+    dtype: Any = None,
+    options: Mapping[str, OptionValue] | None = None,
+    chip: str | None = None,
+    python: str | None = None,
+    **arguments: Any,
+) -> list[ConfigEstimate]:
+    """What becomes of some configs, in their order; nothing is kept or published.
+
+    What a config does not say is the default's; without any it is the default. Raises
+    ``AutotuneError``.
+    """
+    from autotune.cli.options import chip_or_attached
+    from autotune.searching.loop import evaluate
+
+    target = chip_or_attached(chip)
+    with _pool(python, 1) as pool:
+        subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
+        choices = pool.choices(subject.ref, subject.problem, target)
+        default = Config(axes=tuple(choices.default.items()), grid_order=choices.grid)
+        some = [configs] if isinstance(configs, Config | Mapping) else list(configs)
+        wanted = [_whole(one, default) for one in some or [default]]
+        return [ConfigEstimate(config=c, outcome=evaluate(pool, subject, c)) for c in wanted]
+
+
+def compare(
+    kernel: "Tunable[..., Any] | str", *args: Any, configs: Sequence[Configs], **asked: Any
+) -> str:
+    """Why one of two configs is faster, in the words of ``autotune explain``; the rest as in
+    ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
+    from autotune.cost_model.comparison import compare as compared
+    from autotune.domain.comparison import NamedEstimate
+    from autotune.wording.comparison import why
+
+    if len(configs) != 2:
+        raise InvalidInputError(f"two configs are compared, not {len(configs)}")
+    named = []
+    for found in estimate(kernel, *args, configs=configs, **asked):
+        if found.estimate is None:
+            raise AutotuneError(str(found))
+        named.append(NamedEstimate(name=str(found.config), estimate=found.estimate))
+    return why(compared(*named))
+
+
+def lookup(
+    kernel: "Tunable[..., Any]", *args: Any, source: "str | Source | None" = None, **arguments: Any
+) -> "TunedConfig":
+    """What a call of a decorated function takes, and where it comes from. ``source``: as in
+    ``autotune.configure``. Raises nothing for a config that is missing."""
+    from autotune.sources import open_source
+
+    opened = open_source(source) if isinstance(source, str) else source
+    return kernel.asking(opened).answer(*args, **arguments)
+
+
+@contextmanager
+def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
+    from autotune.compiler.libtpu import IN_COMPILER
+    from autotune.compiler.pool import CompilerPool
+
+    if os.environ.get(IN_COMPILER):
+        raise AutotuneError(
+            "the module of this kernel searches as it is imported: put that under "
+            'if __name__ == "__main__":'
+        )
+    with CompilerPool(size, python=python or sys.executable) as pool:
+        yield pool
+
+
+def _subject(
+    pool: "CompilerPool",
+    kernel: Any,
+    args: Sequence[Any],
+    arguments: Mapping[str, Any],
+    chip: Any,
+    shape: str | Mapping[str, int] | None,
+    dtype: Any,
+    options: Mapping[str, OptionValue] | None,
+) -> "Subject":
+    from autotune.runtime import dtype_name
+    from autotune.searching.subject import describe_subject
+
+    if hasattr(kernel, "declaration"):
+        ref: KernelRef = kernel.ref(*args, **arguments)
+        problem: Problem = kernel.problem(*args, **arguments)
+        return describe_subject(pool, ref, chip, lambda _: problem)
+    if not isinstance(kernel, str) or args or arguments or shape is None:
+        raise InvalidInputError(
+            "give a function under autotune.tunable with its arguments, or the name of a "
+            "declaration (matmul, path/to/file.py:NAME) with shape="
+        )
+    from autotune.catalogue.discovery import find_kernel
+
+    name = None if dtype is None else dtype_name(dtype)
+    if isinstance(shape, str):
+        words = [f"{key}={value}" for key, value in (options or {}).items()]
+        text = shape
+        return describe_subject(
+            pool, find_kernel(kernel), chip, lambda spec: spec.problems.parse(text, name, words)
+        )
+    sizes = shape
+    return describe_subject(
+        pool,
+        find_kernel(kernel),
+        chip,
+        lambda spec: spec.problems.problem(sizes, name, options or {}),
+    )
+
+
+def _whole(given: Configs, default: Config) -> Config:
+    """With the default's values for what it does not say. Raises ``InvalidInputError``."""
+    if isinstance(given, Config):
+        return given
+    known = dict(default.axes)
+    for name in given:
+        if name not in known:
+            raise InvalidInputError(f"there is no axis {name}: {', '.join(known)}")
+    return default.replace(axes=tuple({**known, **given}.items()))
