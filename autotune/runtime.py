@@ -144,8 +144,11 @@ class Tuned:
 
     def _remedy(self, key: Key) -> str:
         call = self.kernel.call and self.kernel.call(key.problem)
+        if not Path(self._ref.path).is_file():  # a notebook's
+            return f"search it with {self._ref.attribute}.search(…, chip={key.chip.value!r})"
+        place = quote(f"{self._ref.path}:{self._ref.attribute}")
         asked = f"--args {quote(call)}" if call else problem_arguments(key.problem)
-        return f"search it with `autotune search {self._ref} {asked} --chip {key.chip}`"
+        return f"search it with `autotune search {place} {asked} --chip {key.chip}`"
 
     def _record_miss(self, source: Source, key: Key, kind: MatchKind) -> None:
         try:

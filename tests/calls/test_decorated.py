@@ -1,0 +1,178 @@
+"""``autotune.tunable``: what it makes of functions, and what calls of them take."""
+
+import logging
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import autotune
+from autotune.child.loading import Loader
+from autotune.child.verify import gate
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.key import Key
+from autotune.domain.verdict import Standard
+from autotune.lookups.bundle import new_bundle, write_bundle
+from tests.samples import decorated
+from tests.samples.decorated import Options, Weights, checked, half, scaled, with_tree
+from tests.samples.records import key as sample_key
+from tests.samples.records import record as sample_record
+
+X = jax.ShapeDtypeStruct((256, 512), jnp.bfloat16)
+W = jax.ShapeDtypeStruct((1, 512), jnp.float32)
+TREE = with_tree.__wrapped__
+
+
+@pytest.fixture(autouse=True)
+def unconfigured(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.delenv("AUTOTUNE_SOURCE", raising=False)
+    autotune.configure()
+    yield
+    autotune.configure()
+
+
+def grid(function: Any, *args: Any, **kwargs: Any) -> tuple[int, ...]:
+    """Of the only ``pallas_call``."""
+    jaxpr = jax.make_jaxpr(lambda *a: function(*a, **kwargs))(*args)
+    (eqn,) = (eqn for eqn in jaxpr.eqns if eqn.primitive.name == "pallas_call")
+    found: tuple[int, ...] = eqn.params["grid_mapping"].grid
+    return found
+
+
+def published(tmp_path: Path, config: dict[str, Any]) -> str:
+    """A bundle with this config for ``scaled(X, W)``."""
+    toolchain = autotune.runtime.installed_toolchain()
+    assert toolchain is not None
+    kernel = scaled.kernel(X, W)
+    from autotune.catalogue.discovery import fingerprint
+
+    key = Key(
+        kernel="plain_scaled",
+        fingerprint=fingerprint(scaled.ref(X, W), kernel.form),
+        problem=scaled.problem(X, W),
+        chip=Chip.V6E,
+        toolchain=toolchain,
+    )
+    record = replace(sample_record(sample_key()), key=key, config=make_config(config))
+    path = tmp_path / "configs.bundle"
+    write_bundle(path, new_bundle([record]))
+    return str(path)
+
+
+def test_a_call_is_a_problem() -> None:
+    found = scaled.problem(X, W)
+    assert found.dims == (("x.0", 256), ("x.1", 512), ("w.0", 1), ("w.1", 512))
+    assert (found.dtype, found.options) == ("bfloat16", (("w.dtype", "float32"),))
+    kernel = scaled.kernel(np.zeros((256, 512), np.float32), W)
+    assert [axis.dim for axis in kernel.axes] == ["x.0", "x.1"]
+    assert kernel.default_axes(found, None) == {"block_rows": 8, "block_columns": 128}
+
+
+def test_trees_static_arguments_and_names_of_dimensions() -> None:
+    found = TREE.problem(X, Weights(scale=W), Options(negate=True))
+    assert found.dims == (
+        ("rows", 256), ("columns", 512), ("weights.scale.0", 1), ("weights.scale.1", 512),
+    )  # fmt: skip
+    assert dict(found.options) == {
+        "weights.bias": "None",
+        "options": "Options(negate=True, activation=jax._src.nn.functions.relu)",
+        "weights.scale.dtype": "float32",
+    }
+
+
+@pytest.mark.parametrize(
+    ("function", "attribute", "given"),
+    [
+        (scaled, "scaled", (X, W)),
+        (half, "half", (X, W)),
+        (TREE, "with_tree", (X, Weights(scale=W), Options(negate=True))),
+        (decorated.Layer.forward, "Layer.forward", (X,)),
+    ],
+)
+def test_the_compiler_process_finds_the_same_kernel(
+    function: Any, attribute: str, given: Any
+) -> None:
+    """By its place and the call in words alone."""
+    ref = function.ref(*given)
+    assert ref.attribute == attribute
+    own, loader = function.kernel(*given), Loader()
+    found = loader.kernel(ref)
+    problem = loader.problem(ref)
+    assert problem == function.problem(*given)
+    assert (found.name, found.form, found.inputs(problem)) == (
+        own.name, own.form, own.inputs(problem),
+    )  # fmt: skip
+    config = make_config(found.default_axes(problem, None))
+    arrays = [
+        jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.dtype)) for one in found.inputs(problem)
+    ]
+    assert jax.eval_shape(found.build(problem, config), *arrays).shape == X.shape
+
+
+def test_what_is_published_is_taken_while_it_is_traced(tmp_path: Path) -> None:
+    assert grid(scaled, X, W) == (32, 4)
+    autotune.configure(
+        source=published(tmp_path, {"block_rows": 64, "block_columns": 512}), chip="v6e"
+    )
+    model = scaled.asking(None)
+    assert grid(model, X, W) == (4, 1)
+    assert model.answer(X, W).match == "exact"
+    assert grid(model, X, W, block_rows=128) == (2, 4)  # what is said wins, the rest is the default
+    with autotune.override(model, block_rows=256):
+        assert grid(model, X, W) == (1, 1)
+    assert grid(model, X, W) == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        ({"block_rows": -9, "block_columns": 512}, "block_rows=-9 is no choice"),
+        ({"block_rows": 64}, "it gives block_rows, the axes of the kernel are"),
+        ({"block_rows": 64, "block_columns": 512, "more": 1}, "it gives block_rows"),
+        ({"block_rows": 4096, "block_columns": 512}, "block_rows=4096 is no choice"),
+        ({"block_rows": "64", "block_columns": 512}, "block_rows='64' is no choice"),
+    ],
+)
+def test_what_cannot_be_right_never_reaches_the_kernel(
+    tmp_path: Path, config: dict[str, Any], says: str, caplog: Any
+) -> None:
+    autotune.configure(source=published(tmp_path, config), chip="v6e")
+    assert grid(scaled.asking(None), X, W) == (32, 4)
+    assert says in caplog.text and "configs.bundle" in caplog.text
+    assert "autotune search" in caplog.text and len(caplog.records) == 1
+
+
+def test_a_call_that_cannot_be_described_takes_its_default_and_says_so_once(caplog: Any) -> None:
+    @autotune.tunable(block_rows=[8, 16])
+    def local(x: Any, how: Any, *, block_rows: int = 8) -> int:
+        return block_rows
+
+    with caplog.at_level(logging.WARNING, "autotune"):
+        assert [local(X, object()), local(X, lambda: 1)] == [8, 8]
+    assert "cannot be written down" in caplog.text
+
+
+@pytest.mark.parametrize("axes", [{"block": [1]}, {"x": [1]}])
+def test_an_axis_without_a_default_is_said_where_it_is_declared(axes: Any) -> None:
+    with pytest.raises(ValueError, match="needs a parameter of this name"):
+        autotune.tunable(**axes)(plain := decorated.plain_scaled)
+    assert plain
+
+
+@pytest.mark.parametrize(
+    ("function", "standard"), [(scaled, Standard.DEFAULT), (checked, Standard.REFERENCE)]
+)
+def test_without_a_reference_a_result_agrees_with_the_default(
+    function: Any, standard: Standard
+) -> None:
+    x, w = jax.ShapeDtypeStruct((32, 256), jnp.float32), jax.ShapeDtypeStruct((1, 256), jnp.float32)
+    kernel, problem = function.kernel(x, w), function.problem(x, w)
+    config = make_config({"block_rows": 16, "block_columns": 128})
+    verdict = gate.check(kernel, problem, config, Chip.V6E)
+    assert (verdict.ok, verdict.standard) == (True, standard)
