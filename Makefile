@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist loadfile --no-loadscope-reorder
 
-.PHONY: search test test-fast test-slow check lock clean
+.PHONY: search test test-fast test-slow check lock dist clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
@@ -48,6 +48,14 @@ lock: $(READY)
 	$(LOCK) --all-extras --python-version 3.11 -o requirements.lock
 	$(IMAGE_LOCK) --extra serve --extra postgres -o docker/service.lock
 	$(IMAGE_LOCK) --extra search --extra postgres -o docker/worker.lock
+
+# The wheel and the source distribution, as a release publishes them, checked.
+dist: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build check-wheel-contents twine
+	rm -rf dist
+	$(BIN)/python -m build --quiet
+	$(BIN)/twine check --strict dist/*
+	$(BIN)/check-wheel-contents dist/*.whl
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -32,6 +32,8 @@ _COMMANDS = {
     "snapshots": ("autotune.cli.snapshots:snapshots", "Roll back, pin, prune."),
     "log": ("autotune.cli.log:log", "Say who wrote what."),
     "db": ("autotune.cli.database:db", "Look after the database."),
+    "doctor": ("autotune.cli.doctor:doctor", "Say what does not work here, and what to do."),
+    "completion": ("autotune.cli.doctor:completion", "Complete commands in your shell."),
 }
 
 

@@ -69,6 +69,11 @@ def problem_options(command: F, *, required: bool = True) -> F:
 
 def compiler_options(command: F) -> F:
     """What ``new_pool`` takes."""
+    return pool_options(interpreter_options(command))
+
+
+def interpreter_options(command: F) -> F:
+    """``--python`` and ``--jax``, which is another way to give it."""
     command = _takes_jax(command)
     for option in (
         click.option(
@@ -85,7 +90,7 @@ def compiler_options(command: F) -> F:
         ),
     ):
         command = option(command)
-    return pool_options(command)
+    return command
 
 
 def pool_options(command: F) -> F:

@@ -7,7 +7,6 @@ made again by the same command.
 import fcntl
 import importlib.util
 import json
-import re
 import shutil
 import subprocess
 import sys
@@ -17,24 +16,13 @@ from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
 
-from autotune.domain.toolchain import Toolchain
 from autotune.environments.environment import Environment, environments, keep
 from autotune.environments.interpreters import fitting_interpreter
+from autotune.environments.probe import Interpreter, last_words, probe
 from autotune.errors import AutotuneError, InvalidInputError
 
 _NEEDED = ("numpy",)  # what the compiling child imports beside JAX
-_LACKS = re.compile(r"ModuleNotFoundError: No module named '([\w.]+)'")
 _MOST_FORGOTTEN = 5
-_PACKAGE_OF = {"absl": "absl-py"}  # where the package is not called like the module
-_ASK = """
-import json, platform
-from importlib.metadata import version
-import jax, jaxlib
-from jax.experimental import pallas, topologies
-from jax.experimental.pallas import tpu
-names = ("jax", "jaxlib", "libtpu")
-print(json.dumps({"python": platform.python_version(), **{n: version(n) for n in names}}))
-"""
 
 Announce = Callable[[str], None]
 
@@ -68,12 +56,12 @@ def create_environment(
         tool.make()
         announce(f"installing jax[tpu]=={version}")
         tool.install(f"jax[tpu]=={version}", *_NEEDED, *extra)
-        facts = _import_or_complete(tool, announce)
+        found = _import_or_complete(tool, announce)
         made = Environment(
             name=version,
             python=str(tool.python),
-            python_version=facts.pop("python"),
-            toolchain=Toolchain(**facts),
+            python_version=found.python_version,
+            toolchain=found.toolchain,
             extra=tuple(extra),
         )
         keep(folder, made)
@@ -133,31 +121,22 @@ def _requires_python(version: str) -> str:
     )
     if done.returncode:
         raise InvalidInputError(
-            f"jax {version} cannot be had from the package index: {_last_words(done.stderr)}"
+            f"jax {version} cannot be had from the package index: {last_words(done.stderr)}"
         )
     metadata = json.loads(done.stdout)["install"][0]["metadata"]
     return str(metadata.get("requires_python", ""))
 
 
-def _import_or_complete(tool: _Installer, announce: Announce) -> dict[str, str]:
-    """Versions in the environment. What a release forgot to ask for is installed beside it."""
+def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
+    """What is in the environment. What a release forgot to ask for is installed beside it."""
     for _ in range(_MOST_FORGOTTEN):
-        done = subprocess.run(
-            [str(tool.python), "-P", "-c", _ASK],
-            capture_output=True,
-            text=True,
-            env={"JAX_PLATFORMS": "cpu", "PATH": ""},
-        )
-        if not done.returncode:
-            facts: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
-            return facts
-        lacks = _LACKS.search(done.stderr)
-        if lacks is None:
-            raise AutotuneError(f"JAX cannot be imported there: {_last_words(done.stderr)}")
-        module = lacks[1].partition(".")[0]
-        package = _PACKAGE_OF.get(module, module)
-        announce(f"installing {package}, which this release of JAX forgot to ask for")
-        tool.install(package)
+        found = probe(str(tool.python))
+        if isinstance(found, Interpreter):
+            return found
+        if found.lacks is None:
+            raise AutotuneError(f"JAX cannot be imported there: {found.message}")
+        announce(f"installing {found.lacks}, which this release of JAX forgot to ask for")
+        tool.install(found.lacks)
     raise AutotuneError("JAX cannot be imported there: it lacks one package after another")
 
 
@@ -167,14 +146,7 @@ def _run(command: Sequence[str]) -> None:
     except OSError as error:
         raise AutotuneError(f"{command[0]} cannot be started: {error.strerror}") from error
     if done.returncode:
-        raise AutotuneError(f"`{' '.join(command[:4])} …` failed: {_last_words(done.stderr)}")
-
-
-def _last_words(text: str) -> str:
-    """The line that says most: the first one that speaks of an error, else the last."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    errors = [line for line in lines if line.lower().startswith("error")]
-    return (errors or lines or ["it left no message"])[-1][:300]
+        raise AutotuneError(f"`{' '.join(command[:4])} …` failed: {last_words(done.stderr)}")
 
 
 @contextmanager

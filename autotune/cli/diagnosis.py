@@ -1,0 +1,176 @@
+"""What ``autotune doctor`` looks at. Each look gives findings and raises nothing."""
+
+import json
+import platform
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from importlib.metadata import PackageNotFoundError
+
+from autotune import __version__
+from autotune.domain.chip import Chip
+from autotune.environments.packages import is_begun, unmet
+from autotune.environments.probe import CannotCompile, probe
+from autotune.errors import AutotuneError, StoreError
+
+EXTRAS = {"search": "to search", "serve": "to run a service", "postgres": "for PostgreSQL"}
+_TIMEOUT_S = 10.0
+_SIZE = "1048576"
+
+
+class Health(StrEnum):
+    """*Not there*: nothing is wrong, and something cannot be done."""
+
+    GOOD = "ok"
+    NOT_THERE = "-"
+    BAD = "bad"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """``remedy``: what to do, empty where nothing is wrong."""
+
+    subject: str
+    health: Health
+    says: str
+    remedy: str = ""
+
+
+def packages() -> Iterator[Finding]:
+    about = f"pallas-autotune {__version__}, Python {platform.python_version()}"
+    try:
+        lacks = unmet()
+    except PackageNotFoundError:
+        remedy = "pip install -e . in the repository"
+        yield Finding(subject="package", health=Health.BAD, says="not installed", remedy=remedy)
+        return
+    if lacks:
+        says, remedy = f"{about}, lacks {', '.join(lacks)}", "pip install pallas-autotune"
+        yield Finding(subject="package", health=Health.BAD, says=says, remedy=remedy)
+    else:
+        yield Finding(subject="package", health=Health.GOOD, says=about)
+    for extra, purpose in EXTRAS.items():
+        yield _extra(extra, purpose)
+
+
+def _extra(extra: str, purpose: str) -> Finding:
+    lacks = unmet(extra)
+    if not lacks:
+        return Finding(subject=extra, health=Health.GOOD, says=f"all that is needed {purpose}")
+    begun = is_begun(extra)
+    return Finding(
+        subject=extra,
+        health=Health.BAD if begun else Health.NOT_THERE,
+        says=f"lacks {', '.join(lacks)}" if begun else f"not installed: needed {purpose}",
+        remedy=f"{sys.executable} -m pip install 'pallas-autotune[{extra}]'",
+    )
+
+
+def interpreters(python: str) -> Iterator[Finding]:
+    """That interpreter, and those of ``autotune env``."""
+    from autotune.environments.environment import environments, environments_folder
+
+    made = {one.python: f"jax {one.name}" for one in environments(environments_folder())}
+    for path in dict.fromkeys([python, *made]):
+        yield _interpreter(path, made.get(path, "compiler"))
+
+
+def _interpreter(python: str, subject: str) -> Finding:
+    found = probe(python)
+    if not isinstance(found, CannotCompile):
+        says = f"{found.toolchain}, Python {found.python_version} ({python})"
+        return Finding(subject=subject, health=Health.GOOD, says=says)
+    if found.lacks in ("jax", "jaxlib"):
+        return Finding(
+            subject=subject,
+            health=Health.NOT_THERE,
+            says=f"{python} has no JAX: it cannot compile",
+            remedy=f"{python} -m pip install 'jax[tpu]', or autotune env create jax==VERSION",
+        )
+    if found.lacks:
+        return Finding(
+            subject=subject,
+            health=Health.BAD,
+            says=f"{python} lacks {found.lacks}, which its JAX forgot to ask for",
+            remedy=f"{python} -m pip install {found.lacks}",
+        )
+    says = f"{python} cannot import JAX: {found.message}"
+    remedy = "install jax[tpu] there again, with a libtpu of the same release"
+    return Finding(subject=subject, health=Health.BAD, says=says, remedy=remedy)
+
+
+def chips(python: str) -> Iterator[Finding]:
+    """A small kernel is compiled for each."""
+    from autotune.candidates.space import default_config
+    from autotune.catalogue.discovery import find_kernel
+    from autotune.compiler.pool import CompilerPool
+
+    try:
+        ref = find_kernel("vector_add")
+        with CompilerPool(1, python=python) as pool:
+            problem = pool.describe(ref).problems.parse(_SIZE, None, ())
+            for chip in Chip:
+                config = default_config(pool.choices(ref, problem, chip))
+                answer = pool.compile(ref, problem, config, chip).result().answer
+                yield _chip(chip, "" if isinstance(answer, tuple) else answer.reason)
+    except AutotuneError as error:
+        yield Finding(
+            subject="chips",
+            health=Health.BAD,
+            says=str(error),
+            remedy="see the compilers above; autotune chips lists the names",
+        )
+
+
+def _chip(chip: Chip, failure: str) -> Finding:
+    if not failure:
+        return Finding(subject=chip, health=Health.GOOD, says="compiles")
+    remedy = "another release of JAX may: autotune env create jax==VERSION, then --jax VERSION"
+    return Finding(subject=chip, health=Health.BAD, says=failure, remedy=remedy)
+
+
+def attached() -> Finding:
+    from autotune.measuring.attached import attached_chips
+
+    found = attached_chips()
+    if found:
+        says = f"{len(found)} x {found[0]}: finalists are measured"
+        return Finding(subject="TPU", health=Health.GOOD, says=says)
+    return Finding(
+        subject="TPU", health=Health.NOT_THERE, says="none attached: times are estimates"
+    )
+
+
+def database(url: str | None) -> Finding:
+    from autotune_db import open_store
+    from autotune_db.url import parse_database
+
+    try:
+        place = parse_database(url)
+        if place.path is not None and not place.path.exists():
+            says = f"there is none at {place.path} yet: the first search makes it"
+            return Finding(subject="database", health=Health.NOT_THERE, says=says)
+        with open_store(url, create=False) as store:
+            number = next((one.number for one in store.snapshots(1)), 0)
+            says = f"{store}, snapshot {number}"
+            return Finding(subject="database", health=Health.GOOD, says=says)
+    except StoreError as error:
+        return Finding(
+            subject="database",
+            health=Health.BAD,
+            says=str(error),
+            remedy="name another with --db, or bring its tables up to date: autotune db upgrade",
+        )
+
+
+def service(url: str) -> Finding:
+    from autotune.remote.http import Remote
+
+    try:
+        told = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))
+        says = f"{url} answers from snapshot {told['snapshot']}, {told['records']} records"
+        return Finding(subject="service", health=Health.GOOD, says=says)
+    except (AutotuneError, OSError, ValueError, KeyError, TypeError) as error:
+        says, remedy = f"{url}: {error}", "is the address right, and does autotune serve run there?"
+        return Finding(subject="service", health=Health.BAD, says=says, remedy=remedy)

@@ -1,0 +1,79 @@
+"""``autotune doctor`` and ``autotune completion``."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import asdict
+
+import click
+
+from autotune.cli.diagnosis import (
+    Finding,
+    Health,
+    attached,
+    chips,
+    database,
+    interpreters,
+    packages,
+    service,
+)
+from autotune.cli.options import database_option, interpreter_options, json_option, print_json
+from autotune.cli.output import echo
+
+
+@click.command()
+@click.option("--url", default=None, metavar="URL", help="Look at this service too.")
+@click.option("--quick", is_flag=True, help="Compile nothing.")
+@interpreter_options
+@database_option
+@json_option
+def doctor(url: str | None, quick: bool, python: str, database: str | None, as_json: bool) -> None:
+    """Look at what is installed, at compilers and chips, the database and a service.
+
+    Says what to do about what is wrong. Exit code 1: something is.
+    """
+    found = []
+    for one in _look(url, quick, python, database):
+        found.append(one)
+        if not as_json:
+            _print(one)
+    if as_json:
+        print_json([asdict(one) for one in found])
+    if any(one.health == Health.BAD for one in found):
+        sys.exit(1)
+
+
+def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator[Finding]:
+    yield from packages()
+    compilers = list(interpreters(python))
+    yield from compilers
+    if compilers[0].health == Health.GOOD and not quick:
+        yield from chips(python)
+    yield attached()
+    yield database(db)
+    if url is not None:
+        yield service(url)
+
+
+def _print(one: Finding) -> None:
+    echo(f"{one.health:<4} {one.subject:<10} {one.says}")
+    if one.remedy:
+        echo(f"{'':<15} {one.remedy}")
+
+
+@click.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """Print what makes SHELL complete our commands and options.
+
+    \b
+    bash: autotune completion bash > ~/.local/share/bash-completion/completions/autotune
+    zsh:  autotune completion zsh > ~/.zfunc/_autotune, with fpath+=~/.zfunc before compinit
+    fish: autotune completion fish > ~/.config/fish/completions/autotune.fish
+    """
+    from click.shell_completion import get_completion_class
+
+    from autotune.cli.main import cli
+
+    found = get_completion_class(shell)
+    assert found is not None
+    click.echo(found(cli, {}, "autotune", "_AUTOTUNE_COMPLETE").source())

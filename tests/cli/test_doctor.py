@@ -1,0 +1,137 @@
+"""``autotune doctor`` finds what is wrong and says what to do; ``completion`` completes."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.cli import diagnosis
+from autotune.cli.diagnosis import Finding, Health
+from autotune.environments import packages
+from autotune_db import open_store
+from tests.servers.commands import COMMAND, autotune, autotune_here
+from tests.servers.service import running
+
+
+def _broken(folder: Path, module: str, lacks: str) -> str:
+    """An interpreter like this one in which importing ``module`` fails for want of another."""
+    site = folder / "site"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import builtins, sys\n"
+        "real = builtins.__import__\n"
+        "def importing(name, *rest, **more):\n"
+        f"    if name.partition('.')[0] == {module!r}:\n"
+        f"        raise ModuleNotFoundError(\"No module named '{lacks}'\")\n"
+        "    return real(name, *rest, **more)\n"
+        "builtins.__import__ = importing\n"
+    )
+    python = folder / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    return str(python)
+
+
+def _one(subject: str, found: list[Finding]) -> Finding:
+    return next(one for one in found if one.subject == subject)
+
+
+@pytest.fixture(autouse=True)
+def no_environments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AUTOTUNE_ENVIRONMENTS", str(tmp_path / "environments"))
+
+
+def test_here_all_is_well(tmp_path: Path) -> None:
+    done = autotune_here("doctor", "--quick", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    found = {one["subject"]: one for one in json.loads(done.stdout)}
+    assert {found[name]["health"] for name in ("package", "search", "serve", "compiler")} == {"ok"}
+    assert "the first search makes it" in found["database"]["says"]
+    assert not (tmp_path / "test.db").exists()
+
+
+def test_a_package_that_jax_forgot_is_named(tmp_path: Path) -> None:
+    """As a fresh jax[tpu]==0.9.2, which does not ask for absl-py."""
+    python = _broken(tmp_path, "jax", "absl.logging")
+    done = autotune_here("doctor", "--quick", "--python", python, cwd=tmp_path)
+    assert done.returncode == 1
+    assert f"{python} lacks absl-py, which its JAX forgot to ask for" in done.stdout
+    assert f"{python} -m pip install absl-py" in done.stdout
+
+
+def test_an_interpreter_without_jax_is_no_fault(tmp_path: Path) -> None:
+    (found,) = diagnosis.interpreters(_broken(tmp_path, "jax", "jax"))
+    assert found.health == Health.NOT_THERE
+    assert "pip install" in found.remedy
+
+
+def test_what_is_no_interpreter_is_said(tmp_path: Path) -> None:
+    (found,) = diagnosis.interpreters(str(tmp_path / "nothing"))
+    assert found.health == Health.BAD and "No such file" in found.says
+
+
+def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = ["click>=8", 'optuna>=5; extra == "search"', 'scipy>=99; extra == "search"']
+    asked += ['nothing-of-this-name; extra == "serve"']
+    monkeypatch.setattr(packages, "requires", lambda name: asked)
+    found = list(diagnosis.packages())
+    assert _one("package", found).health == Health.GOOD
+    search, serve = _one("search", found), _one("serve", found)
+    assert (search.health, search.says) == (Health.BAD, "lacks scipy>=99")
+    assert serve.health == Health.NOT_THERE
+    assert "'pallas-autotune[serve]'" in serve.remedy
+    assert _one("postgres", found).health == Health.GOOD  # asks for nothing
+
+
+def test_a_database_that_cannot_be_used(tmp_path: Path) -> None:
+    file = tmp_path / "notes.txt"
+    file.write_text("x" * 5000)
+    found = diagnosis.database(str(file))
+    assert found.health == Health.BAD and found.remedy
+
+
+def test_a_database_and_its_service(tmp_path: Path) -> None:
+    url = str(tmp_path / "test.db")
+    open_store(url, create=True).close()
+    assert diagnosis.database(url).health == Health.GOOD
+    with running(url) as service:
+        address = f"http://127.0.0.1:{service.port}"
+        assert diagnosis.service(address).health == Health.GOOD
+    assert diagnosis.service(address).health == Health.BAD
+
+
+@pytest.mark.parametrize("url", ["nowhere", "http://127.0.0.1:1"])
+def test_a_service_that_is_not_there(url: str) -> None:
+    found = diagnosis.service(url)
+    assert found.health == Health.BAD and found.remedy
+
+
+@pytest.mark.slow
+def test_every_chip_compiles(tmp_path: Path) -> None:
+    done = autotune("doctor", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    found = {one["subject"]: one["says"] for one in json.loads(done.stdout)}
+    assert [found[chip] for chip in ("v4", "v5e", "v5p", "v6e")] == ["compiles"] * 4
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_understands_what_it_is_given(shell: str, tmp_path: Path) -> None:
+    program = shutil.which(shell)
+    script = autotune_here("completion", shell, cwd=tmp_path).stdout
+    assert "_AUTOTUNE_COMPLETE" in script
+    if program is None:
+        pytest.skip(f"{shell} is not on this machine")
+    checked = subprocess.run([program, "-n"], input=script, text=True, capture_output=True)
+    assert checked.returncode == 0, checked.stderr
+
+
+def test_commands_are_completed(tmp_path: Path) -> None:
+    asked = {"COMP_WORDS": "autotune do", "COMP_CWORD": "1", "_AUTOTUNE_COMPLETE": "bash_complete"}
+    done = subprocess.run(
+        [str(COMMAND)], env={**os.environ, **asked}, text=True, capture_output=True, cwd=tmp_path
+    )
+    assert done.stdout == "plain,doctor\n"
