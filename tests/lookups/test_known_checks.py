@@ -5,6 +5,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key
@@ -12,7 +14,7 @@ from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
-from autotune.lookups.matching import DEFAULT, NEAREST, TOOLCHAIN, Index
+from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN, Index
 from autotune_db import open_store
 from tests.samples.matching import SPEC, question, record
 
@@ -101,3 +103,41 @@ def test_an_answer_in_the_place_of_what_is_broken_says_so() -> None:
     assert (found.kind, found.record) == (NEAREST, nearby)
     assert f"not what was tuned with {broken.key.toolchain}" in found.why
     assert "broken, needs 24.25 MiB" in found.why
+
+
+_TOOLCHAINS = (question().toolchain, OLDER, NEW)
+_RECORDS = st.lists(
+    st.builds(
+        lambda toolchain, m, bm, verdicts: replace(
+            record(replace(question(m), toolchain=toolchain), bm),
+            checks=tuple(
+                known(verdict, other)
+                for other, verdict in zip(_TOOLCHAINS, verdicts, strict=True)
+                if verdict and other != toolchain
+            ),
+        ),
+        st.sampled_from(_TOOLCHAINS),
+        st.sampled_from([1024, 2048, 4096]),
+        st.sampled_from([128, 256, 512]),
+        st.tuples(*[st.none() | st.sampled_from(CheckVerdict)] * 3),
+    ),
+    max_size=9,
+    unique_by=lambda one: one.key,
+)
+
+
+@given(_RECORDS, st.sampled_from([1024, 2048, 4096]))
+def test_whatever_is_published_what_is_known_not_to_work_is_no_answer(
+    records: list[Record], m: int
+) -> None:
+    key = replace(question(m), toolchain=NEW)
+    others = [one for one in records if one.key.problem == key.problem and one.key != key]
+    checks = [(one.config, one.check(NEW)) for one in others]
+    broken = {config for config, check in checks if check and not check.verdict.is_usable}
+    found = Index(records, [SPEC]).match(key)
+    if found.kind == EXACT:
+        assert found.record in records  # it was compiled there
+        return
+    assert found.config is None or found.config not in broken
+    usable = [one for one in others if one.config not in broken]
+    assert (found.kind == TOOLCHAIN) is bool(usable)

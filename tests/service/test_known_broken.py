@@ -1,0 +1,178 @@
+"""A config that is known not to work under a toolchain is handed out there by no door."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+
+from autotune.catalogue.discovery import fingerprint
+from autotune.checking.noting import as_record_check
+from autotune.client import Client
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.result import KeyResult
+from autotune.domain.toolchain import Toolchain
+from autotune.kernel import Axis, Kernel
+from autotune.lookups.bundle import bundle_from_bytes
+from autotune.lookups.matching import Index
+from autotune.remote.push import result_to_data
+from autotune.runtime import Tuned
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, running, until
+from tests.service.test_checks_routes import check
+
+KERNEL = Kernel(
+    name="mm",
+    dims=("m", "k"),
+    dtypes=("bfloat16",),
+    options=SPEC.problems.options,
+    axes=(Axis(name="bm", choices=lambda _: [64], dim="m"),),
+    default=lambda _: {"bm": 64},
+    inputs=lambda _: [],
+    grid=("m",),
+    build=lambda *_: lambda: None,
+    reference=lambda _: lambda: None,
+)
+OWN = fingerprint(KernelRef(path=__file__, attribute="KERNEL"))
+DECLARED = replace(SPEC, fingerprint=OWN)
+NEW, OLD = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "0.1"))
+NOBODY = "http://127.0.0.1:9"
+TUNED = record(replace(question(1024), fingerprint=OWN))
+ASKED = replace(TUNED.key, toolchain=NEW)
+BETTER = replace(TUNED, config=TUNED.config.replace(vmem_limit_bytes=1 << 20))
+
+
+def lookup(service: Running, folder: Path) -> Config | None:
+    return read(service.lookup(ASKED)[1][0]["config"])
+
+
+def batch(service: Running, folder: Path) -> Config | None:
+    other = replace(ASKED, problem=question(77).problem)
+    return read(service.lookup(TUNED.key, ASKED, other, ASKED)[1][3]["config"])
+
+
+def one_question(service: Running, folder: Path) -> Config | None:
+    query = {"chip": "v5e", **asdict(NEW), "shape": "m=1024,k=128", "fingerprint": OWN}
+    status, found = service.get(f"/v1/configs/mm?{urlencode(query)}")
+    assert status == 200
+    return read(found["config"])
+
+
+def client(service: Running, folder: Path) -> Config | None:
+    return Client(service.url, strict=True).lookup([ASKED])[0].config
+
+
+def client_without_the_service(service: Running, folder: Path) -> Config | None:
+    file = folder / "cache.bundle"
+    assert Client(service.url, cache=file).refresh()
+    return Client(NOBODY, cache=file).lookup([ASKED])[0].config
+
+
+def bundle(service: Running, folder: Path) -> Config | None:
+    found = bundle_from_bytes(service.raw("GET", "/v1/snapshots/latest")[2])
+    return Index(found.records, found.kernels).match(ASKED).config
+
+
+def model(service: Running, folder: Path) -> Config | None:
+    source = Client(service.url, strict=True)
+    own = Tuned(KERNEL, declared_in=__file__, source=source, chip="v5e", toolchain=NEW)
+    return own.config(own.problem(m=1024, k=128))
+
+
+def read(data: object) -> Config | None:
+    return data and from_data(Config, data)  # type: ignore[return-value]
+
+
+DOORS = (lookup, batch, one_question, client, client_without_the_service, bundle, model)
+Door = Callable[[Running, Path], Config | None]
+
+
+@pytest.fixture
+def store(database: str) -> Iterator[SqlStore]:
+    with open_store(database, create=True) as store:
+        store.save_kernel(DECLARED)
+        store.save_record(TUNED)
+        yield store
+
+
+@pytest.fixture
+def service(store: SqlStore, database: str) -> Iterator[Running]:
+    with running(database) as service:
+        yield service
+
+
+def nothing(_: SqlStore) -> None: ...
+
+
+def pin(store: SqlStore) -> None:
+    store.save_record(BETTER)
+    assert store.pin(1)
+
+
+def roll_back(store: SqlStore) -> None:
+    store.save_record(BETTER)
+    assert store.roll_back(1)
+
+
+def push_again(store: SqlStore) -> None:
+    again = replace(TUNED, created_at=TUNED.created_at.replace(hour=23))
+    assert store.push([], [KeyResult(record=again)], by="ci").records
+
+
+def publish_it_for_another_toolchain(store: SqlStore) -> None:
+    store.save_record(replace(TUNED, key=replace(TUNED.key, toolchain=OLD)))
+
+
+def publish_it_for_a_near_shape(store: SqlStore) -> None:
+    near = replace(ASKED, problem=question(2048).problem)
+    store.save_record(replace(TUNED, key=near))
+
+
+@pytest.mark.parametrize("verdict", [CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT])
+@pytest.mark.parametrize(
+    "then",
+    [
+        nothing,
+        pin,
+        roll_back,
+        push_again,
+        publish_it_for_another_toolchain,
+        publish_it_for_a_near_shape,
+    ],
+)
+def test_by_no_door(
+    service: Running,
+    store: SqlStore,
+    writer: str,
+    tmp_path: Path,
+    verdict: CheckVerdict,
+    then: Callable[[SqlStore], None],
+) -> None:
+    before = [door(service, tmp_path) for door in DOORS]
+    assert before[:-1] == [TUNED.config] * (len(DOORS) - 1)  # Tuned takes exact answers only
+    known = check(verdict, key=TUNED.key, config=TUNED.config, toolchain=NEW)
+    pushed = {"kernels": [to_data(DECLARED)], "results": [], "checks": [to_data(known)]}
+    assert service.post("/v1/results", pushed, writer)[0] == 200
+    then(store)
+    number = store.snapshots(1)[0].number
+    until(lambda: service.lookup(ASKED)[0] == number)
+    for door in DOORS:
+        assert door(service, tmp_path) != TUNED.config, door.__name__
+
+
+def test_a_record_that_was_pushed_with_its_checks(
+    service: Running, store: SqlStore, writer: str, tmp_path: Path
+) -> None:
+    """Pushed once more by a machine that has checked it, to a service that pins it."""
+    store.pin(1)
+    told = check(key=TUNED.key, config=TUNED.config, toolchain=NEW)
+    result = result_to_data(KeyResult(record=TUNED.with_check(as_record_check(told))))
+    pushed = {"kernels": [to_data(DECLARED)], "results": [result]}
+    assert service.post("/v1/results", pushed, writer)[0] == 200
+    for door in DOORS:
+        assert door(service, tmp_path) != TUNED.config, door.__name__
