@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.domain.codec import from_data, to_data
@@ -117,16 +117,18 @@ _RECORDS = st.lists(
             ),
         ),
         st.sampled_from(_TOOLCHAINS),
-        st.sampled_from([1024, 2048, 4096]),
-        st.sampled_from([128, 256, 512]),
+        st.sampled_from([1024, 2048]),
+        st.sampled_from([128, 256]),
         st.tuples(*[st.none() | st.sampled_from(CheckVerdict)] * 3),
     ),
-    max_size=9,
+    min_size=2,
+    max_size=6,
     unique_by=lambda one: one.key,
 )
 
 
-@given(_RECORDS, st.sampled_from([1024, 2048, 4096]))
+@settings(max_examples=300, deadline=None)
+@given(_RECORDS, st.sampled_from([1024, 2048]))
 def test_whatever_is_published_what_is_known_not_to_work_is_no_answer(
     records: list[Record], m: int
 ) -> None:
