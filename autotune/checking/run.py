@@ -15,7 +15,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import InvalidInputError, KernelImportError
+from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import WorkerStore
@@ -42,7 +42,7 @@ class CheckRun:
         each as soon as it is kept."""
         toolchain = self.compilers.toolchain()
         pairs = [(record, chip) for record in records for chip in on_chips(record, chips)]
-        infos = {chip: self.compilers.chip_info(chip) for chip in {chip for _, chip in pairs}}
+        infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
         found: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
         try:
@@ -58,7 +58,14 @@ class CheckRun:
             tell_of(self.store, found)
         return sorted(found, key=worst_first)
 
-    def _checked(self, record: Record, blank: Check, chip: ChipInfo) -> Check:
+    def _info(self, chip: Chip) -> ChipInfo | str:
+        """Why there is none: older toolchains do not know newer chips."""
+        try:
+            return self.compilers.chip_info(chip)
+        except CompilerUnavailableError as error:
+            return str(error)
+
+    def _checked(self, record: Record, blank: Check, chip: ChipInfo | str) -> Check:
         known = None if self.again else self.store.check(blank.key, blank.target)
         if known is not None and known.config == record.config and known.cause is None:
             return known
@@ -66,10 +73,12 @@ class CheckRun:
         self.store.save_check(check)
         return check
 
-    def _asked(self, record: Record, blank: Check, chip: ChipInfo) -> Check:
+    def _asked(self, record: Record, blank: Check, chip: ChipInfo | str) -> Check:
         ref = self.refs.get(record.key.kernel)
         if ref is None:
             return blank.unchecked(Unchecked.NO_KERNEL, "")
+        if isinstance(chip, str):
+            return blank.unchecked(Unchecked.NO_CHIP, chip)
         try:
             spec = self.compilers.describe(ref)
             if spec.fingerprint != record.key.fingerprint:

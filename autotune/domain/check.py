@@ -18,6 +18,7 @@ class Unchecked(StrEnum):
 
     SOURCE_CHANGED = "source changed"
     NO_KERNEL = "no kernel"
+    NO_CHIP = "no chip"
     NO_ESTIMATE = "no estimate"
     NO_ANSWER = "no answer"
     OTHER_MODEL = "other model"

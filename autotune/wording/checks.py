@@ -86,6 +86,7 @@ _FINDINGS: dict[CheckVerdict, _Line] = {
 _CAUSES: dict[Unchecked, str] = {
     Unchecked.SOURCE_CHANGED: "its source is not the one that was tuned",
     Unchecked.NO_KERNEL: "the kernel is not installed here",
+    Unchecked.NO_CHIP: "the toolchain does not know the chip",
     Unchecked.NO_ESTIMATE: "it compiles, but no time can be given",
     Unchecked.NO_ANSWER: "the compiler gave no answer",
     Unchecked.OTHER_MODEL: "it compiles, but the record's time is of another version of the model",
@@ -94,6 +95,7 @@ _CAUSES: dict[Unchecked, str] = {
 _REMEDIES: dict[Unchecked, _Line] = {
     Unchecked.SOURCE_CHANGED: lambda check: f"retune: {retune(check.target)}",
     Unchecked.NO_KERNEL: lambda _: "name its file: autotune check path/to/file.py:NAME",
+    Unchecked.NO_CHIP: lambda check: check.detail,
     Unchecked.NO_ESTIMATE: lambda check: check.detail,
     Unchecked.NO_ANSWER: lambda check: f"{check.detail}: a higher --candidate-timeout may do",
     Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check.target)}",

@@ -10,7 +10,7 @@ from autotune.checking.follow_up import publish_checked
 from autotune.checking.run import CheckRun
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
-from autotune.domain.chip import Chip
+from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
@@ -22,6 +22,8 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
+from autotune.errors import CompilerUnavailableError
+from autotune.wording.checks import action, finding
 from autotune_db import open_store
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
@@ -225,3 +227,20 @@ def test_what_is_published_after_a_check_has_the_default_with_its_config(store: 
     assert kept is not None
     assert kept.default.config == record.default.config
     assert kept.default.note == "compile failed: no such thing"
+
+
+def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore) -> None:
+    """As jax 0.6 does not know v7x."""
+
+    class WithoutV7x(FakeCompilers):
+        def chip_info(self, chip: Chip) -> ChipInfo:
+            if chip is Chip.V7X:
+                raise CompilerUnavailableError("this libtpu cannot compile for v7x")
+            return super().chip_info(chip)
+
+    fake = compilers(times(bm128=90, bm256=50))
+    fake.__class__ = WithoutV7x
+    known, unknown = check(store, fake, published(), published(chip=Chip.V7X))[::-1]
+    assert (known.verdict, unknown.cause) == (CheckVerdict.SAME, Unchecked.NO_CHIP)
+    assert finding(unknown) == "the toolchain does not know the chip"
+    assert "cannot compile for v7x" in action(unknown)
