@@ -16,6 +16,7 @@ GROUPS = {
         "catalogue",
         "field",
         "upgrades",
+        "check",
         "throughput",
         "faults",
     ),

@@ -15,7 +15,7 @@ def tell_of(store: CheckStore, checks: Sequence[Check]) -> None:
     told = [
         (check.key, check.config, as_record_check(check))
         for check in checks
-        if check.chip is check.key.chip and check.cause is None
+        if check.chip is check.key.chip and check.cause is None and not check.against
     ]
     if told:
         store.publish_checks(told)

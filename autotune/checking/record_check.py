@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.candidates.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.candidates.vmem import vmem_use
+from autotune.checking.prior import PriorConfig, vmem_bytes
 from autotune.cost_model.comparison import margin
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
@@ -18,7 +19,6 @@ from autotune.domain.outcome import (
     OutOfVmem,
     TimedOut,
 )
-from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
@@ -33,14 +33,14 @@ _MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then wh
 
 @dataclass(slots=True, kw_only=True)
 class RecordChecker:
-    """Checks the ``record`` of a kernel where its ``subject`` is. What it compiles is kept as
-    trials of the subject's key, and what is kept is not compiled again. ``blank``: the check with
-    no verdict."""
+    """Checks a config of a kernel where its ``subject`` is, against what was ``prior``. What it
+    compiles is kept as trials of the subject's key, and what is kept is not compiled again.
+    ``blank``: the check with no verdict."""
 
     compilers: Compilers
     store: SearchStore
     subject: Subject
-    record: Record
+    prior: PriorConfig
     blank: Check
     _kept: list[Trial] = field(default_factory=list)
     _passed_on: PassedOn | None = None
@@ -50,20 +50,27 @@ class RecordChecker:
         chip = self.subject.chip.chip
         own = default_config(self.compilers.choices(self.subject.ref, self.subject.problem, chip))
         self._kept = list(self.store.trials(self.subject.key))
-        default = self._outcome(self._as_known(own))  # first: trial 0 is the default
-        winner = default if self._is_default(own) else self._outcome(self.record.config)
+        config, compared = self.prior.config or own, bool(self.blank.against)
+        # First, because trial 0 is the default. Sources are compared config by config.
+        default = None if compared else self._outcome(self._as_known(own))
+        winner = (self._is_default(own) and default) or self._outcome(config)
         found = replace(
             self.blank,
+            config=config,
             winner=winner,
             default=default,
-            before_us=self.record.estimate.time_us,
+            before_us=_us(self.prior.outcome),
             after_us=_us(winner),
             default_us=_us(default),
-            xla_us=self._xla_us(),
+            xla_us=None if compared else self._xla_us(),
+            before_vmem_bytes=vmem_bytes(self.prior.outcome),
+            vmem_bytes=vmem_bytes(winner),
         )
+        if self.prior.failed and vmem_bytes(winner) is None:
+            return found.unchecked(Unchecked.NO_BASELINE, _why(self.prior))
         if isinstance(winner, OutOfVmem):
             return self._with_limit(found, winner)
-        return judged(found, self.record)
+        return judged(found, self.prior)
 
     def _xla_us(self) -> float | None:
         """What XLA expects of the plain version."""
@@ -73,11 +80,12 @@ class RecordChecker:
 
     def _is_default(self, own: Config) -> bool:
         """A record whose default won has the default's blocks under any toolchain."""
-        return self.record.config.axes == own.axes and self.record.is_default
+        known = self.prior.config
+        return self.prior.is_default and known is not None and known.axes == own.axes
 
     def _as_known(self, own: Config) -> Config:
         """The default as the record's search had it: with the semantics that it found legal."""
-        known = self.record.default.config
+        known = self.prior.default
         return known if known is not None and known.axes == own.axes else own
 
     def _outcome(self, config: Config) -> Outcome:
@@ -99,7 +107,7 @@ class RecordChecker:
         traces = self._traces(config)
         if not isinstance(traces, list):
             return traces
-        return refusal(traces[0], self.subject.chip, self._passes)
+        return refusal(traces[0], self.subject.chip, lambda: self._passes(config))
 
     def _traces(self, config: Config) -> list[Trace] | Failure:
         subject, chip = self.subject, self.subject.chip
@@ -108,9 +116,9 @@ class RecordChecker:
         )
         return found
 
-    def _passes(self) -> PassedOn:
+    def _passes(self, config: Config) -> PassedOn:
         if self._passed_on is None:
-            subject, config = self.subject, self.record.config
+            subject = self.subject
             self._passed_on = passed_on_of(
                 self.compilers, subject.ref, subject.problem, config, subject.chip
             )
@@ -131,12 +139,12 @@ class RecordChecker:
     def _with_limit(self, found: Check, refused: OutOfVmem) -> Check:
         """Arithmetic says the least limit, one compile shows it; a second one where the compiler
         needs more than arithmetic says."""
-        config, capacity = self.record.config, self.subject.chip.vmem_capacity_bytes
+        config, capacity = found.config, self.subject.chip.vmem_capacity_bytes
         limit = self._least_limit(config, refused)
         found = replace(
             found,
             verdict=CheckVerdict.BROKEN,
-            passes_limit=self._passes().limit,
+            passes_limit=self._passes(config).limit,
             needed_bytes=limit if refused.by_rule else refused.used_bytes,
             allowed_bytes=refused.allowed_bytes,
         )
@@ -158,25 +166,30 @@ class RecordChecker:
             winner=raised,
             least_limit_bytes=least,
             after_us=_us(raised),
+            vmem_bytes=vmem_bytes(raised),
         )
 
 
-def judged(found: Check, record: Record) -> Check:
+def judged(found: Check, prior: PriorConfig) -> Check:
     """The verdict on what became of the winner and the default."""
     winner, default = found.winner, found.default
     if isinstance(winner, (TimedOut, Crashed)):
         return found.unchecked(Unchecked.NO_ANSWER, winner.reason)
     if isinstance(winner, NotEstimated):
+        if isinstance(prior.outcome, NotEstimated) and prior.outcome.program == winner.program:
+            return replace(found, verdict=CheckVerdict.SAME)
         return found.unchecked(Unchecked.NO_ESTIMATE, winner.reason)
     if not isinstance(winner, Estimated):
         return replace(found, verdict=CheckVerdict.BROKEN)
-    if isinstance(default, Estimated) and not record.is_default:
+    if isinstance(default, Estimated) and not prior.is_default:
         least = margin(default.estimate, winner.estimate)
         if default.estimate.time_us < winner.estimate.time_us * (1 - least):
             return replace(found, verdict=CheckVerdict.DEFAULT_WINS)
     if found.chip is not found.key.chip:
         return replace(found, verdict=CheckVerdict.SAME)
-    before, after = record.estimate, winner.estimate
+    if not isinstance(prior.outcome, Estimated):
+        return found.unchecked(Unchecked.NO_BASELINE, _why(prior))
+    before, after = prior.outcome.estimate, winner.estimate
     if before.model != after.model:
         return found.unchecked(Unchecked.OTHER_MODEL, before.model)
     least = margin(before, after)
@@ -194,5 +207,10 @@ def _is_stale(outcome: Outcome) -> bool:
     return isinstance(outcome, (TimedOut, Crashed))
 
 
-def _us(outcome: Outcome) -> float | None:
+def _why(prior: PriorConfig) -> str:
+    known = prior.outcome
+    return "" if known is None else f"{known.kind}: {known.reason}"
+
+
+def _us(outcome: Outcome | None) -> float | None:
     return outcome.estimate.time_us if isinstance(outcome, Estimated) else None

@@ -2,17 +2,17 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
 from autotune.checking.noting import tell_of
+from autotune.checking.prior import PriorConfig
 from autotune.checking.record_check import RecordChecker
-from autotune.checking.selection import on_chips
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
@@ -28,27 +28,32 @@ class CheckingStore(CheckStore, WorkerStore, Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class CheckRun:
-    """``refs``: where kernels are, by name. ``again``: also what was checked before."""
+    """``refs``: where kernels are, by name. ``again``: also what was checked before. ``against``:
+    what another source of the kernels is compared with; empty: a source that is not the one that
+    was tuned is not checked."""
 
     compilers: Compilers
     store: CheckingStore
     refs: Mapping[str, KernelRef]
     again: bool = False
+    against: str = ""
 
     def run(
-        self, records: Sequence[Record], chips: Sequence[Chip], done: Callable[[Check], None]
+        self, priors: Sequence[PriorConfig], chips: Sequence[Chip], done: Callable[[Check], None]
     ) -> list[Check]:
-        """Verdicts on each record on each chip, its own where none is given. ``done`` hears of
-        each as soon as it is kept."""
+        """Verdicts on each on each chip, its own where none is given. ``done`` hears of each as
+        soon as it is kept."""
         toolchain = self.compilers.toolchain()
-        pairs = [(record, chip) for record in records for chip in on_chips(record, chips)]
+        pairs = [(prior, chip) for prior in priors for chip in chips or (prior.key.chip,)]
         infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
         found: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
         try:
             pending = [
-                threads.submit(self._checked, record, _blank(record, toolchain, chip), infos[chip])
-                for record, chip in pairs
+                threads.submit(
+                    self._checked, prior, self._blank(prior, toolchain, chip), infos[chip]
+                )
+                for prior, chip in pairs
             ]
             for future in as_completed(pending):
                 found.append(future.result())
@@ -65,29 +70,31 @@ class CheckRun:
         except CompilerUnavailableError as error:
             return str(error)
 
-    def _checked(self, record: Record, blank: Check, chip: ChipInfo | str) -> Check:
+    def _checked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
         known = None if self.again else self.store.check(blank.key, blank.target)
-        if known is not None and known.config == record.config and known.cause is None:
+        if known is not None and known.config == prior.config and known.cause is None:
             return known
-        check = self._asked(record, blank, chip)
+        check = self._asked(prior, blank, chip)
         self.store.save_check(check)
         return check
 
-    def _asked(self, record: Record, blank: Check, chip: ChipInfo | str) -> Check:
-        ref = self.refs.get(record.key.kernel)
+    def _asked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
+        ref = self.refs.get(prior.key.kernel)
         if ref is None:
             return blank.unchecked(Unchecked.NO_KERNEL, "")
         if isinstance(chip, str):
             return blank.unchecked(Unchecked.NO_CHIP, chip)
         try:
             spec = self.compilers.describe(ref)
-            if spec.fingerprint != record.key.fingerprint:
+            if self.against:
+                blank = replace(blank, fingerprint=spec.fingerprint)
+            elif spec.fingerprint != prior.key.fingerprint:
                 return blank.unchecked(Unchecked.SOURCE_CHANGED, spec.fingerprint)
             self.store.save_kernel(spec)
             subject = Subject(
                 ref=ref,
                 spec=spec,
-                problem=record.key.problem,
+                problem=prior.key.problem,
                 chip=chip,
                 toolchain=blank.toolchain,
             )
@@ -95,11 +102,23 @@ class CheckRun:
                 compilers=self.compilers,
                 store=self.store,
                 subject=subject,
-                record=record,
+                prior=prior,
                 blank=blank,
             ).check()
         except (InvalidInputError, KernelImportError) as error:
             return blank.unchecked(Unchecked.NO_ANSWER, str(error))
+
+    def _blank(self, prior: PriorConfig, toolchain: Toolchain, chip: Chip) -> Check:
+        return Check(
+            key=prior.key,
+            config=prior.config or Config(axes=()),
+            toolchain=toolchain,
+            chip=chip,
+            verdict=CheckVerdict.NOT_CHECKED,
+            checked_at=datetime.now(UTC),
+            against=self.against,
+            is_default=prior.is_default and bool(self.against),
+        )
 
 
 _RANK = {verdict: rank for rank, verdict in enumerate(CheckVerdict)}
@@ -108,14 +127,3 @@ _RANK = {verdict: rank for rank, verdict in enumerate(CheckVerdict)}
 def worst_first(check: Check) -> tuple[int, str]:
     """Sort key: by verdict, then by kernel and problem."""
     return _RANK[check.verdict], f"{check.key.kernel} {check.key.problem} {check.chip}"
-
-
-def _blank(record: Record, toolchain: Toolchain, chip: Chip) -> Check:
-    return Check(
-        key=record.key,
-        config=record.config,
-        toolchain=toolchain,
-        chip=chip,
-        verdict=CheckVerdict.NOT_CHECKED,
-        checked_at=datetime.now(UTC),
-    )

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from autotune.domain.chip import Chip
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
@@ -54,8 +53,3 @@ def selected(
         if same not in newest or newest[same].created_at < record.created_at:
             newest[same] = record
     return sorted(newest.values(), key=lambda record: str(record.key))
-
-
-def on_chips(record: Record, chips: Sequence[Chip]) -> Sequence[Chip]:
-    """Its own, unless others are asked for."""
-    return chips or (record.key.chip,)

@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import linecache
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
@@ -37,12 +37,49 @@ class PinnedPackages:
         return PathFinder.find_spec(name, [root]) if root else None
 
 
+class CopiedTrees:
+    """Import finder that takes what lies in a working tree from a copy of it, another revision.
+    What the copy lacks (generated files, compiled extensions) is taken from the tree."""
+
+    def __init__(self) -> None:
+        self.copies: dict[str, str] = {}
+        """By the tree that each is a copy of; absolute, without links."""
+
+    def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        if not self.copies:
+            return None
+        if path is not None:
+            own = {back: copy for copy, back in self.copies.items()}
+            places = [place for one in path if (place := _moved(one, own))]
+            return PathFinder.find_spec(name, [*path, *places]) if places else None
+        others = (finder for finder in sys.meta_path if finder is not self)
+        found = next((s for f in others if (s := f.find_spec(name, None))), None)
+        place = _folder_of(found) if found else None
+        moved = _moved(place, self.copies) if place else None
+        return (PathFinder.find_spec(name, [moved]) if moved else None) or found
+
+
+def _folder_of(spec: ModuleSpec) -> str | None:
+    """The folder that a top-level module was found in."""
+    inside = list(spec.submodule_search_locations or ())
+    file = inside[0] if inside else spec.origin if spec.has_location else None
+    return str(Path(file).resolve().parent) if file else None
+
+
+def _moved(place: str, copies: Mapping[str, str]) -> str | None:
+    """The same place in another tree; None for one that is in none."""
+    for tree, other in copies.items():
+        if Path(place).is_relative_to(tree):
+            return str(Path(other) / Path(place).relative_to(tree))
+    return None
+
+
 class Loader:
     """Loads each declaration once."""
 
     def __init__(self) -> None:
-        self._pinned = PinnedPackages()
-        sys.meta_path.insert(0, self._pinned)
+        self._pinned, self._copied = PinnedPackages(), CopiedTrees()
+        sys.meta_path[:0] = [self._copied, self._pinned]
         self._kernels: dict[KernelRef, Kernel] = {}
         self._found: dict[KernelRef, Kernel | FunctionKernel] = {}
 
@@ -72,6 +109,8 @@ class Loader:
         return self._found[place]
 
     def _load(self, ref: KernelRef) -> Kernel | FunctionKernel:
+        if ref.copy:
+            self._copied.copies[ref.copy_of] = ref.copy
         try:
             module = self._module(ref)
         except LoadError:

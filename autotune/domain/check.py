@@ -5,7 +5,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.chip import Chip
-from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
@@ -22,6 +22,7 @@ class Unchecked(StrEnum):
     NO_ESTIMATE = "no estimate"
     NO_ANSWER = "no answer"
     OTHER_MODEL = "other model"
+    NO_BASELINE = "no baseline"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,9 @@ class Check:
     config's limit to its ``pallas_call``. ``verified``: the gate ran there, and the config is
     published for it. ``cause``: why it was not checked. ``pushed_by``: the name of the token that
     brought it.
+
+    ``against``: what another source of the kernel was compared with, empty where both are the same
+    source; ``fingerprint``: of that other source, ``is_default``: its default was compared.
     """
 
     key: Key
@@ -57,11 +61,17 @@ class Check:
     cause: Unchecked | None = None
     detail: str = ""
     pushed_by: OmitDefault[str] = ""
+    before_vmem_bytes: OmitNone[int | None] = None
+    vmem_bytes: OmitNone[int | None] = None
+    against: OmitDefault[str] = ""
+    fingerprint: OmitDefault[str] = ""
+    is_default: OmitDefault[bool] = False
 
     @property
     def target(self) -> Key:
         """The key that its trials are kept under."""
-        return replace(self.key, chip=self.chip, toolchain=self.toolchain)
+        source = self.fingerprint or self.key.fingerprint
+        return replace(self.key, fingerprint=source, chip=self.chip, toolchain=self.toolchain)
 
     def unchecked(self, cause: Unchecked, detail: str) -> "Check":
         """The same without a verdict, and why."""

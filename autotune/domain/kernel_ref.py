@@ -9,7 +9,9 @@ class KernelRef:
     holds the top-level package.
 
     ``call``: of a decorated function, its arguments in words. ``source``: the text to run in the
-    place of the file, which need not exist: a notebook's.
+    place of the file, which need not exist: a notebook's. ``copy`` is set where the file is in
+    another revision of a working tree, with ``copy_of`` that tree: whatever would be imported from
+    it comes from the copy.
     """
 
     path: str
@@ -18,6 +20,8 @@ class KernelRef:
     root: str = ""
     call: str = ""
     source: str = ""
+    copy: str = ""
+    copy_of: str = ""
 
     def __str__(self) -> str:
         return f"{self.module or self.path}:{self.attribute}"

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from autotune.domain.browsing import SearchStatus
+from autotune.domain.chip import Chip
 from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -22,6 +23,9 @@ class SearchStore(Protocol):
     def save_refusals(self, key: Key, refusals: Refusals) -> None:
         """Keep where the rules leave nothing of the space of a key, in the place of what was kept
         before."""
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        """Those of the newest snapshot, newest first: what won elsewhere is tried here."""
 
     def trials(self, key: Key) -> Sequence[Trial]:
         """All trials of a key, by number."""

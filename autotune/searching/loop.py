@@ -22,12 +22,15 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome, OutOfVmem
 from autotune.domain.problem import Problem
+from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.study import CandidateStudy, coordinates
+
+_MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +100,8 @@ def run_search(
     """Search until a limit; every finished trial is in the store before the next one starts.
 
     ``start_from``: configs that are tried right after the default, whether they are among the
-    candidates or not: winners of other toolchains, or of somebody's hand.
+    candidates or not. After them what won for the problem under other toolchains and on other
+    chips, where it is a candidate.
     """
     started = time.monotonic()
     store.save_kernel(subject.spec)
@@ -117,7 +121,8 @@ def run_search(
         loop.reuse()
         goal = max(len(earlier), min(limits.trials, loop.reachable))
         observer.space_ready(space, earlier, goal)
-        stopped_by = loop.run(limits, started, start_from)
+        elsewhere = winners_elsewhere(store.records(subject.spec.name), subject.key, space)
+        stopped_by = loop.run(limits, started, [*start_from, *elsewhere])
     return SearchResult(
         subject=subject,
         space=space,
@@ -164,7 +169,8 @@ class _Loop:
             if not any(trial.number == 0 for trial in self.trials):
                 self._default_first()
             for config in start_from:
-                self._try(config)
+                if len(self.trials) < limits.trials and not limits.stop():
+                    self._try(config)
             while not limits.stop():
                 reason = self._fill(limits.trials, deadline)
                 if not self._running:
@@ -267,6 +273,19 @@ class _Loop:
             if candidate.config == config:
                 return candidate
         return None
+
+
+def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
+    """The candidates with the blocks and the grid order that won for the same problem under other
+    toolchains and on other chips, the newest records first."""
+    blocks = [
+        (one.config.axes, one.config.grid_order)
+        for one in sorted(records, key=lambda record: record.created_at, reverse=True)
+        if one.key.problem == key.problem and not one.is_default and one.key != key
+    ]
+    by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
+    found = dict.fromkeys(by_blocks[one] for one in blocks if one in by_blocks)
+    return list(found)[:_MOST_ELSEWHERE]
 
 
 def keep_trial(

@@ -1,6 +1,6 @@
 """Checks as people read them: what became of a config, and the one thing to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.record_check import CheckVerdict
@@ -20,7 +20,8 @@ def place_line(check: Check) -> str:
     problem = check.key.problem
     shape = "x".join(str(size) for _, size in problem.dims)
     options = "".join(f" {name}={value}" for name, value in problem.options)
-    return f"{check.key.kernel} {shape} {problem.dtype}{options} on {check.chip.value}"
+    which = f", {'default' if check.is_default else 'tuned config'}" if check.against else ""
+    return f"{check.key.kernel} {shape} {problem.dtype}{options} on {check.chip.value}{which}"
 
 
 def checked_reason(check: Check) -> str:
@@ -33,7 +34,7 @@ def checked_reason(check: Check) -> str:
 
 def finding(check: Check) -> str:
     """What became of the config, with its figures."""
-    found = _FINDINGS[check.verdict](check)
+    found = _FINDINGS[check.verdict](check) + _vmem_change(check)
     if check.verified:
         return f"{found}; verified, and published for this toolchain"
     return f"{found}; {check.detail}" if check.detail and not check.cause else found
@@ -48,6 +49,8 @@ def action(check: Check) -> str:
         if check.passes_limit:
             return f"set vmem_limit_bytes={limit} in the config, or retune: {retune(check.target)}"
         return f"pass vmem_limit_bytes >= {limit} to pallas_call"
+    if check.against:
+        return ""
     if check.verdict.wants_retuning or check.chip is not check.key.chip:
         return f"retune: {retune(check.target)}"
     return ""
@@ -56,6 +59,13 @@ def action(check: Check) -> str:
 def _times(check: Check) -> str:
     before, after = check.before_us, check.after_us
     return f"{micros(before)} before, {micros(after)} now ({ratio(before, after)} as fast)"
+
+
+def _vmem_change(check: Check) -> str:
+    before, now = check.before_vmem_bytes, check.vmem_bytes
+    if before is None or now is None or before == now or not check.against:
+        return ""
+    return f"; VMEM {mebibytes(before)} before, {mebibytes(now)} now"
 
 
 def _memory(check: Check) -> str:
@@ -89,6 +99,7 @@ _CAUSES: dict[Unchecked, str] = {
     Unchecked.NO_CHIP: "the toolchain does not know the chip",
     Unchecked.NO_ESTIMATE: "it compiles, but no time can be given",
     Unchecked.NO_ANSWER: "the compiler gave no answer",
+    Unchecked.NO_BASELINE: "there is nothing to compare with",
     Unchecked.OTHER_MODEL: "it compiles, but the record's time is of another version of the model",
 }
 
@@ -98,5 +109,26 @@ _REMEDIES: dict[Unchecked, _Line] = {
     Unchecked.NO_CHIP: lambda check: check.detail,
     Unchecked.NO_ESTIMATE: lambda check: check.detail,
     Unchecked.NO_ANSWER: lambda check: f"{check.detail}: a higher --candidate-timeout may do",
+    Unchecked.NO_BASELINE: lambda check: check.detail and f"it did not work before: {check.detail}",
     Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check.target)}",
 }
+
+
+def markdown(found: Sequence[Check]) -> str:
+    """A table of all that is not the same, and what was compared with what."""
+    changed = [check for check in found if check.verdict is not CheckVerdict.SAME]
+    against = sorted({check.against for check in found if check.against})
+    head = f"### Pallas kernels{' against ' + ', '.join(against) if against else ''}"
+    lines = [head, "", "Estimated by compiling for the TPU, without one.", ""]
+    if changed:
+        lines += ["| verdict | what | finding | to do |", "|---|---|---|---|"]
+    for check in changed:
+        cells = (check.verdict.value, subject_line(check), finding(check), action(check))
+        lines.append("| " + " | ".join(map(_cell, cells)) + " |")
+    return "\n".join([*lines, *([""] if changed else [])])
+
+
+def _cell(text: str) -> str:
+    """On one line, and nothing in it that Markdown or HTML would take for its own."""
+    plain = " ".join(text.split())
+    return "".join(f"\\{c}" if c in "\\`*_|<>[]" else c for c in plain)

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.checking.follow_up import publish_checked
+from autotune.checking.prior import prior_of
 from autotune.checking.run import CheckRun
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
@@ -111,7 +112,9 @@ def check(
     for record in records:
         if record.key not in known:
             store.save_record(record)
-    return CheckRun(compilers=fake, store=store, refs=REFS).run(records, chips, lambda _: None)
+    return CheckRun(compilers=fake, store=store, refs=REFS).run(
+        [prior_of(one) for one in records], chips, lambda _: None
+    )
 
 
 @pytest.mark.parametrize(
@@ -202,7 +205,7 @@ def test_what_is_kept_is_not_compiled_again(store: SqlStore) -> None:
     first, second = (compilers(times(bm128=90, bm256=50)) for _ in range(2))
     check(store, first, published())
     CheckRun(compilers=second, store=store, refs=REFS, again=True).run(
-        [published()], (), lambda _: None
+        [prior_of(published())], (), lambda _: None
     )
     assert len(first.compiled_configs) == 2
     assert second.compiled_configs == []

@@ -8,19 +8,27 @@ from typing import Any
 import platformdirs
 import pytest
 
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data
+from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
 from autotune.domain.toolchain import Toolchain
 from autotune.environments.create import create_environment
 from autotune.environments.environment import FOLDER_VARIABLE
 from autotune.errors import AutotuneError
 from autotune.lookups.matching import DEFAULT, Index
+from autotune.searching.loop import evaluate
+from autotune.searching.subject import describe_subject
 from autotune_db import open_store
 from tests.servers.commands import autotune
 
 OLD = "0.6.2"  # it falls back to one buffer where two do not fit; newer ones refuse
 KERNEL = str(Path(__file__).parents[1] / "samples" / "fused_matmul.py")
 SHAPE = "8192x8192x8192"
+MEASURED_US = 26_156.0  # on a v5e, of the kernel and config that the first report of this was about
 NEEDED_BYTES = 2 * 4 * (256 * 8192 + 8192 * 128 + 256 * 128)
 """Two buffers of each block of the config that wins under the old JAX, in float32."""
 
@@ -101,3 +109,13 @@ def test_what_needs_a_limit_is_not_answered_there(tuned: Path) -> None:
         found = Index(store.records(), store.kernels()).match(asked)
     assert found.kind == DEFAULT
     assert "needs 24.25 MiB of VMEM" in found.why
+
+
+def test_the_config_that_was_measured_is_estimated_within_the_stated_error() -> None:
+    ref = KernelRef(path=KERNEL, attribute="PASSES_LIMIT")
+    config = make_config({"block_m": 128, "block_n": 128}, vmem_limit_bytes=20_000_000)
+    with CompilerPool(1) as pool:
+        subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse(SHAPE))
+        found = evaluate(pool, subject, config)
+    assert isinstance(found, Estimated) and found.estimate.error is not None
+    assert abs(found.estimate.time_us / MEASURED_US - 1) <= found.estimate.error

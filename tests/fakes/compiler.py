@@ -119,6 +119,10 @@ class MemoryStore:
         self.kept: list[Trial] = []
         self.kernels: list[Any] = []
         self.refusals: list[Any] = []
+        self.published: list[Any] = []
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Any]:
+        return self.published
 
     def save_kernel(self, spec: Any) -> None:
         self.kernels.append(spec)

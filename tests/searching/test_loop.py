@@ -14,6 +14,7 @@ from autotune.searching.loop import SearchLimits, SearchResult, run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
+from tests.samples.records import record
 from tests.samples.simulations import simulation
 
 
@@ -87,6 +88,27 @@ def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:
     assert len(compiler.compiled_configs) == len(set(compiler.compiled_configs)) == 30
     assert [t.number for t in store.kept] == list(range(30))
     assert result.stopped_by == "trials"
+
+
+def test_what_won_under_other_toolchains_is_tried_right_after_the_default() -> None:
+    store = MemoryStore()
+    own = record(SUBJECT.key)
+    wins = candidatesamples.candidate(512, 2048, ("n", "m")).config
+    elsewhere = replace(SUBJECT.key, toolchain=replace(SUBJECT.toolchain, jax="0.1"))
+    no_candidate = candidatesamples.candidate(3, 5).config
+    there = replace(own, key=elsewhere, config=replace(wins, vmem_limit_bytes=1 << 25))
+    other_problem = SUBJECT.problem.with_dims(**{SUBJECT.problem.dims[0][0]: 16})
+    others = [
+        replace(own, key=elsewhere, config=no_candidate),
+        replace(there, key=replace(elsewhere, problem=other_problem), config=space().default),
+    ]
+    store.published = [*others, there]
+    search(store, 2)
+    assert [trial.config for trial in store.kept] == [space().default, wins]
+    again = MemoryStore()
+    again.published = [there]
+    search(again, 1)
+    assert len(again.kept) == 1
 
 
 def test_a_refused_default_is_still_trial_0_without_compiling() -> None:

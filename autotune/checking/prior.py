@@ -1,0 +1,44 @@
+"""What a config is compared with: what became of it before an upgrade, or before a change."""
+
+from dataclasses import dataclass
+
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated, NotEstimated, Outcome
+from autotune.domain.record import Record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorConfig:
+    """``config`` of ``key``, None for the kernel's own default, whatever that is; ``outcome``: what
+    became of it there, None where nothing is known. ``is_default``: it is the default.
+    ``default``: the default as its search had it, where that is known."""
+
+    key: Key
+    config: Config | None
+    outcome: Outcome | None
+    is_default: bool = False
+    default: Config | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether it could not be used before."""
+        return self.outcome is not None and vmem_bytes(self.outcome) is None
+
+
+def prior_of(record: Record) -> PriorConfig:
+    """What is published, as its search or its check estimated it."""
+    return PriorConfig(
+        key=record.key,
+        config=record.config,
+        outcome=Estimated(estimate=record.estimate, program=""),
+        is_default=record.is_default,
+        default=record.default.config,
+    )
+
+
+def vmem_bytes(outcome: Outcome | None) -> int | None:
+    """What a config that compiles uses of VMEM."""
+    if isinstance(outcome, Estimated):
+        return outcome.estimate.vmem_used_bytes
+    return outcome.vmem_used_bytes if isinstance(outcome, NotEstimated) else None

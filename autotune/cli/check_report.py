@@ -1,0 +1,111 @@
+"""What ``autotune check`` prints and writes: lines and a table, Markdown, JUnit XML."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from autotune.checking.failing import FailOn
+from autotune.cli.options import print_json
+from autotune.cli.output import echo, visible
+from autotune.cli.screen import screen
+from autotune.domain.check import Check
+from autotune.domain.codec import to_data
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.toolchain import Toolchain
+from autotune.errors import InvalidInputError
+from autotune.wording.checks import action, finding, markdown, place_line, subject_line
+
+_WIDTH = 160  # columns, where there is no terminal
+
+
+def print_checks(found: Sequence[Check], *, as_json: bool) -> None:
+    """One line for each, the worst first; a table where there are several toolchains."""
+    if as_json:
+        print_json([_data(check) for check in found])
+    elif not found:
+        echo("there is nothing to check: all that is published is of this toolchain")
+    else:
+        if len({one.toolchain for one in found}) > 1:
+            screen(_WIDTH).print(_matrix(found))
+        _print_lines(found)
+        echo(_counts(found))
+
+
+def write_markdown(path: str, found: Sequence[Check]) -> None:
+    """For a comment on a pull request."""
+    _write(path, f"{markdown(found)}\n{_counts(found) or 'nothing was checked'}\n")
+
+
+def write_junit(path: str, found: Sequence[Check], fail_on: FailOn) -> None:
+    """One test case for each check: what CI servers show. What was not checked is skipped."""
+    failed = [one for one in found if fail_on.fails(one)]
+    skipped = [one for one in found if _is_unknown(one) and one not in failed]
+    suite = ElementTree.Element(
+        "testsuite",
+        name="autotune check",
+        tests=str(len(found)),
+        failures=str(len(failed)),
+        skipped=str(len(skipped)),
+        errors="0",
+    )
+    for one in found:
+        case = ElementTree.SubElement(
+            suite, "testcase", classname=visible(one.key.kernel), name=visible(subject_line(one))
+        )
+        said = visible(f"{one.verdict}: {finding(one)}")
+        if one in failed:
+            ElementTree.SubElement(case, "failure", message=said).text = visible(action(one))
+        elif one in skipped:
+            ElementTree.SubElement(case, "skipped", message=said)
+        else:
+            ElementTree.SubElement(case, "system-out").text = said
+    suites = ElementTree.Element("testsuites")
+    suites.append(suite)
+    ElementTree.indent(suites)
+    _write(path, ElementTree.tostring(suites, encoding="unicode", xml_declaration=True) + "\n")
+
+
+def _write(path: str, text: str) -> None:
+    try:
+        Path(path).write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _is_unknown(check: Check) -> bool:
+    return check.verdict is CheckVerdict.NOT_CHECKED
+
+
+def _data(check: Check) -> dict[str, Any]:
+    return {**to_data(check), "finding": finding(check), "action": action(check)}
+
+
+def _print_lines(found: Sequence[Check]) -> None:
+    """Under each what to do."""
+    for one in found:
+        echo(f"{one.verdict.value:<13}{subject_line(one)}: {finding(one)}")
+        todo = action(one)
+        if todo:
+            echo(f"{'':<13}{todo}")
+
+
+def _matrix(found: Sequence[Check]) -> Table:
+    """Verdicts by record and toolchain."""
+    columns = sorted({one.toolchain for one in found})
+    rows: dict[str, dict[Toolchain, str]] = {}
+    for one in found:
+        rows.setdefault(place_line(one), {})[one.toolchain] = one.verdict.value
+    table = Table("record", *(f"jax {one.jax}" for one in columns), box=box.SIMPLE_HEAD)
+    for place in sorted(rows):
+        table.add_row(*map(Text, [place, *(rows[place].get(column, "") for column in columns)]))
+    return table
+
+
+def _counts(found: Sequence[Check]) -> str:
+    counts = {v: sum(check.verdict is v for check in found) for v in CheckVerdict}
+    return ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count)

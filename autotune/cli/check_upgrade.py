@@ -1,0 +1,115 @@
+"""``autotune check`` of what is published: against other versions of JAX, or on other chips."""
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from autotune.catalogue.discovery import catalogue, find_kernel
+from autotune.checking.follow_up import Retuner, publish_all_checked
+from autotune.checking.prior import prior_of
+from autotune.checking.run import CheckRun
+from autotune.checking.selection import VersionFilter, selected
+from autotune.cli.options import new_pool, open_database
+from autotune.cli.output import echo
+from autotune.cli.progress import TerminalObserver, terminal_observer
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.record import Record
+from autotune.environments.environment import environments_folder, find_environment
+from autotune.lookups.bundle import read_bundle
+from autotune.ports.compilers import Compilers
+from autotune.searching.loop import SearchLimits
+from autotune.wording.checks import subject_line
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpgradeCheck:
+    """What is checked, as the command line says it; ``trials`` of each search of ``retune``."""
+
+    kernels: Sequence[str]
+    chips: Sequence[Chip]
+    made_with: VersionFilter | None
+    bundle: str | None
+    database: str | None
+    verify: bool
+    retune: bool
+    again: bool
+    trials: int
+
+    def ask(self, pythons: Sequence[str], pool: Mapping[str, Any]) -> list[Check]:
+        """``pool``: what ``new_pool`` takes beside the interpreter."""
+        found: list[Check] = []
+        with open_database(self.database, create=self.bundle is not None) as store:
+            records = find_records(store, self.bundle)
+            for python in pythons:
+                with new_pool(**pool, python=python) as compilers:
+                    found += self._under(compilers, store, records)
+        return found
+
+    def _under(self, compilers: Compilers, store: Any, records: Sequence[Record]) -> list[Check]:
+        refs = find_refs(compilers, self.kernels, records)
+        some = selected(
+            records,
+            compilers.toolchain(),
+            kernels=list(refs) if self.kernels else (),
+            made_with=self.made_with,
+        )
+        run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again)
+        progress = progress_lines(len(some) * max(1, len(self.chips)))
+        checks = run.run([prior_of(one) for one in some], self.chips, progress)
+        if self.verify:
+            checks = publish_all_checked(compilers, store, checks, some, refs, _verifying)
+        if self.retune:
+            limits = SearchLimits(trials=self.trials)
+            retuner = Retuner(compilers=compilers, store=store, limits=limits, study_url=store.url)
+            retuner.retune_each(checks, refs, _searching, lambda line: echo(line, err=True))
+        return checks
+
+
+def progress_lines(total: int) -> Callable[[Check], None]:
+    """Says each verdict when it is there."""
+    done: list[Check] = []
+
+    def say(check: Check) -> None:
+        done.append(check)
+        echo(f"{len(done)}/{total} {check.verdict}: {subject_line(check)}", err=True)
+
+    return say
+
+
+def find_interpreters(releases: Sequence[str], interpreters: Sequence[str]) -> list[str]:
+    """The interpreters to compile under; this one where none is named."""
+    own = [find_environment(environments_folder(), release).python for release in releases]
+    return [*own, *interpreters] or [sys.executable]
+
+
+def find_records(store: Any, bundle: str | None) -> list[Record]:
+    """Those of a file, else those of the database."""
+    return list(store.records() if bundle is None else read_bundle(Path(bundle)).records)
+
+
+def find_refs(
+    compilers: Compilers, kernels: Sequence[str], records: Sequence[Record]
+) -> dict[str, KernelRef]:
+    """Where kernels are, by the name that their records have."""
+    if kernels:
+        refs = [find_kernel(name) for name in kernels]
+        return {compilers.describe(ref).name: ref for ref in refs}
+    published = {record.key.kernel for record in records}
+    return {
+        name: ref
+        for name, ref in catalogue().items()
+        if name in published and isinstance(ref, KernelRef)
+    }
+
+
+def _verifying(check: Check) -> None:
+    echo(f"verifying {subject_line(check)}", err=True)
+
+
+def _searching(check: Check) -> TerminalObserver:
+    echo(f"searching {subject_line(check)}", err=True)
+    return terminal_observer(silent=False)

@@ -1,0 +1,344 @@
+"""What does ``autotune check`` cost, does it raise false alarms, and what does it miss?
+
+    python -m benchmarks check [--only cost|silence|slow]
+
+*Cost*: seconds for a record against those of compiling winner and default once, start apart.
+*Silence*: changes of kernels that change nothing (comments, names, order, layout) are compared with
+what was there before. *Slow*: kernels that do a known share of their work twice. All by the real
+compiler; no TPU is used. Exit code 1 where a required figure is missed.
+"""
+
+import argparse
+import ast
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import autotune_kernels
+from autotune.candidates.space import default_config
+from autotune.catalogue.discovery import catalogue, find_kernel
+from autotune.checking.against import RevisionCheck, priors_of
+from autotune.checking.failing import parse_fail_on
+from autotune.checking.prior import PriorConfig
+from autotune.checking.run import CheckRun
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.outcome import Estimated
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.toolchain import Toolchain
+from autotune.searching.loop import Subject, evaluate
+from autotune.searching.subject import describe_subject
+from autotune.wording.checks import finding, subject_line
+from autotune_db import open_store
+from benchmarks.upgrades import CASES
+
+MOST_RATIO = 1.3
+LEAST_SILENT = 30
+SLOWER = 0.10
+SAMPLE = Path(__file__).parents[1] / "tests" / "samples" / "fused_matmul.py"
+_BEFORE = Toolchain(jax="0", jaxlib="0", libtpu="0")  # nobody's: what is checked is not that of it
+
+# Two kernels in one file would get the same change twice.
+_SILENT = (
+    "matmul",
+    "flash_attention",
+    "rmsnorm",
+    "vector_add",
+    "tiled_dot",
+    "gathered_matmul",
+    "jax_flash_attention",
+    "jax_splash_attention",
+    "jax_gmm",
+    "jax_paged_attention",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckCost:
+    """Wall clock of compiling two configs, and of checking a record that has them."""
+
+    name: str
+    compile_s: float
+    check_s: float
+
+    @property
+    def ratio(self) -> float:
+        return self.check_s / self.compile_s
+
+
+def costs() -> Iterator[CheckCost]:
+    """Of each case that has two configs which compile; compiled first in every other one."""
+    with CompilerPool(1) as pool, tempfile.TemporaryDirectory() as folder:
+        for number, case in enumerate(CASES):
+            subject = describe_subject(
+                pool,
+                find_kernel(case.kernel),
+                Chip.V5E,
+                lambda spec, case=case: spec.problems.parse(case.shape, None, case.options),  # type: ignore[misc]
+            )
+            pair = _pair(pool, subject)
+            if pair is None:
+                print(f"{case}: no second config that compiles", flush=True)
+                continue
+            jobs: dict[str, Callable[[], Any]] = {
+                "compile": lambda s=subject, p=pair: [evaluate(pool, s, c) for c in p[:2]],  # type: ignore[misc]
+                "check": partial(_check, pool, subject, *pair, Path(folder) / f"{number}.db"),
+            }
+            order = list(jobs) if number % 2 else list(jobs)[::-1]
+            taken = {name: _seconds(jobs[name]) for name in order}
+            cost = CheckCost(name=str(case), compile_s=taken["compile"], check_s=taken["check"])
+            print(
+                f"{cost.ratio:5.2f}  {cost.check_s:6.2f} s  {cost.compile_s:6.2f} s  {case}",
+                flush=True,
+            )
+            yield cost
+
+
+def _pair(pool: CompilerPool, subject: Subject) -> tuple[Config, Config, Estimated] | None:
+    """A config beside the default, the default, and what became of the first."""
+    choices = pool.choices(subject.ref, subject.problem, subject.chip.chip)
+    own = default_config(choices)
+    for name, values in choices.axes.items():
+        for value in values:
+            axes = tuple((n, value if n == name else v) for n, v in own.axes)
+            config = own.replace(axes=axes)
+            if config != own:
+                found = evaluate(pool, subject, config)
+                if isinstance(found, Estimated):
+                    return config, own, found
+    return None
+
+
+def _check(
+    pool: CompilerPool,
+    subject: Subject,
+    config: Config,
+    own: Config,
+    found: Estimated,
+    place: Path,
+) -> None:
+    """As ``autotune check`` does it for one record, the store's opening apart."""
+    key = replace(subject.key, toolchain=_BEFORE)
+    prior = PriorConfig(key=key, config=config, outcome=found, default=own)
+    with open_store(str(place), create=True) as store:
+        started = time.monotonic()
+        run = CheckRun(compilers=pool, store=store, refs={key.kernel: subject.ref})
+        (check,) = run.run([prior], (), lambda _: None)
+        _check_seconds.append(time.monotonic() - started)
+    assert check.verdict in (CheckVerdict.SAME, CheckVerdict.DEFAULT_WINS), finding(check)
+
+
+_check_seconds: list[float] = []
+
+
+def _seconds(job: Callable[[], Any]) -> float:
+    """Without what a job says is no part of it."""
+    _check_seconds.clear()
+    started = time.monotonic()
+    job()
+    return _check_seconds[0] if _check_seconds else time.monotonic() - started
+
+
+def _commented(source: str) -> str:
+    """A comment above each statement of the module."""
+    lines = source.splitlines()
+    for node in reversed(ast.parse(source).body):
+        lines.insert(node.lineno - 1 - len(getattr(node, "decorator_list", ())), "# As it was.")
+    return "\n".join(lines) + "\n"
+
+
+def _renamed(source: str) -> str:
+    """Every private function and constant of the module has another name."""
+    names = {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)}
+    for name in {one for one in names if one.startswith("_")}:
+        source = re.sub(rf"(?<![\w.]){name}\b", f"{name}_renamed", source)
+    return source
+
+
+def _reordered(source: str) -> str:
+    """Functions the other way round, in the places that functions had."""
+    tree = ast.parse(source)
+    places = [n for n, node in enumerate(tree.body) if isinstance(node, ast.FunctionDef)]
+    plain = [n for n in places if not tree.body[n].decorator_list]  # type: ignore[attr-defined]
+    functions = [tree.body[n] for n in plain]
+    for place, function in zip(plain, reversed(functions), strict=True):
+        tree.body[place] = function
+    return ast.unparse(_late(tree))
+
+
+def _late(tree: ast.Module) -> ast.Module:
+    """Statements that call at import stand behind all functions, in their order."""
+    early = (ast.Import, ast.ImportFrom, ast.FunctionDef)
+    head = [node for node in tree.body if isinstance(node, early) or _is_doc(node)]
+    tree.body = [*head, *(node for node in tree.body if node not in head)]
+    return tree
+
+
+def _is_doc(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _rewritten(source: str) -> str:
+    """Another layout, no docstrings in functions, and a local name for what functions return."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            if _is_doc(node.body[0]) and len(node.body) > 1:
+                del node.body[0]
+            last = node.body[-1]
+            if isinstance(last, ast.Return) and last.value is not None:
+                name = ast.Name(id="answer_of_this", ctx=ast.Store())
+                node.body[-1:] = [
+                    ast.Assign(targets=[name], value=last.value),
+                    ast.Return(value=ast.Name(id="answer_of_this", ctx=ast.Load())),
+                ]
+    return ast.unparse(ast.fix_missing_locations(tree))
+
+
+CHANGES: Mapping[str, Callable[[str], str]] = {
+    "comments": _commented,
+    "names": _renamed,
+    "order": _reordered,
+    "layout": _rewritten,
+}
+
+
+def silence() -> Iterator[tuple[str, Check]]:
+    """Each kernel after each change, at the problem that it has in ``benchmarks.upgrades``."""
+    with _repository(Path(autotune_kernels.__file__).parent) as tree:
+        installed = catalogue()
+        for change, function in CHANGES.items():
+            _git(tree, "checkout", "-q", "--", ".")
+            refs = {name: _moved(installed[name], tree) for name in _SILENT}
+            for path in {Path(ref.path) for ref in refs.values()}:
+                path.write_text(function(path.read_text()))
+            shapes = {c.kernel: c for c in CASES if c.kernel in refs}
+            for check in _against(refs, {n: [shapes[n]] for n in refs}, (Chip.V5E,)):
+                print(
+                    f"{change:9} {check.verdict:12} {subject_line(check)}: {finding(check)}",
+                    flush=True,
+                )
+                yield change, check
+
+
+def _moved(ref: KernelRef | str, tree: Path) -> KernelRef:
+    assert isinstance(ref, KernelRef)
+    path = tree / Path(ref.path).relative_to(Path(autotune_kernels.__file__).parents[1])
+    return replace(ref, path=str(path), root=str(tree))
+
+
+def slow() -> Iterator[Check]:
+    """A matrix product whose last block of rows is computed twice."""
+    text = SAMPLE.read_text()
+    again = text.replace("grid=(m // bm,", "grid=(m // bm + 1,")
+    for index in ("(i, 0)", "(i, j)"):
+        last = index.replace("i,", "jnp.minimum(i, m // bm - 1),")
+        again = again.replace(f"lambda i, j: {index}", f"lambda i, j: {last}")
+    with _repository(SAMPLE) as tree:
+        (tree / SAMPLE.name).write_text(again)
+        ref = KernelRef(path=str(tree / SAMPLE.name), attribute="PASSES_LIMIT")
+        asked = {"fused_passes_limit": [_Shape("1280x1024x1024"), _Shape("1280x512x2048")]}
+        chips = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E)
+        for check in _against({"fused_passes_limit": ref}, asked, chips):
+            print(f"{check.verdict:9} {subject_line(check)}: {finding(check)}", flush=True)
+            yield check
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    shape: str
+    options: tuple[str, ...] = ()
+
+
+def _against(
+    refs: Mapping[str, KernelRef], shapes: Mapping[str, Sequence[Any]], chips: Sequence[Chip]
+) -> list[Check]:
+    """As ``autotune check --against main`` does it."""
+    with tempfile.TemporaryDirectory() as folder, CompilerPool(1) as pool:
+        asked = []
+        for name, ref in refs.items():
+            spec = pool.describe(ref)
+            problems = [
+                (spec.problems.parse(one.shape, None, one.options), chip)
+                for one in shapes[name]
+                for chip in chips
+            ]
+            asked += priors_of(spec, pool.toolchain(), problems, ())
+        stores = (open_store(str(Path(folder) / f"{n}.db"), create=True) for n in range(2))
+        check = RevisionCheck(
+            revision="main",
+            new_compilers=lambda: CompilerPool(1),
+            new_store=lambda: next(stores),
+        )
+        return check.run(pool, refs, asked, lambda _: None, print)
+
+
+@contextmanager
+def _repository(source: Path) -> Iterator[Path]:
+    """A file or a folder as the only thing in a repository, committed on ``main``."""
+    with tempfile.TemporaryDirectory() as folder:
+        tree = Path(folder).resolve()
+        if source.is_dir():
+            shutil.copytree(
+                source, tree / source.name, ignore=shutil.ignore_patterns("__pycache__")
+            )
+        else:
+            shutil.copy(source, tree)
+        _git(tree, "init", "-q", "-b", "main")
+        _git(tree, "add", "-A")
+        _git(tree, "-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-q", "-m", "before")
+        yield tree
+
+
+def _git(tree: Path, *command: str) -> None:
+    subprocess.run(["git", "-C", str(tree), *command], check=True)
+
+
+def report_cost() -> bool:
+    ratio = median(cost.ratio for cost in costs())
+    print(
+        f"a record takes {ratio:.2f} times as long as two compiles, median (at most {MOST_RATIO})"
+    )
+    return ratio <= MOST_RATIO
+
+
+def report_silence() -> bool:
+    found = list(silence())
+    alarms = [check for _, check in found if check.verdict is not CheckVerdict.SAME]
+    print(f"{len(alarms)} alarms over {len(found)} kernels and changes that change nothing")
+    return not alarms and len(found) >= LEAST_SILENT
+
+
+def report_slow() -> bool:
+    found = list(slow())
+    missed = [one for one in found if one.verdict is not CheckVerdict.SLOWER]
+    strict = parse_fail_on("slower:5%").told(found)
+    also = sum(one.verdict is CheckVerdict.SLOWER for one in strict)
+    print(f"{len(found) - len(missed)} of {len(found)} that do {SLOWER:.0%} more are found slower")
+    print(f"{also} with --fail-on slower:5%")
+    return bool(found) and not missed
+
+
+REPORTS = {"cost": report_cost, "silence": report_silence, "slow": report_slow}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", choices=list(REPORTS))
+    options = parser.parse_args()
+    chosen = [options.only] if options.only else list(REPORTS)
+    met = [REPORTS[name]() for name in chosen]
+    print("all required figures are met" if all(met) else "a required figure is MISSED")
+    return 0 if all(met) else 1

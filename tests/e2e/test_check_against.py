@@ -1,0 +1,108 @@
+"""``autotune check --against`` with Git and the real compiler: what a change does to kernels."""
+
+import json
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from tests.samples.repository import SAMPLE, commit, git, repository
+from tests.servers.commands import autotune
+
+SOURCE = SAMPLE.read_text()
+BODY = (
+    "    out[...] = jnp.maximum(jnp.dot(x[...], y[...], preferred_element_type=jnp.float32), 0.0)\n"
+)
+MORE_WORK = BODY.replace("jnp.dot(x", "jnp.dot(jnp.sin(x").replace("[...], y", "[...]), y")
+ASKED = ("k.py:PASSES_LIMIT", "--shape", "1024x1024x1024", "--chip", "v5e", "--compilers", "1")
+
+
+def check(tree: Path, *options: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
+    done = autotune("check", *(options or ASKED), "--json", cwd=tree, env=environment)
+    assert done.stdout.startswith("["), done.stderr
+    return done.returncode, json.loads(done.stdout)
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    assert BODY in SOURCE
+    return repository(tmp_path / "repository", {"k.py": SOURCE})
+
+
+def test_what_changes_nothing_raises_nothing(tree: Path) -> None:
+    quiet = SOURCE.replace("def _kernel(x", "# said better\ndef _work(x").replace(
+        "_kernel,", "_work,"
+    )
+    (tree / "k.py").write_text(quiet)
+    code, (found,) = check(tree, *ASKED, "--against", "main", "--fail-on", "slower:1%,broken,vmem")
+    assert (code, found["verdict"]) == (0, "same")
+    assert found["before_us"] == found["after_us"] > 0
+    assert found["fingerprint"] != found["key"]["fingerprint"]
+
+
+def test_what_slows_a_kernel_is_found_and_reported(tree: Path) -> None:
+    (tree / "k.py").write_text(SOURCE.replace(BODY, MORE_WORK))
+    reports = "--markdown", str(tree / "c.md"), "--junit", str(tree / "c.xml")
+    code, (found,) = check(tree, *ASKED, "--against", "main", *reports)
+    assert (code, found["verdict"]) == (1, "slower")
+    suite = ElementTree.parse(tree / "c.xml").getroot()[0]
+    assert (suite.get("tests"), suite.get("failures")) == ("1", "1")
+    assert "| slower | fused\\_passes\\_limit 1024x1024x1024" in (tree / "c.md").read_text()
+
+
+def test_what_breaks_a_kernel_is_found(tree: Path) -> None:
+    (tree / "k.py").write_text(SOURCE.replace('"block_m": 128,', '"block_m": 100,'))
+    code, (found,) = check(tree, *ASKED, "--against", "main", "--fail-on", "broken")
+    assert (code, found["verdict"]) == (1, "broken")
+
+
+def test_a_kernel_that_was_broken_before_is_not_broken_by_the_change(tree: Path) -> None:
+    commit(tree, {"k.py": SOURCE.replace('"block_m": 128,', '"block_m": 100,')})
+    (tree / "k.py").write_text((tree / "k.py").read_text() + "# more\n")
+    code, (found,) = check(tree, *ASKED, "--against", "HEAD")
+    assert (code, found["cause"]) == (0, "no baseline")
+
+
+def test_what_a_kernel_imports_is_of_its_revision(tmp_path: Path) -> None:
+    """The declaration is in a folder of its own, the kernel in a package that is installed from
+    the working tree: the fingerprint does not see it."""
+    tree = repository(
+        tmp_path / "repository",
+        {
+            "src/mypkg/__init__.py": "",
+            "src/mypkg/kernels.py": SOURCE,
+            "tune/k.py": "from mypkg.kernels import PASSES_LIMIT\n",
+        },
+    )
+    (tree / "src/mypkg/kernels.py").write_text(SOURCE.replace(BODY, MORE_WORK))
+    asked = ("tune/k.py:PASSES_LIMIT", *ASKED[1:], "--against", "main")
+    code, (found,) = check(tree, *asked, PYTHONPATH=str(tree / "src"))
+    assert (code, found["verdict"]) == (1, "slower")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--against", "nowhere", *ASKED), "is no revision of"),
+        (("--against", "main", "k.py:PASSES_LIMIT"), "there is no problem to compare"),
+        (("--against", "main", "--shape", "8x8x8"), "name both"),
+        (("--against", "main", "--retune", *ASKED), "--retune is for what is published"),
+        (("--shape", "8x8x8", "k.py:PASSES_LIMIT"), "--shape is for --against"),
+        (("--against", "main"), "no installed kernel has its source in"),
+        (("--against", "http://127.0.0.1:9", *ASKED[:1]), "cannot be used"),
+    ],
+)
+def test_what_cannot_be_compared_says_why(tree: Path, options: tuple[str, ...], said: str) -> None:
+    done = autotune("check", *options, cwd=tree)
+    assert done.returncode == 2 or said == "cannot be used", done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_outside_of_a_repository(tree: Path) -> None:
+    git(tree, "status")
+    (tree / ".git").rename(tree / "gone")
+    done = autotune("check", *ASKED, "--against", "main", cwd=tree)
+    assert done.returncode == 2
+    assert "not a git repository" in done.stderr
