@@ -9,7 +9,7 @@ from importlib.metadata import EntryPoint, entry_points
 from importlib.util import find_spec
 from pathlib import Path
 
-from autotune.catalogue.sources import source_files
+from autotune.catalogue.sources import code
 from autotune.domain.kernel_ref import KernelRef
 from autotune.errors import KernelImportError, UnknownNameError
 
@@ -44,17 +44,13 @@ def find_kernel(name: str) -> KernelRef:
 
 
 def fingerprint(ref: KernelRef, form: str = "") -> str:
-    """Twelve hex digits of the source of the declaring file and of what it imports from its own
-    package or folder; blank lines and comment lines left out."""
-    code = [line for file in source_files(Path(ref.path)) for line in _code(file)]
-    return hashlib.sha256(
-        "\n".join([*code, ref.attribute, *filter(None, [form])]).encode()
-    ).hexdigest()[:12]
-
-
-def _code(file: Path) -> list[str]:
-    lines = [line.rstrip() for line in file.read_text(encoding="utf-8").splitlines()]
-    return [line for line in lines if line and not line.lstrip().startswith("#")]
+    """Twelve hex digits of what the kernel runs, and of its ``form`` of call: the statements that
+    its declaration rests on, here and in the modules that it imports from beside it. Not of
+    comments, docstrings, layout, its default config and the choices of its axes. Raises
+    ``OSError``."""
+    statements = code(Path(ref.path), ref.attribute, ref.source)
+    parts = [*statements, ref.attribute, *filter(None, [form])]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
 
 
 def _from_file(text: str) -> KernelRef:

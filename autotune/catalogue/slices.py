@@ -1,28 +1,35 @@
 """Which statements of a module a name rests on. Read, not executed."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 
 
-def reachable(body: list[ast.stmt], wanted: set[str]) -> tuple[list[ast.stmt], set[str]]:
+def reachable(
+    body: list[ast.stmt],
+    wanted: set[str],
+    prepare: Callable[[ast.stmt], None] = lambda _: None,
+) -> tuple[list[ast.stmt], set[str]]:
     """The statements that define ``wanted`` or what these use, in their order, and all the names
     that they use. With them what changes what they use: ``TABLE.update(…)``,
-    ``jax.config.update(…)``. What only calls a function is left out."""
-    roots, needed = set(wanted), set(wanted)
-    functions = {name for stmt in body if isinstance(stmt, _FUNCTIONS) for name in [stmt.name]}
+    ``jax.config.update(…)``. What only calls a function is left out. ``prepare``: called with each
+    statement before its names are read."""
+    needed = set(wanted)
+    called = needed | {stmt.name for stmt in body if isinstance(stmt, _FUNCTIONS)}
+    defined = [_defines(stmt, called) for stmt in body]
     found: set[int] = set()
     while True:
         more = [
             place
-            for place, stmt in enumerate(body)
-            if place not in found and _matters(stmt, needed, roots | functions)
+            for place, names in enumerate(defined)
+            if place not in found and not needed.isdisjoint(names)
         ]
         if not more:
             return [body[place] for place in sorted(found)], needed
         found.update(more)
         for place in more:
+            prepare(body[place])
             needed |= used_names(body[place], needed)
 
 
@@ -53,13 +60,13 @@ def used_names(stmt: ast.stmt, needed: set[str]) -> set[str]:
     return {node.id for node in ast.walk(stmt) if isinstance(node, ast.Name)}
 
 
-def _matters(stmt: ast.stmt, needed: set[str], called: set[str]) -> bool:
+def _defines(stmt: ast.stmt, called: set[str]) -> set[str]:
+    """What a statement defines or changes. ``called``: names of functions."""
     if isinstance(stmt, ast.Expr):
-        root = _root(stmt.value)
-        return isinstance(stmt.value, ast.Call) and root in needed and root not in called
+        return {_root(stmt.value)} - called if isinstance(stmt.value, ast.Call) else set()
     if isinstance(stmt, ast.If) and _is_main_guard(stmt.test):
-        return False
-    return not needed.isdisjoint(bound_names(stmt))
+        return set()
+    return bound_names(stmt)
 
 
 def _root(node: ast.AST) -> str:

@@ -1,25 +1,143 @@
-"""The source files behind a kernel declaration: its own, and those it imports from beside it."""
+"""What a kernel runs, as far as it can be read: the statements that it rests on, in its own file
+and in those that it imports from beside it. Nothing is executed: imports inside functions count,
+imports by computed names do not."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from autotune.catalogue import normal
+from autotune.catalogue.slices import bound_by, reachable, used_names
 
 _ENGINE = "autotune"  # a newer engine tunes the same kernel
 
+Names = set[str] | None
+"""Of a module; None: all of it."""
 
-def source_files(path: Path) -> list[Path]:
-    """``path`` first, then every file of its package or folder that it imports, directly or not.
 
-    Read, not executed: imports inside functions count, imports by computed names do not.
-    """
+def code(path: Path, attribute: str, source: str = "") -> list[str]:
+    """What ``attribute`` of a module rests on, statement by statement. ``source``: in the place of
+    the file. Raises ``OSError``."""
     path = path.resolve()
-    found, todo, root = {path}, [path], _package_root(path)
+    modules = _reached(path, attribute, source)
+    found: list[str] = []
+    for file in [path, *sorted(modules.keys() - {path})]:
+        found += modules[file].text
+    return found
+
+
+def files(path: Path, attribute: str) -> list[Path]:
+    """The files that ``code`` reads, that of the declaration first."""
+    path = path.resolve()
+    return [path, *sorted(_reached(path, attribute, "").keys() - {path})]
+
+
+class _Module:
+    """A file, and what is wanted of it so far."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self.text, self.wanted = path, list[str](), set[str]()
+        self.whole = False
+        self._raw = source or path.read_text(encoding="utf-8")
+        try:
+            parsed = normal.without_docstring(ast.parse(self._raw).body)
+            self._body: list[ast.stmt] | None = parsed
+            self._axes = normal.tuned(parsed)
+        except (ValueError, SyntaxError):
+            self._body = None  # it cannot be imported either
+        self._plain: set[int] = set()
+
+    def want(self, names: Names) -> list[ast.stmt] | None:
+        """The statements behind all that was wanted; None where nothing is new."""
+        if self.text and (self.whole or (names is not None and names <= self.wanted)):
+            return None
+        self.whole |= names is None
+        self.wanted |= names or set()
+        if self._body is None:
+            self.text = [self._raw]
+            return []
+        wanted = self.wanted
+        statements, needed = reachable(self._body, wanted, self._prepare)
+        if self.whole:
+            statements = self._body
+            for stmt in statements:
+                self._prepare(stmt)
+                needed |= used_names(stmt, needed)
+        self.text = [f"{self.path.name}:", *(_text(stmt, needed) for stmt in statements)]
+        return [_needed_part(stmt, needed, self.whole) for stmt in statements]
+
+    def _prepare(self, stmt: ast.stmt) -> None:
+        if id(stmt) not in self._plain:
+            self._plain.add(id(stmt))
+            normal.plain(stmt, self._axes)
+
+
+def _reached(path: Path, attribute: str, source: str) -> dict[Path, _Module]:
+    root = _package_root(path)
+    found = {path: _Module(path, source)}
+    todo: list[tuple[Path, Names]] = [(path, {attribute.partition(".")[0]})]
     while todo:
-        for file in _imported(todo.pop(), root):
-            if file not in found:
-                found.add(file)
-                todo.append(file)
-    return [path, *sorted(found - {path})]
+        file, names = todo.pop()
+        if file not in found:
+            try:
+                found[file] = _Module(file, "")
+            except (OSError, ValueError):
+                continue
+        statements = found[file].want(names) or []
+        for stmt in statements:
+            todo += _imported(stmt, statements, found[file], root)
+    return found
+
+
+def _text(stmt: ast.stmt, needed: set[str]) -> str:
+    return normal.text(_needed_part(stmt, needed, whole=False))
+
+
+def _needed_part(stmt: ast.stmt, needed: set[str], whole: bool) -> ast.stmt:
+    """Of an import at the top of a module the names that are needed."""
+    if whole or not isinstance(stmt, ast.Import | ast.ImportFrom):
+        return stmt
+    names = sorted(
+        (one for one in stmt.names if bound_by(one) in needed or one.name == "*"),
+        key=lambda one: (one.name, one.asname or ""),
+    )
+    if isinstance(stmt, ast.Import):
+        return ast.Import(names=names)
+    return ast.ImportFrom(module=stmt.module, names=names, level=stmt.level)
+
+
+def _used_of(name: str, statements: Sequence[ast.stmt]) -> Names:
+    """What is taken of a module; all where it is not only asked for attributes."""
+    found, asked = set[str](), set[int]()
+    for node in (node for stmt in statements for node in ast.walk(stmt)):
+        base = node.value if isinstance(node, ast.Attribute) else None
+        if isinstance(node, ast.Attribute) and isinstance(base, ast.Name) and base.id == name:
+            found.add(node.attr)
+            asked.add(id(base))
+    bare = (n for stmt in statements for n in ast.walk(stmt) if isinstance(n, ast.Name))
+    return None if any(n.id == name and id(n) not in asked for n in bare) else found
+
+
+def _imported(
+    stmt: ast.stmt, statements: Sequence[ast.stmt], module: _Module, root: Path
+) -> Iterator[tuple[Path, Names]]:
+    """The files beside a module that one of its statements imports from, with the names."""
+    for node in ast.walk(stmt):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                for base in (root, module.path.parent):
+                    for file in _files(base, alias.name.split(".")):
+                        dotted = "." in alias.name and not alias.asname
+                        yield file, None if dotted else _used_of(bound_by(alias), statements)
+        elif isinstance(node, ast.ImportFrom):
+            relative = module.path.parents[node.level - 1] if node.level else None
+            parts = node.module.split(".") if node.module else []
+            for base in (relative,) if relative else (root, module.path.parent):
+                for alias in node.names:
+                    for file in _files(base, [*parts, alias.name]):
+                        yield file, _used_of(bound_by(alias), statements)
+                    for file in _files(base, parts):
+                        yield file, None if alias.name == "*" else {alias.name}
 
 
 def _package_root(path: Path) -> Path:
@@ -29,25 +147,6 @@ def _package_root(path: Path) -> Path:
     while (folder / "__init__.py").is_file():
         folder = folder.parent
     return folder
-
-
-def _imported(path: Path, root: Path) -> Iterator[Path]:
-    try:
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, SyntaxError):
-        return  # it cannot be imported either
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            for alias in node.names:
-                for base in (root, path.parent):
-                    yield from _files(base, alias.name.split("."))
-        elif isinstance(node, ast.ImportFrom):
-            bases = (path.parents[node.level - 1],) if node.level else (root, path.parent)
-            module = node.module.split(".") if node.module else []
-            for base in bases:
-                yield from _files(base, module)
-                for alias in node.names:
-                    yield from _files(base, [*module, alias.name])
 
 
 def _files(base: Path, parts: list[str]) -> Iterator[Path]:

@@ -1,0 +1,164 @@
+"""What makes a record stale: what the kernel runs, and nothing else."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.catalogue.discovery import fingerprint
+from autotune.domain.kernel_ref import KernelRef
+
+DECLARED = '''"""What it is for."""
+import jax
+import helper
+from autotune import Kernel, block
+
+SCALE = 2  # why
+
+
+def body(x_ref, out_ref):
+    """Doubles."""
+    out_ref[...] = helper.twice(x_ref[...]) * SCALE
+
+
+def build(problem, config):
+    return lambda x: body(x, config["block"])
+
+
+def unrelated(x):
+    return x
+
+
+def default(problem):
+    return {"block": 8}
+
+
+KERNEL = Kernel(
+    name="k",
+    axes=(block("block", "m", minimum=8),),
+    default=default,
+    build=build,
+    doc="in words",
+)
+'''
+
+DECORATED = '''"""What it is for."""
+import jax
+import autotune
+import helper
+
+SCALE = 2  # why
+
+
+def body(x_ref, out_ref):
+    """Doubles."""
+    out_ref[...] = helper.twice(x_ref[...]) * SCALE
+
+
+def unrelated(x):
+    return x
+
+
+@autotune.tunable(block=autotune.block("x.0", minimum=8), how=[1, 2])
+def KERNEL(x: jax.Array, *, block: int = 8, how=1) -> jax.Array:
+    """In words."""
+    return body(x, block)
+'''
+
+HELPER = '''"""Helps."""
+
+
+def twice(x):
+    return x * 2  # times two
+
+
+def thrice(x):
+    return x * 3
+'''
+
+Edit = tuple[str, str, str]
+
+HARMLESS: dict[str, list[Edit]] = {
+    "both": [
+        ("kernel.py", '"""What it is for."""', '"""Another docstring."""'),
+        ("kernel.py", '    """Doubles."""\n', ""),
+        ("kernel.py", "# why", "# because\n# of that"),
+        ("kernel.py", "def unrelated(x):\n    return x", "def unrelated(x):\n    return -x"),
+        ("kernel.py", "x_ref[...]) * SCALE", "\n        x_ref[...]\n    ) * SCALE"),
+        ("kernel.py", "import jax\n", "import jax\nimport os\n"),
+        ("kernel.py", "minimum=8", "minimum=16, maximum=4096"),
+        ("helper.py", "# times two", ""),
+        ("helper.py", "x * 3", "x + x + x"),
+    ],
+    DECLARED: [
+        ("kernel.py", '{"block": 8}', '{"block": 128}'),
+        ("kernel.py", "default=default", "default=lambda p: {}"),
+        ("kernel.py", 'doc="in words"', 'doc="in other words"'),
+    ],
+    DECORATED: [
+        ("kernel.py", "block: int = 8", "block: int = 128"),
+        ("kernel.py", "how=[1, 2]", "how=[1, 2, 3]"),
+        ("kernel.py", "x: jax.Array", "x"),
+        ("kernel.py", '    """In words."""\n', ""),
+    ],
+}
+HARMFUL: dict[str, list[Edit]] = {
+    "both": [
+        ("kernel.py", "SCALE = 2", "SCALE = 3"),
+        ("kernel.py", ") * SCALE", ") + SCALE"),
+        ("kernel.py", "import helper", "import jax as helper"),
+        ("helper.py", "x * 2", "x + x"),
+    ],
+    DECLARED: [
+        ("kernel.py", 'config["block"])', 'config["block"] * 2)'),
+        ("kernel.py", 'block("block", "m"', 'block("block", "n"'),
+    ],
+    DECORATED: [
+        ("kernel.py", "body(x, block)", "body(x, 2 * block)"),
+        ("kernel.py", 'block("x.0"', 'block("x.1"'),
+    ],
+}
+
+
+def fingerprint_after(folder: Path, source: str, edits: list[Edit]) -> str:
+    texts = {"kernel.py": source, "helper.py": HELPER}
+    for file, before, after in edits:
+        assert before in texts[file], before
+        texts[file] = texts[file].replace(before, after)
+    for file, text in texts.items():
+        compile(text, file, "exec")
+        (folder / file).write_text(text)
+    return fingerprint(KernelRef(path=str(folder / "kernel.py"), attribute="KERNEL"))
+
+
+def some(edits: dict[str, list[Edit]], source: str) -> st.SearchStrategy[list[Edit]]:
+    return st.lists(st.sampled_from([*edits["both"], *edits[source]]), unique=True, min_size=1)
+
+
+@pytest.mark.parametrize("source", [DECLARED, DECORATED], ids=["declared", "decorated"])
+@given(data=st.data())
+def test_only_what_runs_makes_a_record_stale(
+    tmp_path_factory: pytest.TempPathFactory, source: str, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.mktemp("edited")
+    harmless = data.draw(some(HARMLESS, source))
+    assert fingerprint_after(folder, source, harmless) == fingerprint_after(folder, source, [])
+    (harmful, *_) = data.draw(some(HARMFUL, source))
+    before = fingerprint_after(folder, source, [])
+    assert fingerprint_after(folder, source, [harmful]) != before
+
+
+@pytest.mark.parametrize("source", [DECLARED, DECORATED], ids=["declared", "decorated"])
+def test_each_edit_alone(tmp_path: Path, source: str) -> None:
+    before = fingerprint_after(tmp_path, source, [])
+    for edit in (*HARMLESS["both"], *HARMLESS[source]):
+        assert fingerprint_after(tmp_path, source, [edit]) == before, edit
+    for edit in (*HARMFUL["both"], *HARMFUL[source]):
+        assert fingerprint_after(tmp_path, source, [edit]) != before, edit
+
+
+def test_the_text_of_a_notebook_has_the_fingerprint_of_the_file(tmp_path: Path) -> None:
+    before = fingerprint_after(tmp_path, DECORATED, [])
+    here = str(tmp_path / "kernel.py")
+    assert fingerprint(KernelRef(path=here, attribute="KERNEL", source=DECORATED)) == before
