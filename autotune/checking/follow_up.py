@@ -63,6 +63,7 @@ def publish_checked(
             reason=checked_reason(check),
             verification=words.verification(verdict),
             verified=True,
+            proof=verdict.proof,
             trials=2,
             method=Method.ESTIMATED,
             created_at=datetime.now(UTC),

@@ -12,12 +12,15 @@ import click
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import CompilerPool
     from autotune.searching.loop import Subject
+
+_OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -182,9 +185,13 @@ def new_pool(
     """Compiler processes, none of which has started yet."""
     from autotune.compiler.pool import CompilerPool
 
-    memory_bytes = round(candidate_memory * 2**30)
+    known = [one.python for one in environments(environments_folder())]
     return CompilerPool(
-        compilers, python=python, limit_s=candidate_timeout, memory_bytes=memory_bytes
+        compilers,
+        python=python,
+        limit_s=candidate_timeout,
+        memory_bytes=round(candidate_memory * 2**30),
+        verify_with=[other for other in (*known, sys.executable) if other != python][:_OTHERS],
     )
 
 

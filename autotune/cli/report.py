@@ -20,6 +20,7 @@ from autotune.publishing.publish import Publication
 from autotune.searching.loop import SearchResult
 from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.facts import parts_line
+from autotune.wording.publication import verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 _TOP = 5
@@ -96,7 +97,7 @@ def print_result(
     for line in (*_winner_lines(published), *_count_lines(result, published)):
         console.print(line)
     record = published.record
-    state = record and ("verified" if record.verified else "NOT VERIFIED")
+    state = record and verified_label(record)
     console.print(f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.")
     if record is not None:
         console.print(f"Checked: {record.verification}.")

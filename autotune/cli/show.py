@@ -17,6 +17,7 @@ from autotune.ports import TrialHistory
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.measurement import against_others, measured_line
+from autotune.wording.publication import verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
 
@@ -133,8 +134,10 @@ def _published(found: StoredTrial, record: Record | None) -> list[str]:
     if record is None:
         return ["nothing is published for this problem"]
     is_it = record.config == found.trial.config
-    label = "" if record.verified else ", NOT VERIFIED"
-    lines = [f"published{label}: {'this config' if is_it else record.config}; {record.reason}"]
+    lines = [
+        f"published, {verified_label(record)}: {'this config' if is_it else record.config}; "
+        f"{record.reason}"
+    ]
     if found.trial.estimate is not None and record.baseline.time_us is not None:
         lines.append(estimated_baseline(found.trial.estimate, record.baseline))
     return lines

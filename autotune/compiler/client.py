@@ -27,7 +27,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
-from autotune.wording.violation import without_mesh_text
+from autotune.wording.violation import unverified_text, without_mesh_text
 
 T = TypeVar("T")
 
@@ -117,7 +117,7 @@ class Compiler:
         found = self._try(protocol.VerifyConfig(ref=ref, problem=problem, chip=chip, config=config))
         if isinstance(found, Verdict):
             return found
-        return Verdict(ok=None, reason=f"{found.kind}: {found.reason}")
+        return Verdict(ok=None, reason=unverified_text(found))
 
     def executable(
         self,

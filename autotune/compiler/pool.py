@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Lock
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
 
@@ -21,6 +22,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
+from autotune.errors import CompilerUnavailableError
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -42,11 +44,19 @@ class CompilerPool:
         limit_s: float = 120.0,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         worker: Path = WORKER,
+        verify_with: Sequence[str] = (),
     ) -> None:
+        """``verify_with``: interpreters that are asked in turn to verify what the JAX of ``python``
+        cannot run in interpret mode."""
         self._compilers = [
             Compiler(CompilerProcess(python, memory_bytes, worker), limit_s=limit_s)
             for _ in range(size)
         ]
+        self._others = [
+            Compiler(CompilerProcess(other, memory_bytes, worker), limit_s=limit_s)
+            for other in verify_with
+        ]
+        self._others_lock = Lock()
         self._free: SimpleQueue[Compiler] = SimpleQueue()
         for compiler in self._compilers:
             self._free.put(compiler)
@@ -109,7 +119,13 @@ class CompilerPool:
         return self._ask(Compiler.baseline, ref, problem, chip)
 
     def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
-        return self._ask(Compiler.verify, ref, problem, config, chip)
+        verdict = self._ask(Compiler.verify, ref, problem, config, chip)
+        with self._others_lock:
+            for other in self._others:
+                if verdict.not_run:
+                    found = _verified(other, ref, problem, config, chip)
+                    verdict = verdict if found.ok is None else found
+        return verdict
 
     def executable(
         self,
@@ -162,8 +178,20 @@ class CompilerPool:
                 continue
 
     def _stop(self) -> None:
-        for compiler in self._compilers:
+        everyone = (*self._compilers, *self._others)
+        for compiler in everyone:
             compiler.process.interrupt()
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for compiler in self._compilers:
+        for compiler in everyone:
             compiler.close()
+
+
+def _verified(
+    compiler: Compiler, ref: KernelRef, problem: Problem, config: Config, chip: Chip
+) -> Verdict:
+    """The verdict of another JAX, under its name; none where that interpreter does not work."""
+    try:
+        verdict = compiler.verify(ref, problem, config, chip)
+        return verdict.with_jax(compiler.toolchain().jax)
+    except CompilerUnavailableError as error:
+        return Verdict(ok=None, reason=str(error))

@@ -11,6 +11,7 @@ from autotune.domain.measurement import MeasuredConfig, Measurement
 from autotune.domain.outcome import Estimate, is_time
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
+from autotune.domain.verdict import FULL_PROOF, Proof
 
 MOST_CHECKS = 100
 
@@ -41,8 +42,9 @@ class Record:
     """The published answer for a key.
 
     ``config`` is the winner's, or the default's with the ``reason`` why nothing beat it.
-    ``verification`` says in words how the result was checked. The ``measurement`` is there
-    too where it was void, or decided nothing, and the ``method`` an estimate.
+    ``verification`` says in words how the result was checked, ``proof`` what that is worth. The
+    ``measurement`` is there too where it was void, or decided nothing, and the ``method`` an
+    estimate.
     ``pushed_by``: the name of the token that brought it, empty where it was searched.
     ``checks``: what is known of it under other toolchains, at most one for each, and at most
     :data:`MOST_CHECKS`.
@@ -63,6 +65,7 @@ class Record:
     created_at: datetime
     pushed_by: str = ""
     checks: OmitDefault[tuple[RecordCheck, ...]] = ()
+    proof: OmitDefault[Proof] = FULL_PROOF
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""

@@ -1,7 +1,9 @@
 """The answer of the gate, as it crosses from the child."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from autotune.domain.codec import OmitDefault
 
 
 class FailedCheck(StrEnum):
@@ -31,9 +33,34 @@ class Standard(StrEnum):
     """Less: what is wrong in the kernel itself is wrong in both."""
 
 
+class ProofLevel(StrEnum):
+    """In what a kernel was run, the most telling first: the next is for what JAX cannot run so."""
+
+    FULL = ""
+    """Pallas TPU interpret mode with two cores and race detection."""
+    ONE_CORE = "one core"
+    """The same with one core and without race detection."""
+    PLAIN = "plain"
+    """Pallas interpret mode: nothing of a TPU is simulated."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proof:
+    """What a right result proves. ``lacks``: why it was not run in the level before. ``jax``: of
+    the interpreter that it was run with, empty for that of the record's own toolchain."""
+
+    level: OmitDefault[ProofLevel] = ProofLevel.FULL
+    lacks: OmitDefault[str] = ""
+    jax: OmitDefault[str] = ""
+
+
+FULL_PROOF = Proof()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """``ok`` is None when the check could not be made; ``reason`` says why, or what was run.
+    """``ok`` is None when the check could not be made; ``reason`` says why, or what was run;
+    ``not_run``: that this JAX cannot do it, another may.
 
     ``check`` is the one that failed. ``error`` is the largest error in units of what is allowed and
     ``where`` the element that has it, such as ``output 0 at (3, 5)``; ``runs`` passed; ``seconds``:
@@ -48,3 +75,9 @@ class Verdict:
     runs: int = 0
     seconds: float = 0.0
     standard: Standard = Standard.REFERENCE
+    proof: Proof = FULL_PROOF
+    not_run: bool = False
+
+    def with_jax(self, version: str) -> "Verdict":
+        """The same, run with another JAX than the record is for."""
+        return replace(self, proof=replace(self.proof, jax=version))

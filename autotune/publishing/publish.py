@@ -241,6 +241,7 @@ def _record(
         reason=reason,
         verification=words.verification(verdict),
         verified=verdict.ok is True,
+        proof=verdict.proof,
         trials=len(draft.result.trials),
         method=method,
         created_at=datetime.now(UTC),

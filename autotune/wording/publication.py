@@ -5,8 +5,9 @@ from collections.abc import Sequence
 from autotune.domain.chip import Chip
 from autotune.domain.measurement import Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Failure, Outcome
+from autotune.domain.record import Record
 from autotune.domain.trial import Trial
-from autotune.domain.verdict import Standard, Verdict
+from autotune.domain.verdict import ProofLevel, Standard, Verdict
 
 TIE_RULE = "the least VMEM, then the larger blocks"
 NO_DEFAULT = "the default was not tried"
@@ -76,11 +77,41 @@ def unpublished_reason(wrong: int, unverified: Sequence[str]) -> str:
 
 def verification(verdict: Verdict) -> str:
     """How a result was checked, or why it was not."""
-    if verdict.ok and verdict.standard == Standard.DEFAULT:
-        return f"agrees with the default config in Pallas TPU interpret mode, {verdict.reason}"
-    if verdict.ok:
-        return f"right in Pallas TPU interpret mode, {verdict.reason}"
-    return f"not verified: {verdict.reason}"
+    if not verdict.ok:
+        return f"not verified: {verdict.reason}"
+    proof = verdict.proof
+    right = _AGREES[verdict.standard]
+    text = f"{right} in {_RUN_IN[proof.level]}, {verdict.reason}"
+    text += f" (more could not be run: {proof.lacks})" * bool(proof.lacks)
+    return text + f"; verified with jax {proof.jax}" * bool(proof.jax)
+
+
+_AGREES = {
+    Standard.REFERENCE: "right",
+    Standard.DEFAULT: "agrees with the default config",
+}
+_RUN_IN = {
+    ProofLevel.FULL: "Pallas TPU interpret mode",
+    ProofLevel.ONE_CORE: "Pallas TPU interpret mode with one core and without race detection",
+    ProofLevel.PLAIN: "plain Pallas interpret mode, which simulates nothing of a TPU: no races, no "
+    "memory out of bounds, no order of cores",
+}
+
+
+def verified_label(record: Record) -> str:
+    """A few words for a table: whether it was verified, and what is less than all of it."""
+    if not record.verified:
+        return "NOT VERIFIED"
+    proof = record.proof
+    less = [_LABELS[proof.level]] if proof.level else []
+    less += [f"with jax {proof.jax}"] if proof.jax else []
+    return f"verified {', '.join(less)}".rstrip()
+
+
+_LABELS = {
+    ProofLevel.ONE_CORE: "on one core without races",
+    ProofLevel.PLAIN: "in plain interpret mode only",
+}
 
 
 def verifying(trial: Trial) -> str:

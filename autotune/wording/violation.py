@@ -121,6 +121,17 @@ def without_mesh_text(message: str) -> str | None:
     )
 
 
+def unverified_text(failure: Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed) -> str:
+    """Why the gate has no answer, and for a limit of time what can be done."""
+    text = f"{failure.kind}: {failure.reason}"
+    if isinstance(failure, TimedOut):
+        text += (
+            "; give it longer with --candidate-timeout, or the kernel a `reduced` that makes the "
+            "problem small"
+        )
+    return text
+
+
 def refusal_group(refused: Illegal | OutOfVmem | CompileFailed | TimedOut | Crashed) -> str:
     """What a refused point is counted under: its rule or its limit; else its own reason."""
     if isinstance(refused, Illegal) and refused.rule:

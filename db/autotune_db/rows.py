@@ -25,6 +25,7 @@ from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Proof
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.tables import (
     JobRow,
@@ -129,6 +130,7 @@ _EVIDENCE = (
     "verification",
     "measurement",
     "checks",
+    "proof",
 )
 
 
@@ -166,6 +168,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         pushed_by=row.pushed_by,
         measurement=measured and from_data(Measurement, measured),
         checks=tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ())),
+        proof=from_data(Proof, evidence.get("proof", {})),
     )
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from autotune.child.trace.mapped import as_pallas_call
 from autotune.child.trace.scalars import called_jaxpr, constants, open_jaxpr
 
 _DIVIDED = "shard_map"
@@ -80,8 +81,9 @@ def _calls(
 
     for eqn in plain.eqns:
         inputs = [value(v) for v in eqn.invars]
-        if eqn.primitive.name == "pallas_call":
-            yield Found(eqn=eqn, known=inputs, boundary=boundary, runs=runs)
+        call = as_pallas_call(eqn)
+        if call is not None:
+            yield Found(eqn=call, known=inputs, boundary=boundary, runs=runs)
             continue
         found = known_values(eqn, inputs)
         if all(one is not None for one in found):
@@ -163,7 +165,7 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
 
 def _holds_a_call(eqn: Any) -> bool:
     """Whether it is a ``pallas_call``, or has one inside."""
-    if eqn.primitive.name == "pallas_call":
+    if as_pallas_call(eqn) is not None:
         return True
     inner = [plain for one, _ in _inner(eqn, [None]) if (plain := open_jaxpr(one))]
     return any(_holds_a_call(one) for plain in inner for one in plain.eqns)

@@ -20,10 +20,11 @@ from autotune.child.verify.tolerance import allowed_errors, reduction_length
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.problem import Problem
-from autotune.domain.verdict import Standard, Verdict
+from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 from autotune.kernel import Kernel
 
 _RUNS = 3
+_ENOUGH_S = 60.0  # of running: no further run begins once each problem has been run
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
@@ -43,7 +44,7 @@ def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = 
 def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:
     reason = interpreter.unsupported()
     if reason:
-        return Verdict(ok=None, reason=reason)
+        return Verdict(ok=None, reason=reason, not_run=True)
     if _draws_random_numbers(kernel, problem, config, chip):
         return Verdict(
             ok=None,
@@ -54,29 +55,48 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
         kernel, problem, config, lambda small: _can_build(kernel, small, config, chip)
     )
     subjects = [_Subject(kernel, small, config, chip) for small in problems]
+    lacks: list[str] = []
+    for level in ProofLevel:
+        verdict = _run_in(level, subjects, "; ".join(lacks))
+        if not verdict.not_run:
+            return verdict
+        if verdict.reason not in lacks:
+            lacks.append(verdict.reason)
+    return replace(verdict, reason=f"interpret mode cannot run it: {lacks[0]}")
+
+
+def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Verdict:
+    """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
+    is not what runs on a TPU."""
+    proof, started = Proof(level=level, lacks=lacks), time.perf_counter()
     worst, runs = 0.0, 0
+    problems = [subject.problem for subject in subjects]
     for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), _RUNS):
-        run = Run(seed=seed, dmas=dmas, unread=subject.unread)
+        if runs >= len(subjects) and time.perf_counter() - started > _ENOUGH_S:
+            break
+        run = Run(seed=seed, dmas=dmas, unread=subject.unread, level=level)
         what = f"{run}, {subject.problem}"
         try:
             difference = subject.compared(run)
         except NotRunError as error:
-            return Verdict(ok=None, reason=f"interpret mode cannot run it: {error}", runs=runs)
+            return Verdict(ok=None, reason=str(error), runs=runs, not_run=True)
         except WrongRunError as error:
             return Verdict(ok=False, reason=f"{error} ({what})", check=error.check, runs=runs)
         worst = max(worst, difference.error)
         if difference.check:
             return Verdict(
-                ok=False,
+                ok=None if level is ProofLevel.PLAIN else False,
                 reason=f"{difference.reason} ({what})",
                 check=difference.check,
                 error=difference.error,
                 where=difference.where,
                 runs=runs,
+                proof=proof,
             )
         runs += 1
     tested = " and ".join(str(small) for small in problems)
-    return Verdict(ok=True, reason=f"{runs} runs of {tested}", error=worst, runs=runs)
+    said = f"{runs} run{'s' * (runs > 1)} of {tested}"
+    return Verdict(ok=True, reason=said, error=worst, runs=runs, proof=proof)
 
 
 def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
@@ -137,7 +157,7 @@ class _Subject:
             values(array, np.random.default_rng([run.seed, n]))
             for n, array in enumerate(self.arrays)
         ]
-        expected = self._expected(given)
+        expected = self._expected(given, run.level)
         found = interpreter.outputs(self._build, given, run, self.chip, self.axes)
         inputs = [array.dtype for array in given]
         allowed = [
@@ -146,13 +166,13 @@ class _Subject:
         ]
         return compare(found, expected, allowed)
 
-    def _expected(self, given: Sequence[Any]) -> list[Any]:
+    def _expected(self, given: Sequence[Any], level: ProofLevel) -> list[Any]:
         """Of the reference, or of the default config where there is none. Raises ``NotRunError``
         where that cannot be had."""
         if self.reference is not None:
             return _outputs(self.reference, given)
         config = fitting_default(self.kernel, self.problem, self.chip)
-        plain = Run(seed=0, dmas=EAGER, unread=self.unread)
+        plain = Run(seed=0, dmas=EAGER, unread=self.unread, level=level)
         try:
             return interpreter.outputs(
                 lambda: self.kernel.build(self.problem, config),

@@ -8,7 +8,7 @@ for parallel ones; the interpreter expects ``dimension_semantics`` for them.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import Any
@@ -32,14 +32,15 @@ def repaired() -> Iterator[None]:
     if semantics is not None:
         calls._get_parallel_dim_semantics = _with_added_axes(semantics)
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
-    exchange = calls.swap
-    calls.get, SharedMemory.swap_buffer_content = guarded(_reading(get)), _storing(swap)
-    calls.swap = guarded(_exchanging(exchange, get))
+    exchange, store = calls.swap, calls.store
+    calls.get, calls.store = guarded(_reading(get, calls)), guarded(_placing(store, calls))
+    SharedMemory.swap_buffer_content = _storing(swap)
+    calls.swap = guarded(_exchanging(exchange, get, calls))
     try:
         yield
     finally:
         calls.get, SharedMemory.swap_buffer_content = get, swap
-        calls.swap = exchange
+        calls.swap, calls.store = exchange, store
         if semantics is not None:
             calls._get_parallel_dim_semantics = semantics
 
@@ -55,47 +56,115 @@ def _with_added_axes(semantics: Callable[..., Any]) -> Callable[..., Any]:
     return of_whole_grid
 
 
-def _reading(get: Callable[..., Any]) -> Callable[..., Any]:
-    """Reads what the leading indices name, and does the rest of the transforms on that."""
+def _reading(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
+    """Reads the block that the transforms lead to, and does them on that."""
     signature = inspect.signature(get)
 
     @wraps(get)
     def read(*args: Any, **more: Any) -> Any:
         given = signature.bind(*args, **more)
         transforms = tuple(given.arguments.get("transforms") or ())
-        plain = next((n for n, t in enumerate(transforms) if not hasattr(t, "indices")), None)
-        if plain is None:
+        if all(hasattr(t, "indices") for t in transforms):
             return get(*args, **more)
-        given.arguments["transforms"] = transforms[:plain]
-        token, found = get(*given.args, **given.kwargs)
-        return token, _transformed(found, transforms[plain:])
+        token, whole = _whole(get, calls, given, transforms)
+        return token, _transformed(whole, transforms)
 
     return read
 
 
-def _exchanging(swap: Callable[..., Any], get: Callable[..., Any]) -> Callable[..., Any]:
-    """Reads what the leading indices name, puts the value in its place in that, and writes all of
-    it."""
-    signature = inspect.signature(swap)
+def _whole(
+    get: Callable[..., Any], calls: Any, given: inspect.BoundArguments, transforms: Sequence[Any]
+) -> tuple[Any, Any]:
+    """A token and an array like the buffer in which the block that the transforms lead to is read;
+    ``given`` then asks for that block."""
+    shape, dtype = _buffer(calls, given.arguments)
+    block, _ = _block(shape, dtype, transforms)
+    given.arguments["transforms"] = (_plain(block, shape),)
     known = inspect.signature(get).parameters
+    token, found = get(**{n: value for n, value in given.arguments.items() if n in known})
+    whole = np.zeros(shape, found.dtype)
+    whole[block] = found
+    return token, whole
+
+
+def _placing(store: Callable[..., Any], calls: Any) -> Callable[..., Any]:
+    """Writes through a reshaped ref (a DMA does it so) at the same elements of the ref itself: the
+    others are not touched, as the race detector must see."""
+    signature = inspect.signature(store)
+
+    @wraps(store)
+    def place(*args: Any, **more: Any) -> Any:
+        given = signature.bind(*args, **more)
+        transforms = tuple(given.arguments["transforms"] or ())
+        if all(hasattr(t, "indices") for t in transforms):
+            return store(*args, **more)
+        shape, dtype = _buffer(calls, given.arguments)
+        block, exact = _block(shape, dtype, transforms)
+        if not exact:
+            raise NotImplementedError("a store through a transformed ref to what is no block")
+        whole = np.zeros(shape, dtype)
+        found, _ = _put(whole, transforms, np.asarray(given.arguments["val"]), None)
+        given.arguments.update(transforms=(_plain(block, shape),), val=found[block])
+        return store(*given.args, **given.kwargs)
+
+    return place
+
+
+def _exchanging(
+    swap: Callable[..., Any], get: Callable[..., Any], calls: Any
+) -> Callable[..., Any]:
+    """Reads the block that the transforms lead to, puts the value in its place, and writes it."""
+    signature = inspect.signature(swap)
 
     @wraps(swap)
     def exchange(*args: Any, **more: Any) -> Any:
         given = signature.bind(*args, **more)
         transforms = tuple(given.arguments.get("transforms") or ())
-        plain = next((n for n, t in enumerate(transforms) if not hasattr(t, "indices")), None)
-        if plain is None:
+        if all(hasattr(t, "indices") for t in transforms):
             return swap(*args, **more)
-        given.arguments["transforms"] = transforms[:plain]
-        shared = {name: value for name, value in given.arguments.items() if name in known}
-        token, whole = get(**shared)
+        shape, dtype = _buffer(calls, given.arguments)
+        block, _ = _block(shape, dtype, transforms)
+        token, whole = _whole(get, calls, given, transforms)
         mask = None if given.arguments["mask"] is None else np.asarray(given.arguments["mask"])
-        found, before = _put(whole, transforms[plain:], np.asarray(given.arguments["val"]), mask)
-        given.arguments.update(token=token, val=found, mask=None)
+        found, before = _put(whole, transforms, np.asarray(given.arguments["val"]), mask)
+        given.arguments.update(token=token, val=found[block], mask=None)
         token, _ = swap(*given.args, **given.kwargs)
         return token, np.ascontiguousarray(before)
 
     return exchange
+
+
+def _buffer(calls: Any, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Any]:
+    """Shape and dtype of what is in the simulated memory."""
+    space = calls.TPU_MEMORY_SPACE_NAMES[int(given["memory_space"])]
+    core = 0 if space in ("any", "hbm") else int(given["local_core_id"])
+    key = (space, int(given["buffer_id"]), int(given["device_id"]), core)
+    found = calls._get_shared_memory().mem[key]
+    return tuple(found.logical_shape), np.dtype(found.dtype)
+
+
+def _plain(block: tuple[slice, ...], shape: tuple[int, ...]) -> Any:
+    from jax._src.state.indexing import NDIndexer, Slice
+
+    return NDIndexer(tuple(Slice(s.start, s.stop - s.start) for s in block), shape, ())
+
+
+def _block(
+    shape: tuple[int, ...], dtype: Any, transforms: Sequence[Any]
+) -> tuple[tuple[slice, ...], bool]:
+    """The least block with all elements that the transforms lead to, and whether it has no others.
+    They are found by setting all their bits in an array of zeros."""
+    blank = np.zeros(shape, dtype)
+    value = _transformed(blank, transforms)
+    value.view(np.uint8)[...] = 255
+    marked, _ = _put(blank, transforms, value, None)
+    width = marked.dtype.itemsize
+    marks: Any = np.ascontiguousarray(marked).view(np.uint8).reshape(*shape, width)
+    touched = np.nonzero(marks.any(axis=-1))
+    if not touched[0].size:  # a DMA may move nothing
+        return (slice(0, 0),) * len(shape), True
+    block = tuple(slice(int(at.min()), int(at.max()) + 1) for at in touched)
+    return block, bool(marks[block].any(axis=-1).all())
 
 
 def _put(array: Any, transforms: Sequence[Any], value: Any, mask: Any) -> tuple[Any, Any]:

@@ -98,14 +98,21 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:
-    """The package's own, which wants its integers as numbers."""
+    """The package's own with logits that are not rounded."""
+    return _own_reference(problem, jnp.float32)
+
+
+def _own_reference(problem: Problem, logits: Any = None) -> Callable[..., Any]:
+    """It wants its integers as numbers, and rounds the logits of attention to ``logits``."""
     integers = {name: jnp.asarray(v) for name, v in _integers(problem).items()}
 
     def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
         function = part(_KERNEL).ref_ragged_paged_attention
         with jax.ensure_compile_time_eval():
             fixed = {name: np.asarray(value) for name, value in integers.items()}
-        return function(q, k, v, cache, **fixed, sm_scale=_scale(problem))
+        precise = {"sm_scale": _scale(problem), "out_dtype": logits}
+        found, cache = function(q, k, v, cache, **fixed, **precise)
+        return found.astype(q.dtype), cache
 
     return attend
 
@@ -196,6 +203,7 @@ KERNEL = Kernel(
     inputs=_inputs,
     build=_build,
     reference=_reference,
+    baseline=_own_reference,
     check=checked(_check),
     constraint=_constraint,
     reduced=_reduced,

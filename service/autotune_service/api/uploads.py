@@ -170,6 +170,12 @@ class RecordCheckIn(Part):
     finding: Text = ""
 
 
+class ProofIn(Part):
+    level: Literal["", "one core", "plain"] = ""
+    lacks: Text = ""
+    jax: Word = ""
+
+
 class RecordIn(Part):
     """``pushed_by`` is not taken from here: it is the name of the token."""
 
@@ -188,6 +194,7 @@ class RecordIn(Part):
     pushed_by: Word = ""
     measurement: MeasurementIn | None = None
     checks: Annotated[list[RecordCheckIn], Field(max_length=MOST_CHECKS)] = []
+    proof: ProofIn = ProofIn()
 
 
 class EstimatedIn(Part):

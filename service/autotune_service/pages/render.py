@@ -19,6 +19,7 @@ from starlette.types import Scope
 from autotune import __version__
 from autotune.domain.key import Key
 from autotune.domain.xla_verdict import LEAST, MOST
+from autotune.wording.publication import verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
@@ -149,6 +150,7 @@ def _environment() -> Environment:
         size=size,
         seconds=seconds,
         error_bar=error_bar,
+        verified=verified_label,
         as_json=as_json,
         when=_when,
         count=_count,

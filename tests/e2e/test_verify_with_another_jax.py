@@ -1,0 +1,50 @@
+"""What the JAX of a record cannot run is verified under another one, and says so."""
+
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.environments.create import create_environment
+from autotune.environments.environment import find_environment
+from autotune.errors import AutotuneError
+from autotune.wording.publication import verification
+
+OLD = "0.6.2"  # it has no interpret mode that can be forced
+FOLDER = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
+
+
+@pytest.fixture(scope="module")
+def old() -> str:
+    try:
+        create_environment(FOLDER, OLD)
+    except AutotuneError as error:
+        pytest.skip(f"jax {OLD} cannot be installed here: {error}")
+    return find_environment(FOLDER, OLD).python
+
+
+def test_a_config_of_an_old_jax_is_verified_with_a_newer_one(old: str) -> None:
+    ref = find_kernel("vector_add")
+    with CompilerPool(1, python=old, verify_with=[sys.executable]) as pool:
+        problem = pool.describe(ref).problems.parse("n=65536", "float32", ())
+        config = make_config({"block_n": 4096}, grid_order=("n",))
+        verdict = pool.verify(ref, problem, config, Chip.V5E)
+    assert verdict.ok, verdict.reason
+    assert verdict.proof.jax == version("jax")
+    assert verification(verdict).endswith(f"verified with jax {version('jax')}")
+
+
+def test_an_interpreter_that_does_not_work_changes_nothing(old: str) -> None:
+    ref = find_kernel("vector_add")
+    with CompilerPool(1, python=old, verify_with=["/bin/false"]) as pool:
+        problem = pool.describe(ref).problems.parse("n=65536", "float32", ())
+        config = make_config({"block_n": 4096}, grid_order=("n",))
+        verdict = pool.verify(ref, problem, config, Chip.V5E)
+    assert verdict.ok is None
+    assert "no way to run" in verdict.reason
