@@ -75,8 +75,8 @@ class Verdict:
     runs: int = 0
     seconds: float = 0.0
     standard: Standard = Standard.REFERENCE
-    proof: Proof = FULL_PROOF
-    not_run: bool = False
+    proof: OmitDefault[Proof] = FULL_PROOF
+    not_run: OmitDefault[bool] = False
 
     def with_jax(self, version: str) -> "Verdict":
         """The same, run with another JAX than the record is for."""
