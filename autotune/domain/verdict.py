@@ -74,7 +74,7 @@ class Verdict:
     where: str = ""
     runs: int = 0
     seconds: float = 0.0
-    standard: Standard = Standard.REFERENCE
+    standard: OmitDefault[Standard] = Standard.REFERENCE
     proof: OmitDefault[Proof] = FULL_PROOF
     not_run: OmitDefault[bool] = False
 
