@@ -240,16 +240,16 @@ def _moved(ref: KernelRef | str, tree: Path) -> KernelRef:
 
 
 def slow() -> Iterator[Check]:
-    """A matrix product whose last block of rows is computed twice."""
+    """A matrix product whose last block of columns, one of ten, is computed twice in a row."""
     text = SAMPLE.read_text()
-    again = text.replace("grid=(m // bm,", "grid=(m // bm + 1,")
-    for index in ("(i, 0)", "(i, j)"):
-        last = index.replace("i,", "jnp.minimum(i, m // bm - 1),")
+    again = text.replace("n // bn),", "n // bn + 1),")
+    for index in ("(0, j)", "(i, j)"):
+        last = index.replace("j)", "jnp.minimum(j, n // bn - 1))")
         again = again.replace(f"lambda i, j: {index}", f"lambda i, j: {last}")
     with _repository(SAMPLE) as tree:
         (tree / SAMPLE.name).write_text(again)
         ref = KernelRef(path=str(tree / SAMPLE.name), attribute="PASSES_LIMIT")
-        asked = {"fused_passes_limit": [_Shape("1280x1024x1024"), _Shape("1280x512x2048")]}
+        asked = {"fused_passes_limit": [_Shape("1024x1024x1280"), _Shape("2048x512x1280")]}
         chips = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E)
         for check in _against({"fused_passes_limit": ref}, asked, chips):
             print(f"{check.verdict:9} {subject_line(check)}: {finding(check)}", flush=True)

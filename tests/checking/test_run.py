@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.checking.follow_up import publish_checked
-from autotune.checking.prior import prior_of
+from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
@@ -16,7 +16,7 @@ from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
-from autotune.domain.outcome import CompileFailed, Estimated, Failure, OutOfVmem
+from autotune.domain.outcome import CompileFailed, Estimated, Failure, Outcome, OutOfVmem
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
@@ -247,3 +247,61 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
     assert (known.verdict, unknown.cause) == (CheckVerdict.SAME, Unchecked.NO_CHIP)
     assert finding(unknown) == "the toolchain does not know the chip"
     assert "cannot compile for v7x" in action(unknown)
+
+
+def compared(store: SqlStore, fake: FakeCompilers, prior: PriorConfig) -> Check:
+    run = CheckRun(compilers=fake, store=store, refs=REFS, against="main (abc)")
+    (found,) = run.run([prior], (), lambda _: None)
+    return found
+
+
+def test_another_source_is_compared_only_where_that_is_asked_for(store: SqlStore) -> None:
+    own = published()
+    record = replace(own, key=replace(own.key, fingerprint="older"))
+    fake = compilers(times(bm128=10, bm256=60))
+    (refused,) = check(store, fake, record)
+    assert (refused.cause, fake.compiled_configs) == (Unchecked.SOURCE_CHANGED, [])
+    found = compared(store, fake, prior_of(record))
+    assert (found.verdict, found.before_us, found.after_us) == (CheckVerdict.SLOWER, 50, 60)
+    assert (found.key.fingerprint, found.target.fingerprint) == ("older", "f00d")
+    assert [config["bm"] for config in fake.compiled_configs] == [256]
+    assert [one.checks for one in store.records()] == [()]
+
+
+def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> None:
+    before = prior_of(published(50.0)).outcome
+    prior = PriorConfig(key=published().key, config=None, outcome=before, is_default=True)
+    found = compared(store, compilers(times(bm128=90, bm256=50)), prior)
+    assert (found.verdict, found.config["bm"], found.after_us) == (CheckVerdict.SLOWER, 128, 90)
+
+
+@pytest.mark.parametrize(
+    ("before", "works", "verdict"),
+    [
+        (None, True, CheckVerdict.NOT_CHECKED),
+        (None, False, CheckVerdict.BROKEN),
+        (CompileFailed(reason="no"), True, CheckVerdict.NOT_CHECKED),
+        (CompileFailed(reason="no"), False, CheckVerdict.NOT_CHECKED),
+    ],
+)
+def test_what_has_nothing_to_be_compared_with(
+    store: SqlStore, before: Outcome | None, works: bool, verdict: CheckVerdict
+) -> None:
+    prior = PriorConfig(key=published().key, config=published().config, outcome=before)
+    refused: dict[int, Failure] = {} if works else {256: CompileFailed(reason="no such thing")}
+    found = compared(store, compilers(times(bm256=50), refused=refused), prior)
+    assert found.verdict is verdict
+    if verdict is CheckVerdict.NOT_CHECKED:
+        assert found.cause is Unchecked.NO_BASELINE
+
+
+def test_more_vmem_is_said(store: SqlStore) -> None:
+    record = published()
+    estimate = replace(record.estimate, vmem_used_bytes=2 * MIB)
+    found = compared(
+        store,
+        compilers(times(bm256=50)),
+        prior_of(replace(record, estimate=estimate)),
+    )
+    assert found.verdict is CheckVerdict.SAME
+    assert "VMEM 2.00 MiB before, 4.00 MiB now" in finding(found)
