@@ -1,14 +1,16 @@
 """Checks of records with a scripted compiler and a real database."""
 
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from autotune.checking.follow_up import publish_checked
+from autotune.checking.follow_up import Retuner, publish_checked
 from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
+from autotune.cli.progress import Silent
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
@@ -24,6 +26,7 @@ from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.errors import CompilerUnavailableError
+from autotune.searching.loop import SearchLimits
 from autotune.wording.checks import action, finding
 from autotune_db import open_store
 from autotune_db.store import SqlStore
@@ -247,6 +250,20 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
     assert (known.verdict, unknown.cause) == (CheckVerdict.SAME, Unchecked.NO_CHIP)
     assert finding(unknown) == "the toolchain does not know the chip"
     assert "cannot compile for v7x" in action(unknown)
+
+
+def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> None:
+    record, said = published(), list[str]()
+    fake = compilers(times(), mib={128: 200, 256: 200})
+    found = check(store, fake, record)
+    assert found[0].verdict is CheckVerdict.BROKEN
+    retuner = Retuner(compilers=fake, store=store, limits=SearchLimits(trials=2), study_url=None)
+    retuner.retune_each(found, REFS, lambda _: nullcontext(Silent()), said.append)
+    assert len(said) == 1 and said[0].startswith("not searched: no legal configuration")
+    kept = store.check(found[0].key, found[0].target)
+    assert kept is not None and kept.detail.startswith("no legal configuration")
+    served = store.record(record.key)
+    assert served is not None and "no legal configuration" in served.checks[0].finding
 
 
 def compared(store: SqlStore, fake: FakeCompilers, prior: PriorConfig) -> Check:
