@@ -22,6 +22,7 @@ from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import Match
 from autotune.ports import LookupStore
+from autotune.wording.match import checked
 from autotune.wording.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
@@ -170,3 +171,5 @@ def _print(record: Record) -> None:
         echo(f"  {record.baseline.note}")
     echo(f"  {record.key}")
     echo(f"  {record.trials} trials, published {record.created_at:%Y-%m-%d %H:%M} UTC")
+    for check in record.checks:
+        echo(f"  {checked(check)}")

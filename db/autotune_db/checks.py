@@ -11,7 +11,7 @@ from autotune.domain.key import Key
 from autotune_db import audit, query, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
-from autotune_db.known_checks import Finding, noted, put
+from autotune_db.known_checks import Finding, noted, publish
 from autotune_db.tables import CheckRow
 
 
@@ -32,8 +32,7 @@ class SqlChecks(Adapter):
             new = noted(session, before, found) if before else []
             if before and new:
                 now, done = self._clock(), f"{len(new)} checked with {found[0][2].toolchain}"
-                row = snapshots.publish(session, before.record_id, now, by="", note=done)
-                put(session, row, new)
+                publish(session, before.record_id, new, now, by="", note=done)
                 audit.note(session, now, "publish", done)
 
         self._work.write(write)

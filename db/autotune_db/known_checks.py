@@ -6,6 +6,7 @@ The newest record of a key and a config knows the most. Inside a session that ho
 """
 
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import select
@@ -40,21 +41,29 @@ def noted(session: Session, before: SnapshotRow, found: Iterable[Finding]) -> li
     return [one for one in made if one is not None]
 
 
-def put(session: Session, row: SnapshotRow, new: Sequence[Noted]) -> None:
-    """These into a snapshot that is being made."""
-    row.record_id = max([row.record_id, *(one.last_id for one in new)])
+def publish(
+    session: Session, top: int, new: Sequence[Noted], now: datetime, *, by: str, note: str
+) -> SnapshotRow:
+    """A new snapshot with these, and with all records up to ``top``."""
+    top = max([top, *(one.last_id for one in new)])
+    row = snapshots.publish(session, top, now, by=by, note=note)
     for one in new:
         if one.is_pinned:
             snapshots.move_pin(session, one.key_id, one.record_id, row)
+    return row
 
 
-def renew(session: Session, row: SnapshotRow, key_ids: Sequence[int]) -> None:
-    """What is known by now of the records of some keys into a snapshot that is being made: it may
-    have older ones."""
+def renew(
+    session: Session, row: SnapshotRow, key_ids: Sequence[int], now: datetime, *, by: str
+) -> SnapshotRow:
+    """The snapshot again, which may have older records of some keys; another one where more is
+    known of these by now."""
     served = snapshots.record_ids(session, row, key_ids).values()
     records = [with_known_checks(session, _record(session, number)) for number in served]
     found = [(one.key, one.config, check) for one in records for check in one.checks]
-    put(session, row, noted(session, row, found))
+    new = noted(session, row, found)
+    note = f"{row.note}, with what is known by now"
+    return publish(session, row.record_id, new, now, by=by, note=note) if new else row
 
 
 def with_known_checks(session: Session, record: Record) -> Record:

@@ -18,7 +18,7 @@ from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note
 from autotune_db.checks import save_check
-from autotune_db.known_checks import Finding, noted, put, with_known_checks
+from autotune_db.known_checks import Finding, noted, publish, with_known_checks
 from autotune_db.query import in_parts
 from autotune_db.tables import CheckRow, KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
 
@@ -56,19 +56,7 @@ class SqlPushes(Adapter):
             spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
             query.insert_new(session, SpaceRow, [{**own, "key_id": key} for key, own in spaces])
             new, lost = _add_records(session, given, ids, by)
-            row = snapshots.latest(session)
-            if new:
-                top = session.scalar(select(func.max(RecordRow.id))) or 0
-                said = f"{new} pushed, up to record {top}"
-                row = snapshots.publish(session, top, now, by=by, note=said)
-            checked = noted(session, row, _findings(results)) if row else []
-            if row and checked:
-                said = f"{len(checked)} pushed that were checked"
-                row = (
-                    row if new else snapshots.publish(session, row.record_id, now, by=by, note=said)
-                )
-                put(session, row, checked)
-            number = row.id if row else 0
+            number = _publish(session, results, new, now, by)
             if new or trials:
                 note(session, now, "push", f"{new} records, {trials} trials, snapshot {number}")
             if not lost:  # else what lost now may win after a roll-back
@@ -95,6 +83,21 @@ class SqlPushes(Adapter):
             return kept
 
         return self._work.write(write) if given else ()
+
+
+def _publish(
+    session: Session, results: Sequence[KeyResult], new: int, now: datetime, by: str
+) -> int:
+    """One snapshot with the new records, and with what is new of those that are there; the latest
+    where nothing is."""
+    before = snapshots.latest(session)
+    top = session.scalar(select(func.max(RecordRow.id))) or 0 if new else None
+    draft = snapshots.draft(before, top)
+    checked = noted(session, draft, _findings(results)) if draft else []
+    if draft is None or not (new or checked):
+        return before.id if before else 0
+    note = f"{new} pushed, up to record {draft.record_id}"
+    return publish(session, draft.record_id, checked, now, by=by, note=note).id
 
 
 def _findings(results: Sequence[KeyResult]) -> Iterator[Finding]:

@@ -87,8 +87,7 @@ class SqlSnapshots(Adapter):
             if target is None:
                 return None
             made = snapshots.roll_back(session, target, now, by=by)
-            renew(session, made, _checked_keys(session))
-            return made.id
+            return renew(session, made, _checked_keys(session), now, by=by).id
 
         done = f"rolled back to snapshot {number}"
         return self._make_snapshot(done, write) if 0 < number <= MAX_ID else None
@@ -99,8 +98,7 @@ class SqlSnapshots(Adapter):
             if row is None:
                 return None
             made = snapshots.pin(session, row, now, by=by)
-            renew(session, made, [row.key_id])
-            return made.id
+            return renew(session, made, [row.key_id], now, by=by).id
 
         done = f"pinned record {record}"
         return self._make_snapshot(done, write) if 0 < record <= MAX_ID else None

@@ -45,6 +45,14 @@ def publish(session: Session, record_id: int, now: datetime, *, by: str, note: s
     return row
 
 
+def draft(before: SnapshotRow | None, top: int | None) -> SnapshotRow | None:
+    """What the next snapshot has, up to a new record where there is one; it is not written."""
+    if before is None:
+        return None if top is None else SnapshotRow(id=0, record_id=top, floor=0)
+    most = before.record_id if top is None else top
+    return SnapshotRow(id=before.id, record_id=most, base_id=before.base_id, floor=before.floor)
+
+
 def pin(session: Session, record: RecordRow, now: datetime, *, by: str) -> SnapshotRow:
     """From a new one on, the key of a record has it until it is unpinned."""
     row = unpin(session, record.key_id, now, by=by, note=f"pinned record {record.id}")

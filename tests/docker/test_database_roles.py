@@ -3,19 +3,21 @@
 import os
 import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from sqlalchemy import text
 
+from autotune.checking.noting import tell_of
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import WrongResult
 from autotune.domain.refusals import Refusals
 from autotune.domain.token import WRITER
 from autotune_db import SqlStore, open_store, upgrade
 from autotune_db.tables import Base
+from tests.samples.dashboard import CHECKS
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import SPEC, question, record
 from tests.samples.records import trial
@@ -115,8 +117,12 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     assert is_new and service.jobs.cancel(job.number)
     ((published, _),) = service.published()
     service.pin(published)
+    told = replace(CHECKS[0], key=record().key, config=record().config)
+    tell_of(service, service.push_checks([told], "ci"))
+    assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
     service.unpin(published)
     service.roll_back(1)
+    assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
     assert service.audit.entries()
 
 
