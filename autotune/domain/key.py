@@ -58,9 +58,15 @@ def identity(
 ) -> Identity:
     """From plain data, so that a question can be looked up before anything is made of it.
     ``versions``: jax, jaxlib, libtpu."""
-    typed = sorted([(name, value.__class__, value) for name, value in options.items()])
+    typed = [(name, value.__class__, value) for name, value in options.items()]
     return Identity(
-        kernel, fingerprint, chip, versions, dtype, tuple(sorted(dims.items())), tuple(typed)
+        kernel,
+        fingerprint,
+        chip,
+        versions,
+        dtype,
+        tuple(sorted(dims.items())),
+        tuple(sorted(typed)),
     )
 
 

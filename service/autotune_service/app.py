@@ -1,14 +1,12 @@
 """The application: its middlewares, its routes, and what answers its errors."""
 
 from collections.abc import Callable
-from typing import Any
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
-from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
-from starlette.routing import Mount
+from starlette.routing import Mount, Router
 
 from autotune import __version__
 from autotune_db import SqlStore, open_store
@@ -33,7 +31,6 @@ from autotune_service.pages.assets import assets
 from autotune_service.pages.audit import router as audit
 from autotune_service.pages.exports import exports
 from autotune_service.pages.live import live
-from autotune_service.pages.render import error_page
 from autotune_service.pages.routes import router as pages
 from autotune_service.pages.upgrades import upgrades
 from autotune_service.settings import Settings
@@ -65,7 +62,7 @@ def create_app(
     settings: Settings | None = None,
     *,
     opened: Callable[[], SqlStore] | None = None,
-) -> Starlette:
+) -> Router:
     """The database is opened when the application starts: ``StoreError`` then, where there is none.
     ``opened`` brings another store."""
     chosen = settings or Settings()
@@ -74,34 +71,33 @@ def create_app(
     def from_url() -> SqlStore:
         return open_store(database_url, create=False, wait_s=chosen.wait_s)
 
-    handlers: dict[Any, Any] = {
-        HttpError: answer_http_error,
-        RequestValidationError: answer_invalid,
-        HTTPException: answer_framework_error,
-    }
     api = FastAPI(
         title="pallas-autotune",
         version=__version__,
         description=_DOC,
         routes=lookup.router.routes,
         middleware=[Middleware(HeadMiddleware), Middleware(SafeHeadersMiddleware)],
-        exception_handlers={**handlers, Exception: answer_bug},
+        exception_handlers={
+            HttpError: answer_http_error,
+            RequestValidationError: answer_invalid,
+            HTTPException: answer_framework_error,
+            Exception: answer_bug,
+        },
         generate_unique_id_function=lambda route: route.name,
         docs_url=None,
         redoc_url=None,
     )
     for router in _ROUTERS:
         api.include_router(router)
-    app = Starlette(
-        routes=[*lookup.router.routes, Mount("/", api)],  # what FastAPI adds is not for a lookup
+    api.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
+    return Router(
+        routes=[
+            *lookup.routes,
+            Mount("/", api),
+        ],  # what FastAPI does for a call is not for a lookup
         lifespan=lifespan_with(opened or from_url, meter, chosen),
         middleware=_middleware(meter, chosen),
-        exception_handlers=handlers,
     )
-    api.state = app.state
-    app.state.error_page = error_page
-    app.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
-    return app
 
 
 def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:

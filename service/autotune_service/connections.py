@@ -31,7 +31,7 @@ class GuardedProtocol(HttpToolsProtocol):
     trusted with the callers' addresses may have any number.
     """
 
-    _deadline: float | None = None
+    _left_s: float | None = None  # until what is waited for must be there
     _head_bytes = _chunk_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _address = ""
@@ -44,7 +44,7 @@ class GuardedProtocol(HttpToolsProtocol):
             _log.warning("too many connections: one of %s is closed", self._address)
             transport.abort()
             return
-        self._wait_for(HEAD_S)
+        self._left_s = HEAD_S
         self._timer = self.loop.call_later(_EVERY_S, self._look)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -67,14 +67,14 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self._wait_for(HEAD_S)
+        self._left_s = HEAD_S
 
     def on_headers_complete(self) -> None:
         if self._chunk_bytes > MAX_HEAD_BYTES and self._is_head_too_large():
             raise ValueError("the head is too large")  # uvicorn answers 400
         super().on_headers_complete()
         self._head_bytes = 0
-        self._wait_for(BODY_S)
+        self._left_s = BODY_S
 
     def _is_head_too_large(self) -> bool:
         """Of one that came with much else; one in pieces is counted as they come."""
@@ -82,13 +82,13 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._deadline = None
-
-    def _wait_for(self, seconds: float) -> None:
-        self._deadline = self.loop.time() + seconds
+        self._left_s = None
 
     def _look(self) -> None:
-        if self._deadline is not None and self.loop.time() > self._deadline:
+        """Counts down, so that no call has to look at a clock."""
+        if self._left_s is not None:
+            self._left_s -= _EVERY_S
+        if self._left_s is not None and self._left_s < 0:
             _log.warning("a connection of %s was too slow and is closed", self._address)
             self._refuse(b"408 Request Timeout")
         else:
@@ -96,7 +96,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: bytes) -> None:
         """Answers what has no call yet, and ends the connection."""
-        self._deadline = None
+        self._left_s = None
         if self.cycle is None or self.cycle.response_complete:
             head = b"HTTP/1.1 " + status + b"\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
             self.transport.write(head)

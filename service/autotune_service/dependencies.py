@@ -1,4 +1,4 @@
-"""What the routes share: what the lifespan put into ``app.state``, and how its work is awaited."""
+"""What the routes share: the state that the lifespan made, and how its work is awaited."""
 
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar, cast
@@ -30,11 +30,11 @@ BEARER = Depends(HTTPBearer(auto_error=False))
 
 
 def snapshots_of(request: Request) -> SnapshotCache:
-    return cast(SnapshotCache, request.app.state.snapshots)
+    return cast(SnapshotCache, request.state.snapshots)
 
 
 def store(request: Request) -> SqlStore:
-    return cast(SqlStore, request.app.state.store)
+    return cast(SqlStore, request.state.store)
 
 
 def caller(request: Request) -> Token:
@@ -44,7 +44,7 @@ def caller(request: Request) -> Token:
 
 async def ask(request: Request, work: Callable[..., T], *arguments: Any) -> T:
     """Work that reads the database. Raises ``HttpError``."""
-    return await cast(DatabaseThreads, request.app.state.database).read(work, *arguments)
+    return await cast(DatabaseThreads, request.state.database).read(work, *arguments)
 
 
 async def to_write(request: Request, work: Callable[..., T], *arguments: Any) -> T:
@@ -56,4 +56,4 @@ async def to_write(request: Request, work: Callable[..., T], *arguments: Any) ->
         with written_by(author):
             return work(*arguments)
 
-    return await cast(DatabaseThreads, request.app.state.database).write(write)
+    return await cast(DatabaseThreads, request.state.database).write(write)

@@ -54,9 +54,9 @@ class HttpError(Exception):
 
 
 def error_response(scope: Scope, error: HttpError) -> Response:
-    """JSON, unless ``app.state.error_page`` makes a page of it for a browser that asks for one."""
+    """JSON, unless ``error_page`` of the state makes a page of it for a browser that wants one."""
     headers = SAFE_HEADERS | _HEADERS.get(error.status, {})
-    page: Response | None = scope["app"].state.error_page(scope, error.status, str(error))
+    page: Response | None = scope["state"]["error_page"](scope, error.status, str(error))
     if page is None:
         return Response(error.encoded(), error.status, headers, "application/json")
     page.headers.update(_HEADERS.get(error.status, {}))

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-
-from starlette.applications import Starlette
+from typing import Any
 
 from autotune.errors import StoreError
 from autotune_db import SqlStore
@@ -16,6 +15,7 @@ from autotune_service.database import DatabaseThreads
 from autotune_service.middleware.access import Access
 from autotune_service.middleware.metrics import Meter
 from autotune_service.misses import MissBuffer
+from autotune_service.pages.render import error_page
 from autotune_service.pages.static_files import prepare
 from autotune_service.settings import Settings
 from autotune_service.snapshot_cache import SnapshotCache
@@ -28,47 +28,52 @@ _SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at
 
 def lifespan_with(
     opened: Callable[[], SqlStore], meter: Meter, settings: Settings
-) -> Callable[[Starlette], AbstractAsyncContextManager[dict[str, int]]]:
-    """Opens the store, fills ``app.state``, and looks after both until the application ends."""
+) -> Callable[[Any], AbstractAsyncContextManager[dict[str, Any]]]:
+    """Opens the store, and looks after it until the application ends. What it yields is the state
+    that every call has: ``request.state``, or ``scope["state"]``."""
 
     @asynccontextmanager
-    async def lifespan(app: Starlette) -> AsyncIterator[dict[str, int]]:
+    async def lifespan(_: Any) -> AsyncIterator[dict[str, Any]]:
         sys.setswitchinterval(_SWITCH_S)
         store = opened()
-        await _fill(app, store, meter, settings)
+        state = await _filled(store, meter, settings)
         every_s = settings.refresh_s
         tasks = [
-            asyncio.create_task(_refresh_for_ever(app, every_s)),
-            asyncio.create_task(_write_misses_for_ever(app.state.misses, every_s)),
+            asyncio.create_task(_refresh_for_ever(state, every_s)),
+            asyncio.create_task(_write_misses_for_ever(state["misses"], every_s)),
         ]
-        yield {"connections_per_address": settings.connections_per_address}
+        yield state
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        await app.state.misses.write()
+        await state["misses"].write()
         meter.hand_on()
-        app.state.matching.shutdown(cancel_futures=True)
-        await asyncio.to_thread(app.state.database.close)
+        state["matching"].shutdown(cancel_futures=True)
+        await asyncio.to_thread(state["database"].close)
         store.close()
 
     return lifespan
 
 
-async def _fill(app: Starlette, store: SqlStore, meter: Meter, settings: Settings) -> None:
-    state = app.state
-    state.store, state.meter, state.database_ok = store, meter, True
-    state.snapshots, state.misses = (
-        SnapshotCache(store),
-        MissBuffer(store, known_only=not settings.unknown_kernels),
-    )
-    state.database = DatabaseThreads(settings.wait_s)
-    state.access = Access(store.tokens, state.database, closed=settings.closed)
-    state.streams = Counter()
-    state.matching = ThreadPoolExecutor(1, "matching")  # more would only hold up exact answers
-    await state.snapshots.load()
-    await state.access.refresh()
+async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str, Any]:
+    database = DatabaseThreads(settings.wait_s)
+    state: dict[str, Any] = {
+        "store": store,
+        "meter": meter,
+        "database": database,
+        "snapshots": SnapshotCache(store),
+        "misses": MissBuffer(store, known_only=not settings.unknown_kernels),
+        "access": Access(store.tokens, database, closed=settings.closed),
+        "streams": Counter(),
+        "error_page": error_page,
+        "matching": ThreadPoolExecutor(1, "matching"),  # more would only hold up exact answers
+        "connections_per_address": settings.connections_per_address,
+    }
+    await state["snapshots"].load()
+    await state["access"].refresh()
     await asyncio.to_thread(prepare)
-    await _report(app, jobs=True)
+    await _report(state, jobs=True)
+    return state
 
 
 async def _write_misses_for_ever(misses: MissBuffer, every_s: float) -> None:
@@ -78,29 +83,29 @@ async def _write_misses_for_ever(misses: MissBuffer, every_s: float) -> None:
         await misses.write()
 
 
-async def _refresh_for_ever(app: Starlette, every_s: float) -> None:
-    turn, state = 0, app.state
+async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
+    turn, database = 0, state["database"]
     while True:
         await asyncio.sleep(every_s)
         turn += 1
         try:
-            await state.snapshots.refresh()
-            await state.access.refresh()
-            await _report(app, jobs=turn % _JOBS_EVERY == 0)
-            state.database_ok = True
+            await state["snapshots"].refresh()
+            await state["access"].refresh()
+            await _report(state, jobs=turn % _JOBS_EVERY == 0)
+            database.is_up = True
         except StoreError as error:
-            if state.database_ok:
+            if database.is_up:
                 _log.warning("answers come from memory: %s", error)
-            state.database_ok = False
+            database.is_up = False
         except Exception:  # the service answers from memory whatever it was
             _log.exception("a newer snapshot could not be taken over")
-        state.meter.database(up=state.database_ok)
+        state["meter"].database(up=database.is_up)
 
 
-async def _report(app: Starlette, *, jobs: bool) -> None:
-    meter, snapshots = app.state.meter, app.state.snapshots
+async def _report(state: dict[str, Any], *, jobs: bool) -> None:
+    meter, snapshots = state["meter"], state["snapshots"]
     meter.holds(snapshots.current.number, len(snapshots.current), snapshots.made_at)
     meter.hand_on()
     if jobs:
-        meter.jobs(await asyncio.to_thread(app.state.store.jobs.counts))
+        meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
         meter.broken(await asyncio.to_thread(snapshots.current.broken))

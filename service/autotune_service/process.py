@@ -5,14 +5,14 @@ import os
 import signal
 import threading
 
-from starlette.applications import Starlette
+from starlette.routing import Router
 
 from autotune_service.app import create_app
 from autotune_service.middleware.logs import set_up
 from autotune_service.settings import from_environment
 
 
-def app_of_process() -> Starlette:
+def app_of_process() -> Router:
     set_up()
     _end_with_parent()
     return create_app(None, from_environment())

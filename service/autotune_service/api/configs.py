@@ -52,10 +52,10 @@ async def config(
     snapshot = await snapshots_of(request).at(wanted_snapshot(asked.snapshot))
     key = _key(kernel, asked, snapshot)
     in_thread = asyncio.get_running_loop().run_in_executor
-    match, answer = await in_thread(request.app.state.matching, snapshot.answer, key)
-    request.app.state.meter.answered(match, kernel=kernel)
+    match, answer = await in_thread(request.state.matching, snapshot.answer, key)
+    request.state.meter.answered(match, kernel=kernel)
     if match != EXACT:
-        request.app.state.misses.count(key, match)
+        request.state.misses.count(key, match)
     content = b'{"snapshot":%d,%s' % (snapshot.number, answer[1:])
     return tagged(if_none_match, content, "application/json", {"Cache-Control": "no-cache"})
 

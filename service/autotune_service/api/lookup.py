@@ -5,16 +5,18 @@ encoded when the snapshot was loaded, and nothing is parsed but the request itse
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, NotRequired, cast
 
 from fastapi import APIRouter, Body
 from fastapi.routing import APIRoute
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json
 from starlette.requests import Request
+from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
+from typing_extensions import TypedDict
 
 from autotune.domain.key import Key
 from autotune.lookups.matching import EXACT
@@ -29,7 +31,7 @@ from autotune_service.api.questions import (
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS
-from autotune_service.errors import SAFE_HEADERS, HttpError, invalid
+from autotune_service.errors import HttpError, invalid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -42,58 +44,65 @@ _KERNEL: dict[str, Any] = {
 _VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0.42.1"}
 
 
-class LookupRequest(BaseModel):
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"chip": "v5e", "toolchain": _VERSIONS, "questions": [_KERNEL]}]
-        },
-    )
-
+@with_config(
+    extra="forbid",
+    json_schema_extra={
+        "examples": [{"chip": "v5e", "toolchain": _VERSIONS, "questions": [_KERNEL]}]
+    },
+)
+class LookupRequest(TypedDict):
     questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS)]
-    chip: Printable | None = Field(None, examples=["v5e"])
-    toolchain: VersionsData | None = None
-    snapshot: SnapshotNumber | SnapshotName | None = Field(None, examples=["latest"])
+    chip: NotRequired[Annotated[Printable | None, Field(examples=["v5e"])]]
+    toolchain: NotRequired[VersionsData | None]
+    snapshot: NotRequired[
+        Annotated[SnapshotNumber | SnapshotName | None, Field(examples=["latest"])]
+    ]
+
+
+_request: TypeAdapter[LookupRequest] = TypeAdapter(LookupRequest)
+
+
+class LookupApp:
+    """The route as an ASGI application, around an endpoint that takes the request and what was
+    asked, and gives the bytes of the answer: all else that FastAPI does for a route takes longer
+    than a lookup.
+    """
+
+    def __init__(self, endpoint: Callable[[Request, LookupRequest], Awaitable[bytes]]) -> None:
+        self._endpoint = endpoint
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        asked = _read((await receive())["body"])  # in one piece: the middleware sees to it
+        answer = await self._endpoint(Request(scope), asked)
+        headers = [*_HEADERS, (b"content-length", b"%d" % len(answer))]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        await send({"type": "http.response.body", "body": answer})
 
 
 class LookupRoute(APIRoute):
-    """Its endpoint takes the request and the body, which the declared model reads from its bytes,
-    and gives the bytes of the answer. All else that FastAPI does for a route takes longer than a
-    lookup."""
+    """For FastAPI, which describes it by the model that reads the body."""
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
-        endpoint = self.endpoint
-
-        async def call(scope: Scope, receive: Receive, send: Send) -> None:
-            asked = _read((await receive())["body"])  # in one piece: the middleware sees to it
-            answer: bytes = await endpoint(Request(scope), asked)
-            headers = [*_HEADERS, (b"content-length", b"%d" % len(answer))]
-            await send({"type": "http.response.start", "status": 200, "headers": headers})
-            await send({"type": "http.response.body", "body": answer})
-
-        self.app = call
+        self.app = LookupApp(self.endpoint)
 
 
 def _read(content: bytes) -> LookupRequest:
     """A bad question fails alone: one by one they are read only where there is one."""
     try:
-        return LookupRequest.model_validate_json(content)
+        return _request.validate_json(content)
     except ValidationError as error:
         errors = error.errors(include_url=False, include_context=False)
         if any(len(one["loc"]) < 2 or one["loc"][0] != "questions" for one in errors):
             sent = None if errors[0]["type"] == "json_invalid" else from_json(content)
             raise invalid(errors, sent) from error
     sent = from_json(content)
-    asked = LookupRequest.model_validate({**sent, "questions": []})
-    questions = list(map(question_or_error, sent["questions"]))
-    return asked.model_copy(update={"questions": questions})
+    asked = _request.validate_python({**sent, "questions": []})
+    asked["questions"] = cast(Any, list(map(question_or_error, sent["questions"])))
+    return asked
 
 
-_HEADERS = [
-    (b"content-type", b"application/json"),
-    *((name.lower().encode(), value.encode()) for name, value in SAFE_HEADERS.items()),
-]
+_HEADERS = [(b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff")]
 router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 
 
@@ -101,23 +110,28 @@ router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> bytes:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
     fails alone."""
-    state = request.app.state
-    snapshot: IndexedSnapshot = await state.snapshots.at(wanted_snapshot(asked.snapshot))
-    chip, toolchain, exact = asked.chip, asked.toolchain, snapshot.exact
+    state = request.scope["state"]
+    snapshot: IndexedSnapshot = await state["snapshots"].at(wanted_snapshot(asked.get("snapshot")))
+    chip, toolchain, exact = asked.get("chip"), asked.get("toolchain"), snapshot.exact
     answers: list[bytes | None] = []
-    for question in asked.questions:
+    for question in cast(list[Question | HttpError], asked["questions"]):
         found = None
         if not isinstance(question, HttpError):
             own = known_identity(question, chip, toolchain, snapshot)
             found = None if own is None else exact.get(own)
         answers.append(found)
-    state.meter.answered(EXACT, len(answers) - answers.count(None))
-    await _look_for_others(state, asked, answers, snapshot)
+    missing = answers.count(None)
+    state["meter"].answered(EXACT, len(answers) - missing)
+    if missing:
+        await _look_for_others(state, asked, answers, snapshot)
     return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(cast(Any, answers)))
 
 
 async def _look_for_others(
-    state: Any, asked: LookupRequest, answers: list[bytes | None], snapshot: IndexedSnapshot
+    state: dict[str, Any],
+    asked: LookupRequest,
+    answers: list[bytes | None],
+    snapshot: IndexedSnapshot,
 ) -> None:
     """Fills in what is not known exactly: in a thread, and some at a time, so that neither exact
     answers nor another call waits for long."""
@@ -125,12 +139,12 @@ async def _look_for_others(
     for start in range(0, len(places), _AT_ONCE):
         some = places[start : start + _AT_ONCE]
         work = partial(_look_for, asked, some, snapshot)
-        found = await asyncio.get_running_loop().run_in_executor(state.matching, work)
+        found = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
         for place, (kind, key, answer) in zip(some, found, strict=True):
             answers[place] = answer
-            state.meter.answered(kind, kernel=key.kernel if key else OTHER)
+            state["meter"].answered(kind, kernel=key.kernel if key else OTHER)
             if key is not None and kind != EXACT:
-                state.misses.count(key, kind)
+                state["misses"].count(key, kind)
 
 
 def _look_for(
@@ -139,17 +153,21 @@ def _look_for(
     """How it fits, the key, and the answer."""
     found: list[tuple[str, Key | None, bytes]] = []
     for place in places:
-        question: Question | HttpError = asked.questions[place]
+        question: Question | HttpError = asked["questions"][place]
         try:
             if isinstance(question, HttpError):
                 raise question
-            key = key_of(question, asked.chip, asked.toolchain, snapshot)
+            key = key_of(question, asked.get("chip"), asked.get("toolchain"), snapshot)
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
         else:
             kind, answer = snapshot.answer(key)
             found.append((kind, key, answer))
     return found
+
+
+routes = [Route(LOOKUP, LookupApp(lookup), methods=["POST"])]
+"""Where no part of FastAPI is passed."""
 
 
 def wanted_snapshot(given: int | str | None) -> int | None:

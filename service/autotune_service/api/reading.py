@@ -141,18 +141,18 @@ async def readyz(request: Request, response: Response) -> Health:
 
 
 def _health(request: Request) -> Health:
-    current, state = snapshots_of(request).current, request.app.state
+    current, state = snapshots_of(request).current, request.state
     return Health(
         status="ok",
         snapshot=current.number,
         records=len(current),
-        database="ok" if state.database_ok else "unavailable",
+        database="ok" if state.database.is_up else "unavailable",
     )
 
 
 @unversioned.get("/metrics", response_class=Response)
 async def metrics(request: Request) -> Response:
     """For Prometheus."""
-    request.app.state.meter.hand_on()
-    content = await asyncio.to_thread(request.app.state.meter.text)
+    request.state.meter.hand_on()
+    content = await asyncio.to_thread(request.state.meter.text)
     return Response(content, headers={"Content-Type": CONTENT_TYPE})

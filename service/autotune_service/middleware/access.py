@@ -5,7 +5,7 @@ a new route cannot be forgotten.
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -46,11 +46,17 @@ class AccessMiddleware:
     def __init__(self, app: ASGIApp) -> None:
         self._app, self._failures = app, Throttle(_FAILURES_PER_SECOND)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            access: Access = scope["app"].state.access
+            access: Access = scope["state"]["access"]
             if writes(scope) or (access.closed and not _is_open(scope["path"])):
-                scope.setdefault("state", {})["token"] = await self._caller(scope, access)
+                return self._with_token(access, scope, receive, send)
+        return self._app(scope, receive, send)
+
+    async def _with_token(
+        self, access: "Access", scope: Scope, receive: Receive, send: Send
+    ) -> None:
+        scope["state"]["token"] = await self._caller(scope, access)
         await self._app(scope, receive, send)
 
     async def _caller(self, scope: Scope, access: "Access") -> Token:

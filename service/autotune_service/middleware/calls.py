@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,10 +30,10 @@ class CallsMiddleware:
             return
         begun = time.perf_counter()
 
-        async def send_and_note(message: Message) -> None:
+        def send_and_note(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 scope[STATUS] = message["status"]
-            await send(message)
+            return send(message)
 
         try:
             await self._app(scope, receive, send_and_note)
@@ -52,7 +53,7 @@ class CallsMiddleware:
 
 
 def _write(scope: Scope, status: int, seconds: float) -> None:
-    token = scope.get("state", {}).get("token")
+    token = scope["state"].get("token")
     call = {
         "method": scope["method"],
         "path": scope["path"],

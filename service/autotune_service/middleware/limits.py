@@ -1,5 +1,7 @@
 """How many calls a caller may make in a second."""
 
+from collections.abc import Awaitable
+
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.middleware.access import address_of, too_many_calls, writes
@@ -13,10 +15,10 @@ class LimitsMiddleware:
         self._app = app
         self._reads, self._writes = Throttle(reads_per_second), Throttle(writes_per_second)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             throttle = self._writes if writes(scope) else self._reads
-            token = scope.get("state", {}).get("token")
+            token = scope["state"].get("token")
             if not throttle.allows(token.number if token else address_of(scope)):
                 raise too_many_calls()
-        await self._app(scope, receive, send)
+        return self._app(scope, receive, send)

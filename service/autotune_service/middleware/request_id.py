@@ -2,6 +2,7 @@
 
 import os
 import re
+from collections.abc import Awaitable
 from contextvars import ContextVar
 from itertools import count
 
@@ -21,19 +22,18 @@ class RequestIdMiddleware:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+            return self._app(scope, receive, send)
         own = _id_of(scope)
         request_id.set(own)
 
-        async def send_with_id(message: Message) -> None:
+        def send_with_id(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 message["headers"] = [*message.get("headers", ()), (_HEADER, own.encode())]
-            await send(message)
+            return send(message)
 
-        await self._app(scope, receive, send_with_id)
+        return self._app(scope, receive, send_with_id)
 
 
 def _id_of(scope: Scope) -> str:

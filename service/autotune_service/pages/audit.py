@@ -17,7 +17,7 @@ router = APIRouter(include_in_schema=False)
 @router.get("/audit")
 async def audit(request: Request) -> Response:
     """Who wrote what, the newest first. Needs a token with the role admin."""
-    access: Access = request.app.state.access
+    access: Access = request.state.access
     token = access.reader(secret_of(request.scope))
     if token is None:
         raise HttpError(401, "invalid_token", "this page needs a token with the role admin")

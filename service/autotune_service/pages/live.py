@@ -49,7 +49,7 @@ class _LimitedStream(StreamingResponse):
     so many at a time. Raises ``HttpError``."""
 
     def __init__(self, request: Request, content: AsyncIterator[str]) -> None:
-        self._open: Counter[str] = request.app.state.streams
+        self._open: Counter[str] = request.state.streams
         self._address = address_of(request.scope)
         if self._open[self._address] >= MOST_OF_ADDRESS or self._open.total() >= MOST_STREAMS:
             raise HttpError(429, "too_many_streams", "too many pages follow a search: try again")
