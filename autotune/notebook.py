@@ -106,6 +106,7 @@ def search(
     method: str = "gp",
     allow_unverified: bool = False,
     start_from: Sequence[Configs] = (),
+    only: Mapping[str, Sequence[AxisValue]] | None = None,
     measure: bool = True,
     quiet: bool = False,
     **arguments: Any,
@@ -114,6 +115,7 @@ def search(
 
     ``chip``: by default the attached TPU. ``trials``: of the key, those of earlier runs included.
     ``start_from``: configs to try right after the default; what they do not say is the default's.
+    ``only``: the values of some axes, beside those of the default.
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
     ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
     """
@@ -123,6 +125,7 @@ def search(
     from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan, tune
     from autotune.searching.loop import SearchLimits
+    from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
 
     plan = Plan(
@@ -138,8 +141,11 @@ def search(
         terminal_observer(silent=quiet) as terminal,
     ):
         subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
-        space = explore_space(pool, subject, terminal.tracing)
-        plan = replace(plan, start_from=tuple(_whole(one, space.default) for one in start_from))
+        if start_from:
+            judge = config_judge(pool, subject)
+            plan = replace(plan, start_from=tuple(map(judge.complete, start_from)))
+        wanted = {name: list(map(str, values)) for name, values in (only or {}).items()}
+        space = explore_space(pool, subject, terminal.tracing, wanted)
         with open_database(db, create=True) as store:
             observer = ReportingObserver(terminal, store.searches, subject.key)
             result, published = tune(pool, store, subject, space, plan, observer)
@@ -167,16 +173,15 @@ def estimate(
     ``AutotuneError``.
     """
     from autotune.cli.options import chip_or_attached
-    from autotune.searching.loop import evaluate
+    from autotune.searching.one_config import config_judge
 
     target = chip_or_attached(chip)
     with _pool(python, 1) as pool:
         subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
-        choices = pool.choices(subject.ref, subject.problem, target)
-        default = Config(axes=tuple(choices.default.items()), grid_order=choices.grid)
+        judge = config_judge(pool, subject)
         some = [configs] if isinstance(configs, Config | Mapping) else list(configs)
-        wanted = [_whole(one, default) for one in some or [default]]
-        return [ConfigEstimate(config=c, outcome=evaluate(pool, subject, c)) for c in wanted]
+        wanted = [judge.complete(one) for one in some or [judge.default]]
+        return [ConfigEstimate(config=c, outcome=judge.outcome(c)) for c in wanted]
 
 
 def compare(
@@ -261,14 +266,3 @@ def _subject(
         chip,
         lambda spec: spec.problems.problem(sizes, name, options or {}),
     )
-
-
-def _whole(given: Configs, default: Config) -> Config:
-    """With the default's values for what it does not say. Raises ``InvalidInputError``."""
-    if isinstance(given, Config):
-        return given
-    known = dict(default.axes)
-    for name in given:
-        if name not in known:
-            raise InvalidInputError(f"there is no axis {name}: {', '.join(known)}")
-    return default.replace(axes=tuple({**known, **given}.items()))

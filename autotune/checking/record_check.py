@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
-from autotune.candidates.space import PassedOn, default_config, passed_on_of, refusal
+from autotune.candidates.space import PassedOn, default_config, passed_on_of
 from autotune.candidates.vmem import vmem_use
 from autotune.checking.prior import PriorConfig, vmem_bytes
 from autotune.cost_model.comparison import margin
@@ -13,7 +13,6 @@ from autotune.domain.config import Config
 from autotune.domain.outcome import (
     Crashed,
     Estimated,
-    Failure,
     NotEstimated,
     Outcome,
     OutOfVmem,
@@ -26,6 +25,7 @@ from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.publishing.baseline import cycles_us
 from autotune.searching.loop import Subject, evaluate, keep_trial
+from autotune.searching.one_config import refused_early, trace_one
 
 _ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
 _MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then what the compiler says
@@ -104,17 +104,8 @@ class RecordChecker:
 
     def _refused(self, config: Config) -> Outcome | None:
         """By trace, rules and arithmetic alone: cheap, and often enough."""
-        traces = self._traces(config)
-        if not isinstance(traces, list):
-            return traces
-        return refusal(traces[0], self.subject.chip, lambda: self._passes(config))
-
-    def _traces(self, config: Config) -> list[Trace] | Failure:
-        subject, chip = self.subject, self.subject.chip
-        (found,) = self.compilers.traces(
-            subject.ref, subject.problem, [config], orders=False, chip=chip.chip
-        )
-        return found
+        traced = trace_one(self.compilers, self.subject, config)
+        return refused_early(traced, self.subject, lambda: self._passes(config))
 
     def _passes(self, config: Config) -> PassedOn:
         if self._passed_on is None:
@@ -127,9 +118,9 @@ class RecordChecker:
     def _least_limit(self, config: Config, refused: OutOfVmem) -> int:
         """The bytes that the trace needs, where the compiler was not asked or its message means
         them; else the most that the message can mean."""
-        traces = self._traces(config)
-        if isinstance(traces, list):
-            expected = vmem_use(traces[0], self.subject.chip).expected_bytes
+        traced = trace_one(self.compilers, self.subject, config)
+        if isinstance(traced, Trace):
+            expected = vmem_use(traced, self.subject.chip).expected_bytes
             if refused.by_rule:
                 return max(refused.used_bytes, expected)
             if abs(expected - refused.used_bytes) <= _ROUNDED_BYTES:

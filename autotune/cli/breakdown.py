@@ -6,8 +6,10 @@ from rich import box
 from rich.table import Table
 
 from autotune.cli.screen import screen
+from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
+from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS, part_us
 
 _BAR = 24
@@ -19,11 +21,19 @@ Explained = tuple[Estimate, Explanation]
 def print_breakdown(
     titles: Sequence[str], found: Sequence[Explained], first_rows: Sequence[tuple[str, ...]] = ()
 ) -> None:
-    """Where the time goes, then the facts; a column for each estimate, and the difference of the
-    second from the first. ``first_rows`` open the facts."""
+    """Where the time goes, then the facts; a column for each estimate, and of two the difference of
+    the second from the first. ``first_rows`` open the facts."""
     console = screen(_LOG_WIDTH)
     console.print(_parts_table(titles, found))
     console.print(_facts_table(titles, found, first_rows))
+
+
+def differing_rows(configs: Sequence[Config]) -> list[tuple[str, ...]]:
+    """Where configs differ, value beside value."""
+    parts = [parts_of(config) for config in configs]
+    names = dict.fromkeys(name for one in parts for name in one)
+    rows = [(name, *(str(one.get(name, "–")) for one in parts)) for name in names]
+    return [row for row in rows if len(set(row[1:])) > 1]
 
 
 def _parts_table(titles: Sequence[str], found: Sequence[Explained]) -> Table:
@@ -31,10 +41,11 @@ def _parts_table(titles: Sequence[str], found: Sequence[Explained]) -> Table:
     for title in titles:
         table.add_column(title, justify="right", no_wrap=True)
         table.add_column("share", justify="right", no_wrap=True)
-    compared = len(found) > 1
-    table.add_column(
-        "difference" if compared else "", justify="right" if compared else "left", no_wrap=True
-    )
+    if len(found) <= 2:
+        compared = len(found) == 2
+        table.add_column(
+            "difference" if compared else "", justify="right" if compared else "left", no_wrap=True
+        )
     for name in PARTS:
         if any(why.part_us(name) for _, why in found):
             table.add_row(name, *_time_cells(found, [why.part_us(name) for _, why in found]))
@@ -46,7 +57,9 @@ def _parts_table(titles: Sequence[str], found: Sequence[Explained]) -> Table:
 def _time_cells(found: Sequence[Explained], us: Sequence[float], *, bar: bool = True) -> list[str]:
     shares = [part / e.time_us for part, (e, _) in zip(us, found, strict=True)]
     cells = [c for n, s in zip(us, shares, strict=True) for c in (part_us(n), f"{s:.1%}")]
-    if len(found) > 1:
+    if len(found) > 2:
+        return cells
+    if len(found) == 2:
         change = us[1] - us[0]
         sign = "+" if change > 0 else "−" if change < 0 else ""
         return [*cells, sign + part_us(abs(change))]

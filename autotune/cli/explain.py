@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.breakdown import Explained, print_breakdown
+from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
@@ -18,7 +18,6 @@ from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import measured_config
 from autotune.errors import InvalidInputError
 from autotune.wording.comparison import why
-from autotune.wording.config import parts_of
 from autotune.wording.facts import explanation_data
 from autotune.wording.measurement import measured_line
 
@@ -129,7 +128,9 @@ def _print(
     if len(explained) == len(found):
         titles = [f"trial {t.id}" for t in found]
         rows = [("measured", *measured_lines)] if any(measured_lines) else []
-        print_breakdown(titles, explained, [*_config_rows(found), *rows])
+        print_breakdown(
+            titles, explained, [*differing_rows([t.trial.config for t in found]), *rows]
+        )
     if comparison is not None:
         echo(why(comparison))
     for sentence in sentences:
@@ -157,16 +158,6 @@ def _heading(found: list[StoredTrial]) -> list[str]:
 def _wrong(found: StoredTrial) -> str:
     outcome = found.trial.outcome
     return "" if outcome.kind == OutcomeKind.ESTIMATED else f" ({outcome.kind}: {outcome.reason})"
-
-
-def _config_rows(found: list[StoredTrial]) -> list[tuple[str, ...]]:
-    """Where two configs differ, value beside value."""
-    if len(found) < 2:
-        return []
-    one, other = (parts_of(t.trial.config) for t in found)
-    names = dict.fromkeys([*one, *other])
-    rows = [(name, str(one.get(name, "–")), str(other.get(name, "–"))) for name in names]
-    return [row for row in rows if row[1] != row[2]]
 
 
 def _explained(found: list[StoredTrial]) -> list[Explained]:

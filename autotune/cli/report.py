@@ -13,11 +13,14 @@ from rich.table import Table
 from autotune.cli.json_output import trial_data
 from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
+from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
+from autotune.domain.comparison import NamedEstimate
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.searching.loop import SearchResult
+from autotune.wording.comparison import why
 from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.facts import parts_line
 from autotune.wording.publication import verified_label
@@ -47,6 +50,8 @@ def as_data(result: SearchResult, published: Publication, ids: Ids) -> dict[str,
         "default": _trial_data(published.default, ids),
         "baseline": to_data(published.baseline),
         "top": [_trial_data(t, ids) for t in top(result.trials)],
+        "given": [_trial_data(t, ids) for t in _given(result)],
+        "compared_with_given": _against_given(result, published, ids),
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else to_data(published.record),
         "reason": published.reason,
@@ -94,6 +99,8 @@ def print_result(
     if found is not None:
         console.print(measured_table(found, result.trials))
         console.print(measured_line(found))
+    for line in _against_given(result, published, ids):
+        console.print(line)
     for line in (*_winner_lines(published), *_count_lines(result, published)):
         console.print(line)
     record = published.record
@@ -102,6 +109,28 @@ def print_result(
     if record is not None:
         console.print(f"Checked: {record.verification}.")
     console.print(f"Kept in {place}", soft_wrap=True)
+
+
+def _given(result: SearchResult) -> list[Trial]:
+    """The trials of the configs that the search was to start from."""
+    return [trial for trial in result.trials if trial.config in result.start_from]
+
+
+def _against_given(result: SearchResult, published: Publication, ids: Ids) -> list[str]:
+    """The winner beside each config that was given, in words."""
+    winner, lines = published.winner, []
+    for trial in _given(result):
+        name = f"the config you gave (trial {ids.get(trial.number)})"
+        if trial.estimate is None:
+            lines.append(
+                f"{name[:1].upper()}{name[1:]}: {trial.outcome.kind}, {trial.outcome.reason}"
+            )
+        elif winner is trial:
+            lines.append(f"The winner is {name}.")
+        elif winner is not None and winner.estimate is not None:
+            named = NamedEstimate(name="the winner", estimate=winner.estimate)
+            lines.append(why(compare(named, NamedEstimate(name=name, estimate=trial.estimate))))
+    return lines
 
 
 def _table(result: SearchResult, published: Publication, ids: Ids) -> Table:
@@ -116,12 +145,15 @@ def _table(result: SearchResult, published: Publication, ids: Ids) -> Table:
     default, winner = published.default, published.winner
     default_us = default.estimate.time_us if default and default.estimate else None
     rows = top(result.trials)
-    for extra in (default, winner):
+    given = _given(result)
+    for extra in (*given, default, winner):
         if extra is not None and extra not in rows:
             rows.append(extra)
     for trial in rows:
         named = (("winner", winner), ("default", default))
-        roles = [name for name, t in named if trial is t] or ["tie"] * (trial in published.ties)
+        roles = [name for name, t in named if trial is t] + ["given"] * (trial in given) or [
+            "tie"
+        ] * (trial in published.ties)
         table.add_row(
             ", ".join(roles),
             str(ids.get(trial.number)),

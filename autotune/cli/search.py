@@ -2,6 +2,7 @@
 
 import signal
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -57,6 +58,27 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Publish a winner that could not be verified; it carries the label.",
 )
+@click.option(
+    "--start-from",
+    "starts",
+    multiple=True,
+    metavar="block_m=256,…",
+    help="Try this config right after the default, and compare the winner with it; as --config of "
+    "`autotune estimate`.",
+)
+@click.option(
+    "--fix",
+    "fixed",
+    multiple=True,
+    metavar="AXIS=VALUE",
+    help="Search with this value of an axis only.",
+)
+@click.option(
+    "--only",
+    multiple=True,
+    metavar="AXIS=A,B,…",
+    help="Search with these values of an axis only.",
+)
 @measuring_options
 @database_option
 @json_option
@@ -72,6 +94,9 @@ def search(
     seed: int,
     method: str,
     allow_unverified: bool,
+    starts: tuple[str, ...],
+    fixed: tuple[str, ...],
+    only: tuple[str, ...],
     measure: bool,
     device: int,
     measure_seconds: float,
@@ -82,7 +107,9 @@ def search(
     """Find the best legal config of KERNEL for a problem and a TPU generation.
 
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. A decorated function is
-    given its arguments with --args. Ctrl-C loses nothing: the same command resumes.
+    given its arguments with --args. Ctrl-C loses nothing: the same command resumes. What is
+    published is the best of all trials of the problem, those of earlier and wider searches
+    included.
     """
     from autotune.catalogue.discovery import find_kernel
     from autotune.cli import progress, report
@@ -90,6 +117,7 @@ def search(
     from autotune.publishing.timing import Timing, why_estimated
     from autotune.publishing.tuning import Plan, tune
     from autotune.searching.loop import SearchLimits
+    from autotune.searching.one_config import config_judge, wanted_values
     from autotune.searching.subject import explore_space
 
     timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=compilers["python"])
@@ -103,7 +131,10 @@ def search(
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
         subject = subject_of(pool, ref, target, shape, dtype, options, call)
-        space = explore_space(pool, subject, terminal.tracing)
+        if starts:
+            judge = config_judge(pool, subject)
+            plan = replace(plan, start_from=tuple(judge.read(text) for text in starts))
+        space = explore_space(pool, subject, terminal.tracing, wanted_values(fixed, only))
         with open_database(database, create=True) as store:
             observer = ReportingObserver(terminal, store.searches, subject.key)
             result, published = tune(pool, store, subject, space, plan, observer)

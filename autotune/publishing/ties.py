@@ -6,6 +6,8 @@ from math import prod
 from autotune.cost_model.comparison import margin
 from autotune.domain.trial import Trial
 
+_ALIKE = 2.0  # error bars of two kinds of kernels differ by more, of one kind by less
+
 
 def time_us(trial: Trial) -> float:
     """The estimated time of a trial that has one."""
@@ -28,7 +30,18 @@ def ties(trials: Sequence[Trial]) -> list[Trial]:
 def by_rule(trials: Sequence[Trial]) -> list[Trial]:
     """Ties in the order of preference that ``wording.publication.TIE_RULE`` says in words; the
     faster first where all is equal."""
-    return sorted(trials, key=lambda t: (_vmem_bytes(t), -_block_size(t), time_us(t)))
+    narrowest = min((doubt(t) for t in trials), default=0.0)
+
+    def order(t: Trial) -> tuple[bool, int, int, float]:
+        return doubt(t) > _ALIKE * narrowest, _vmem_bytes(t), -_block_size(t), time_us(t)
+
+    return sorted(trials, key=order)
+
+
+def doubt(trial: Trial) -> float:
+    """The error bar of a trial that has a time."""
+    assert trial.estimate is not None
+    return trial.estimate.doubt
 
 
 def _vmem_bytes(trial: Trial) -> int:

@@ -74,7 +74,8 @@ class Observer(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class SearchResult:
-    """All trials of the key, and how the search ended: exhausted, trials, timeout, interrupted."""
+    """All trials of the key, and how the search ended: exhausted, trials, timeout, interrupted.
+    ``start_from``: configs that were given, which are among the trials."""
 
     subject: Subject
     space: Space
@@ -82,6 +83,7 @@ class SearchResult:
     reused: int
     stopped_by: str
     seconds: float
+    start_from: tuple[Config, ...] = ()
 
 
 def run_search(
@@ -130,6 +132,7 @@ def run_search(
         reused=len(earlier),
         stopped_by=stopped_by,
         seconds=time.monotonic() - started,
+        start_from=tuple(start_from),
     )
 
 

@@ -1,6 +1,6 @@
 """How a search begins: what is tuned, and where to look."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
 from autotune.candidates.space import Space, explore
 from autotune.domain.chip import Chip
@@ -9,6 +9,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.ports.compilers import Compilers, Describer
 from autotune.searching.loop import Subject
+from autotune.searching.one_config import narrowed
 
 
 def describe_subject(
@@ -23,10 +24,19 @@ def describe_subject(
 
 
 def explore_space(
-    compilers: Compilers, subject: Subject, tracing: Callable[[int, int], None]
+    compilers: Compilers,
+    subject: Subject,
+    tracing: Callable[[int, int], None],
+    only: Mapping[str, Sequence[str]] | None = None,
 ) -> Space:
-    """The candidates. Raises ``AutotuneError`` for a declaration or problem that cannot be."""
+    """The candidates; ``only``: with these values of axes, beside the default. Raises
+    ``AutotuneError`` for a declaration or problem that cannot be."""
     ref, problem, chip = subject.ref, subject.problem, subject.chip.chip
     choices = compilers.choices(ref, problem, chip)
+    if only:
+        choices = narrowed(choices, only)
     compilers.check(ref, problem, chip)
-    return explore(compilers, ref, problem, choices, subject.chip, tracing)
+    space = explore(compilers, ref, problem, choices, subject.chip, tracing)
+    if only:
+        space.judged.clear()  # what the rules say of a part is not kept as if it were the whole
+    return space

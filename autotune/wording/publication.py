@@ -9,7 +9,9 @@ from autotune.domain.record import Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import ProofLevel, Standard, Verdict
 
-TIE_RULE = "the least VMEM, then the larger blocks"
+TIE_RULE = (
+    "an error bar of at most twice the narrowest, then the least VMEM, then the larger blocks"
+)
 NO_DEFAULT = "the default was not tried"
 
 

@@ -26,6 +26,7 @@ from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
 from autotune.searching.loop import SearchResult, Subject
 from autotune.wording.baseline import estimated_baseline
+from autotune.wording.publication import TIE_RULE
 from tests.fakes.compiler import FakeCompilers
 
 CHIP = ChipInfo(
@@ -260,7 +261,7 @@ def test_among_ties_the_rule_decides_and_the_reason_says_so() -> None:
     published, _, _ = run(outcomes)
     assert published.winner is not None and published.winner.number == 2
     assert [t.number for t in published.ties] == [1, 2]
-    assert "chosen by the least VMEM" in published.reason and "among 2" in published.reason
+    assert f"chosen by {TIE_RULE}, among 2" in published.reason
     published, _, compiler = run(outcomes, {2: False, 1: False})
     assert verified_blocks(compiler) == [2, 1, 3]  # the ties by rule, then by time
 
@@ -292,6 +293,18 @@ def test_what_was_wrong_is_no_tie() -> None:
 def test_with_equal_vmem_the_larger_blocks_win_and_then_the_faster() -> None:
     small, large = trial(1, estimated(40)), trial(2, estimated(40.5))
     assert by_rule([small, large]) == [large, small]
+
+
+def test_among_ties_the_certain_one_goes_before_the_small_one() -> None:
+    """Vague: more than twice the narrowest error bar. Those that are alike are told by VMEM."""
+
+    def of(number: int, error: float | None, vmem: int) -> Trial:
+        found = estimated(40, vmem=vmem)
+        return trial(number, replace(found, estimate=replace(found.estimate, error=error)))
+
+    vague, unknown = of(1, 0.41, vmem=1), of(2, None, vmem=2)
+    certain, nearly = of(3, 0.07, vmem=9), of(4, 0.13, vmem=5)
+    assert by_rule([vague, unknown, certain, nearly]) == [nearly, certain, vague, unknown]
 
 
 def test_the_wider_resolution_of_two_decides_whether_they_tie() -> None:

@@ -206,6 +206,7 @@ def test_the_schema_describes_every_route(service: Running) -> None:
         "/v1/records",
         "/v1/records/{number}/pin",
         "/v1/records/{number}/unpin",
+        "/v1/checks",
         "/v1/misses",
         "/v1/results",
         "/v1/jobs",

@@ -1,0 +1,115 @@
+"""``autotune estimate``: single configs of a kernel, side by side; nothing is kept or published."""
+
+import sys
+from typing import Any
+
+import click
+
+from autotune.cli.breakdown import differing_rows, print_breakdown
+from autotune.cli.options import (
+    call_options,
+    chip_or_attached,
+    compiler_options,
+    json_option,
+    new_pool,
+    print_json,
+    subject_of,
+)
+from autotune.cli.output import echo
+from autotune.cost_model.comparison import compare
+from autotune.domain.codec import to_data
+from autotune.domain.comparison import NamedEstimate
+from autotune.notebook import ConfigEstimate
+from autotune.wording.comparison import why
+from autotune.wording.facts import explanation_data
+
+
+@click.command()
+@click.argument("kernel")
+@call_options
+@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@click.option(
+    "--config",
+    "texts",
+    multiple=True,
+    metavar="block_m=256,…",
+    help="May be given several times; what is left out is as in the default, and `default` is the "
+    "default. Also order=n>m, semantics=PA and vmem=64MiB. [default: default]",
+)
+@compiler_options
+@json_option
+def estimate(
+    kernel: str,
+    shape: str | None,
+    dtype: str | None,
+    options: tuple[str, ...],
+    call: str,
+    chip: str | None,
+    texts: tuple[str, ...],
+    as_json: bool,
+    **compilers: Any,
+) -> None:
+    """Say of single configs of KERNEL whether they are legal, what they need and how long they
+    take.
+
+    KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. Nothing is kept or published.
+    Exit code 1 when a config has no estimate.
+    """
+    from autotune.catalogue.discovery import find_kernel
+    from autotune.searching.one_config import config_judge
+
+    target, ref = chip_or_attached(chip), find_kernel(kernel)
+    with new_pool(**compilers) as pool:
+        subject = subject_of(pool, ref, target, shape, dtype, options, call)
+        judge = config_judge(pool, subject)
+        configs = [judge.read(text) for text in texts or ("default",)]
+        found = [ConfigEstimate(config=config, outcome=judge.outcome(config)) for config in configs]
+    if as_json:
+        data = [_data(*named) for named in _named(found)]
+        print_json({"key": to_data(subject.key), "configs": data, "compared": _words(found)})
+    else:
+        key = subject.key
+        echo(f"{key.kernel} {key.problem}")
+        echo(f"  on {key.chip} with {key.toolchain}")
+        _print(found)
+    sys.exit(0 if all(one.estimate for one in found) else 1)
+
+
+def _print(found: list[ConfigEstimate]) -> None:
+    for name, one in _named(found):
+        echo(f"{name}: {one}")
+    timed = [(name, one, e, e.explanation) for name, one in _named(found) if (e := one.estimate)]
+    explained = [(name, one, e, parts) for name, one, e, parts in timed if parts]
+    if explained:
+        rows = differing_rows([one.config for _, one, _, _ in explained])
+        print_breakdown([t[0] for t in explained], [(t[2], t[3]) for t in explained], rows)
+    for sentence in _words(found):
+        echo(sentence)
+    echo("Nothing is kept or published.")
+
+
+def _named(found: list[ConfigEstimate]) -> list[tuple[str, ConfigEstimate]]:
+    return [(f"config {place}", one) for place, one in enumerate(found, 1)]
+
+
+def _words(found: list[ConfigEstimate]) -> list[str]:
+    """Why the fastest is faster than each of the others."""
+    named = [
+        NamedEstimate(name=name, estimate=one.estimate)
+        for name, one in _named(found)
+        if one.estimate
+    ]
+    best = min(named, key=lambda one: one.estimate.time_us, default=None)
+    return [why(compare(best, one)) for one in named if best is not None and one is not best]
+
+
+def _data(name: str, one: ConfigEstimate) -> dict[str, Any]:
+    e = one.estimate
+    parts = e and e.explanation
+    return {
+        "name": name,
+        "config": to_data(one.config),
+        "outcome": to_data(one.outcome),
+        "reason": one.outcome.reason,
+        "explanation": explanation_data(e, parts) if e and parts else None,
+    }
