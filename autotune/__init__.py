@@ -68,9 +68,10 @@ if TYPE_CHECKING:
     from autotune.errors import AutotuneError
     from autotune.kernel import Array, Axis, Kernel, block
     from autotune.lookups.matching import Match
-    from autotune.notebook import ConfigEstimate, Tuning, compare, estimate, lookup, search
+    from autotune.notebook import Tuning, compare, estimate, lookup, search
     from autotune.pallas import Grid, compiler_params
     from autotune.runtime import Tuned, TunedConfig
+    from autotune.searching.one_config import ConfigEstimate
     from autotune.sources import BundleSource, StoreSource, configure
 else:
     _MODULES = {
@@ -81,7 +82,7 @@ else:
         "Chip": "domain.chip",
         "Client": "client",
         "Config": "domain.config",
-        "ConfigEstimate": "notebook",
+        "ConfigEstimate": "searching.one_config",
         "Grid": "pallas",
         "Kernel": "kernel",
         "Key": "domain.key",

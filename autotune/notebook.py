@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.outcome import Estimate, Estimated, Outcome
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
 from autotune.errors import AutotuneError, InvalidInputError
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from autotune.publishing.publish import Publication
     from autotune.runtime import TunedConfig
     from autotune.searching.loop import SearchResult, Subject
+    from autotune.searching.one_config import ConfigEstimate
     from autotune.sources import Source
 
 Configs = Config | Mapping[str, AxisValue]
@@ -64,30 +64,6 @@ class Tuning:
 
         plot = trials_svg(self.result.trials, self.publication.winner)
         return result_html(self.result, self.publication, dict(self.ids), self.place) + plot
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigEstimate:
-    """What becomes of one config: a time with its parts, or the reason for none."""
-
-    config: Config
-    outcome: Outcome
-
-    @property
-    def estimate(self) -> Estimate | None:
-        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
-
-    def __str__(self) -> str:
-        from autotune.wording.units import error_bar, mebibytes, micros
-
-        found = self.estimate
-        if found is None:
-            return f"{self.config}: {self.outcome.kind}, {self.outcome.reason}"
-        return (
-            f"{self.config}: {micros(found.time_us)} {error_bar(found.error)}, limited by "
-            f"{found.limiting_part}, VMEM {mebibytes(found.vmem_used_bytes)} of "
-            f"{mebibytes(found.vmem_allowed_bytes)}"
-        )
 
 
 def search(
@@ -166,7 +142,7 @@ def estimate(
     chip: str | None = None,
     python: str | None = None,
     **arguments: Any,
-) -> list[ConfigEstimate]:
+) -> "list[ConfigEstimate]":
     """What becomes of some configs, in their order; nothing is kept or published.
 
     What a config does not say is the default's; without any it is the default. Raises
@@ -181,7 +157,7 @@ def estimate(
         judge = config_judge(pool, subject)
         some = [configs] if isinstance(configs, Config | Mapping) else list(configs)
         wanted = [judge.complete(one) for one in some or [judge.default]]
-        return [ConfigEstimate(config=c, outcome=judge.outcome(c)) for c in wanted]
+        return list(map(judge.estimate, wanted))
 
 
 def compare(

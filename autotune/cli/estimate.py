@@ -1,7 +1,7 @@
 """``autotune estimate``: single configs of a kernel, side by side; nothing is kept or published."""
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,9 +19,11 @@ from autotune.cli.output import echo
 from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
-from autotune.notebook import ConfigEstimate
 from autotune.wording.comparison import why
 from autotune.wording.facts import explanation_data
+
+if TYPE_CHECKING:
+    from autotune.searching.one_config import ConfigEstimate
 
 
 @click.command()
@@ -63,7 +65,7 @@ def estimate(
         subject = subject_of(pool, ref, target, shape, dtype, options, call)
         judge = config_judge(pool, subject)
         configs = [judge.read(text) for text in texts or ("default",)]
-        found = [ConfigEstimate(config=config, outcome=judge.outcome(config)) for config in configs]
+        found = [judge.estimate(config) for config in configs]
     if as_json:
         data = [_data(*named) for named in _named(found)]
         print_json({"key": to_data(subject.key), "configs": data, "compared": _words(found)})
@@ -75,7 +77,7 @@ def estimate(
     sys.exit(0 if all(one.estimate for one in found) else 1)
 
 
-def _print(found: list[ConfigEstimate]) -> None:
+def _print(found: "list[ConfigEstimate]") -> None:
     for name, one in _named(found):
         echo(f"{name}: {one}")
     timed = [(name, one, e, e.explanation) for name, one in _named(found) if (e := one.estimate)]
@@ -88,11 +90,11 @@ def _print(found: list[ConfigEstimate]) -> None:
     echo("Nothing is kept or published.")
 
 
-def _named(found: list[ConfigEstimate]) -> list[tuple[str, ConfigEstimate]]:
+def _named(found: "list[ConfigEstimate]") -> "list[tuple[str, ConfigEstimate]]":
     return [(f"config {place}", one) for place, one in enumerate(found, 1)]
 
 
-def _words(found: list[ConfigEstimate]) -> list[str]:
+def _words(found: "list[ConfigEstimate]") -> list[str]:
     """Why the fastest is faster than each of the others."""
     named = [
         NamedEstimate(name=name, estimate=one.estimate)
@@ -103,7 +105,7 @@ def _words(found: list[ConfigEstimate]) -> list[str]:
     return [why(compare(best, one)) for one in named if best is not None and one is not best]
 
 
-def _data(name: str, one: ConfigEstimate) -> dict[str, Any]:
+def _data(name: str, one: "ConfigEstimate") -> dict[str, Any]:
     e = one.estimate
     parts = e and e.explanation
     return {
