@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     from autotune.notebook import Tuning, compare, estimate, lookup, search
     from autotune.pallas import Grid, compiler_params
     from autotune.runtime import Tuned, TunedConfig
-    from autotune.searching.one_config import ConfigEstimate
+    from autotune.searching.config_estimate import ConfigEstimate
     from autotune.sources import BundleSource, StoreSource, configure
 else:
     _MODULES = {
@@ -82,7 +82,7 @@ else:
         "Chip": "domain.chip",
         "Client": "client",
         "Config": "domain.config",
-        "ConfigEstimate": "searching.one_config",
+        "ConfigEstimate": "searching.config_estimate",
         "Grid": "pallas",
         "Kernel": "kernel",
         "Key": "domain.key",

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from autotune.decorator import Tunable
     from autotune.publishing.publish import Publication
     from autotune.runtime import TunedConfig
+    from autotune.searching.config_estimate import ConfigEstimate
     from autotune.searching.loop import SearchResult, Subject
-    from autotune.searching.one_config import ConfigEstimate
     from autotune.sources import Source
 
 Configs = Config | Mapping[str, AxisValue]

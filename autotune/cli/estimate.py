@@ -1,7 +1,7 @@
 """``autotune estimate``: single configs of a kernel, side by side; nothing is kept or published."""
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -19,11 +19,9 @@ from autotune.cli.output import echo
 from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
+from autotune.searching.config_estimate import ConfigEstimate
 from autotune.wording.comparison import why
 from autotune.wording.facts import explanation_data
-
-if TYPE_CHECKING:
-    from autotune.searching.one_config import ConfigEstimate
 
 
 @click.command()
@@ -77,7 +75,7 @@ def estimate(
     sys.exit(0 if all(one.estimate for one in found) else 1)
 
 
-def _print(found: "list[ConfigEstimate]") -> None:
+def _print(found: list[ConfigEstimate]) -> None:
     for name, one in _named(found):
         echo(f"{name}: {one}")
     timed = [(name, one, e, e.explanation) for name, one in _named(found) if (e := one.estimate)]
@@ -90,11 +88,11 @@ def _print(found: "list[ConfigEstimate]") -> None:
     echo("Nothing is kept or published.")
 
 
-def _named(found: "list[ConfigEstimate]") -> "list[tuple[str, ConfigEstimate]]":
+def _named(found: list[ConfigEstimate]) -> list[tuple[str, ConfigEstimate]]:
     return [(f"config {place}", one) for place, one in enumerate(found, 1)]
 
 
-def _words(found: "list[ConfigEstimate]") -> list[str]:
+def _words(found: list[ConfigEstimate]) -> list[str]:
     """Why the fastest is faster than each of the others."""
     named = [
         NamedEstimate(name=name, estimate=one.estimate)
@@ -105,7 +103,7 @@ def _words(found: "list[ConfigEstimate]") -> list[str]:
     return [why(compare(best, one)) for one in named if best is not None and one is not best]
 
 
-def _data(name: str, one: "ConfigEstimate") -> dict[str, Any]:
+def _data(name: str, one: ConfigEstimate) -> dict[str, Any]:
     e = one.estimate
     parts = e and e.explanation
     return {

@@ -8,38 +8,16 @@ from autotune.candidates import rules
 from autotune.candidates.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.kernel_spec import Choices
-from autotune.domain.outcome import Estimate, Estimated, Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.trace import Trace
 from autotune.errors import InvalidInputError
 from autotune.ports.compilers import Compilers, Tracer
+from autotune.searching.config_estimate import ConfigEstimate
 from autotune.searching.loop import Subject, evaluate
-from autotune.wording.units import error_bar, mebibytes, micros
 
 _KINDS = {"P": PARALLEL, "A": ARBITRARY}
 _OWN = "own"
 _MIB = re.compile(r"(\d+)(?:MiB)?")
-
-
-@dataclass(frozen=True, kw_only=True)
-class ConfigEstimate:
-    """What becomes of one config: a time with its parts, or the reason for none."""
-
-    config: Config
-    outcome: Outcome
-
-    @property
-    def estimate(self) -> Estimate | None:
-        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
-
-    def __str__(self) -> str:
-        found = self.estimate
-        if found is None:
-            return f"{self.config}: {self.outcome.kind}, {self.outcome.reason}"
-        return (
-            f"{self.config}: {micros(found.time_us)} {error_bar(found.error)}, limited by "
-            f"{found.limiting_part}, VMEM {mebibytes(found.vmem_used_bytes)} of "
-            f"{mebibytes(found.vmem_allowed_bytes)}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,29 @@
+"""What becomes of a config that somebody asks about."""
+
+from dataclasses import dataclass
+
+from autotune.domain.config import Config
+from autotune.domain.outcome import Estimate, Estimated, Outcome
+from autotune.wording.units import error_bar, mebibytes, micros
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConfigEstimate:
+    """What becomes of one config: a time with its parts, or the reason for none."""
+
+    config: Config
+    outcome: Outcome
+
+    @property
+    def estimate(self) -> Estimate | None:
+        return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+
+    def __str__(self) -> str:
+        found = self.estimate
+        if found is None:
+            return f"{self.config}: {self.outcome.kind}, {self.outcome.reason}"
+        return (
+            f"{self.config}: {micros(found.time_us)} {error_bar(found.error)}, limited by "
+            f"{found.limiting_part}, VMEM {mebibytes(found.vmem_used_bytes)} of "
+            f"{mebibytes(found.vmem_allowed_bytes)}"
+        )
