@@ -72,10 +72,16 @@ class Record:
         return next((one for one in self.checks if one.toolchain == toolchain), None)
 
     def with_check(self, check: RecordCheck) -> "Record":
-        """The same record, with this in the place of what was known of that toolchain; the one
-        that was noted first gives way where there are too many."""
+        """The same record, with this in the place of what was known of that toolchain. Where there
+        are too many the oldest gives way, of what works before what does not."""
         others = tuple(one for one in self.checks if one.toolchain != check.toolchain)
-        return replace(self, checks=(*others, check)[-MOST_CHECKS:])
+        checks = (*others, check)
+        if len(checks) > MOST_CHECKS:
+            least = min(
+                checks, key=lambda one: (not one.verdict.is_usable, one.checked_at, one.toolchain)
+            )
+            checks = tuple(one for one in checks if one is not least)
+        return replace(self, checks=checks)
 
     @property
     def time_us(self) -> float:

@@ -102,7 +102,7 @@ def _noted(
             continue  # what is published for a toolchain was compiled there
         if _is_news(record.check(check.toolchain), check):
             record = record.with_check(check)
-    if record is known:
+    if set(record.checks) == set(known.checks):
         return None
     added = add_record(session, record)
     hidden = newest if newest and newest != served else None

@@ -71,12 +71,15 @@ def test_of_another_config_and_of_its_own_toolchain_nothing_is_noted(store: SqlS
 
 
 def test_there_is_an_end_to_what_one_record_says(store: SqlStore) -> None:
-    """The last ones are kept: a service takes no record that says more."""
-    many = [
-        found(Toolchain(jax=f"9.{n}", jaxlib="9", libtpu="9")) for n in range(MOST_CHECKS + 900)
-    ]
-    tell(store, *many)
+    """What is broken is kept before what works, the last before the first; telling again changes
+    nothing."""
+    many = [found(Toolchain(jax=f"9.{n}", jaxlib="9", libtpu="9"), minutes=n) for n in range(1000)]
+    works = found(NEWER, CheckVerdict.SAME, minutes=2000)
+    tell(store, *many[:500], works, *many[500:])
     assert in_force(store).checks == tuple(many[-MOST_CHECKS:])
+    before = latest_snapshot(store)
+    tell(store, works, *many)
+    assert latest_snapshot(store) == before
 
 
 def pinned(store: SqlStore) -> None:

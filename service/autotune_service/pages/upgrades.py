@@ -21,6 +21,7 @@ from autotune_service.snapshot_cache import IndexedSnapshot
 
 upgrades = APIRouter(include_in_schema=False)
 
+_MOST_STEPS = 40
 _COLOURS = {
     CheckVerdict.BROKEN: "failed",
     CheckVerdict.NEEDS_LIMIT: "vmem",
@@ -68,7 +69,8 @@ async def show(request: Request) -> Response:
         request,
         "upgrades.html",
         query=query.done(),
-        steps=steps(counts),
+        steps=steps(matching)[:_MOST_STEPS],
+        is_any=bool(counts),
         starts=newest_first({one.made_with for one in counts}),
         ends=newest_first({one.toolchain for one in counts}),
         kernels=sorted({one.kernel for one in counts}),
