@@ -32,6 +32,7 @@ GROUPS = {
         "service",
         "dashboard",
         "load",
+        "attacks",
         "service_faults",
         "import_time",
     ),

@@ -23,6 +23,7 @@ from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import Match
 from autotune.ports import LookupStore
 from autotune.wording.match import checked
+from autotune.wording.publication import who_says
 from autotune.wording.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
@@ -167,6 +168,8 @@ def _print(record: Record) -> None:
             f"{micros(record.estimate.time_us)}"
         )
     echo(f"  {record.verification}")
+    if record.pushed_by:
+        echo(f"  {who_says(record)}")
     if record.baseline.note:
         echo(f"  {record.baseline.note}")
     echo(f"  {record.key}")

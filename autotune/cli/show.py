@@ -18,7 +18,7 @@ from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.match import checked
 from autotune.wording.measurement import against_others, measured_line
-from autotune.wording.publication import verified_label
+from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, seconds
 
 
@@ -139,6 +139,8 @@ def _published(found: StoredTrial, record: Record | None) -> list[str]:
         f"published, {verified_label(record)}: {'this config' if is_it else record.config}; "
         f"{record.reason}"
     ]
+    if record.pushed_by:
+        lines.append(who_says(record))
     lines += [f"  {checked(check)}" for check in record.checks]
     if found.trial.estimate is not None and record.baseline.time_us is not None:
         lines.append(estimated_baseline(found.trial.estimate, record.baseline))

@@ -7,6 +7,7 @@ import click
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
 from autotune.errors import InvalidInputError
+from autotune.wording.publication import who_says
 
 
 @click.group()
@@ -59,6 +60,7 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
                     "time_us": record.estimate.time_us,
                     "created_at": record.created_at.isoformat(),
                     "pushed_by": record.pushed_by,
+                    "checked_by": record.checked_by,
                 }
                 for number, record in found
             ]
@@ -67,6 +69,8 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
     for number, record in found:
         echo(f"{number:>6}  {record.created_at:%Y-%m-%d %H:%M} UTC  {record.key}")
         echo(f"        {record.config}  {record.estimate.time_us:.1f} us")
+        if record.pushed_by:
+            echo(f"        {who_says(record)}")
 
 
 @snapshots.command()

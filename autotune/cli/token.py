@@ -9,8 +9,6 @@ from autotune.cli.output import echo
 from autotune.domain.token import ROLES, WRITER, Token
 from autotune.errors import InvalidInputError
 
-_MOST_CHARACTERS = 100
-
 
 @click.group()
 def token() -> None:
@@ -27,10 +25,6 @@ def token() -> None:
 @json_option
 def create(name: str, role: str, days: int | None, database: str | None, as_json: bool) -> None:
     """Make a token and print it. It cannot be printed again."""
-    if not name.isprintable() or not 0 < len(name) <= _MOST_CHARACTERS:
-        raise InvalidInputError(
-            f"a name must have 1 to {_MOST_CHARACTERS} printable characters, not {name!r:.50}"
-        )
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
     with open_database(database, create=True) as store:
         made, secret = store.tokens.create(name, role, expires_at)

@@ -86,11 +86,15 @@ def worker(
     They are those of the database; with --url those of a service, which is sent what they find: the
     database is this machine's own then.
 
+    Where the service was started with --recheck, workers with its database also check what was
+    pushed to it, before it is published.
+
     Ctrl-C and SIGTERM give the job back when what is being compiled is done; a second one stops at
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
     its finalists are timed, as by `autotune search`.
     """
     from autotune.catalogue.discovery import catalogue
+    from autotune.checking.recheck import recheck
     from autotune.domain.kernel_ref import KernelRef
     from autotune.jobs.sign_of_life import SignOfLife
     from autotune.jobs.worker import Worker
@@ -119,6 +123,7 @@ def worker(
             lease_s=lease,
             poll_s=poll,
             timing=timing,
+            recheck=recheck if url is None else None,
         )
         _stop_gently(one.stop)
         done = one.run(drain=drain)

@@ -6,6 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.chip import Chip
+from autotune.domain.codec import OmitNone
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 
@@ -34,6 +35,7 @@ MOST_TRIALS = 10_000
 class Request:
     """What is to be searched. ``fingerprint`` and ``toolchain``: None for whatever the worker has;
     else only a worker that has exactly these takes it. ``trials``: as ``autotune search`` has it.
+    ``candidate``: the number of a pushed record that is to be checked in the place of a search.
     """
 
     kernel: str
@@ -42,6 +44,7 @@ class Request:
     chip: Chip
     toolchain: Toolchain | None = None
     trials: int = DEFAULT_TRIALS
+    candidate: OmitNone[int | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +80,9 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
-    """What a worker can run: the fingerprint of each kernel that it has, and its toolchain."""
+    """What a worker can run: the fingerprint of each kernel that it has, and its toolchain.
+    ``checks``: it may check what others have pushed, because it has the database itself."""
 
     kernels: Mapping[str, str]
     toolchain: Toolchain
+    checks: bool = False

@@ -45,7 +45,9 @@ class Record:
     ``verification`` says in words how the result was checked, ``proof`` what that is worth. The
     ``measurement`` is there too where it was void, or decided nothing, and the ``method`` an
     estimate.
-    ``pushed_by``: the name of the token that brought it, empty where it was searched.
+    ``pushed_by``: the name of the token that brought it, whose claim its times and its verification
+    are; empty where it was searched. ``checked_by``: the worker with this database that compiled it
+    again and ran the gate, so that only a measurement is still a claim; empty where none did.
     ``checks``: what is known of it under other toolchains, at most one for each, and at most
     :data:`MOST_CHECKS`.
     """
@@ -66,6 +68,7 @@ class Record:
     pushed_by: str = ""
     checks: OmitDefault[tuple[RecordCheck, ...]] = ()
     proof: OmitDefault[Proof] = FULL_PROOF
+    checked_by: OmitDefault[str] = ""
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""

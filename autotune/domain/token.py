@@ -1,11 +1,26 @@
 """Who may do what at the service: bearer tokens and their roles."""
 
+import re
 from dataclasses import dataclass
 from datetime import datetime
+
+from autotune.errors import InvalidInputError
 
 READER, WRITER, ADMIN = "reader", "writer", "admin"
 ROLES = (READER, WRITER, ADMIN)
 """Each may do what those before it may."""
+
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+@-]{0,99}")
+
+
+def check_name(name: str) -> None:
+    """Raises ``InvalidInputError`` for a name that people could mistake for another one."""
+    if not _NAME.fullmatch(name):
+        raise InvalidInputError(
+            "a name must have 1 to 100 characters, of a to z, A to Z, digits and _.+@-, "
+            f"not {name!r:.50}"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

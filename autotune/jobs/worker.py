@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from types import TracebackType
+from typing import Protocol
 
 from autotune.candidates.space import Space
 from autotune.domain.chip import Chip
@@ -16,9 +17,12 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
 from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateState, Rechecked
+from autotune.domain.result import KeyResult
 from autotune.domain.trial import Trial
 from autotune.errors import AutotuneError, InvalidInputError, StoreError
-from autotune.ports import Queue, WorkerStore
+from autotune.ports import CandidateStore, Queue, WorkerStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import publish
@@ -29,6 +33,13 @@ from autotune.searching.subject import describe_subject, explore_space
 _log = logging.getLogger("autotune.worker")
 
 _BEATS = 4  # heartbeats in a lease
+
+Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
+"""As ``autotune.checking.recheck`` has it."""
+
+
+class JobStore(WorkerStore, CandidateStore, Protocol):
+    """What jobs need: some search and publish, others check what was pushed."""
 
 
 class Lease:
@@ -118,7 +129,8 @@ class _NotOursError(Exception):
 
 class Worker:
     """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
-    ``timing``: how finalists are timed where the chip is attached; None for never.
+    ``timing``: how finalists are timed where the chip is attached; None for never. ``recheck``: how
+    pushed records are checked; None: it takes no such jobs.
 
     A job that a worker leaves, however it ends, is given to another one.
     """
@@ -126,7 +138,7 @@ class Worker:
     def __init__(
         self,
         compilers: Compilers,
-        store: WorkerStore,
+        store: JobStore,
         jobs: Queue,
         refs: Mapping[str, KernelRef],
         *,
@@ -135,9 +147,11 @@ class Worker:
         lease_s: float = LEASE_S,
         poll_s: float = 2.0,
         timing: Timing | None = None,
+        recheck: Recheck | None = None,
     ) -> None:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
         self._name, self._study_url, self._timing = name, study_url, timing
+        self._recheck = recheck
         self._lease_s, self._poll_s = lease_s, poll_s
         self._stopping = threading.Event()
 
@@ -156,7 +170,8 @@ class Worker:
                 continue
             self._store.save_kernel(spec)
             known[spec.name] = spec.fingerprint
-        return Ability(kernels=known, toolchain=self._compilers.toolchain())
+        checks = self._recheck is not None
+        return Ability(kernels=known, toolchain=self._compilers.toolchain(), checks=checks)
 
     def run(self, *, drain: bool = False) -> int:
         """How many jobs were run. ``drain``: stop when there is nothing to do."""
@@ -190,7 +205,8 @@ class Worker:
         )
         try:
             with Lease(self._jobs, job, self._lease_s) as lease:
-                state, message = self._tune(job, lease)
+                work = self._tune if asked.candidate is None else self._check
+                state, message = work(job, lease)
                 if state is None:
                     self._give_back(job, "its worker was stopped", counts=False)
                 elif self._jobs.finish(job, state, message):  # may take long: it sends the trials
@@ -243,6 +259,24 @@ class Worker:
             return None, ""
         state = State.DONE if published.record else State.FAILED
         return state, published.reason + self._not_timed(measure, request.chip)
+
+    def _check(self, job: Job, lease: Lease) -> tuple[State | None, str]:
+        """The same of a job that checks a pushed record."""
+        assert self._recheck is not None and job.request.candidate is not None
+        candidate = self._store.candidate(job.request.candidate)
+        if candidate is None or candidate.decision.state is not CandidateState.UNVERIFIED:
+            return State.DONE, "it was decided before"
+        pushed, ref = candidate.record, self._refs[job.request.kernel]
+        found = self._recheck(self._compilers, pushed, ref, self._name)
+        if self._stopping.is_set() or not lease.holds():
+            return None, ""
+        if found.record is not None:
+            result = KeyResult(record=found.record, trials=found.trials)
+            self._store.push((), [result], pushed.pushed_by)
+        self._store.decide(candidate.number, found.decision)
+        decided = found.decision.state is not CandidateState.UNVERIFIED
+        said = f"{found.decision.state}: {found.decision.finding}"
+        return State.DONE if decided else State.FAILED, said
 
     def _measure(self, subject: Subject, watch: _Watch, stop: Callable[[], bool]) -> Measure | None:
         """As ``autotune search`` has it."""

@@ -9,12 +9,13 @@ import gzip
 import json
 import os
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from autotune.domain.claims import has_possible_config
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
@@ -22,6 +23,9 @@ from autotune.errors import InvalidInputError
 
 FORMAT = "pallas-autotune bundle 1"
 MOST_BYTES = 256 << 20  # of text: some 190,000 records
+Specs = Mapping[tuple[str, str], KernelSpec]
+"""Descriptions of kernels by name and fingerprint."""
+
 _GZIP = 16 + zlib.MAX_WBITS
 
 
@@ -43,8 +47,9 @@ def new_bundle(
     created_at: datetime | None = None,
 ) -> RecordBundle:
     """Made now, unless another time is given. Kernels without a record are left out, and so are
-    records with a time that cannot be."""
-    possible = [record for record in records if record.has_possible_times]
+    records with a time or a config that cannot be."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    possible = [record for record in records if is_possible(record, specs)]
     used = {(record.key.kernel, record.key.fingerprint) for record in possible}
     return RecordBundle(
         records=tuple(map(slim, possible)),
@@ -94,21 +99,31 @@ def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
     if told != FORMAT:
         raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
     try:
+        kernels = tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ()))
+        specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
         return RecordBundle(
-            records=tuple(map(_record, data["records"])),
+            records=tuple(_record(one, specs) for one in data["records"]),
             created_at=datetime.fromisoformat(data["created_at"]),
             snapshot=data["snapshot"],
-            kernels=tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ())),
+            kernels=kernels,
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error
 
 
-def _record(data: Any) -> Record:
+def _record(data: Any, kernels: Specs) -> Record:
     record = from_data(Record, data)
     if not record.has_possible_times:
         raise ValueError(f"{record.key} has a time that is not positive and finite")
+    if not is_possible(record, kernels):
+        raise ValueError(f"{record.key} has a config that its kernel cannot have: {record.config}")
     return record
+
+
+def is_possible(record: Record, kernels: Specs) -> bool:
+    """Whether it may be handed on. Older versions took times, and configs, that cannot be."""
+    spec = kernels.get((record.key.kernel, record.key.fingerprint))
+    return record.has_possible_times and has_possible_config(record, spec)
 
 
 def write_bundle(path: Path, bundle: RecordBundle) -> None:

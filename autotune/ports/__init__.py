@@ -17,11 +17,20 @@ from autotune.ports.lookup import (
     SnapshotStore,
 )
 from autotune.ports.pages import KeyPages, OverviewPages, Pages, ProblemPages, TrialPages
-from autotune.ports.push import JobResultStore, PushSource, PushTarget, ResultStore
+from autotune.ports.push import (
+    CandidateStore,
+    CandidateTarget,
+    JobResultStore,
+    PushSource,
+    PushTarget,
+    ResultStore,
+)
 from autotune.ports.search import PublishStore, SearchStatuses, SearchStore, WorkerStore
 
 __all__ = [
     "AuditLog",
+    "CandidateStore",
+    "CandidateTarget",
     "CheckStore",
     "JobResultStore",
     "Jobs",

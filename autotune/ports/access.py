@@ -11,8 +11,8 @@ from autotune.domain.token import Token
 class AuditLog(Protocol):
     """What was written, and by whom."""
 
-    def entries(self, limit: int = 50) -> Sequence[AuditEntry]:
-        """The newest first."""
+    def entries(self, limit: int = 50, before: int | None = None) -> Sequence[AuditEntry]:
+        """The newest first; ``before``: those with smaller numbers."""
 
 
 class Tokens(Protocol):

@@ -33,9 +33,14 @@ class ReleaseStore(Protocol):
     """Which records are in force, and since when."""
 
     def published(
-        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+        self,
+        kernel: str | None = None,
+        chip: Chip | None = None,
+        limit: int = 50,
+        before: int | None = None,
     ) -> Sequence[tuple[int, Record]]:
-        """All that was ever published, each with its number, newest first."""
+        """All that was ever published, each with its number, newest first; ``before``: those with
+        smaller numbers."""
 
     def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
         """The newest first."""

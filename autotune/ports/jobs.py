@@ -35,8 +35,10 @@ class Jobs(Queue, Protocol):
     def get(self, number: int) -> Job | None:
         """One by its number."""
 
-    def list(self, state: State | None = None, limit: int = 50) -> Sequence[Job]:
-        """The newest first."""
+    def list(
+        self, state: State | None = None, limit: int = 50, before: int | None = None
+    ) -> Sequence[Job]:
+        """The newest first; ``before``: those with smaller numbers."""
 
     def counts(self) -> Mapping[str, int]:
         """How many jobs there are by state."""

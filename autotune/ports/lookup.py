@@ -34,8 +34,9 @@ class MissCounter(Protocol):
 class MissLog(MissCounter, Protocol):
     """What was asked for and is not published."""
 
-    def misses(self, limit: int = 50) -> Sequence[Miss]:
-        """Keys that were asked for and still have no record, the most wanted first."""
+    def misses(self, limit: int = 50, after: tuple[int, int] | None = None) -> Sequence[Miss]:
+        """Keys that were asked for and still have no record, the most wanted first; ``after``:
+        those behind the one with this count and number."""
 
     def miss(self, number: int) -> Miss | None:
         """One by its number."""

@@ -8,6 +8,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateState, Decision, RecordCandidate
 from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.trial import Trial
@@ -44,6 +45,33 @@ class JobResultStore(ResultStore, Protocol):
 
     def record(self, key: Key) -> Record | None:
         """The record of exactly this key in the newest snapshot."""
+
+
+class CandidateTarget(Protocol):
+    """Where a service keeps what is pushed to it until it was checked."""
+
+    def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        """Keep the records, but no trials, which nobody could check, and queue a job for each. What
+        ``push`` would leave out is left out; the same again changes nothing, but queues its job
+        again where that ended without a decision."""
+
+    def candidates(
+        self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
+    ) -> Sequence[RecordCandidate]:
+        """The newest first; ``before``: those with smaller numbers."""
+
+
+class CandidateStore(Protocol):
+    """What a worker needs to check what was pushed."""
+
+    def candidate(self, number: int) -> RecordCandidate | None:
+        """One by its number."""
+
+    def decide(self, number: int, decision: Decision) -> None:
+        """Keep what was found out; a decision that was made already stays."""
+
+    def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        """As ``PushTarget`` has it."""
 
 
 class PushTarget(Protocol):

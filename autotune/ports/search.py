@@ -18,7 +18,8 @@ class SearchStore(Protocol):
     """Where a search keeps its trials, and finds those of earlier runs."""
 
     def save_kernel(self, spec: KernelSpec) -> None:
-        """Keep the description of a kernel; the same (name, fingerprint) again changes nothing."""
+        """Keep the description of a kernel that is here, in the place of one that was pushed for
+        the same (name, fingerprint)."""
 
     def save_refusals(self, key: Key, refusals: Refusals) -> None:
         """Keep where the rules leave nothing of the space of a key, in the place of what was kept

@@ -8,7 +8,8 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from autotune.domain.check import Check
-from autotune.domain.codec import to_data
+from autotune.domain.claims import impossible
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimated
@@ -17,7 +18,6 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.ports import ResultStore
-from autotune.remote.claims import impossible
 from autotune.remote.http import Remote
 
 MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
@@ -40,7 +40,7 @@ def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyRes
     key = result.record.key
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
-    record = replace(result.record, key=key.declared(spec.problems))
+    record = replace(result.record, key=key.declared(spec.problems), checked_by="")
     why = _of_result(result, spec, now) or _of_record(record)
     if why is not None:
         raise InvalidInputError(why)
@@ -54,7 +54,7 @@ def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None
     default = result.record.default.config
     others = {trial.config for trial in result.trials} | ({default} if default else set())
     for config in (result.record.config, *others):
-        why = impossible(config, default, spec, result.record.key.problem)
+        why = impossible(config, default, spec, result.record.key)
         if why is not None:
             return why
     return None
@@ -99,7 +99,7 @@ def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Chec
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
     declared = replace(check, key=key.declared(spec.problems))
-    why = impossible(check.config, None, spec, declared.key.problem) or _of_check(declared, now)
+    why = impossible(check.config, None, spec, declared.key) or _of_check(declared, now)
     if why is not None:
         raise InvalidInputError(why)
     return declared
@@ -141,7 +141,7 @@ def send(
     specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
     for part in _parts(specs, results):
         body = json.dumps({"kernels": part.kernels, "results": part.results}).encode()
-        yield len(part.results), Pushed(**json.loads(_insist(remote, body)))
+        yield len(part.results), from_data(Pushed, json.loads(_insist(remote, body)))
 
 
 def send_checks(

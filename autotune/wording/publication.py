@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from autotune.domain.chip import Chip
 from autotune.domain.measurement import Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Failure, Outcome
-from autotune.domain.record import Record
+from autotune.domain.record import Method, Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import ProofLevel, Standard, Verdict
 
@@ -114,6 +114,18 @@ _LABELS = {
     ProofLevel.ONE_CORE: "on one core without races",
     ProofLevel.PLAIN: "in plain interpret mode only",
 }
+
+
+def who_says(record: Record) -> str:
+    """Whose word a record is; empty where it was searched with this database."""
+    if not record.pushed_by:
+        return ""
+    token = f"the token {record.pushed_by}"
+    if not record.checked_by:
+        return f"pushed with {token}: its times, and that it was verified, are what {token} says"
+    again = f"pushed with {token}; compiled again and verified by {record.checked_by}"
+    measured = record.method is Method.MEASURED
+    return again + (f", its measurement is what {token} says" if measured else "")
 
 
 def verifying(trial: Trial) -> str:

@@ -32,8 +32,8 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = KernelSpec(
     name="matmul",
     fingerprint="0123456789ab",
-    axes=("block_m",),
-    grid=("m",),
+    axes=("block_m", "block_k", "block_n"),
+    grid=("m", "n", "k"),
     problems=ProblemSpec(dims=("m", "k", "n"), dtypes=("bfloat16",)),
     cuts=(("block_m", "m"),),
 )

@@ -1,6 +1,6 @@
 """Who wrote what: a row in the transaction of each write."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
@@ -9,9 +9,11 @@ from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from autotune.domain.audit import AuditEntry, Author
+from autotune_db import query
 from autotune_db.adapter import Adapter
 from autotune_db.tables import AuditRow
 
+_MOST_NAMED = 5
 _author: ContextVar[Author] = ContextVar("author", default=Author())  # noqa: B039 (frozen)
 
 
@@ -39,11 +41,18 @@ def note(session: Session, now: datetime, action: str, change: str) -> None:
     session.add(row)
 
 
+def some_of(names: Iterable[object]) -> str:
+    """The first few, and how many more there are."""
+    found = list(map(str, names))
+    more = f" and {len(found) - _MOST_NAMED} more" if len(found) > _MOST_NAMED else ""
+    return "; ".join(found[:_MOST_NAMED]) + more
+
+
 class SqlAudit(Adapter):
     """Implements ``autotune.ports.AuditLog``."""
 
-    def entries(self, limit: int = 50) -> Sequence[AuditEntry]:
-        newest = select(AuditRow).order_by(AuditRow.id.desc()).limit(limit)
+    def entries(self, limit: int = 50, before: int | None = None) -> Sequence[AuditEntry]:
+        newest = query.page(select(AuditRow), AuditRow.id, before, limit)
         return self._work.read(lambda s: list(map(_from_row, s.scalars(newest))))
 
 

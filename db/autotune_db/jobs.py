@@ -32,29 +32,9 @@ class SqlJobs(Adapter):
     so that the clocks of workers do not decide."""
 
     def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
-        values = {
-            **rows.job_values(request),
-            "open_digest": digest(to_data(request)),
-            "state": State.QUEUED.value,
-            "created_by": by,
-            "attempt": 0,
-            "worker": "",
-            "cancel_wanted": False,
-            "progress": to_text(asdict(Progress())),
-            "message": "",
-        }
-        same = select(JobRow).where(JobRow.open_digest == values["open_digest"])
-
         def write(session: Session, _: bool) -> tuple[Job, bool]:
-            while True:  # the job that is in the way may end before it is read
-                made = {**values, "created_at": self._now(session)}
-                is_new = query.insert(session, JobRow, made)
-                row = session.scalar(same)
-                if row is not None:
-                    if is_new:
-                        asked = f"queued job {row.id}: {request.kernel} {request.problem}"
-                        note(session, row.created_at, "job", f"{asked} on {request.chip}")
-                    return rows.job_from_row(row), is_new
+            row, is_new = queue(session, request, by, self._now(session))
+            return rows.job_from_row(row), is_new
 
         return self._work.write(write)
 
@@ -65,8 +45,10 @@ class SqlJobs(Adapter):
 
         return self._work.read(find) if 0 < number <= query.MAX_ID else None
 
-    def list(self, state: State | None = None, limit: int = 50) -> Sequence[Job]:
-        statement = select(JobRow).order_by(JobRow.id.desc()).limit(limit)
+    def list(
+        self, state: State | None = None, limit: int = 50, before: int | None = None
+    ) -> Sequence[Job]:
+        statement = query.page(select(JobRow), JobRow.id, before, limit)
         if state is not None:
             statement = statement.where(JobRow.state == state)
         return self._work.read(lambda s: [rows.job_from_row(row) for row in s.scalars(statement)])
@@ -91,6 +73,7 @@ class SqlJobs(Adapter):
                 row.state, row.worker, row.attempt = State.RUNNING, worker, row.attempt + 1
                 row.started_at = row.heard_at = now
                 row.progress = to_text(asdict(Progress()))
+                note(session, now, "job", f"{worker} took job {row.id}")
             return rows.job_from_row(row)
 
         return self._work.write(write)
@@ -113,7 +96,9 @@ class SqlJobs(Adapter):
             if row is None:
                 row = session.get(JobRow, job.number)
                 return again and row is not None and (row.state, row.message) == (state, message)
-            _end(row, state, message, self._now(session))
+            now = self._now(session)
+            _end(row, state, message, now)
+            note(session, now, "job", f"{row.worker} ended job {row.id}: {state}")
             return True
 
         return self._work.write(write)
@@ -158,6 +143,34 @@ class SqlJobs(Adapter):
         return self._clock()
 
 
+def queue(session: Session, request: Request, by: str, now: datetime) -> tuple[JobRow, bool]:
+    """The open job of a request, and whether it is new."""
+    values = {
+        **rows.job_values(request),
+        "open_digest": digest(to_data(request)),
+        "state": State.QUEUED.value,
+        "created_at": now,
+        "created_by": by,
+        "attempt": 0,
+        "worker": "",
+        "cancel_wanted": False,
+        "progress": to_text(asdict(Progress())),
+        "message": "",
+    }
+    same = select(JobRow).where(JobRow.open_digest == values["open_digest"])
+    while True:  # the job that is in the way may end before it is read
+        is_new = query.insert(session, JobRow, values)
+        row = session.scalar(same)
+        if row is not None:
+            if is_new:
+                what = (
+                    "" if request.candidate is None else f", to check candidate {request.candidate}"
+                )
+                asked = f"queued job {row.id}: {request.kernel} {request.problem}"
+                note(session, now, "job", f"{asked} on {request.chip}{what}")
+            return row, is_new
+
+
 def _next(able: Ability, silent: ColumnElement[bool]) -> Select[JobRow]:
     """The oldest that this worker can run and that nobody has; others look past it meanwhile."""
     kernels = [(name, version) for name, own in able.kernels.items() for version in (own, "")]
@@ -169,6 +182,8 @@ def _next(able: Ability, silent: ColumnElement[bool]) -> Select[JobRow]:
         JobRow.jaxlib.in_((versions.jaxlib, "")),
         JobRow.libtpu.in_((versions.libtpu, "")),
     )
+    if not able.checks:
+        wanted = wanted.where(JobRow.candidate.is_(None))
     return wanted.order_by(JobRow.id).limit(1).with_for_update(skip_locked=True)
 
 

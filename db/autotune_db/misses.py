@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import and_, delete, func, or_, select
 from sqlalchemy.orm import Session
 
 from autotune.domain.key import Key
@@ -47,8 +47,12 @@ class SqlMisses(Adapter):
 
         self._work.write(write)
 
-    def misses(self, limit: int = 50) -> Sequence[Miss]:
+    def misses(self, limit: int = 50, after: tuple[int, int] | None = None) -> Sequence[Miss]:
         statement = query.missed().limit(limit)
+        if after is not None:
+            count, number = after
+            rest = and_(MissRow.count == count, MissRow.id > number)
+            statement = statement.where(or_(MissRow.count < count, rest))
         return self._work.read(
             lambda s: [rows.miss_from_row(miss, key) for key, miss in s.execute(statement)]
         )

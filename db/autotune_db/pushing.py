@@ -16,7 +16,7 @@ from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
-from autotune_db.audit import note
+from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
 from autotune_db.known_checks import Finding, noted, publish, with_known_checks
 from autotune_db.query import in_parts
@@ -55,10 +55,13 @@ class SqlPushes(Adapter):
             trials = _add_trials(session, given, ids, by)
             spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
             query.insert_new(session, SpaceRow, [{**own, "key_id": key} for key, own in spaces])
-            new, lost = _add_records(session, given, ids, by)
+            added, lost = _add_records(session, given, ids, by)
+            new = len(added)
             number = _publish(session, results, new, now, by)
             if new or trials:
-                note(session, now, "push", f"{new} records, {trials} trials, snapshot {number}")
+                what = f"{new} records, {trials} trials, snapshot {number}"
+                keys = added or [one.record.key for one in given]
+                note(session, now, "push", f"{what}: {some_of(keys)}")
             if not lost:  # else what lost now may win after a roll-back
                 query.insert_new(session, PushRow, [{"digest": digest, "created_at": now}])
             return Pushed(records=new, trials=trials, lost=lost, snapshot=number)
@@ -79,7 +82,8 @@ class SqlPushes(Adapter):
                     save_check(session, check, ids[key], ids[target])
                 if at is None or at <= check.checked_at:
                     kept.append(check)
-            note(session, self._clock(), "push", f"{len(kept)} checks")
+            keys = some_of(check.key for check in kept)
+            note(session, self._clock(), "push", f"{len(kept)} checks: {keys}")
             return kept
 
         return self._work.write(write) if given else ()
@@ -149,30 +153,32 @@ def _same_push(session: Session, digest: str) -> Pushed | None:
 
 def _add_records(
     session: Session, given: Sequence[_Result], ids: Mapping[Key, int], by: str
-) -> tuple[int, int]:
-    """How many are new, and how many lost against others."""
-    published, there = _published(session, ids), _there(session, given, ids)
+) -> tuple[Sequence[Key], int]:
+    """The keys of those that are new, and how many lost against others."""
+    in_force, there = published(session, ids), _there(session, given, ids)
     new: list[_Values] = []
+    added: list[Key] = []
     lost = 0
     for one in given:
         key_id = ids[one.record.key]
-        before = published.get(key_id)
-        if before is not None and _superseded(before, one.record):
+        before = in_force.get(key_id)
+        if is_superseded(before, one.record):
             lost += 1
             continue
         same = (key_id, *(one.record_values[name] for name in _SAME_RECORD))
         if same not in there:
             there.add(same)
-            published[key_id] = one.record
+            in_force[key_id] = one.record
+            added.append(one.record.key)
             known = with_known_checks(session, one.record) if before else one.record
             values = rows.record_values(known)
             new.append({**values, "key_id": key_id, "pushed_by": by})
     if new:
         session.execute(insert(RecordRow), new)
-    return len(new), lost
+    return added, lost
 
 
-def _published(session: Session, ids: Mapping[Key, int]) -> dict[int, Record]:
+def published(session: Session, ids: Mapping[Key, int]) -> dict[int, Record]:
     """The records in force of some keys, by the numbers of these."""
     latest = snapshots.latest(session)
     if latest is None:
@@ -202,12 +208,14 @@ def _there(
     return found
 
 
-def _superseded(published: Record, record: Record) -> bool:
-    """Whether the published record of the key is newer, faster by the same kind of evidence, or
+def is_superseded(published: Record | None, record: Record) -> bool:
+    """Whether the ``published`` record of the key is newer, faster by the same kind of evidence, or
     measured where this one is only estimated.
 
     What is there already does not lose: it may be pushed again.
     """
+    if published is None:
+        return False
     faster = _same_kind(record, published) and published.time_us < record.time_us
     firmer = published.method == Method.MEASURED and record.method != Method.MEASURED
     return published.created_at > record.created_at or faster or firmer

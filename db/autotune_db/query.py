@@ -20,8 +20,16 @@ from autotune_db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, Spac
 MAX_ID = 2**63 - 1
 AT_ONCE = 5_000  # values in one statement
 T = TypeVar("T")
+S = TypeVar("S", bound="Select[*tuple[Any, ...]]")
 
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
+
+
+def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
+    """The newest first; with ``before`` those with smaller numbers."""
+    if before is not None:
+        wanted = wanted.where(number < before)
+    return wanted.order_by(number.desc()).limit(limit)
 
 
 def is_postgresql(session: Session) -> bool:
@@ -133,9 +141,8 @@ def trials(key: Key) -> Select[TrialRow]:
 
 
 def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
-    """All that were ever published, the newest first."""
-    query = select(KeyRow, RecordRow).join(RecordRow).where(*only(kernel, chip))
-    return query.order_by(RecordRow.id.desc())
+    """All that were ever published."""
+    return select(KeyRow, RecordRow).join(RecordRow).where(*only(kernel, chip))
 
 
 def one_publisher(session: Session) -> None:

@@ -15,7 +15,7 @@ from autotune_db import audit, query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.known_checks import add_record, renew, with_known_checks
 from autotune_db.query import MAX_ID
-from autotune_db.tables import CheckRow, RecordRow, SnapshotRow
+from autotune_db.tables import CheckRow, KeyRow, RecordRow, SnapshotRow
 
 T = TypeVar("T")
 
@@ -54,9 +54,13 @@ class SqlRecords(Adapter):
         return self._work.read(find)
 
     def published(
-        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+        self,
+        kernel: str | None = None,
+        chip: Chip | None = None,
+        limit: int = 50,
+        before: int | None = None,
     ) -> Sequence[tuple[int, Record]]:
-        statement = query.numbered_records(kernel, chip).limit(limit)
+        statement = query.page(query.numbered_records(kernel, chip), RecordRow.id, before, limit)
         return self._work.read(
             lambda s: [
                 (record.id, rows.record_from_row(record, rows.key_from_row(key)))
@@ -101,7 +105,7 @@ class SqlSnapshots(Adapter):
             return renew(session, made, [row.key_id], now, by=by).id
 
         done = f"pinned record {record}"
-        return self._make_snapshot(done, write) if 0 < record <= MAX_ID else None
+        return self._make_snapshot(done, write, record) if 0 < record <= MAX_ID else None
 
     def unpin(self, record: int, by: str = "") -> int | None:
         done = f"unpinned record {record}"
@@ -112,7 +116,7 @@ class SqlSnapshots(Adapter):
                 return None
             return snapshots.unpin(session, row.key_id, now, by=by, note=done).id
 
-        return self._make_snapshot(done, write) if 0 < record <= MAX_ID else None
+        return self._make_snapshot(done, write, record) if 0 < record <= MAX_ID else None
 
     def prune(self, before: datetime) -> int:
         def write(session: Session, _: datetime) -> int:
@@ -128,19 +132,29 @@ class SqlSnapshots(Adapter):
         return self._work.read(find) if 0 < number <= MAX_ID else None
 
     def _make_snapshot(
-        self, change: str, make: Callable[[Session, datetime], int | None]
+        self,
+        change: str,
+        make: Callable[[Session, datetime], int | None],
+        record: int | None = None,
     ) -> int | None:
-        """``change``: what is done, for the audit, where anything is."""
+        """``change``: what is done, for the audit, where anything is; ``record``: whose key is to
+        stand there."""
 
         def write(session: Session, _: bool) -> int | None:
             query.one_publisher(session)
             now = self._clock()
             made = make(session, now)
             if made:
-                audit.note(session, now, "snapshot", f"{change}: {made}")
+                audit.note(session, now, "snapshot", f"{change}{_key_of(session, record)}: {made}")
             return made
 
         return self._work.write(write)
+
+
+def _key_of(session: Session, record: int | None) -> str:
+    row = session.get(RecordRow, record) if record else None
+    key = session.get(KeyRow, row.key_id) if row else None
+    return f", {rows.key_from_row(key)}" if key else ""
 
 
 def exists(session: Session, record: Record) -> bool:

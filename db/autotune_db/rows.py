@@ -131,6 +131,7 @@ _EVIDENCE = (
     "measurement",
     "checks",
     "proof",
+    "checked_by",
 )
 
 
@@ -169,6 +170,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         measurement=measured and from_data(Measurement, measured),
         checks=tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ())),
         proof=from_data(Proof, evidence.get("proof", {})),
+        checked_by=evidence.get("checked_by", ""),
     )
 
 
@@ -206,6 +208,7 @@ def job_values(request: Request) -> dict[str, Any]:
         "fingerprint": request.fingerprint or "",
         **asdict(versions),
         "request": to_text(to_data(request)),
+        "candidate": request.candidate,
     }
 
 

@@ -9,6 +9,7 @@ from sqlalchemy import Engine
 
 from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse
+from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
 from autotune_db.engine import open_engine
 from autotune_db.failure import translated
@@ -52,7 +53,16 @@ def open_store(
             raise
 
 
-class SqlStore(SqlKernels, SqlTrials, SqlRecords, SqlSnapshots, SqlPushes, SqlMisses, SqlChecks):
+class SqlStore(
+    SqlKernels,
+    SqlTrials,
+    SqlRecords,
+    SqlSnapshots,
+    SqlPushes,
+    SqlCandidates,
+    SqlMisses,
+    SqlChecks,
+):
     """Everything that is kept in one database: safe to share between threads.
 
     The ports of ``autotune.ports`` that keep results are methods of its own; ``jobs``, ``tokens``,

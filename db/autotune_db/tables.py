@@ -177,6 +177,22 @@ class AuditRow(Base):
     address: Mapped[str]
 
 
+class CandidateRow(Base):
+    """A pushed record that is published only once it was checked. ``digest``: of the record, but
+    not of who brought it."""
+
+    __tablename__ = PREFIX + "candidates"
+    __table_args__ = _numbered(UniqueConstraint("digest"), Index(None, "state", "id"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(32))
+    record: Mapped[str]
+    state: Mapped[str]
+    finding: Mapped[str]
+    created_at: Mapped[datetime]
+    decided_at: Mapped[datetime | None]
+
+
 class SearchRow(Base):
     """What the last search of a key said of itself."""
 
@@ -265,7 +281,8 @@ class PinRow(Base):
 
 class JobRow(Base):
     """``open_digest`` is that of the request while the job is open: only one such job is open at a
-    time. Empty texts in ``fingerprint`` and versions: any."""
+    time. Empty texts in ``fingerprint`` and versions: any. ``candidate``: which one to check, where
+    nothing is to be searched."""
 
     __tablename__ = PREFIX + "jobs"
     __table_args__ = _numbered(UniqueConstraint("open_digest"), Index(None, "state", "id"))
@@ -278,6 +295,7 @@ class JobRow(Base):
     jaxlib: Mapped[str]
     libtpu: Mapped[str]
     request: Mapped[str]
+    candidate: Mapped[int | None] = mapped_column(_ID)
     state: Mapped[str]
     created_at: Mapped[datetime]
     created_by: Mapped[str]

@@ -8,7 +8,7 @@ from datetime import datetime
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
-from autotune.domain.token import Token
+from autotune.domain.token import Token, check_name
 from autotune.errors import InvalidInputError
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
@@ -28,6 +28,7 @@ class SqlTokens(Adapter):
     """Implements ``autotune.ports.Tokens``."""
 
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
+        check_name(name)
         secret = _PREFIX + secrets.token_urlsafe(_BYTES)
         made = {
             "name": name,

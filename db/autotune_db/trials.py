@@ -22,7 +22,14 @@ class SqlKernels(Adapter):
 
     def save_kernel(self, spec: KernelSpec) -> None:
         values = {**rows.kernel_values(spec), "created_at": self._clock()}
-        self._work.write(lambda session, _: query.insert(session, KernelRow, values))
+        own = {"spec": values["spec"]}  # in the place of what somebody pushed for this source
+        by = ["name", "fingerprint"]
+        self._work.write(lambda session, _: query.upsert(session, KernelRow, values, by, own))
+
+    def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
+        """Keep what somebody else says of kernels that nothing is known of yet."""
+        values = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in specs]
+        self._work.write(lambda session, _: query.insert_new(session, KernelRow, values))
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
         statement = query.kernels(name, fingerprint).limit(1)

@@ -23,7 +23,8 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 -- Both read all that is tuned; only the service reads tokens, and neither makes one.
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
   autotune_records, autotune_pushes, autotune_audit, autotune_searches, autotune_spaces,
-  autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs
+  autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
+  autotune_candidates
 TO autotune_service, autotune_worker;
 GRANT SELECT ON autotune_tokens TO autotune_service;
 
@@ -33,10 +34,14 @@ GRANT INSERT ON autotune_kernels, autotune_keys, autotune_trials, autotune_recor
 TO autotune_service, autotune_worker;
 GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_worker;
 
-GRANT INSERT ON autotune_pushes, autotune_jobs, autotune_pins, autotune_misses TO autotune_service;
+GRANT INSERT ON autotune_pushes, autotune_jobs, autotune_pins, autotune_misses, autotune_candidates
+TO autotune_service;
 GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
 GRANT DELETE ON autotune_misses TO autotune_service;
 GRANT INSERT, UPDATE ON autotune_searches, autotune_spaces TO autotune_worker;
+GRANT INSERT ON autotune_pushes TO autotune_worker; -- what it has checked
+GRANT UPDATE (state, finding, decided_at) ON autotune_candidates TO autotune_worker;
+GRANT UPDATE (spec) ON autotune_kernels TO autotune_worker; -- in the place of a pushed one
 GRANT UPDATE (kind, outcome, time_us) ON autotune_trials TO autotune_worker; -- a wrong result
 
 -- Optuna makes its tables when it is first used: those of workers are in a schema of their own.

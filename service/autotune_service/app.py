@@ -11,6 +11,7 @@ from starlette.routing import Mount, Router
 from autotune import __version__
 from autotune_db import SqlStore, open_store
 from autotune_service.api import checks, configs, lookup, queue, reading, writing
+from autotune_service.dependencies import BEARER
 from autotune_service.errors import (
     HttpError,
     answer_framework_error,
@@ -40,6 +41,14 @@ _DOC = """Tuned block shapes of JAX Pallas TPU kernels.
 Reading is open unless the service is closed; writing needs `Authorization: Bearer TOKEN`.
 Errors are `{"error": {"code", "message", "field"}}`. Times are in microseconds.
 """
+_TAGS = [
+    {"name": "lookup", "description": "Which config to use."},
+    {"name": "registry", "description": "What is published, pushed, wanted and being tuned."},
+    {"name": "publishing", "description": "For tuning machines: what was found, what to search."},
+    {"name": "workers", "description": "The queue of jobs, for workers without the database."},
+    {"name": "administration", "description": "Pins and roll-backs."},
+    {"name": "operation", "description": "For balancers and Prometheus."},
+]
 _ROUTERS = (
     configs.router,
     reading.router,
@@ -75,7 +84,7 @@ def create_app(
         title="pallas-autotune",
         version=__version__,
         description=_DOC,
-        routes=lookup.router.routes,
+        openapi_tags=_TAGS,
         middleware=[Middleware(HeadMiddleware), Middleware(SafeHeadersMiddleware)],
         exception_handlers={
             HttpError: answer_http_error,
@@ -84,11 +93,13 @@ def create_app(
             Exception: answer_bug,
         },
         generate_unique_id_function=lambda route: route.name,
+        redirect_slashes=False,  # it would lead to whatever the Host header names
         docs_url=None,
         redoc_url=None,
     )
-    for router in _ROUTERS:
-        api.include_router(router)
+    for router in (lookup.router, *_ROUTERS):
+        needs_token = chosen.closed and router is not reading.unversioned
+        api.include_router(router, dependencies=[BEARER] if needs_token else [])
     api.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
     return Router(
         routes=[

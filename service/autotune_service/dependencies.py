@@ -7,12 +7,13 @@ from fastapi import Depends, Query, Request
 from fastapi.security import HTTPBearer
 
 from autotune.domain.audit import Author
-from autotune.domain.token import Token
+from autotune.domain.token import ADMIN, Token
 from autotune_db import SqlStore
 from autotune_db.audit import written_by
 from autotune_service.api.schema import Error
 from autotune_service.database import DatabaseThreads
-from autotune_service.middleware.access import address_of
+from autotune_service.errors import HttpError
+from autotune_service.middleware.access import Access, address_of, require, secret_of
 from autotune_service.snapshot_cache import SnapshotCache
 
 T = TypeVar("T")
@@ -20,13 +21,40 @@ T = TypeVar("T")
 Limit = Annotated[int, Query(ge=1, le=1_000)]
 Responses = dict[int | str, dict[str, Any]]
 ERRORS: Responses = {
-    code: {"model": Error} for code in (400, 401, 403, 404, 408, 413, 422, 429, 503)
+    code: {"model": Error} for code in (400, 401, 403, 404, 408, 413, 415, 422, 429, 503)
 }
 
 NOT_MODIFIED = {"description": "It is what the caller has."}
 
 BEARER = Depends(HTTPBearer(auto_error=False))
 """For OpenAPI: the middleware has looked at the token."""
+
+
+def _refuse_unknown_parameters(request: Request) -> None:
+    known = {one.alias for one in request.scope["route"].dependant.query_params}
+    given = [name for name, _ in request.query_params.multi_items()]
+    for name in given:
+        if name not in known:
+            message = f"{name} is unknown: leave it out, or mend its name"
+            raise HttpError(422, "invalid_field", message, name)
+        if given.count(name) > 1:
+            raise HttpError(422, "invalid_field", f"{name} is given twice", name)
+
+
+KNOWN_PARAMETERS = Depends(_refuse_unknown_parameters)
+"""Else one that is misspelt would be answered as if it were not there."""
+
+
+def _must_be_admin(request: Request) -> None:
+    """Of a route that reads, on an open service too."""
+    access: Access = request.state.access
+    token = access.reader(secret_of(request.scope))
+    if token is None:
+        raise HttpError(401, "invalid_token", "this needs a token with the role admin")
+    require(token, ADMIN)
+
+
+ADMIN_ONLY = Depends(_must_be_admin)
 
 
 def snapshots_of(request: Request) -> SnapshotCache:

@@ -33,6 +33,7 @@ _CODES = {
     "snapshot": "invalid_snapshot",
 }
 _TOO_MANY = ("questions", "too_long")
+_BROKEN = "invalid_json"
 _MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
 
 
@@ -78,6 +79,9 @@ async def answer_http_error(request: Request, error: Exception) -> Response:
 async def answer_invalid(request: Request, error: Exception) -> Response:
     """What FastAPI found wrong with a call."""
     assert isinstance(error, RequestValidationError)
+    if isinstance(error.body, bytes):  # it was not read as JSON because it was not called that
+        wrong = HttpError(415, "not_json", "send JSON, with Content-Type: application/json")
+        return error_response(request.scope, wrong)
     return error_response(request.scope, invalid(error.errors(), error.body, skip=1))
 
 
@@ -85,9 +89,9 @@ def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
     """The first of what Pydantic found wrong with ``sent``; ``skip``: parts of its place that are
     no part of that."""
     first = cast(ErrorDetails, errors[0])
-    if first["type"] == "json_invalid":
-        return HttpError(400, "invalid_json", "the body is not JSON")
     field = _field(first, first["loc"][skip:], sent)
+    if first["type"] == "json_invalid" or (first["type"] == "missing" and not field):
+        return HttpError(400, _BROKEN, "the body is not JSON")
     status = 413 if (field, first["type"]) == _TOO_MANY else 422
     return HttpError(status, _code(first, field), _sentence(first, field), field or None)
 
@@ -124,9 +128,12 @@ def _sentence(error: ErrorDetails, field: str) -> str:
 
 
 async def answer_framework_error(request: Request, error: Exception) -> Response:
-    """What Starlette refuses: unknown paths and methods."""
+    """What Starlette refuses, unknown paths and methods, and what FastAPI cannot read as JSON: text
+    that is no Unicode, numbers of thousands of digits, brackets within brackets for ever."""
     assert isinstance(error, HTTPException)
-    code = {404: "not_found", 405: "method_not_allowed"}.get(error.status_code, "refused")
+    code = {400: _BROKEN, 404: "not_found", 405: "method_not_allowed"}.get(
+        error.status_code, "refused"
+    )
     wrong = HttpError(error.status_code, code, str(error.detail))
     answer = error_response(request.scope, wrong)
     answer.headers.update(error.headers or {})

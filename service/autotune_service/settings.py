@@ -46,6 +46,9 @@ class Settings:
     unknown_kernels: bool = _setting(
         False, "Count misses of kernels that nobody has described, too."
     )
+    recheck: bool = _setting(
+        False, "Publish what is pushed only once a worker with this database has checked it."
+    )
     migrate: bool = _setting(False, "Bring the tables up to date first.")
 
 

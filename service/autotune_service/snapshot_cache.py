@@ -2,7 +2,9 @@
 
 import asyncio
 import gc
+import logging
 from collections import Counter, OrderedDict
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -13,12 +15,14 @@ from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import StoreError
-from autotune.lookups.bundle import bundle_to_bytes, new_bundle, slim
+from autotune.lookups.bundle import Specs, bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.lookups.layered import Layered
 from autotune.lookups.matching import EXACT, Index, exact_match
 from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
+
+_log = logging.getLogger("autotune.service")
 
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
@@ -70,13 +74,15 @@ class IndexedSnapshot:
 
     def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "IndexedSnapshot":
         """The next one: shares what stays, changes nothing here."""
-        light = [slim(record) for record in change.records if record.has_possible_times]
+        specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+        light = [slim(record) for record in change.records if is_possible(record, specs)]
+        removed = [*change.removed, *_keys_of_impossible(change.records, specs)]
         exact = self.exact.changed(
             {identity_of(record.key): encode(exact_match(record)) for record in light},
-            take=map(identity_of, change.removed),
+            take=map(identity_of, removed),
         )
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
-        index = self.index.changed(Change(records=light, removed=change.removed), kernels)
+        index = self.index.changed(Change(records=light, removed=removed), kernels)
         return IndexedSnapshot(number, index, exact, self.published | published)
 
     def places(self) -> "Counter[Place]":
@@ -108,6 +114,13 @@ class IndexedSnapshot:
             kernels = sorted(self.index.kernels.values(), key=lambda s: (s.name, s.fingerprint))
             self._bundle = bundle_to_bytes(new_bundle(records, self.number, kernels, created_at))
         return self._bundle
+
+
+def _keys_of_impossible(records: Sequence[Record], kernels: Specs) -> list[Key]:
+    found = [record.key for record in records if not is_possible(record, kernels)]
+    for key in found:
+        _log.warning("the record of %s is not handed out: its times or config cannot be", key)
+    return found
 
 
 EMPTY = IndexedSnapshot(0, Index(), Layered(), {})

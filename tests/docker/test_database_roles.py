@@ -13,7 +13,9 @@ from sqlalchemy import text
 from autotune.checking.noting import tell_of
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import WrongResult
+from autotune.domain.record_candidate import CandidateState, Decision
 from autotune.domain.refusals import Refusals
+from autotune.domain.result import KeyResult
 from autotune.domain.token import WRITER
 from autotune_db import SqlStore, open_store, upgrade
 from autotune_db.tables import Base
@@ -108,8 +110,8 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     token, secret = owner.tokens.create("ci", WRITER, None)
     assert service.tokens.find(secret) == token
     assert service.tokens.valid()
-    service.save_kernel(SPEC)
-    service.save_record(record())
+    service.offer_kernels([SPEC])
+    service.push([SPEC], [KeyResult(record=record())], "ci")
     service.save_misses({(question(7), "default"): 2})
     service.save_misses({(question(7), "default"): 1})
     assert service.misses()[0].count == 3
@@ -142,6 +144,17 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
     assert len(list(service.snapshots(1))) == 1
 
 
+def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) -> None:
+    pushed = KeyResult(record=record(), trials=(trial(0),))
+    assert service.hold([SPEC], [pushed], "ci").candidates == 1
+    candidate = worker.candidate(1)
+    assert candidate is not None and candidate.record.pushed_by == "ci"
+    worker.push((), [pushed], "ci")
+    worker.decide(1, Decision(state=CandidateState.ACCEPTED))
+    (decided,) = service.candidates()
+    assert decided.decision.state is CandidateState.ACCEPTED
+
+
 def test_a_worker_keeps_its_studies_apart(worker: SqlStore, owner: SqlStore) -> None:
     import optuna
 
@@ -167,6 +180,8 @@ FORBIDDEN = {
         "DELETE FROM autotune_audit",
         "UPDATE autotune_audit SET name = 'x'",
         "DELETE FROM autotune_snapshots",
+        "UPDATE autotune_candidates SET state = 'accepted'",
+        "UPDATE autotune_kernels SET spec = '{}'",
         NEW_TOKEN,
         "UPDATE autotune_tokens SET role = 'admin'",
         "UPDATE autotune_alembic_version SET version_num = '0001'",
@@ -182,7 +197,8 @@ FORBIDDEN = {
         "INSERT INTO autotune_pins (key_id, record_id, from_id) VALUES (1, 1, 1)",
         "UPDATE autotune_snapshots SET note = 'x'",
         "DELETE FROM autotune_misses",
-        "UPDATE autotune_kernels SET spec = '{}'",
+        "UPDATE autotune_kernels SET name = 'x'",
+        "UPDATE autotune_candidates SET record = '{}'",
     ],
     "autotune_backup": [
         "INSERT INTO autotune_records SELECT * FROM autotune_records",

@@ -86,7 +86,9 @@ class Service:
                 start_new_session=True,
                 env={**os.environ, **self.environment},
             )
-        wait_for(lambda: self.answers() or self.process.poll() is not None, "the service starts")
+        wait_for(
+            lambda: self.answers() or self.process.poll() is not None, "the service starts", 300
+        )
         if self.process.poll() is not None:
             raise RuntimeError((self.folder / "service.log").read_text()[-2000:])
 

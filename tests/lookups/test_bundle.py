@@ -10,7 +10,8 @@ import pytest
 from autotune.domain.explanation import Explanation
 from autotune.errors import InvalidInputError
 from autotune.lookups import bundle
-from tests.samples.records import key, record, spec
+from tests.samples import matching
+from tests.samples.records import key, record
 
 EXPLANATION = Explanation(
     parts_us=(),
@@ -70,11 +71,20 @@ def test_a_disk_that_fills_up_leaves_nothing_beside_it(
 
 
 def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
-    of, other = spec("matmul"), spec("unused")
-    explained = replace(record(), estimate=replace(record().estimate, explanation=EXPLANATION))
-    made = bundle.new_bundle([explained], kernels=[of, other])
-    assert made.kernels == (of,)
-    assert made.records == (record(),)
+    own, unused = matching.record(), replace(matching.SPEC, name="unused")
+    explained = replace(own, estimate=replace(own.estimate, explanation=EXPLANATION))
+    made = bundle.new_bundle([explained], kernels=[matching.SPEC, unused])
+    assert made.kernels == (matching.SPEC,)
+    assert made.records == (own,)
+
+
+def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read() -> None:
+    own = matching.record()
+    wrong = replace(own, config=replace(own.config, vmem_limit_bytes=(128 << 20) + 1))
+    assert bundle.new_bundle([own, wrong], kernels=[matching.SPEC]).records == (own,)
+    made = replace(bundle.new_bundle([own], kernels=[matching.SPEC]), records=(wrong,))
+    with pytest.raises(InvalidInputError, match="a config that its kernel cannot have"):
+        bundle.bundle_from_bytes(bundle.bundle_to_bytes(made))
 
 
 WHOLE = bundle.bundle_to_bytes(bundle.new_bundle(RECORDS))

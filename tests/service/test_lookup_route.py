@@ -2,6 +2,7 @@
 
 import http.client
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -296,3 +297,14 @@ def test_broken_json_has_one_code(service: Running, writer: str) -> None:
     for path in ("/v1/lookup", "/v1/results", "/v1/jobs"):
         status, _, body = service.raw("POST", path, b"{", **headers)
         assert (status, json.loads(body)["error"]["code"]) == (400, "invalid_json")
+
+
+def test_a_config_that_its_kernel_cannot_have_is_never_answered(
+    service: Running, store: SqlStore
+) -> None:
+    """However it came into the database; nor is the one that stood there before."""
+    wrong = replace(record(question(1024)), config=replace(record().config, axes=(("bm", -9),)))
+    store.save_record(wrong)
+    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    (found,) = service.lookup(question(1024))[1]
+    assert found["match"] != "exact" and found["config"] != to_data(wrong.config)

@@ -1,13 +1,13 @@
 """Results, jobs, pins and roll-backs over HTTP."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any, ClassVar
 
 import pytest
 
 from autotune.domain.codec import to_data
-from autotune.domain.job import Ability, Progress, State
+from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import Illegal
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals, Refused
@@ -120,7 +120,7 @@ class TestResults:
             "must be parallel or arbitrary",
         ),
         "a limit beyond every chip": (
-            {"config": replace(record().config, vmem_limit_bytes=10**18)},
+            {"config": replace(record().config, vmem_limit_bytes=(128 << 20) + 1)},
             "VMEM limit must be from 1",
         ),
         "too many semantics": (
@@ -371,11 +371,37 @@ class TestAudit:
         service.post("/v1/records/1/pin", {}, admin)
         service.post("/v1/records/99/pin", {}, admin)
         pin, push, *before = store.audit.entries()
-        assert (push.action, push.change) == ("push", "1 records, 0 trials, snapshot 3")
+        said = f"1 records, 0 trials, snapshot 3: {question(512)}"
+        assert (push.action, push.change) == ("push", said)
         assert (push.author.name, push.author.token, push.author.address) == ("ci", 1, "127.0.0.1")
-        assert (pin.author.name, pin.change) == ("boss", "pinned record 1: 4")
+        assert (pin.author.name, pin.change) == ("boss", f"pinned record 1, {question(1024)}: 4")
         assert {one.action for one in before} == {"publish", "token"}
         assert {one.author.token for one in before} == {None}
+
+    def test_a_worker_and_the_end_of_its_job_are_there(
+        self, service: Running, store: SqlStore, writer: str
+    ) -> None:
+        key = question(512)
+        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        claim = {"worker": "w", "kernels": [to_data(SPEC)], "toolchain": asdict(key.toolchain)}
+        taken = service.post("/v1/claims", claim, writer)[1]["job"]
+        turn = {"worker": taken["worker"], "attempt": 1, "state": "done", "message": ""}
+        service.post("/v1/jobs/1/finish", turn, writer)
+        ended, took, *_ = store.audit.entries()
+        assert (ended.change, took.change) == ("ci/w ended job 1: done", "ci/w took job 1")
+        assert {ended.author.token, took.author.token} == {1}
+
+    def test_pages_of_it_over_http(self, service: Running, store: SqlStore, admin: str) -> None:
+        for number in range(3):
+            store.pin(1 + number % 2)
+        assert service.get("/v1/audit")[0] == 401
+        until(lambda: service.get("/v1/audit", admin)[0] == 200)
+        found, cursor = [], ""
+        while cursor is not None:
+            page = service.get(f"/v1/audit?limit=2{cursor and '&cursor='}{cursor}", admin)[1]
+            found += [one["number"] for one in page["entries"]]
+            cursor = page["next"]
+        assert found == [one.number for one in store.audit.entries()]
 
     def test_only_administrators_see_the_page(
         self, service: Running, writer: str, admin: str
@@ -388,3 +414,33 @@ class TestAudit:
         until(lambda: status(Authorization=f"Bearer {admin}") == 200)
         page = service.raw("GET", "/audit", Authorization=f"Bearer {admin}")[2].decode()
         assert "made token 1, ci, writer" in page and writer not in page
+
+
+class TestPages:
+    """Cursors: each page begins behind the one before, and together they are all."""
+
+    def numbers(self, service: Running, path: str, name: str) -> list[int]:
+        found: list[int] = []
+        cursor: str | None = ""
+        while cursor is not None:
+            page = service.get(f"{path}?limit=2{cursor and f'&cursor={cursor}'}")[1]
+            assert len(page[name]) <= 2
+            found += [one["number"] for one in page[name]]
+            cursor = page["next"]
+        return found
+
+    def test_records_and_jobs(self, service: Running, store: SqlStore) -> None:
+        for number in range(3):
+            store.save_record(record(question(512 * (number + 1)), 64))
+            problem = question(64 * (number + 1)).problem
+            store.jobs.add(Request(kernel="mm", problem=problem, chip=question().chip))
+        assert self.numbers(service, "/v1/records", "records") == [5, 4, 3, 2, 1]
+        assert self.numbers(service, "/v1/jobs", "jobs") == [3, 2, 1]
+
+    def test_misses_by_how_often_they_were_asked_for(
+        self, service: Running, store: SqlStore
+    ) -> None:
+        counts = {(question(8 * n), "default"): 1 + n // 3 for n in range(1, 6)}
+        store.save_misses(counts)
+        found = self.numbers(service, "/v1/misses", "misses")
+        assert found == [one.number for one in store.misses()] and len(found) == 5

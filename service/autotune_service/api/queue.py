@@ -21,10 +21,20 @@ from autotune_service.api.schema import (
     Holds,
     Turn,
 )
-from autotune_service.dependencies import BEARER, ERRORS, ask, caller, store, to_write
+from autotune_service.dependencies import (
+    BEARER,
+    ERRORS,
+    KNOWN_PARAMETERS,
+    ask,
+    caller,
+    store,
+    to_write,
+)
 from autotune_service.errors import HttpError
 
-router = APIRouter(prefix="/v1", tags=["workers"], responses=ERRORS, dependencies=[BEARER])
+router = APIRouter(
+    prefix="/v1", tags=["workers"], responses=ERRORS, dependencies=[BEARER, KNOWN_PARAMETERS]
+)
 
 
 @router.post("/claims")
@@ -71,10 +81,7 @@ async def give_back(request: Request, number: Number, told: GiveBackRequest) -> 
 def _claim(
     into: SqlStore, kernels: Sequence[KernelSpec], worker: str, able: Ability, lease_s: float
 ) -> Job | None:
-    known = {(spec.name, spec.fingerprint) for spec in into.kernels()}
-    for spec in kernels:
-        if (spec.name, spec.fingerprint) not in known:
-            into.save_kernel(spec)
+    into.offer_kernels(kernels)
     return into.jobs.claim(worker, able, lease_s)
 
 
@@ -89,7 +96,7 @@ async def _in_turn(
     found = await ask(request, jobs.get, number)
     if found is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
-    if not turn.worker.startswith(f"{caller(request).name}/"):
+    if turn.worker.rpartition("/")[0] != caller(request).name:
         message = f"{turn.worker} is no worker with the token {caller(request).name}"
         raise HttpError(403, "another_worker", message, "worker")
     mine = replace(found, worker=turn.worker, attempt=turn.attempt)

@@ -1,16 +1,23 @@
 """The routes that read and are not in a hurry: snapshots, records, misses, jobs, health."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
 
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
+from autotune.domain.record_candidate import CandidateState
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.schema import (
+    Audit,
+    AuditData,
+    CandidateData,
+    Candidates,
+    Cursor,
     Health,
     JobData,
     JobList,
@@ -25,7 +32,10 @@ from autotune_service.api.schema import (
 from autotune_service.api.uploads import Name
 from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import (
+    ADMIN_ONLY,
+    BEARER,
     ERRORS,
+    KNOWN_PARAMETERS,
     NOT_MODIFIED,
     Limit,
     Responses,
@@ -36,7 +46,7 @@ from autotune_service.dependencies import (
 from autotune_service.errors import HttpError
 from autotune_service.middleware.metrics import CONTENT_TYPE
 
-router = APIRouter(prefix="/v1", tags=["registry"])
+router = APIRouter(prefix="/v1", tags=["registry"], dependencies=[KNOWN_PARAMETERS])
 unversioned = APIRouter(tags=["operation"])
 _READ: Responses = {code: ERRORS[code] for code in (401, 403, 404, 422, 429, 503)}
 Number = Annotated[int, Path(ge=1, le=10**15)]
@@ -54,7 +64,10 @@ async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
     "/snapshots/{number}",
     response_class=Response,
     responses={
-        200: {"content": {"application/gzip": {}}, "description": "A bundle of records."},
+        200: {
+            "content": {"application/gzip": {"schema": {"type": "string", "format": "binary"}}},
+            "description": "A bundle of records.",
+        },
         304: NOT_MODIFIED,
         **_READ,
     },
@@ -77,39 +90,71 @@ async def snapshot(
 
 @router.get("/records", responses=_READ)
 async def records(
-    request: Request, kernel: Name | None = None, chip: Chip | None = None, limit: Limit = 50
+    request: Request,
+    kernel: Name | None = None,
+    chip: Chip | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
 ) -> Records:
     """All that was ever published, with numbers, the newest first."""
-    found = await ask(request, store(request).published, kernel, chip, limit)
-    return Records(
-        records=[RecordData(number=number, record=to_data(record)) for number, record in found]
-    )
+    before = number_of(cursor)
+    found = await ask(request, store(request).published, kernel, chip, limit + 1, before)
+    data = [RecordData(number=number, record=to_data(record)) for number, record in found[:limit]]
+    return Records(records=data, next=_next(found, data))
+
+
+@router.get("/candidates", responses=_READ)
+async def candidates(
+    request: Request,
+    state: CandidateState | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> Candidates:
+    """What was pushed to a service with ``--recheck``, and what its workers found, the newest
+    first. In lookups is what was accepted only."""
+    found = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
+    data = [CandidateData(**to_data(one)) for one in found[:limit]]
+    return Candidates(candidates=data, next=_next(found, data))
 
 
 @router.get("/misses", responses=_READ)
-async def misses(request: Request, limit: Limit = 50) -> Misses:
+async def misses(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Misses:
     """What was asked for and is not published, the most wanted first."""
-    found = await ask(request, store(request).misses, limit)
-    return Misses(
-        misses=[
-            MissData(
-                number=one.number,
-                key=to_data(one.key),
-                answer=one.answer,
-                count=one.count,
-                first_at=one.first_at,
-                last_at=one.last_at,
-            )
-            for one in found
-        ]
-    )
+    after = None if cursor is None else (number_of(cursor) or 0, int(cursor.partition("-")[2] or 0))
+    found = await ask(request, store(request).misses, limit + 1, after)
+    data = [MissData(**to_data(one)) for one in found[:limit]]
+    following = f"{data[-1].count}-{data[-1].number}" if len(found) > len(data) else None
+    return Misses(misses=data, next=following)
 
 
 @router.get("/jobs", responses=_READ)
-async def jobs(request: Request, state: State | None = None, limit: Limit = 50) -> JobList:
+async def jobs(
+    request: Request,
+    state: State | None = None,
+    limit: Limit = 50,
+    cursor: Cursor | None = None,
+) -> JobList:
     """The newest first."""
-    found = await ask(request, store(request).jobs.list, state, limit)
-    return JobList(jobs=list(map(job_data, found)))
+    found = await ask(request, store(request).jobs.list, state, limit + 1, number_of(cursor))
+    data = list(map(job_data, found[:limit]))
+    return JobList(jobs=data, next=_next(found, data))
+
+
+@router.get("/audit", responses=_READ, dependencies=[BEARER, ADMIN_ONLY])
+async def audit(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Audit:
+    """Who wrote what, the newest first. Needs a token with the role admin."""
+    found = await ask(request, store(request).audit.entries, limit + 1, number_of(cursor))
+    data = [AuditData(**to_data(one)) for one in found[:limit]]
+    return Audit(entries=data, next=_next(found, data))
+
+
+def number_of(cursor: str | None) -> int | None:
+    return None if cursor is None else int(cursor.partition("-")[0])
+
+
+def _next(found: Sequence[Any], data: Sequence[Any]) -> str | None:
+    """``found``: as many as are in ``data``, and one more where it is not the last page."""
+    return str(data[-1].number) if len(found) > len(data) else None
 
 
 @router.get("/jobs/{number}", responses=_READ)

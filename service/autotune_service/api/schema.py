@@ -7,6 +7,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from autotune.domain.chip import Chip
 from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_TRIALS, State
+from autotune.domain.record_candidate import CandidateState
 from autotune_service.api.uploads import (
     MOST_RESULTS,
     Count,
@@ -23,6 +24,9 @@ from autotune_service.api.uploads import (
 )
 
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
+Cursor = Annotated[str, Field(pattern=r"^[0-9]{1,15}(-[0-9]{1,15})?$")]
+"""Where the next page begins, as the answer before it said."""
+
 SnapshotNumber = Annotated[int, Field(strict=True, ge=0, le=10**15), BeforeValidator(whole)]
 
 
@@ -90,7 +94,13 @@ class MissData(BaseModel):
     last_at: datetime
 
 
-class Misses(BaseModel):
+class Page(BaseModel):
+    """``next``: the ``cursor`` of the next page; null where this is the last one."""
+
+    next: Cursor | None
+
+
+class Misses(Page):
     misses: list[MissData]
 
 
@@ -101,20 +111,57 @@ class RecordData(BaseModel):
     record: dict[str, Any]
 
 
-class Records(BaseModel):
+class Records(Page):
     records: list[RecordData]
+
+
+class CandidateData(BaseModel):
+    """``record`` is as it was pushed: all of it is what the token of its ``pushed_by`` says."""
+
+    number: int
+    record: dict[str, Any]
+    state: CandidateState
+    finding: str
+    created_at: datetime
+    decided_at: datetime | None
+
+
+class Candidates(Page):
+    candidates: list[CandidateData]
+
+
+class AuthorData(BaseModel):
+    """``token``: its number; null for the commands of the machine of the database."""
+
+    name: str
+    token: int | None
+    address: str
+
+
+class AuditData(BaseModel):
+    number: int
+    created_at: datetime
+    author: AuthorData
+    action: str
+    change: str
+
+
+class Audit(Page):
+    entries: list[AuditData]
 
 
 class PushResponse(BaseModel):
     """How many records and trials were new; ``lost``: records that are older than the published one
     of their key, or slower by the same kind of evidence. ``checks``: how many of those that were
-    sent are in force; only where some were."""
+    sent are in force; only where some were. ``candidates``: only where the service checks what is
+    pushed: how many records wait for that."""
 
     records: int
     trials: int
     lost: int
     snapshot: int
     checks: int | None = None
+    candidates: int | None = None
 
 
 class Made(BaseModel):
@@ -210,7 +257,7 @@ class Holds(BaseModel):
     holds: bool
 
 
-class JobList(BaseModel):
+class JobList(Page):
     jobs: list[JobData]
 
 

@@ -20,7 +20,16 @@ from autotune.remote.push import checked, possible_check
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
 from autotune_service.api.uploads import ProblemIn, PushRequest
-from autotune_service.dependencies import BEARER, ERRORS, ask, caller, snapshots_of, store, to_write
+from autotune_service.dependencies import (
+    BEARER,
+    ERRORS,
+    KNOWN_PARAMETERS,
+    ask,
+    caller,
+    snapshots_of,
+    store,
+    to_write,
+)
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import require
 
@@ -29,9 +38,13 @@ def _admin(request: Request) -> None:
     require(caller(request), ADMIN)
 
 
-router = APIRouter(prefix="/v1", tags=["publishing"], responses=ERRORS, dependencies=[BEARER])
+_ALL = [BEARER, KNOWN_PARAMETERS]
+router = APIRouter(prefix="/v1", tags=["publishing"], responses=ERRORS, dependencies=_ALL)
 admin_router = APIRouter(
-    prefix="/v1", tags=["administration"], responses=ERRORS, dependencies=[BEARER, Depends(_admin)]
+    prefix="/v1",
+    tags=["administration"],
+    responses=ERRORS,
+    dependencies=[*_ALL, Depends(_admin)],
 )
 
 
@@ -40,7 +53,8 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
     Only verified records are taken, and none that is slower than the kernel's default. Checks may
-    be of records that others have pushed.
+    be of records that others have pushed. A service with ``--recheck`` publishes records only once
+    a worker of its own has checked them, and takes no checks.
     """
     kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
     stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
@@ -56,11 +70,17 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
         key = check.key
         with _contradictions(f"check {number} of {key.kernel}", f"checks[{number}]"):
             checks.append(possible_check(check, known.get((key.kernel, key.fingerprint)), now))
-    done = await to_write(request, store(request).push, kernels, results, caller(request).name)
+    recheck: bool = request.state.recheck
+    if recheck and checks:
+        message = "this service checks by itself: push records without checks"
+        raise HttpError(403, "not_believed", message, "checks")
+    take = store(request).hold if recheck else store(request).push
+    done = await to_write(request, take, kernels, results, caller(request).name)
     if checks:
         done = await _push_checks(request, checks, done)
     await _take_over(request)
-    return PushResponse(**asdict(done) | {"checks": done.checks if checks else None})
+    said = {"checks": done.checks if checks else None, "candidates": done.candidates or None}
+    return PushResponse(**asdict(done) | said)
 
 
 async def _push_checks(request: Request, checks: list[Check], done: Pushed) -> Pushed:

@@ -20,16 +20,19 @@ class BodyMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] not in _WITHOUT_BODY:
             limit = MAX_LOOKUP_BYTES if scope["path"] == LOOKUP else MAX_UPLOAD_BYTES
-            _check_length(scope, limit)
+            _check_head(scope, limit)
             receive = _again(await _read(receive, limit), receive)
         await self._app(scope, receive, send)
 
 
-def _check_length(scope: Scope, limit: int) -> None:
-    """As far as it is told."""
+def _check_head(scope: Scope, limit: int) -> None:
+    """As far as it tells."""
     for name, value in scope["headers"]:
         if name == b"content-length" and value.isdigit() and int(value) > limit:
             raise _too_large(limit)
+        if name == b"content-encoding" and value != b"identity":
+            message = "the body is compressed: send it as it is, without Content-Encoding"
+            raise HttpError(415, "compressed_body", message)
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

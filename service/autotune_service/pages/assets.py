@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 
 from autotune_service.errors import HttpError
 from autotune_service.pages.render import header
-from autotune_service.pages.static_files import OWN, PLOTLY, asset
+from autotune_service.pages.static_files import FILES, asset
 
 assets = APIRouter(include_in_schema=False)
 
@@ -13,7 +13,7 @@ _FOREVER = "public, max-age=31536000, immutable"
 
 @assets.get("/static/{tag}/{name}")
 async def static(request: Request, tag: str, name: str) -> Response:
-    if name not in (*OWN, PLOTLY):
+    if name not in FILES:
         raise HttpError(404, "not_found", "there is no such file")
     found = asset(name)
     current = tag == found.tag

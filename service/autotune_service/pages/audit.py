@@ -2,25 +2,19 @@
 
 from fastapi import APIRouter, Request, Response
 
-from autotune.domain.token import ADMIN
-from autotune_service.dependencies import ask, store
-from autotune_service.errors import HttpError
-from autotune_service.middleware.access import Access, require, secret_of
-from autotune_service.pages.filters import query_of
+from autotune_service.dependencies import ADMIN_ONLY, ask, store
+from autotune_service.pages.filters import PAGE_ROWS, query_of
 from autotune_service.pages.render import page
-
-_MOST = 200
 
 router = APIRouter(include_in_schema=False)
 
 
-@router.get("/audit")
+@router.get("/audit", dependencies=[ADMIN_ONLY])
 async def audit(request: Request) -> Response:
     """Who wrote what, the newest first. Needs a token with the role admin."""
-    access: Access = request.state.access
-    token = access.reader(secret_of(request.scope))
-    if token is None:
-        raise HttpError(401, "invalid_token", "this page needs a token with the role admin")
-    require(token, ADMIN)
-    entries = await ask(request, store(request).audit.entries, _MOST)
-    return await page(request, "audit.html", query=query_of(request).done(), entries=entries)
+    query = query_of(request)
+    before = query.number("before")
+    found = await ask(request, store(request).audit.entries, PAGE_ROWS + 1, before)
+    entries = found[:PAGE_ROWS]
+    older = entries[-1].number if len(found) > PAGE_ROWS else None
+    return await page(request, "audit.html", query=query.done(), entries=entries, older=older)

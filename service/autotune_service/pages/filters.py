@@ -45,13 +45,17 @@ class Query:
 
     def page(self) -> int:
         """From 1."""
-        value = self.given.pop("page", "")
+        return self.number("page", _MOST_PAGES) or 1
+
+    def number(self, name: str, most: int = 10**15) -> int | None:
+        """From 1."""
+        value = self.given.pop(name, "")
         if not value:
-            return 1
-        if not (value.isascii() and value.isdigit() and 1 <= int(value[:9]) <= _MOST_PAGES):
-            self._ignore("page", value, "it must be a number from 1")
-            return 1
-        return int(value[:9])
+            return None
+        if not (value.isascii() and value.isdigit() and 1 <= int(value[:16]) <= most):
+            self._ignore(name, value, "it must be a number from 1")
+            return None
+        return int(value[:16])
 
     def done(self) -> "Query":
         """Whatever is left was not understood."""

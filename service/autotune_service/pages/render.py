@@ -19,7 +19,7 @@ from starlette.types import Scope
 from autotune import __version__
 from autotune.domain.key import Key
 from autotune.domain.xla_verdict import LEAST, MOST
-from autotune.wording.publication import verified_label
+from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
@@ -163,6 +163,7 @@ def _environment() -> Environment:
         toolchain_name=toolchain_name,
         colour_of=_colour_of,
         run_line=run_line,
+        who_says=who_says,
         config_call=_config_call,
         xla_range=f"{LEAST} to {MOST}",
     )

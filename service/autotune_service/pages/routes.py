@@ -23,6 +23,12 @@ router = APIRouter(include_in_schema=False)
 _LATEST, _JOBS = 10, 10
 
 
+@router.get("/docs")
+async def docs(request: Request) -> Response:
+    """The HTTP interface, with Swagger UI."""
+    return await page(request, "docs.html", query=query_of(request).done())
+
+
 @router.get("/")
 async def overview(request: Request) -> Response:
     """What is tuned, what is missing."""

@@ -8,8 +8,10 @@ from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
-OWN = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg")
 PLOTLY = "plotly.min.js"
+_OWN = ("dashboard.css", "dashboard.js", "theme.js", "icon.svg", "docs.js")
+_SWAGGER_UI = ("swagger-ui.css", "swagger-ui-bundle.js")  # as it was published: see SHA256SUMS
+FILES = (*_OWN, *_SWAGGER_UI, PLOTLY)
 _TYPES = {
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -30,7 +32,7 @@ class Asset:
 @cache
 def asset(name: str) -> Asset:
     """Read and compressed at the first call."""
-    plain = _plotly().read_bytes() if name == PLOTLY else _own(name)
+    plain = _content(name)
     tag = blake2b(plain, digest_size=8).hexdigest()
     kind = _TYPES[Path(name).suffix]
     return Asset(kind, tag, plain, gzip.compress(plain, 6, mtime=0))
@@ -43,12 +45,15 @@ def address(name: str) -> str:
 
 def prepare() -> None:
     """Before the first call: compressing plotly.js takes a moment."""
-    for name in (*OWN, PLOTLY):
+    for name in FILES:
         asset(name)
 
 
-def _own(name: str) -> bytes:
-    return (files("autotune_service.pages") / "static" / name).read_bytes()
+def _content(name: str) -> bytes:
+    if name == PLOTLY:
+        return _plotly().read_bytes()
+    folder = files("autotune_service.pages") / "static"
+    return (folder / "swagger-ui" / name if name in _SWAGGER_UI else folder / name).read_bytes()
 
 
 def _plotly() -> Path:

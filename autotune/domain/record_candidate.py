@@ -1,0 +1,47 @@
+"""Records that somebody pushed, before a worker of the service has checked them."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from autotune.domain.codec import Flat
+from autotune.domain.record import Record
+from autotune.domain.trial import Trial
+
+
+class CandidateState(StrEnum):
+    """The last two are final."""
+
+    UNVERIFIED = "unverified"
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """What was found out about one. ``finding``: one sentence, also of one that is unverified still
+    because it could not be checked."""
+
+    state: CandidateState
+    finding: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordCandidate:
+    """It is in no snapshot. ``record`` is as it was pushed: all claims of its ``pushed_by``."""
+
+    number: int
+    record: Record
+    decision: Flat[Decision]
+    created_at: datetime
+    decided_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rechecked:
+    """The decision on a record; where it is accepted, the ``record`` as it is to be published and
+    the ``trials`` that say so."""
+
+    decision: Decision
+    record: Record | None = None
+    trials: tuple[Trial, ...] = ()

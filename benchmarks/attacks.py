@@ -1,0 +1,155 @@
+"""What do those who attack the service cost those who use it?
+
+    python -m benchmarks attacks [--seconds 20] [--each] [--readers 8] [--workers 2]
+
+``autotune serve`` as it is by default, and a mixed load: exact lookups one by one and in batches,
+nearest ones, older snapshots, pages that follow a search, and a machine that pushes twice a second.
+First alone, then with one attacker of each kind at once (``--each``: also one after another), each
+from an address of its own. Exit code 1 where a rightful call was not answered.
+"""
+
+import argparse
+import http.client
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness.attackers import KINDS
+from benchmarks.harness.servers import p99_of
+from tests.load.service import Load, Service, prepare
+
+MOST_LOOKUP_S, MOST_HEALTH_S = 0.050, 0.100
+LOOKUPS = ("single", "batch", "new key")
+_HEALTH_EVERY_S = 0.1
+_FOLLOWERS = 3
+_BEFORE_S = 2.0  # until attackers are at it
+
+
+class Watch(threading.Thread):
+    """Asks ``path`` again and again; ``seconds`` that each answer took, ``failed`` ones."""
+
+    def __init__(self, port: int, path: str) -> None:
+        super().__init__(daemon=True)
+        self.seconds: list[float] = []
+        self.failed, self._port, self._path, self.ended = 0, port, path, False
+
+    def run(self) -> None:
+        while not self.ended:
+            begun = time.perf_counter()
+            connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=30)
+            try:
+                connection.request("GET", self._path)
+                answer = connection.getresponse()
+                answer.read()
+                self.failed += answer.status != 200
+            except (OSError, http.client.HTTPException):
+                self.failed += 1
+            finally:
+                connection.close()
+            self.seconds.append(time.perf_counter() - begun)
+            time.sleep(_HEALTH_EVERY_S)
+
+
+def measure(
+    service: Service, secret: str, kinds: Sequence[str], options: argparse.Namespace
+) -> dict[str, Any]:
+    """One load with these attackers: seconds by kind of call, failures, what attackers got."""
+    spec = {"port": service.port, "kinds": kinds, "seconds": options.seconds + _BEFORE_S}
+    command = [sys.executable, "-m", "benchmarks.harness.attackers", json.dumps(spec)]
+    attackers = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    time.sleep(_BEFORE_S)
+    watches = [Watch(service.port, "/healthz")]
+    watches += [Watch(service.port, "/keys/1/events") for _ in range(_FOLLOWERS)]
+    with tempfile.TemporaryDirectory() as folder:
+        for watch in watches:
+            watch.start()
+        load = Load(
+            service,
+            secret,
+            Path(folder),
+            seconds=options.seconds,
+            writers=1,
+            readers=options.readers,
+            pause_s=0.02,
+            write_pause_s=0.5,
+        )
+        with load:
+            (writer,), readers = load.finish()
+        for watch in watches:
+            watch.ended = True
+    failed = len(readers["failures"]) + len(writer["failures"]) + readers["wrong_count"]
+    return {
+        "seconds": {**readers["seconds"], "push": writer["seconds"], "health": watches[0].seconds},
+        "failed": failed + sum(watch.failed for watch in watches),
+        "why": readers["failures"][:3] + writer["failures"][:3] + readers["wrong"][:3],
+        "got": json.loads(attackers.communicate(timeout=60)[0]),
+    }
+
+
+def lookups(found: dict[str, Any]) -> list[float]:
+    return [one for kind in LOOKUPS for one in found["seconds"].get(kind, ())]
+
+
+def report(title: str, found: dict[str, Any], alone: dict[str, Any]) -> int:
+    """The number of rightful calls that were not answered."""
+    print(f"\n{title}")
+    for kind, got in found["got"].items():
+        print(f"  {kind:<18} {', '.join(f'{n:,} × {status}' for status, n in got.items())}")
+    for kind, before in {"lookups": lookups(alone), **alone["seconds"]}.items():
+        after = lookups(found) if kind == "lookups" else found["seconds"].get(kind, [])
+        if before and after:
+            median, p99 = statistics.median(after) * 1e3, p99_of(after) * 1e3
+            ratio = f"{p99_of(after) / p99_of(before):.2f} × the p99 without attackers"
+            print(
+                f"  {kind:<18} {len(after):6,} answers, median {median:.1f} ms, p99 {p99:.1f} ms: "
+                f"{ratio}"
+            )
+    for name, most_s, times in (
+        ("lookups", MOST_LOOKUP_S, lookups(found)),
+        ("/healthz", MOST_HEALTH_S, found["seconds"]["health"]),
+    ):
+        word = "below" if p99_of(times) < most_s else "NOT below"
+        print(f"  p99 of {name} is {word} {most_s * 1e3:g} ms")
+    if found["failed"]:
+        print(f"  {found['failed']} rightful calls were NOT answered: {found['why']}")
+    return int(found["failed"])
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seconds", type=float, default=20)
+    parser.add_argument("--readers", type=int, default=8)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--each", action="store_true", help="also each attacker alone")
+    parser.add_argument("--kinds", nargs="*", choices=KINDS, default=list(KINDS))
+    options = parser.parse_args()
+    print(f"Python {sys.version.split()[0]}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    limits = ("--reads-per-second", "2000", "--writes-per-second", "20")  # the defaults
+    with tempfile.TemporaryDirectory(prefix="attacks-") as name:
+        folder = Path(name)
+        database = str(folder / "service.db")
+        secret = prepare(database)
+        service = Service(database, folder, workers=options.workers, flags=limits)
+        service.start()
+        try:
+            alone = measure(service, secret, [], options)
+            failed = report("without attackers", alone, alone)
+            some = [[kind] for kind in options.kinds] if options.each else []
+            for kinds in (*some, options.kinds):
+                title = " ".join(("with", *kinds)) if len(kinds) == 1 else "with all attackers"
+                failed += report(title, measure(service, secret, kinds, options), alone)
+        finally:
+            service.stop()
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

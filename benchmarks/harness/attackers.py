@@ -1,0 +1,189 @@
+"""One attacker of each kind, each from an address of its own, with up to a hundred calls a second:
+they share the processors with what they attack."""
+
+import asyncio
+import json
+import random
+import sys
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+from tests.load.reader import encoded
+from tests.load.samples import key, lookup_body
+
+MOST_SOCKETS = 300
+_TRICKLE_S = 1.0
+_PAUSE_S = 0.01
+
+
+@dataclass
+class Attacker:
+    """``did``: how often it got which status, 0 for a connection that was ended."""
+
+    port: int
+    address: str
+    did: Counter[int] = field(default_factory=Counter)
+    rng: random.Random = field(default_factory=lambda: random.Random(7))
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        source = (self.address, 0)
+        return await asyncio.open_connection("127.0.0.1", self.port, local_addr=source)
+
+    async def call(self, sent: bytes) -> None:
+        """One call on a connection of its own; the answer is read to its end."""
+        try:
+            reader, writer = await self.connect()
+            try:
+                writer.write(sent)
+                head = await reader.readuntil(b"\r\n")
+                self.did[int(head.split()[1])] += 1
+                while await reader.read(1 << 16):
+                    pass
+            finally:
+                writer.transport.abort()
+        except (OSError, EOFError, asyncio.LimitOverrunError):
+            self.did[0] += 1
+        await asyncio.sleep(_PAUSE_S)
+
+    async def hold(self, first: bytes, trickle: bytes = b"") -> None:
+        """A connection that says no more than this, until it is ended; then another."""
+        while True:
+            try:
+                reader, writer = await self.connect()
+                writer.write(first)
+                while trickle and not reader.at_eof():
+                    writer.write(trickle)
+                    await asyncio.sleep(_TRICKLE_S)
+                await reader.read()
+                writer.transport.abort()
+            except OSError:
+                pass
+            self.did[0] += 1
+            await asyncio.sleep(0.05)
+
+
+def post(path: str, body: bytes, *more: str) -> bytes:
+    lines = (f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *more)
+    head = "\r\n".join((*lines, "Content-Type: application/json", f"Content-Length: {len(body)}"))
+    return head.encode() + b"\r\n\r\n" + body
+
+
+def get(path: str) -> bytes:
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+
+
+def unknown(attacker: Attacker, questions: int) -> bytes:
+    """Other shapes of a known kernel, each asked for the first time."""
+    some = [
+        key(attacker.rng.randrange(100, 10**6), attacker.rng.randrange(10**6))
+        for _ in range(questions)
+    ]
+    return post("/v1/lookup", json.dumps(lookup_body(some)).encode())
+
+
+async def many(work: Callable[[], Awaitable[None]]) -> None:
+    await asyncio.gather(*(work() for _ in range(MOST_SOCKETS)))
+
+
+async def silent(a: Attacker) -> None:
+    await many(lambda: a.hold(b""))
+
+
+async def half_heads(a: Attacker) -> None:
+    await many(lambda: a.hold(b"GET /healthz HTTP/1.1\r\nX-Slow: ", b"x"))
+
+
+async def half_bodies(a: Attacker) -> None:
+    start = b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{"
+    await many(lambda: a.hold(start, b" "))
+
+
+async def large_heads(a: Attacker) -> None:
+    while True:
+        await a.call(b"GET /healthz HTTP/1.1\r\nX: " + b"x" * (1 << 20) + b"\r\n\r\n")
+
+
+async def bombs(a: Attacker) -> None:
+    packed = post("/v1/lookup", zlib.compress(bytes(64 << 20)), "Content-Encoding: gzip")
+    nested = post("/v1/lookup", b"[" * (1 << 20))
+    for number in count():
+        await a.call(nested if number % 2 else packed)
+
+
+async def misses(a: Attacker) -> None:
+    while True:
+        await a.call(unknown(a, 1))
+
+
+async def large_batches(a: Attacker) -> None:
+    while True:
+        await a.call(unknown(a, 1_000))
+
+
+async def failed_log_ins(a: Attacker) -> None:
+    for number in count():
+        await a.call(post("/v1/results", b"{}", f"Authorization: Bearer autotune_{number}"))
+
+
+async def event_streams(a: Attacker) -> None:
+    async def follow() -> None:
+        while True:
+            await a.call(get(f"/keys/{a.rng.randrange(1, 100)}/events"))
+
+    await many(follow)
+
+
+async def large_answers(a: Attacker) -> None:
+    paths = ("/v1/records?limit=1000", "/v1/snapshots/latest", "/export/searches", "/")
+    for number in count():
+        await a.call(get(paths[number % len(paths)]))
+
+
+async def known_batches(a: Attacker) -> None:
+    """All that is published, again and again: no question of it costs much."""
+    body = post("/v1/lookup", encoded([key(0, number % 200) for number in range(1_000)]))
+    while True:
+        await a.call(body)
+
+
+KINDS: dict[str, Callable[[Attacker], Coroutine[Any, Any, None]]] = {
+    one.__name__.replace("_", " "): one
+    for one in (
+        silent,
+        half_heads,
+        half_bodies,
+        large_heads,
+        bombs,
+        misses,
+        large_batches,
+        known_batches,
+        failed_log_ins,
+        event_streams,
+        large_answers,
+    )
+}
+
+
+async def attack(spec: dict[str, Any]) -> dict[str, Counter[int]]:
+    """All ``kinds`` at once, for ``seconds``; what became of the calls of each."""
+    attackers = {
+        kind: Attacker(spec["port"], f"127.0.0.{10 + number}")
+        for number, kind in enumerate(KINDS)
+        if kind in spec["kinds"]
+    }
+    tasks = [asyncio.create_task(KINDS[kind](one)) for kind, one in attackers.items()]
+    await asyncio.sleep(spec["seconds"])
+    for task in tasks:
+        if task.done():
+            task.result()  # an attacker that gave up is a mistake of ours
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    return {kind: one.did for kind, one in attackers.items()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(asyncio.run(attack(json.loads(sys.argv[1])))))

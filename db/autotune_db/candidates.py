@@ -1,0 +1,121 @@
+"""Pushed records that wait until a worker with this database has checked them."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+from sqlalchemy.orm import Session
+
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.job import Request
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateState, Decision, RecordCandidate
+from autotune.domain.result import KeyResult, Pushed
+from autotune_db import jobs, pushing, query, rows, snapshots
+from autotune_db.adapter import Adapter
+from autotune_db.audit import note, some_of
+from autotune_db.json_columns import digest, from_text, to_text
+from autotune_db.query import MAX_ID
+from autotune_db.tables import CandidateRow, KernelRow
+
+
+class SqlCandidates(Adapter):
+    """Implements ``autotune.ports.CandidateTarget`` and ``CandidateStore``."""
+
+    def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        specs = [rows.kernel_values(spec) for spec in kernels]
+
+        def write(session: Session, _: bool) -> Pushed:
+            query.one_publisher(session)
+            now = self._clock()
+            query.insert_new(session, KernelRow, [{**spec, "created_at": now} for spec in specs])
+            records = [result.record for result in results]
+            ids = query.key_ids(session, [record.key for record in records])
+            published = pushing.published(session, ids)
+            new: list[Record] = []
+            lost = 0
+            for record in records:
+                if pushing.is_superseded(published.get(ids[record.key]), record):
+                    lost += 1
+                elif _hold(session, record, by, now):
+                    new.append(record)
+            if new:
+                keys = some_of(record.key for record in new)
+                note(session, now, "push", f"{len(new)} records, to be checked first: {keys}")
+            latest = snapshots.latest(session)
+            number = latest.id if latest else 0
+            return Pushed(records=0, trials=0, lost=lost, snapshot=number, candidates=len(new))
+
+        return self._work.write(write)
+
+    def candidate(self, number: int) -> RecordCandidate | None:
+        def find(session: Session) -> RecordCandidate | None:
+            row = session.get(CandidateRow, number)
+            return _from_row(row) if row else None
+
+        return self._work.read(find) if 0 < number <= MAX_ID else None
+
+    def candidates(
+        self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
+    ) -> Sequence[RecordCandidate]:
+        wanted = query.page(select(CandidateRow), CandidateRow.id, before, limit)
+        if state is not None:
+            wanted = wanted.where(CandidateRow.state == state)
+        return self._work.read(lambda s: list(map(_from_row, s.scalars(wanted))))
+
+    def decide(self, number: int, decision: Decision) -> None:
+        def write(session: Session, _: bool) -> None:
+            row = session.get_one(CandidateRow, number, with_for_update=True)
+            if row.state != CandidateState.UNVERIFIED:
+                return
+            now = self._clock()
+            row.state, row.finding = decision.state, decision.finding
+            if decision.state is CandidateState.UNVERIFIED:
+                return
+            row.decided_at = now
+            key = _from_row(row).record.key
+            note(session, now, "check", f"candidate {number} is {decision.state}: {key}")
+
+        self._work.write(write)
+
+
+def _hold(session: Session, record: Record, by: str, now: datetime) -> bool:
+    """Whether it has to be checked, and was not to be before."""
+    data = to_data(record)
+    values = {
+        "digest": digest(data | {"pushed_by": ""}),
+        "record": to_text(data | {"pushed_by": by}),
+        "state": CandidateState.UNVERIFIED.value,
+        "finding": "",
+        "created_at": now,
+    }
+    is_new = query.insert(session, CandidateRow, values)
+    same = select(CandidateRow).where(CandidateRow.digest == values["digest"])
+    row = session.scalars(same).one()
+    if row.state == CandidateState.UNVERIFIED:  # its job may have failed
+        jobs.queue(session, _check_of(row.id, record), by, now)
+    return is_new
+
+
+def _check_of(number: int, record: Record) -> Request:
+    key = record.key
+    return Request(
+        kernel=key.kernel,
+        fingerprint=key.fingerprint,
+        problem=key.problem,
+        chip=key.chip,
+        toolchain=key.toolchain,
+        trials=1,
+        candidate=number,
+    )
+
+
+def _from_row(row: CandidateRow) -> RecordCandidate:
+    return RecordCandidate(
+        number=row.id,
+        record=from_data(Record, from_text(row.record)),
+        decision=Decision(state=CandidateState(row.state), finding=row.finding),
+        created_at=row.created_at,
+        decided_at=row.decided_at,
+    )

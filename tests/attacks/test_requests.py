@@ -1,0 +1,109 @@
+"""What a request may be made of: two lengths, strange encodings, names that look alike."""
+
+import socket
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain.token import WRITER
+from autotune.errors import InvalidInputError
+from autotune_db import SqlStore
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running
+from tests.service.test_writing_routes import body
+
+POST = b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+SMUGGLED = b"GET /v1/jobs HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+def answers(service: Running, sent: bytes) -> list[bytes]:
+    """The first lines of all answers until the connection ends."""
+    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+        connection.sendall(sent)
+        connection.shutdown(socket.SHUT_WR)
+        found = b"".join(iter(lambda: connection.recv(65536), b""))
+    return [line for line in found.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")]
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"Content-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\n0\r\n\r\n",
+        b"Content-Length: 4\r\nContent-Length: 40\r\n\r\nnull",
+        b"Content-Length: 4, 4\r\n\r\nnull",
+        b"Content-Length: +4\r\n\r\nnull",
+        b"Transfer-Encoding: xchunked\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding: chunked, identity\r\n\r\n0\r\n\r\n",
+        b"Transfer-Encoding : chunked\r\n\r\n0\r\n\r\n",
+        b"X: a\r\n Transfer-Encoding: chunked\r\nContent-Length: 4\r\n\r\nnull",
+        b"Transfer-Encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFFF\r\nnull",
+    ],
+)
+def test_a_request_within_a_request_is_never_answered(service: Running, head: bytes) -> None:
+    assert answers(service, POST + head + SMUGGLED) == [b"HTTP/1.1 400 Bad Request"]
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b'\xff{"miss": 1}',
+        b'{"miss": ' + b"9" * 5_000 + b"}",
+        b"[" * 100_000,
+        b'{"miss": 1} x',
+        b"",
+    ],
+    ids=["no unicode", "a number of 5,000 digits", "brackets for ever", "more behind it", "empty"],
+)
+@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/results", "/v1/jobs", "/v1/claims"])
+def test_broken_json_has_one_code(service: Running, writer: str, sent: bytes, path: str) -> None:
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
+    status, _, found = service.raw("POST", path, sent, **headers)
+    assert (status, b'"invalid_json"' in found) == (400, True), found
+
+
+@pytest.mark.parametrize("path", ["/v1/lookup", "/v1/results"])
+def test_a_compressed_body_is_not_opened(service: Running, writer: str, path: str) -> None:
+    headers = {"Content-Encoding": "gzip", "Authorization": f"Bearer {writer}"}
+    status, _, found = service.raw("POST", path, b"\x1f\x8b", **headers)
+    assert (status, b'"compressed_body"' in found) == (415, True)
+
+
+def test_json_by_another_name_is_refused_with_the_remedy(service: Running, writer: str) -> None:
+    form = {"Content-Type": "application/x-www-form-urlencoded"}  # of a page of somebody else
+    headers = {**form, "Authorization": f"Bearer {writer}"}
+    status, _, found = service.raw("POST", "/v1/jobs", b'{"miss": 1}', **headers)
+    assert (status, b"Content-Type: application/json" in found) == (415, True)
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs/", "/v1//jobs", "/v1/x/../jobs", "/v1/jobs%00", "//v1"])
+def test_a_path_is_what_it_says(service: Running, path: str) -> None:
+    status, headers, _ = service.raw("GET", path, Host="evil.example")
+    assert (status, "location" in headers) == (404, False)
+
+
+@pytest.mark.parametrize("query", ["statee=done", "limit=1&limit=2"])
+def test_a_misspelt_or_doubled_parameter_is_refused(service: Running, query: str) -> None:
+    assert service.get(f"/v1/jobs?{query}")[0] == 422
+
+
+@pytest.mark.parametrize("name", ["сi", "ci ", "ci/x", "ci\n", "c\u200bi", "ｃi", ""])
+def test_no_token_has_a_name_that_looks_like_another(store: SqlStore, name: str) -> None:
+    with pytest.raises(InvalidInputError, match="a name must have"):
+        store.tokens.create(name, WRITER, None)
+
+
+def test_a_description_that_was_pushed_gives_way_to_the_kernel_itself(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    """Else who knows the next version of a kernel could say beforehand what its configs may be."""
+    lie = replace(SPEC, fingerprint="beef", cuts=())
+    key = question(512, fingerprint="beef")
+    pushed = body(record(key, 64))
+    pushed["kernels"][0] |= {"fingerprint": "beef", "cuts": []}
+    assert service.post("/v1/results", pushed, writer)[0] == 200
+    assert lie in store.kernels()
+    truth = replace(SPEC, fingerprint="beef")
+    store.save_kernel(truth)
+    service.post("/v1/results", pushed, writer)
+    assert store.kernel("mm", "beef") == truth

@@ -1,0 +1,142 @@
+"""A service that takes what is pushed only as candidates, and its own worker that checks them."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain.job import State
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateState, Decision, Rechecked
+from autotune.domain.toolchain import Toolchain
+from autotune.jobs.worker import Worker
+from autotune.ports.compilers import Compilers
+from autotune_db import SqlStore
+from tests.fakes.compiler import FakeCompilers
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, running
+from tests.service.test_writing_routes import body
+
+Found = Callable[[Record], Rechecked]
+
+
+class SameToolchain(FakeCompilers):
+    def toolchain(self) -> Toolchain:
+        return question().toolchain
+
+
+@pytest.fixture
+def service(store: SqlStore, database: str) -> Iterator[Running]:
+    with running(database, recheck=True) as service:
+        yield service
+
+
+def check_all(store: SqlStore, found: Found) -> None:
+    """A worker with the database, with ``found`` in the place of compiling."""
+
+    def recheck(_: Compilers, given: Record, ref: KernelRef, by: str) -> Rechecked:
+        return found(replace(given, checked_by=by))
+
+    compilers, ref = SameToolchain(spec=SPEC), KernelRef(path="k.py", attribute="K")
+    worker = Worker(
+        compilers, store, store.jobs, {"mm": ref}, name="own", study_url=None, recheck=recheck
+    )
+    worker.run(drain=True)
+
+
+def accepted(given: Record) -> Rechecked:
+    faster = replace(given, estimate=replace(given.estimate, time_us=5.0))
+    return Rechecked(decision=Decision(state=CandidateState.ACCEPTED), record=faster)
+
+
+def refused(_: Record) -> Rechecked:
+    return Rechecked(decision=Decision(state=CandidateState.REFUSED, finding="out of VMEM"))
+
+
+def undecided(_: Record) -> Rechecked:
+    return Rechecked(decision=Decision(state=CandidateState.UNVERIFIED, finding="timed out"))
+
+
+def answer(service: Running) -> tuple[str, dict[str, str] | None]:
+    (found,) = service.lookup(question(512))[1]
+    return found["match"], found["record"]
+
+
+def test_a_candidate_is_not_handed_out(service: Running, store: SqlStore, writer: str) -> None:
+    pushed = body(record(question(512), 64))
+    status, found = service.post("/v1/results", pushed, writer)
+    waiting = {"records": 0, "trials": 0, "lost": 0, "snapshot": 2, "candidates": 1}
+    assert (status, found) == (200, waiting)
+    again = service.post("/v1/results", pushed, writer)[1]
+    assert again == {**waiting, "candidates": 0} or "candidates" not in again
+    assert answer(service)[0] == "nearest"
+    assert service.get("/v1/records")[1]["records"][0]["record"]["key"]["problem"]["dims"] != {
+        "m": 512,
+        "k": 128,
+    }
+    (one,) = service.get("/v1/candidates?state=unverified")[1]["candidates"]
+    assert (one["state"], one["record"]["pushed_by"]) == ("unverified", "ci")
+    (job,) = service.get("/v1/jobs")[1]["jobs"]
+    assert (job["request"]["candidate"], job["state"]) == (one["number"], "queued")
+
+
+def test_what_its_worker_accepts_is_published_with_both_names(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    service.post("/v1/results", body(record(question(512), 64)), writer)
+    check_all(store, accepted)
+    service.post("/v1/results", body(), writer)  # takes over what is newer
+    match, found = answer(service)
+    assert match == "exact" and found is not None
+    assert (found["pushed_by"], found["checked_by"]) == ("ci", "own")
+    assert found["estimate"]["time_us"] == 5.0  # type: ignore[index]
+    assert service.get("/v1/candidates")[1]["candidates"][0]["state"] == "accepted"
+
+
+def test_what_it_refuses_stays_away_however_often_it_comes(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    pushed = body(record(question(512), 64))
+    service.post("/v1/results", pushed, writer)
+    check_all(store, refused)
+    service.post("/v1/results", pushed, writer)
+    assert answer(service)[0] == "nearest"
+    (one,) = service.get("/v1/candidates")[1]["candidates"]
+    assert (one["state"], one["finding"]) == ("refused", "out of VMEM")
+    assert [job.state for job in store.jobs.list()] == [State.DONE]
+
+
+def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(
+    service: Running, store: SqlStore, writer: str
+) -> None:
+    pushed = body(record(question(512), 64))
+    service.post("/v1/results", pushed, writer)
+    check_all(store, undecided)
+    (one,) = service.get("/v1/candidates")[1]["candidates"]
+    assert (one["state"], one["finding"]) == ("unverified", "timed out")
+    service.post("/v1/results", pushed, writer)
+    check_all(store, accepted)
+    assert [job.state for job in store.jobs.list()] == [State.DONE, State.FAILED]
+    assert store.record(question(512)) is not None
+
+
+def test_a_worker_over_http_checks_nothing(service: Running, store: SqlStore, writer: str) -> None:
+    pushed = body(record(question(512), 64))
+    service.post("/v1/results", pushed, writer)
+    claim = {
+        "worker": "w",
+        "kernels": pushed["kernels"],
+        "toolchain": pushed["results"][0]["record"]["key"]["toolchain"],
+    }
+    assert service.post("/v1/claims", claim, writer) == (200, {"job": None})
+
+
+def test_nobody_says_that_a_worker_of_the_service_checked_it(
+    store: SqlStore, database: str, writer: str
+) -> None:
+    lie = replace(record(question(512), 64), checked_by="own")
+    with running(database) as open_service:
+        assert open_service.post("/v1/results", body(lie), writer)[0] in (200, 422)
+        found = store.record(question(512))
+    assert found is None or found.checked_by == ""
