@@ -7,12 +7,13 @@ from datetime import UTC, datetime
 from autotune.checking.prior import prior_of
 from autotune.checking.record_check import RecordChecker
 from autotune.domain.check import Check, Unchecked
+from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.record_candidate import CandidateState, Decision, Rechecked
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
@@ -35,6 +36,9 @@ class OwnTrials:
 
     def save_refusals(self, key: Key, refusals: Refusals) -> None:
         pass
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:  # noqa: ARG002
+        return ()
 
     def trials(self, key: Key) -> Sequence[Trial]:  # noqa: ARG002 (of one key only)
         return self.kept
@@ -64,7 +68,7 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
     if not verdict.ok:
         return _refused_because(f"the gate refuses it: {verdict.reason}")
     accepted = _as_checked(record, check, verdict, own.kept, by)
-    decision = Decision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
+    decision = CandidateDecision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
     return Rechecked(decision=decision, record=accepted, trials=tuple(own.kept))
 
 
@@ -122,8 +126,8 @@ def _as_checked(
 
 
 def _undecided(why: str) -> Rechecked:
-    return Rechecked(decision=Decision(state=CandidateState.UNVERIFIED, finding=why))
+    return Rechecked(decision=CandidateDecision(state=CandidateState.UNVERIFIED, finding=why))
 
 
 def _refused_because(why: str) -> Rechecked:
-    return Rechecked(decision=Decision(state=CandidateState.REFUSED, finding=why))
+    return Rechecked(decision=CandidateDecision(state=CandidateState.REFUSED, finding=why))

@@ -18,7 +18,7 @@ class CandidateState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class CandidateDecision:
     """What was found out about one. ``finding``: one sentence, also of one that is unverified still
     because it could not be checked."""
 
@@ -32,7 +32,7 @@ class RecordCandidate:
 
     number: int
     record: Record
-    decision: Flat[Decision]
+    decision: Flat[CandidateDecision]
     created_at: datetime
     decided_at: datetime | None = None
 
@@ -42,6 +42,6 @@ class Rechecked:
     """The decision on a record; where it is accepted, the ``record`` as it is to be published and
     the ``trials`` that say so."""
 
-    decision: Decision
+    decision: CandidateDecision
     record: Record | None = None
     trials: tuple[Trial, ...] = ()

@@ -8,7 +8,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import CandidateState, Decision, RecordCandidate
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.trial import Trial
@@ -67,7 +67,7 @@ class CandidateStore(Protocol):
     def candidate(self, number: int) -> RecordCandidate | None:
         """One by its number."""
 
-    def decide(self, number: int, decision: Decision) -> None:
+    def decide(self, number: int, decision: CandidateDecision) -> None:
         """Keep what was found out; a decision that was made already stays."""
 
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:

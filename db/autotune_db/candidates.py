@@ -10,7 +10,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.job import Request
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import CandidateState, Decision, RecordCandidate
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune.domain.result import KeyResult, Pushed
 from autotune_db import jobs, pushing, query, rows, snapshots
 from autotune_db.adapter import Adapter
@@ -64,7 +64,7 @@ class SqlCandidates(Adapter):
             wanted = wanted.where(CandidateRow.state == state)
         return self._work.read(lambda s: list(map(_from_row, s.scalars(wanted))))
 
-    def decide(self, number: int, decision: Decision) -> None:
+    def decide(self, number: int, decision: CandidateDecision) -> None:
         def write(session: Session, _: bool) -> None:
             row = session.get_one(CandidateRow, number, with_for_update=True)
             if row.state != CandidateState.UNVERIFIED:
@@ -115,7 +115,7 @@ def _from_row(row: CandidateRow) -> RecordCandidate:
     return RecordCandidate(
         number=row.id,
         record=from_data(Record, from_text(row.record)),
-        decision=Decision(state=CandidateState(row.state), finding=row.finding),
+        decision=CandidateDecision(state=CandidateState(row.state), finding=row.finding),
         created_at=row.created_at,
         decided_at=row.decided_at,
     )

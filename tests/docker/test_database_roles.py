@@ -13,7 +13,7 @@ from sqlalchemy import text
 from autotune.checking.noting import tell_of
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import WrongResult
-from autotune.domain.record_candidate import CandidateState, Decision
+from autotune.domain.record_candidate import CandidateDecision, CandidateState
 from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult
 from autotune.domain.token import WRITER
@@ -150,7 +150,7 @@ def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) ->
     candidate = worker.candidate(1)
     assert candidate is not None and candidate.record.pushed_by == "ci"
     worker.push((), [pushed], "ci")
-    worker.decide(1, Decision(state=CandidateState.ACCEPTED))
+    worker.decide(1, CandidateDecision(state=CandidateState.ACCEPTED))
     (decided,) = service.candidates()
     assert decided.decision.state is CandidateState.ACCEPTED
 

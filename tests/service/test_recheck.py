@@ -8,7 +8,7 @@ import pytest
 from autotune.domain.job import State
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record import Record
-from autotune.domain.record_candidate import CandidateState, Decision, Rechecked
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.toolchain import Toolchain
 from autotune.jobs.worker import Worker
 from autotune.ports.compilers import Compilers
@@ -45,17 +45,25 @@ def check_all(store: SqlStore, found: Found) -> None:
     worker.run(drain=True)
 
 
+def decided(state: CandidateState, finding: str = "") -> CandidateDecision:
+    return CandidateDecision(state=state, finding=finding)
+
+
 def accepted(given: Record) -> Rechecked:
     faster = replace(given, estimate=replace(given.estimate, time_us=5.0))
-    return Rechecked(decision=Decision(state=CandidateState.ACCEPTED), record=faster)
+    return Rechecked(decision=decided(CandidateState.ACCEPTED), record=faster)
 
 
 def refused(_: Record) -> Rechecked:
-    return Rechecked(decision=Decision(state=CandidateState.REFUSED, finding="out of VMEM"))
+    return Rechecked(
+        decision=CandidateDecision(state=CandidateState.REFUSED, finding="out of VMEM")
+    )
 
 
 def undecided(_: Record) -> Rechecked:
-    return Rechecked(decision=Decision(state=CandidateState.UNVERIFIED, finding="timed out"))
+    return Rechecked(
+        decision=CandidateDecision(state=CandidateState.UNVERIFIED, finding="timed out")
+    )
 
 
 def answer(service: Running) -> tuple[str, dict[str, str] | None]:
