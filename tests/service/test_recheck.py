@@ -145,6 +145,6 @@ def test_nobody_says_that_a_worker_of_the_service_checked_it(
 ) -> None:
     lie = replace(record(question(512), 64), checked_by="own")
     with running(database) as open_service:
-        assert open_service.post("/v1/results", body(lie), writer)[0] in (200, 422)
+        assert open_service.post("/v1/results", body(lie), writer)[0] == 200
         found = store.record(question(512))
-    assert found is None or found.checked_by == ""
+    assert found is not None and (found.pushed_by, found.checked_by) == ("ci", "")

@@ -18,7 +18,7 @@ from autotune_service.api.schema import (
     CandidateData,
     Candidates,
     Cursor,
-    Health,
+    HealthData,
     JobData,
     JobList,
     MissData,
@@ -171,13 +171,13 @@ def job_data(job: Job) -> JobData:
 
 
 @unversioned.get("/healthz")
-async def healthz(request: Request) -> Health:
+async def healthz(request: Request) -> HealthData:
     """Answers from memory: a process that serves lookups is healthy without its database."""
     return _health(request)
 
 
-@unversioned.get("/readyz", responses={503: {"model": Health}})
-async def readyz(request: Request, response: Response) -> Health:
+@unversioned.get("/readyz", responses={503: {"model": HealthData}})
+async def readyz(request: Request, response: Response) -> HealthData:
     """Whether newer snapshots reach this process: else a balancer may prefer others."""
     found = _health(request)
     if found.database != "ok":
@@ -185,9 +185,9 @@ async def readyz(request: Request, response: Response) -> Health:
     return found
 
 
-def _health(request: Request) -> Health:
+def _health(request: Request) -> HealthData:
     current, state = snapshots_of(request).current, request.state
-    return Health(
+    return HealthData(
         status="ok",
         snapshot=current.number,
         records=len(current),

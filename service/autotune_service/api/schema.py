@@ -261,7 +261,7 @@ class JobList(Page):
     jobs: list[JobData]
 
 
-class Health(BaseModel):
+class HealthData(BaseModel):
     """``database``: whether the last look for a newer snapshot succeeded."""
 
     status: Literal["ok", "not ready"]

@@ -177,7 +177,8 @@ class ProofIn(Part):
 
 
 class RecordIn(Part):
-    """``pushed_by`` is not taken from here: it is the name of the token."""
+    """``pushed_by`` is not taken from here, it is the name of the token; nor is ``checked_by``: no
+    worker of this service has seen it."""
 
     key: KeyIn
     config: ConfigIn
@@ -192,6 +193,7 @@ class RecordIn(Part):
     method: Literal["estimated", "measured"]
     created_at: When
     pushed_by: Word = ""
+    checked_by: Word = ""
     measurement: MeasurementIn | None = None
     checks: Annotated[list[RecordCheckIn], Field(max_length=MOST_CHECKS)] = []
     proof: ProofIn = ProofIn()
