@@ -209,7 +209,6 @@ def test_the_schema_describes_every_route(service: Running) -> None:
         "/v1/records/{number}/unpin",
         "/v1/checks",
         "/v1/misses",
-        "/v1/checks",
         "/v1/candidates",
         "/v1/audit",
         "/v1/results",
