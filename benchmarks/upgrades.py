@@ -1,11 +1,12 @@
 """What does another JAX do to tuned configs of the catalogue's kernels, on every chip?
 
-    AUTOTUNE_ENVIRONMENTS=DIR python -m benchmarks upgrades [--folder DIR] [--show]
+    AUTOTUNE_ENVIRONMENTS=DIR python -m benchmarks upgrades [--folder DIR] [--show] [--write]
 
 Our own and JAX's kernels are searched under each toolchain of ``STARTS`` with a few trials, and
 what wins is checked under all others of ``RELEASES`` by ``autotune check``. What is done is kept in
-the folder: the same command goes on where it was, and ``--show`` prints what there is. ``autotune
-env create`` makes the environments. All times are estimates; no TPU was used.
+the folder: the same command goes on where it was. ``--show`` only prints what there is, ``--write``
+puts it into docs/what-upgrades-do.md. ``autotune env create`` makes the environments. All times are
+estimates; no TPU was used.
 """
 
 import argparse
@@ -35,9 +36,12 @@ from autotune.errors import AutotuneError
 from autotune.publishing.publish import publish
 from autotune.searching.loop import SearchLimits, run_search
 from autotune.searching.subject import describe_subject, explore_space
-from autotune.wording.checks import action, finding, subject_line
+from autotune.wording.checks import finding, subject_line
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
+
+_DOCUMENT = Path(__file__).parents[1] / "docs" / "what-upgrades-do.md"
+_MARK = "<!-- tables: python -m benchmarks upgrades --write -->"
 
 RELEASES = ("0.6.2", "0.9.2", "0.10.2", "0.12.0.1")
 STARTS = ("0.10.2", "0.6.2")
@@ -123,7 +127,10 @@ def counts(records: Sequence[Record], checks: Sequence[Check]) -> Iterator[list[
     yield ["tuned with", "checked with", "chip", "records", "checked", *CheckVerdict]
     steps = [(a, b) for a, b in product(STARTS, RELEASES) if a != b]
     for (start, release), chip in product(steps, CHIPS):
-        had = sum((r.key.toolchain.jax, r.key.chip) == (start, chip) for r in records)
+        keys = {record.key for record in records}
+        had = sum((key.toolchain.jax, key.chip) == (start, chip) for key in keys)
+        if not had:
+            continue
         some = [c for c in checks if _step(c) == (start, release) and c.chip == chip]
         verdicts = Counter(one.verdict for one in some)
         figures = [had, len(some), *(verdicts[verdict] for verdict in CheckVerdict)]
@@ -157,11 +164,11 @@ def _step(check: Check) -> tuple[str, str]:
 
 
 def remarkable(checks: Iterable[Check]) -> Iterator[str]:
-    """What is not the same, with its figures and what to do."""
+    """What became worse or better, with its figures."""
     for one in sorted(checks, key=lambda c: (list(CheckVerdict).index(c.verdict), _step(c))):
-        if one.verdict is not CheckVerdict.SAME:
+        if one.verdict not in (CheckVerdict.SAME, CheckVerdict.NOT_CHECKED):
             start = f"tuned with {one.key.toolchain.jax}"
-            yield f"- {one.verdict}: {subject_line(one)}, {start}: {finding(one)}. {action(one)}"
+            yield f"- {one.verdict}: {subject_line(one)}, {start}: {finding(one)}"
 
 
 def markdown(rows: Iterable[Sequence[str]]) -> str:
@@ -170,19 +177,24 @@ def markdown(rows: Iterable[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def report(store: SqlStore) -> None:
+def report(store: SqlStore) -> str:
     """What there is so far."""
     checks = [one for one in store.checks(100_000) if _step(one)[0] in STARTS]
     records = list(store.records())
-    print(f"{len(records)} records, {len(checks)} checks\n")
-    print(markdown(counts(records, checks)), markdown(by_kernel(checks)), sep="\n\n")
-    print("", *remarkable(checks), sep="\n")
+    parts = [
+        f"{len(records)} records, {len(checks)} checks.",
+        markdown(counts(records, checks)),
+        markdown(by_kernel(checks)),
+        "\n".join(remarkable(checks)),
+    ]
+    return "\n\n".join(parts)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/upgrades"))
     parser.add_argument("--show", action="store_true", help="print what is done, and do no more")
+    parser.add_argument("--write", action="store_true", help="put it into the document, too")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     database = options.folder / "upgrades.db"
@@ -191,5 +203,9 @@ def main() -> int:
         search(start, store)
         for release in reversed([one for one in RELEASES if one != start]):
             check(start, release, database)
-    report(store)
+    found = report(store)
+    print(found)
+    if options.write:
+        text = _DOCUMENT.read_text(encoding="utf-8").partition(_MARK)[0]
+        _DOCUMENT.write_text(f"{text}{_MARK}\n\n{found}\n", encoding="utf-8")
     return 0
