@@ -88,6 +88,7 @@ class Tuned:
 
     def _use(self, kernel: Kernel, ref: KernelRef) -> None:
         self.kernel, self._ref = kernel, ref
+        self._fingerprint = ""  # read once, at the first question
         self._answers: dict[Problem, TunedConfig] = {}
         self._lock = threading.Lock()
 
@@ -165,15 +166,16 @@ class Tuned:
         return TunedConfig(config=config, match=DEFAULT, why=why)
 
     def _key(self, problem: Problem, chip: str | None) -> Key:
-        toolchain = self._toolchain or installed_toolchain()
-        if toolchain is None:
+        self._toolchain = self._toolchain or installed_toolchain()
+        if self._toolchain is None:
             raise InvalidInputError("no JAX with libtpu is installed here")
+        self._fingerprint = self._fingerprint or fingerprint(self._ref, self.kernel.form)
         return Key(
             kernel=self.kernel.name,
-            fingerprint=fingerprint(self._ref, self.kernel.form),
+            fingerprint=self._fingerprint,
             problem=problem,
             chip=parse_chip(chip or _first_device_kind()),
-            toolchain=toolchain,
+            toolchain=self._toolchain,
         )
 
 

@@ -34,6 +34,7 @@ GROUPS = {
         "load",
         "attacks",
         "service_faults",
+        "answers",
         "import_time",
     ),
 }

@@ -22,6 +22,7 @@ STATEMENTS = (
     "from autotune import Kernel, block",
     "from autotune import Client",
     "from autotune import BundleSource, Tuned",
+    "from autotune import tunable",
 )
 
 

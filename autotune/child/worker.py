@@ -69,6 +69,7 @@ class CompilerWorker:
             axes=tuple(axis.name for axis in kernel.axes),
             grid=kernel.grid,
             doc=kernel.doc or "",
+            form=kernel.form,
             cuts=tuple((axis.name, axis.dim) for axis in kernel.axes if axis.dim),
         )
 

@@ -22,7 +22,7 @@ from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import Match
 from autotune.ports import LookupStore
-from autotune.wording.match import checked
+from autotune.wording.match import SOURCE_CHANGED, checked
 from autotune.wording.publication import who_says
 from autotune.wording.units import micros, ratio
 
@@ -67,7 +67,7 @@ def lookup(
         _print_match(found, client.snapshot, as_json)
         sys.exit(0 if found.record else 1)
     with open_database(database, create=False) as store:
-        spec = _spec(store, kernel)
+        spec, changed = _spec(store, kernel)
         key = Key(
             kernel=spec.name,
             fingerprint=spec.fingerprint,
@@ -77,6 +77,8 @@ def lookup(
         )
         record = store.record(key)
         others = [] if record else _others(store, key)
+    if changed:
+        echo(SOURCE_CHANGED.format(kernel=kernel, fingerprint=spec.fingerprint), err=True)
     if as_json:
         print_json(
             {"match": "exact", **to_data(record)} if record else {"match": None, "nearby": others}
@@ -101,8 +103,9 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
         echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
 
 
-def _spec(store: LookupStore, name: str) -> KernelSpec:
-    """The kernel as it is installed here if it was ever searched, else as last searched."""
+def _spec(store: LookupStore, name: str) -> tuple[KernelSpec, bool]:
+    """The kernel as it is installed here if it was ever searched, else as last searched; and
+    whether its source has changed since."""
     from autotune.catalogue.discovery import catalogue, find_kernel, fingerprint
     from autotune.errors import AutotuneError
 
@@ -111,10 +114,9 @@ def _spec(store: LookupStore, name: str) -> KernelSpec:
     except AutotuneError:
         ref = None
     if ref is not None:
-        current = fingerprint(ref)
-        known = [s for s in store.kernels() if s.fingerprint == current]
+        known = [s for s in store.kernels() if s.fingerprint == fingerprint(ref, s.form)]
         if known:
-            return known[0]
+            return known[0], False
     found = store.kernel(name)
     if found is None:
         searched = sorted({spec.name for spec in store.kernels()})
@@ -123,7 +125,7 @@ def _spec(store: LookupStore, name: str) -> KernelSpec:
             f"kernel {name!r} {what} in this database, it has {', '.join(searched) or 'none'}: run "
             "autotune search first"
         )
-    return found
+    return found, ref is not None
 
 
 def _others(store: LookupStore, key: Key) -> list[str]:

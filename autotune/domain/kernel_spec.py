@@ -2,14 +2,15 @@
 
 from dataclasses import dataclass
 
-from autotune.domain.codec import Flat
+from autotune.domain.codec import Flat, OmitDefault
 from autotune.domain.config import AxisValue
 from autotune.domain.problem import ProblemSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelSpec:
-    """``fingerprint`` changes when the source of the declaring module does.
+    """``fingerprint`` changes when what the kernel runs does. ``form``: of a decorated function,
+    what kind of call it is described for.
 
     ``cuts``: (axis, dimension) for each axis that is a block size over a dimension. Empty where
     that is not known: descriptions saved by older versions do not say it.
@@ -22,6 +23,7 @@ class KernelSpec:
     grid: tuple[str, ...]
     doc: str = ""
     cuts: tuple[tuple[str, str], ...] = ()
+    form: OmitDefault[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

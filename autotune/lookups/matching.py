@@ -98,13 +98,28 @@ class Index:
         record = self._exact.get(asked)
         if record is not None and EXACT in accept:
             return exact_match(record)
-        others = list((self._toolchains.get(_any_toolchain(asked)) or {}).values())
+        others = list(self._any_versions(asked))
         broken = [one for one in others if _is_unusable(one, key.toolchain)]
         found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
         if not broken:
-            return found or _default(words.nothing_published(key))
+            return found or _default(self._why_nothing(key, asked))
         why = words.known_not_to_work(_nearest(key.toolchain, broken), key.toolchain)
         return replace(found, why=f"{found.why}; {why}") if found else _default(why)
+
+    def _why_nothing(self, key: Key, asked: Identity) -> str:
+        """Where the source of the kernel changed, what was published for the earlier one."""
+        earlier = [
+            record
+            for name, version in self.kernels
+            if name == key.kernel and version != key.fingerprint
+            for record in self._any_versions(asked._replace(fingerprint=version))
+        ]
+        if not earlier:
+            return words.nothing_published(key)
+        return words.source_changed(max(earlier, key=lambda one: one.created_at))
+
+    def _any_versions(self, own: Identity) -> Iterable[Record]:
+        return (self._toolchains.get(_any_toolchain(own)) or {}).values()
 
     def _inexact(
         self,

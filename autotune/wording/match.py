@@ -40,3 +40,18 @@ def other_shape(record: Record) -> str:
 
 def nothing_published(key: Key) -> str:
     return f"nothing is published for {key}, nor anything that is known to be legal for it"
+
+
+def source_changed(earlier: Record) -> str:
+    """What there is for the source that a kernel had before."""
+    return (
+        f"the source changed: nothing is published for the kernel as it is now; for the earlier "
+        f"source ({earlier.key.fingerprint}) it was {earlier.config}, {micros(earlier.time_us)}, "
+        f"with {earlier.key.toolchain}: search again, from that config on"
+    )
+
+
+SOURCE_CHANGED = (
+    "the source changed: {kernel} as it is now was never searched; what follows was found for its "
+    "earlier source ({fingerprint}), and `autotune search` starts from it"
+)

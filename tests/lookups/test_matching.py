@@ -224,3 +224,11 @@ def test_all_words_are_seen_in_these_tests() -> None:
     there = [record(), older(record(question(4096)), "0.9.0")]
     asked = (question(), question(4096), question(2048), question(2048, 999))
     assert [kind(one, *there) for one in asked] == list(KINDS)
+
+
+def test_a_changed_source_is_said_with_what_the_earlier_one_had() -> None:
+    found = Index([record()], [SPEC]).match(question(fingerprint="beef"))
+    assert found.kind == DEFAULT
+    assert found.why.startswith("the source changed") and str(record().config) in found.why
+    other = Index([record()], [SPEC]).match(question(2048, fingerprint="beef"))
+    assert "source" not in other.why

@@ -1,0 +1,68 @@
+"""How long does a model wait for a config while it is traced: the first time, and later?
+
+    python -m benchmarks answers [--rounds 20000]
+
+Processor time, from a bundle that is loaded. Apart: reading the source of the kernel, once for each
+kernel, which is what its fingerprint is made of.
+"""
+
+import argparse
+import logging
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import autotune
+from autotune.calls.text import AbstractArray
+from autotune.catalogue.discovery import fingerprint
+from autotune.domain.chip import Chip
+from autotune.domain.toolchain import installed_toolchain
+from autotune.lookups.bundle import new_bundle, write_bundle
+from tests.samples.decorated import scaled
+from tests.samples.matching import record
+
+X, W = AbstractArray((256, 512), "bfloat16"), AbstractArray((1, 512), "bfloat16")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    parser.add_argument("--rounds", type=int, default=20_000)
+    rounds = parser.parse_args().rounds
+    logging.getLogger("autotune").setLevel(logging.ERROR)
+    with tempfile.TemporaryDirectory() as folder:
+        source = _bundle(Path(folder) / "c.bundle")
+        source.match(record().key)  # loads it
+        autotune.configure(source=source, chip="v6e")
+        ref = scaled.ref(X, W)
+        print(f"source of the kernel   {_ms(lambda: fingerprint(ref)):8.2f} ms")
+        print(f"first answer, with it  {_ms(lambda: scaled.answer(X, W)):8.2f} ms")
+        other = AbstractArray((512, 512), "bfloat16")
+        print(f"first of another shape {_ms(lambda: scaled.answer(other, W)):8.2f} ms")
+        print(f"later, decorated       {_us(lambda: scaled._found((X, W), {}), rounds):8.2f} us")
+        tuned, problem = next(iter(scaled._tuned.values())), scaled.problem(X, W)
+        print(f"later, Tuned           {_us(lambda: tuned.config(problem), rounds):8.2f} us")
+
+
+def _bundle(path: Path) -> Any:
+    assert installed_toolchain() is not None and Chip.V6E
+    write_bundle(path, new_bundle([record()]))
+    return autotune.BundleSource(path)
+
+
+def _ms(call: Callable[[], Any]) -> float:
+    started = time.process_time()
+    call()
+    return (time.process_time() - started) * 1e3
+
+
+def _us(call: Callable[[], Any], rounds: int) -> float:
+    started = time.process_time()
+    for _ in range(rounds):
+        call()
+    return (time.process_time() - started) / rounds * 1e6
+
+
+if __name__ == "__main__":
+    main()
