@@ -10,16 +10,23 @@ from importlib.metadata import PackageNotFoundError
 
 from autotune import __version__
 from autotune.domain.chip import Chip
-from autotune.environments.packages import is_begun, unmet
+from autotune.environments.packages import installed_version, unmet
 from autotune.environments.probe import CannotCompile, probe
 from autotune.errors import AutotuneError, StoreError
 
-EXTRAS = {"search": "to search", "serve": "to run a service", "postgres": "for PostgreSQL"}
+EXTRAS = {
+    "store": ("for a database", "sqlalchemy"),
+    "search": ("to search", "optuna"),
+    "serve": ("to run a service", "fastapi"),
+    "postgres": ("for PostgreSQL", "psycopg"),
+}
+"""What each is for, and the package by which somebody has wanted it."""
+
 _TIMEOUT_S = 10.0
 _SIZE = "1048576"
 
 
-class Health(StrEnum):
+class Condition(StrEnum):
     """*Not there*: nothing is wrong, and something cannot be done."""
 
     GOOD = "ok"
@@ -32,7 +39,7 @@ class Finding:
     """``remedy``: what to do, empty where nothing is wrong."""
 
     subject: str
-    health: Health
+    condition: Condition
     says: str
     remedy: str = ""
 
@@ -43,26 +50,29 @@ def packages() -> Iterator[Finding]:
         lacks = unmet()
     except PackageNotFoundError:
         remedy = "pip install -e . in the repository"
-        yield Finding(subject="package", health=Health.BAD, says="not installed", remedy=remedy)
+        yield Finding(
+            subject="package", condition=Condition.BAD, says="not installed", remedy=remedy
+        )
         return
     if lacks:
         says, remedy = f"{about}, lacks {', '.join(lacks)}", "pip install pallas-autotune"
-        yield Finding(subject="package", health=Health.BAD, says=says, remedy=remedy)
+        yield Finding(subject="package", condition=Condition.BAD, says=says, remedy=remedy)
     else:
-        yield Finding(subject="package", health=Health.GOOD, says=about)
-    for extra, purpose in EXTRAS.items():
-        yield _extra(extra, purpose)
+        yield Finding(subject="package", condition=Condition.GOOD, says=about)
+    for extra, (purpose, sign) in EXTRAS.items():
+        yield _extra(extra, purpose, is_wanted=installed_version(sign) is not None)
 
 
-def _extra(extra: str, purpose: str) -> Finding:
+def _extra(extra: str, purpose: str, *, is_wanted: bool) -> Finding:
     lacks = unmet(extra)
     if not lacks:
-        return Finding(subject=extra, health=Health.GOOD, says=f"all that is needed {purpose}")
-    begun = is_begun(extra)
+        return Finding(
+            subject=extra, condition=Condition.GOOD, says=f"all that is needed {purpose}"
+        )
     return Finding(
         subject=extra,
-        health=Health.BAD if begun else Health.NOT_THERE,
-        says=f"lacks {', '.join(lacks)}" if begun else f"not installed: needed {purpose}",
+        condition=Condition.BAD if is_wanted else Condition.NOT_THERE,
+        says=f"lacks {', '.join(lacks)}" if is_wanted else f"not installed: needed {purpose}",
         remedy=f"{sys.executable} -m pip install 'pallas-autotune[{extra}]'",
     )
 
@@ -80,24 +90,24 @@ def _interpreter(python: str, subject: str) -> Finding:
     found = probe(python)
     if not isinstance(found, CannotCompile):
         says = f"{found.toolchain}, Python {found.python_version} ({python})"
-        return Finding(subject=subject, health=Health.GOOD, says=says)
+        return Finding(subject=subject, condition=Condition.GOOD, says=says)
     if found.lacks in ("jax", "jaxlib"):
         return Finding(
             subject=subject,
-            health=Health.NOT_THERE,
+            condition=Condition.NOT_THERE,
             says=f"{python} has no JAX: it cannot compile",
             remedy=f"{python} -m pip install 'jax[tpu]', or autotune env create jax==VERSION",
         )
     if found.lacks:
         return Finding(
             subject=subject,
-            health=Health.BAD,
+            condition=Condition.BAD,
             says=f"{python} lacks {found.lacks}, which its JAX forgot to ask for",
             remedy=f"{python} -m pip install {found.lacks}",
         )
     says = f"{python} cannot import JAX: {found.message}"
     remedy = "install jax[tpu] there again, with a libtpu of the same release"
-    return Finding(subject=subject, health=Health.BAD, says=says, remedy=remedy)
+    return Finding(subject=subject, condition=Condition.BAD, says=says, remedy=remedy)
 
 
 def chips(python: str) -> Iterator[Finding]:
@@ -117,7 +127,7 @@ def chips(python: str) -> Iterator[Finding]:
     except AutotuneError as error:
         yield Finding(
             subject="chips",
-            health=Health.BAD,
+            condition=Condition.BAD,
             says=str(error),
             remedy="see the compilers above; autotune chips lists the names",
         )
@@ -125,9 +135,9 @@ def chips(python: str) -> Iterator[Finding]:
 
 def _chip(chip: Chip, failure: str) -> Finding:
     if not failure:
-        return Finding(subject=chip, health=Health.GOOD, says="compiles")
+        return Finding(subject=chip, condition=Condition.GOOD, says="compiles")
     remedy = "another release of JAX may: autotune env create jax==VERSION, then --jax VERSION"
-    return Finding(subject=chip, health=Health.BAD, says=failure, remedy=remedy)
+    return Finding(subject=chip, condition=Condition.BAD, says=failure, remedy=remedy)
 
 
 def attached() -> Finding:
@@ -136,13 +146,16 @@ def attached() -> Finding:
     found = attached_chips()
     if found:
         says = f"{len(found)} x {found[0]}: finalists are measured"
-        return Finding(subject="TPU", health=Health.GOOD, says=says)
+        return Finding(subject="TPU", condition=Condition.GOOD, says=says)
     return Finding(
-        subject="TPU", health=Health.NOT_THERE, says="none attached: times are estimates"
+        subject="TPU", condition=Condition.NOT_THERE, says="none attached: times are estimates"
     )
 
 
 def database(url: str | None) -> Finding:
+    if unmet("store"):
+        says = "cannot be looked at without the extra store"
+        return Finding(subject="database", condition=Condition.NOT_THERE, says=says)
     from autotune_db import open_store
     from autotune_db.url import parse_database
 
@@ -150,15 +163,15 @@ def database(url: str | None) -> Finding:
         place = parse_database(url)
         if place.path is not None and not place.path.exists():
             says = f"there is none at {place.path} yet: the first search makes it"
-            return Finding(subject="database", health=Health.NOT_THERE, says=says)
+            return Finding(subject="database", condition=Condition.NOT_THERE, says=says)
         with open_store(url, create=False) as store:
             number = next((one.number for one in store.snapshots(1)), 0)
             says = f"{store}, snapshot {number}"
-            return Finding(subject="database", health=Health.GOOD, says=says)
+            return Finding(subject="database", condition=Condition.GOOD, says=says)
     except StoreError as error:
         return Finding(
             subject="database",
-            health=Health.BAD,
+            condition=Condition.BAD,
             says=str(error),
             remedy="name another with --db, or bring its tables up to date: autotune db upgrade",
         )
@@ -170,7 +183,7 @@ def service(url: str) -> Finding:
     try:
         told = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))
         says = f"{url} answers from snapshot {told['snapshot']}, {told['records']} records"
-        return Finding(subject="service", health=Health.GOOD, says=says)
+        return Finding(subject="service", condition=Condition.GOOD, says=says)
     except (AutotuneError, OSError, ValueError, KeyError, TypeError) as error:
         says, remedy = f"{url}: {error}", "is the address right, and does autotune serve run there?"
-        return Finding(subject="service", health=Health.BAD, says=says, remedy=remedy)
+        return Finding(subject="service", condition=Condition.BAD, says=says, remedy=remedy)

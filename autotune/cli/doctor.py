@@ -7,8 +7,8 @@ from dataclasses import asdict
 import click
 
 from autotune.cli.diagnosis import (
+    Condition,
     Finding,
-    Health,
     attached,
     chips,
     database,
@@ -38,7 +38,7 @@ def doctor(url: str | None, quick: bool, python: str, database: str | None, as_j
             _print(one)
     if as_json:
         print_json([asdict(one) for one in found])
-    if any(one.health == Health.BAD for one in found):
+    if any(one.condition == Condition.BAD for one in found):
         sys.exit(1)
 
 
@@ -46,7 +46,7 @@ def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator
     yield from packages()
     compilers = list(interpreters(python))
     yield from compilers
-    if compilers[0].health == Health.GOOD and not quick:
+    if compilers[0].condition == Condition.GOOD and not quick:
         yield from chips(python)
     yield attached()
     yield database(db)
@@ -55,7 +55,7 @@ def _look(url: str | None, quick: bool, python: str, db: str | None) -> Iterator
 
 
 def _print(one: Finding) -> None:
-    echo(f"{one.health:<4} {one.subject:<10} {one.says}")
+    echo(f"{one.condition:<4} {one.subject:<10} {one.says}")
     if one.remedy:
         echo(f"{'':<15} {one.remedy}")
 

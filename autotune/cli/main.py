@@ -4,7 +4,7 @@ import importlib
 import json
 import signal
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -79,10 +79,26 @@ def main(args: list[str] | None = None) -> Any:
         echo("interrupted", err=True)
         sys.exit(130)
     except AutotuneError as error:
-        if "--json" in given:
-            click.echo(json.dumps({"error": str(error)}))
-        echo(f"error: {error}", err=True)
-        sys.exit(2)
+        _refuse(str(error), given)
+    except ModuleNotFoundError as error:
+        _refuse(_what_to_install(error), given)
+
+
+def _refuse(reason: str, given: list[str]) -> NoReturn:
+    if "--json" in given:
+        click.echo(json.dumps({"error": reason}))
+    echo(f"error: {reason}", err=True)
+    sys.exit(2)
+
+
+def _what_to_install(error: ModuleNotFoundError) -> str:
+    """Raises the error again where no extra of ours would mend it."""
+    from autotune.environments.packages import extra_of
+
+    extra = extra_of((error.name or "").partition(".")[0])
+    if extra is None:
+        raise error
+    return f"{error.name} is not installed: pip install 'pallas-autotune[{extra}]'"
 
 
 if __name__ == "__main__":

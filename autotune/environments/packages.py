@@ -10,15 +10,16 @@ _OURS = "pallas-autotune"
 
 def unmet(extra: str = "") -> list[str]:
     """What ``extra`` (empty: the base) asks for and is not there in a version that will do."""
-    return [str_of(one) for one in _asked(extra) if not _is_met(one)]
+    return [_written(one) for one in _asked(extra) if not _is_met(one)]
 
 
-def is_begun(extra: str) -> bool:
-    """Whether something of it is there that the base does not bring."""
-    return any(_installed(one.name) is not None for one in _asked(extra))
+def extra_of(module: str) -> str | None:
+    """The first extra that brings a module along; None where none does."""
+    extras = ("store", "search", "serve", "postgres")
+    return next((e for e in extras if module in {one.name for one in _asked(e)}), None)
 
 
-def str_of(requirement: Requirement) -> str:
+def _written(requirement: Requirement) -> str:
     """``name>=1``, without the extra that asks for it."""
     extras = f"[{','.join(sorted(requirement.extras))}]" if requirement.extras else ""
     return f"{requirement.name}{extras}{requirement.specifier}"
@@ -33,11 +34,11 @@ def _asked(extra: str) -> Iterator[Requirement]:
 
 
 def _is_met(requirement: Requirement) -> bool:
-    found = _installed(requirement.name)
+    found = installed_version(requirement.name)
     return found is not None and requirement.specifier.contains(found, prereleases=True)
 
 
-def _installed(name: str) -> str | None:
+def installed_version(name: str) -> str | None:
     try:
         return version(name)
     except PackageNotFoundError:

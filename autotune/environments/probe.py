@@ -13,10 +13,10 @@ _LIMIT_S = 120.0
 _ASK = """
 import json, platform
 from importlib.metadata import version
-import numpy
 import jax, jaxlib
 from jax.experimental import pallas, topologies
 from jax.experimental.pallas import tpu
+import numpy
 names = ("jax", "jaxlib", "libtpu")
 print(json.dumps({"python": platform.python_version(), **{n: version(n) for n in names}}))
 """

@@ -1,4 +1,14 @@
-"""The database behind ``autotune.ports``: SQLite or PostgreSQL. Rows never leave here."""
+"""The database behind ``autotune.ports``: SQLite or PostgreSQL. Rows never leave here.
+
+It needs the extra ``store``, which ``search``, ``serve`` and ``postgres`` bring along.
+"""
+
+from importlib.util import find_spec
+
+from autotune.errors import StoreError
+
+if not (find_spec("sqlalchemy") and find_spec("alembic")):
+    raise StoreError("a database needs SQLAlchemy: pip install 'pallas-autotune[store]'")
 
 from autotune_db.migration import current, upgrade
 from autotune_db.store import SqlStore, open_store

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli import diagnosis
-from autotune.cli.diagnosis import Finding, Health
+from autotune.cli.diagnosis import Condition, Finding
 from autotune.environments import packages
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune, autotune_here
@@ -49,7 +49,9 @@ def test_here_all_is_well(tmp_path: Path) -> None:
     done = autotune_here("doctor", "--quick", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stdout
     found = {one["subject"]: one for one in json.loads(done.stdout)}
-    assert {found[name]["health"] for name in ("package", "search", "serve", "compiler")} == {"ok"}
+    assert {found[name]["condition"] for name in ("package", "search", "serve", "compiler")} == {
+        "ok"
+    }
     assert "the first search makes it" in found["database"]["says"]
     assert not (tmp_path / "test.db").exists()
 
@@ -65,49 +67,53 @@ def test_a_package_that_jax_forgot_is_named(tmp_path: Path) -> None:
 
 def test_an_interpreter_without_jax_is_no_fault(tmp_path: Path) -> None:
     (found,) = diagnosis.interpreters(_broken(tmp_path, "jax", "jax"))
-    assert found.health == Health.NOT_THERE
+    assert found.condition == Condition.NOT_THERE
     assert "pip install" in found.remedy
 
 
 def test_what_is_no_interpreter_is_said(tmp_path: Path) -> None:
     (found,) = diagnosis.interpreters(str(tmp_path / "nothing"))
-    assert found.health == Health.BAD and "No such file" in found.says
+    assert found.condition == Condition.BAD and "No such file" in found.says
 
 
 def test_an_extra_that_is_half_there_is_bad(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = ["click>=8", 'optuna>=5; extra == "search"', 'scipy>=99; extra == "search"']
-    asked += ['nothing-of-this-name; extra == "serve"']
+    asked += ['nothing-of-this-name; extra == "serve"', 'numpy>=1; extra == "serve"']
     monkeypatch.setattr(packages, "requires", lambda name: asked)
+    real = diagnosis.installed_version
+    monkeypatch.setattr(  # numpy alone is everybody's
+        diagnosis, "installed_version", lambda name: None if name == "fastapi" else real(name)
+    )
     found = list(diagnosis.packages())
-    assert _one("package", found).health == Health.GOOD
+    assert _one("package", found).condition == Condition.GOOD
     search, serve = _one("search", found), _one("serve", found)
-    assert (search.health, search.says) == (Health.BAD, "lacks scipy>=99")
-    assert serve.health == Health.NOT_THERE
+    assert (search.condition, search.says) == (Condition.BAD, "lacks scipy>=99")
+    assert serve.condition == Condition.NOT_THERE
     assert "'pallas-autotune[serve]'" in serve.remedy
-    assert _one("postgres", found).health == Health.GOOD  # asks for nothing
+    assert _one("postgres", found).condition == Condition.GOOD  # asks for nothing
 
 
 def test_a_database_that_cannot_be_used(tmp_path: Path) -> None:
     file = tmp_path / "notes.txt"
     file.write_text("x" * 5000)
     found = diagnosis.database(str(file))
-    assert found.health == Health.BAD and found.remedy
+    assert found.condition == Condition.BAD and found.remedy
 
 
 def test_a_database_and_its_service(tmp_path: Path) -> None:
     url = str(tmp_path / "test.db")
     open_store(url, create=True).close()
-    assert diagnosis.database(url).health == Health.GOOD
+    assert diagnosis.database(url).condition == Condition.GOOD
     with running(url) as service:
         address = f"http://127.0.0.1:{service.port}"
-        assert diagnosis.service(address).health == Health.GOOD
-    assert diagnosis.service(address).health == Health.BAD
+        assert diagnosis.service(address).condition == Condition.GOOD
+    assert diagnosis.service(address).condition == Condition.BAD
 
 
 @pytest.mark.parametrize("url", ["nowhere", "http://127.0.0.1:1"])
 def test_a_service_that_is_not_there(url: str) -> None:
     found = diagnosis.service(url)
-    assert found.health == Health.BAD and found.remedy
+    assert found.condition == Condition.BAD and found.remedy
 
 
 @pytest.mark.slow

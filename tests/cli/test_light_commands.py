@@ -80,3 +80,32 @@ def test_kernels_and_chips_list_everything(tmp_path: Path) -> None:
     assert {"matmul", "flash_attention", "rmsnorm", "vector_add", "tiled_dot"} <= set(kernels)
     chips = json.loads(autotune("chips", "--json", cwd=tmp_path).stdout)
     assert list(chips) == ["v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x"]
+
+
+@pytest.mark.parametrize(
+    "command, hidden, extra",
+    [
+        ("history", "sqlalchemy", "store"),
+        ("explain 1", "rich", "store"),
+        ("search vector_add --shape 8 --chip v5e", "rich", "store"),
+        ("worker", "numpy", "search"),
+        ("serve", "fastapi", "serve"),
+    ],
+)
+def test_what_is_not_installed_is_named(
+    command: str, hidden: str, extra: str, tmp_path: Path
+) -> None:
+    """As the base install has it."""
+    code = f"import sys; sys.modules[{hidden!r}] = None; sys.argv[0] = 'autotune'; " + (
+        "import importlib.util as u; real = u.find_spec; "
+        f"u.find_spec = lambda name, *r: None if name == {hidden!r} else real(name, *r); "
+        f"from autotune.cli.main import main; main({command.split()!r})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={"AUTOTUNE_DATABASE_URL": str(tmp_path / "x.db"), "PATH": "/usr/bin:/bin"},
+    )
+    assert_one_sentence(done, f"pip install 'pallas-autotune[{extra}]'")

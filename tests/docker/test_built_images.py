@@ -57,7 +57,8 @@ def _buildah(*command: str) -> str:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """What is mounted as /data: the image's user may write to it."""
+    """What is mounted as /mnt: the image's user may write to it. /data is a volume of the image,
+    which buildah keeps for itself."""
     made = tmp_path / "data"
     made.mkdir()
     os.chown(made, 10001, 10001)
@@ -65,7 +66,13 @@ def data(tmp_path: Path) -> Path:
 
 
 def _in(container: str, data: Path, *command: str) -> list[str]:
-    return ["buildah", "run", "--volume", f"{data}:/data", container, "--", *command]
+    where = (
+        "--volume",
+        f"{data}:/mnt",
+        "--env",
+        "AUTOTUNE_DATABASE_URL=sqlite:////mnt/autotune.db",
+    )
+    return ["buildah", "run", *where, container, "--", *command]
 
 
 def _config(image: str) -> dict[str, Any]:
@@ -101,7 +108,7 @@ def _asks_the_service(container: str, data: Path) -> None:
     port = free_port()
     done = run(_in(container, data, "autotune", "db", "upgrade"), env=ENVIRONMENT)
     assert done.returncode == 0, done.stderr
-    assert (data / "pallas-autotune" / "autotune.db").stat().st_uid == 10001
+    assert (data / "autotune.db").stat().st_uid == 10001
     serve = _in(container, data, "autotune", "serve", "--port", str(port))
     with _running(serve) as process:
         until(lambda: _answers(port) or process.poll() is not None, 120)
