@@ -1,0 +1,37 @@
+"""Commands that print a record say what is known of it under other toolchains."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.toolchain import Toolchain
+from autotune_db import open_store
+from tests.samples.dashboard import estimated, trial
+from tests.samples.matching import NOON, SPEC, question, record
+from tests.servers.commands import autotune_here
+
+LOOKUP = ("lookup", "mm", "--shape", "m=1024,k=128", "--chip", "v5e", "--toolchain")
+OWN = question().toolchain
+
+
+@pytest.mark.parametrize(
+    "command",
+    [(*LOOKUP, f"jax={OWN.jax},jaxlib={OWN.jaxlib},libtpu={OWN.libtpu}"), ("show", "1")],
+    ids=["lookup", "show"],
+)
+def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> None:
+    newer, newest = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1"))
+    same = RecordCheck(
+        toolchain=newer, verdict=CheckVerdict.SAME, checked_at=NOON, time_us=27.2, finding="same"
+    )
+    broken = replace(same, toolchain=newest, verdict=CheckVerdict.BROKEN, finding="no room")
+    with open_store(str(tmp_path / "here.db"), create=True) as store:
+        store.save_kernel(SPEC)
+        store.save_trial(question(1024), trial(0, estimated(9.5)))
+        store.save_record(replace(record(question(1024)), checks=(same, broken)))
+    done = autotune_here(*command, "--db", "here.db", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert f"checked on 2026-01-02 with {newer}: compiles, 27.2 µs, same" in done.stdout
+    assert f"checked on 2026-01-02 with {newest}: broken, no room" in done.stdout
