@@ -131,7 +131,7 @@ def _place(key: Key, one: Check | PriorConfig) -> tuple[object, ...]:
 def _known(prior: PriorConfig, check: Check | None) -> PriorConfig:
     """With what became of it at the revision; its key is that of the source there."""
     if check is None or check.winner is None:
-        return prior
+        return prior if check is None else replace(prior, why=check.detail)
     return replace(prior, key=check.target, outcome=check.winner)
 
 

@@ -11,7 +11,7 @@ from autotune.domain.record import Record
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorConfig:
     """``config`` of ``key``, None for the kernel's own default, whatever that is; ``outcome``: what
-    became of it there, None where nothing is known. ``is_default``: it is the default.
+    became of it there, None where nothing is known, and ``why``. ``is_default``: it is the default.
     ``default``: the default as its search had it, where that is known."""
 
     key: Key
@@ -19,6 +19,7 @@ class PriorConfig:
     outcome: Outcome | None
     is_default: bool = False
     default: Config | None = None
+    why: str = ""
 
     @property
     def failed(self) -> bool:

@@ -200,7 +200,7 @@ def _is_stale(outcome: Outcome) -> bool:
 
 def _why(prior: PriorConfig) -> str:
     known = prior.outcome
-    return "" if known is None else f"{known.kind}: {known.reason}"
+    return prior.why if known is None else f"{known.kind}: {known.reason}"
 
 
 def _us(outcome: Outcome | None) -> float | None:

@@ -47,7 +47,12 @@ def working_tree(file: Path) -> Path:
     """The root of the working tree that a file belongs to. Raises ``InvalidInputError`` where it
     belongs to none."""
     folder = file if file.is_dir() else file.parent
-    top = Path(_git(folder, "rev-parse", "--show-toplevel").strip()).resolve()
+    try:
+        top = Path(_git(folder, "rev-parse", "--show-toplevel").strip()).resolve()
+    except InvalidInputError as error:
+        raise InvalidInputError(
+            f"{error}: a revision needs a repository, else name a bundle or a service"
+        ) from error
     if file != folder and not _git(top, "ls-files", "-co", "--exclude-standard", "--", str(file)):
         raise InvalidInputError(f"{file} is not a file of the repository at {top}: Git ignores it")
     return top

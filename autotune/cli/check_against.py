@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
@@ -144,7 +145,7 @@ def _of_service(url: str) -> list[Record]:
     """All that is published there."""
     try:
         content = Remote(url, _DOWNLOAD_S).call("GET", "/v1/snapshots/latest")
-    except OSError as error:
+    except (OSError, HTTPException) as error:
         raise ServiceError(f"the service at {url} cannot be used: {error}") from error
     return list(bundle_from_bytes(content, f"the snapshot of {url}").records)
 

@@ -304,12 +304,16 @@ def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> No
 def test_what_has_nothing_to_be_compared_with(
     store: SqlStore, before: Outcome | None, works: bool, verdict: CheckVerdict
 ) -> None:
-    prior = PriorConfig(key=published().key, config=published().config, outcome=before)
+    own = published()
+    prior = PriorConfig(key=own.key, config=own.config, outcome=before, why="it had another name")
     refused: dict[int, Failure] = {} if works else {256: CompileFailed(reason="no such thing")}
     found = compared(store, compilers(times(bm256=50), refused=refused), prior)
     assert found.verdict is verdict
     if verdict is CheckVerdict.NOT_CHECKED:
         assert found.cause is Unchecked.NO_BASELINE
+        assert action(found) == "it did not work before: " + (
+            "it had another name" if before is None else "compile failed: no"
+        )
 
 
 def test_more_vmem_is_said(store: SqlStore) -> None:
