@@ -35,13 +35,15 @@ _MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then wh
 class RecordChecker:
     """Checks a config of a kernel where its ``subject`` is, against what was ``prior``. What it
     compiles is kept as trials of the subject's key, and what is kept is not compiled again.
-    ``blank``: the check with no verdict."""
+    ``blank``: the check with no verdict. ``xla``: what plain XLA takes is asked too, which often
+    compiles for longer than the kernel."""
 
     compilers: Compilers
     store: SearchStore
     subject: Subject
     prior: PriorConfig
     blank: Check
+    xla: bool = False
     _kept: list[Trial] = field(default_factory=list)
     _passed_on: PassedOn | None = None
 
@@ -62,7 +64,7 @@ class RecordChecker:
             before_us=_us(self.prior.outcome),
             after_us=_us(winner),
             default_us=_us(default),
-            xla_us=None if compared else self._xla_us(),
+            xla_us=self._xla_us() if self.xla else None,
             before_vmem_bytes=vmem_bytes(self.prior.outcome),
             vmem_bytes=vmem_bytes(winner),
         )

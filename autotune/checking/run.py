@@ -30,13 +30,14 @@ class CheckingStore(CheckStore, WorkerStore, Protocol):
 class CheckRun:
     """``refs``: where kernels are, by name. ``again``: also what was checked before. ``against``:
     what another source of the kernels is compared with; empty: a source that is not the one that
-    was tuned is not checked."""
+    was tuned is not checked. ``xla``: as ``RecordChecker`` has it."""
 
     compilers: Compilers
     store: CheckingStore
     refs: Mapping[str, KernelRef]
     again: bool = False
     against: str = ""
+    xla: bool = False
 
     def run(
         self, priors: Sequence[PriorConfig], chips: Sequence[Chip], done: Callable[[Check], None]
@@ -104,6 +105,7 @@ class CheckRun:
                 subject=subject,
                 prior=prior,
                 blank=blank,
+                xla=self.xla,
             ).check()
         except (InvalidInputError, KernelImportError) as error:
             return blank.unchecked(Unchecked.NO_ANSWER, str(error))

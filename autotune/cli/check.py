@@ -60,6 +60,7 @@ from autotune.errors import InvalidInputError
     type=click.IntRange(min=1),
     help="Of each search of --retune.",
 )
+@click.option("--xla", is_flag=True, help="Ask also what plain XLA takes there: in --json.")
 @click.option("--again", is_flag=True, help="Check also what was checked before.")
 @click.option(
     "--against",
@@ -107,6 +108,7 @@ def check(
     retune: bool,
     trials: int,
     again: bool,
+    xla: bool,
     against: str | None,
     shapes: tuple[str, ...],
     dtype: str | None,
@@ -142,7 +144,7 @@ def check(
         "database": database,
     }
     compared: dict[str, Any] = {"shapes": shapes, "dtype": dtype, "options": options}
-    followed: dict[str, Any] = {"verify": verify, "retune": retune, "again": again}
+    followed: dict[str, Any] = {"verify": verify, "retune": retune, "again": again, "xla": xla}
     question: AgainstCheck | UpgradeCheck
     if against is None:
         _refuse(compared, "is for --against: records have their problems")

@@ -37,6 +37,7 @@ class UpgradeCheck:
     verify: bool
     retune: bool
     again: bool
+    xla: bool
     trials: int
 
     def ask(self, pythons: Sequence[str], pool: Mapping[str, Any]) -> list[Check]:
@@ -57,7 +58,7 @@ class UpgradeCheck:
             kernels=list(refs) if self.kernels else (),
             made_with=self.made_with,
         )
-        run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again)
+        run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
         progress = progress_lines(len(some) * max(1, len(self.chips)))
         checks = run.run([prior_of(one) for one in some], self.chips, progress)
         if self.verify:
