@@ -184,7 +184,14 @@ def _name(value: Any, home: str) -> str:
             f"{value!r} cannot be written down: give text, numbers, dataclasses of these, or what "
             "can be imported by name"
         )
-    return name if module == home else f"{module}.{name}"
+    return name if module == home else f"{_public(value, module, name)}.{name}"
+
+
+def _public(value: Any, module: str, name: str) -> str:
+    """``jax.nn`` rather than ``jax._src.nn.functions``, which may be moved at any time."""
+    parts = [part for part in module.split(".") if not part.startswith("_")]
+    shorter = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((one for one in shorter if _is_under(value, one, name)), module)
 
 
 def _is_under(value: Any, module: str, name: str) -> bool:

@@ -81,7 +81,7 @@ def test_trees_static_arguments_and_names_of_dimensions() -> None:
     )  # fmt: skip
     assert dict(found.options) == {
         "weights.bias": "None",
-        "options": "Options(negate=True, activation=jax._src.nn.functions.relu)",
+        "options": "Options(negate=True, activation=jax.nn.relu)",
         "weights.scale.dtype": "float32",
     }
 
