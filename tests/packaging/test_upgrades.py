@@ -1,0 +1,83 @@
+"""Databases and bundles of earlier versions open in this one.
+
+``earlier/NNNN.db.gz`` was made by a real search (``vector_add``, three trials, v5e) of the last
+commit whose tables were of that version, ``earlier/NNNN.bundle`` by its ``autotune export``.
+Who adds a migration adds the version before it, with the code of before:
+
+    autotune search vector_add --shape 1048576 --chip v5e --trials 3 --db old.db
+    autotune export NNNN.bundle --db old.db
+    sqlite3 old.db "VACUUM INTO 'NNNN.db'" && gzip -9n NNNN.db
+"""
+
+import gzip
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.chip import Chip
+from autotune.lookups.bundle import read_bundle
+from autotune_db import SqlStore, current, open_store, upgrade
+from autotune_db.migration import HEAD
+from tests.servers.commands import assert_one_sentence, autotune_here
+from tests.servers.service import asked, running
+
+EARLIER = Path(__file__).with_name("earlier")
+VERSIONS = sorted(file.name.partition(".")[0] for file in EARLIER.glob("*.db.gz"))
+BUNDLES = sorted(EARLIER.glob("*.bundle"))
+
+
+@pytest.fixture(params=VERSIONS)
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    file = tmp_path / "test.db"
+    file.write_bytes(gzip.decompress((EARLIER / f"{request.param}.db.gz").read_bytes()))
+    assert current(str(file)) == request.param
+    return file
+
+
+@pytest.fixture
+def store(database: Path) -> Iterator[SqlStore]:
+    upgrade(str(database))
+    with open_store(str(database), create=False) as opened:
+        yield opened
+
+
+def test_every_version_before_this_one_is_here() -> None:
+    assert [f"{number:04}" for number in range(1, int(HEAD))] == VERSIONS
+    assert BUNDLES
+
+
+def test_nothing_is_lost(store: SqlStore, database: Path) -> None:
+    assert current(str(database)) == HEAD
+    ((_, record),) = store.published()
+    assert (record.key.kernel, record.key.chip, record.verified) == ("vector_add", Chip.V5E, True)
+    trials = store.trials(record.key)
+    assert len(trials) == record.trials
+    assert record.estimate in [one.estimate for one in trials]
+
+
+def test_it_is_asked_and_goes_on(store: SqlStore, database: Path) -> None:
+    ((_, record),) = store.published()
+    with running(str(database)) as service:
+        (answer,) = service.lookup(record.key)[1]
+        assert answer["match"] == "exact", answer
+        assert asked(record.key)["kernel"] == "vector_add"
+    store.save_record(record)  # published once more, on top of what was there
+    assert len(store.published()) == 2
+
+
+def test_what_is_older_says_what_to_do(database: Path) -> None:
+    done = autotune_here("history", cwd=database.parent)
+    assert_one_sentence(done, "run autotune db upgrade")
+    assert autotune_here("db", "upgrade", cwd=database.parent).returncode == 0
+    done = autotune_here("history", "--json", cwd=database.parent)
+    assert done.returncode == 0, done.stderr
+    assert "vector_add" in json.dumps(json.loads(done.stdout))
+
+
+@pytest.mark.parametrize("file", BUNDLES, ids=lambda file: file.stem)
+def test_bundles_are_read(file: Path) -> None:
+    bundle = read_bundle(file)
+    (record,) = bundle.records
+    assert (record.key.kernel, record.verified) == ("vector_add", True)
