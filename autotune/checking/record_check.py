@@ -23,7 +23,7 @@ from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
-from autotune.publishing.baseline import cycles_us
+from autotune.publishing.baseline import expected_us
 from autotune.searching.loop import Subject, evaluate, keep_trial
 from autotune.searching.one_config import refused_early, trace_one
 
@@ -75,10 +75,10 @@ class RecordChecker:
         return judged(found, self.prior)
 
     def _xla_us(self) -> float | None:
-        """What XLA expects of the plain version."""
+        """The estimate of the plain version."""
         subject = self.subject
         cost = self.compilers.baseline(subject.ref, subject.problem, subject.chip.chip)
-        return cycles_us(cost, subject.chip) or None if isinstance(cost, XlaCost) else None
+        return expected_us(cost, subject.chip) if isinstance(cost, XlaCost) else None
 
     def _is_default(self, own: Config) -> bool:
         """A record whose default won has the default's blocks under any toolchain."""

@@ -119,7 +119,7 @@ class CompilerWorker:
     def do_baseline(self, asked: protocol.CompileBaseline) -> XlaCost:
         kernel = self._kernel(asked)
         assert asked.chip is not None
-        return XlaCost(**build.compile_baseline(kernel, asked.problem, asked.chip, self.dump))
+        return build.compile_baseline(kernel, asked.problem, asked.chip, self.dump)
 
     def do_verify(self, asked: protocol.VerifyConfig) -> Verdict:
         from autotune.child.verify import gate

@@ -9,7 +9,6 @@ from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.show import StoredTrial
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.protocol import Drawn
-from autotune.domain.explanation import COPIES
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
@@ -49,9 +48,9 @@ def write_trace(
 def _change(stored: StoredTrial, picture: Picture) -> list[str]:
     """A stored estimate stays what it was when the simulator gets better."""
     estimate = stored.estimate
-    if estimate is None or estimate.explanation is None:
+    if estimate is None:
         return []
-    then = estimate.time_us - estimate.explanation.part_us(COPIES)
+    then = estimate.kernel_us
     if abs(picture.total_us / then - 1) <= _SAME_SHARE:
         return []
     return [

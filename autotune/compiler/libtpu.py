@@ -114,27 +114,28 @@ def _bounds(chips: int, rank: int) -> list[int]:
     return bounds
 
 
-def listings(dump: Path) -> list[str]:
-    """Texts of the final instruction listings of the kernels compiled last, and nothing else.
-
-    XLA's own programs, fusions and copies are listed too; a kernel's listing opens with an entry
-    bundle that names its custom call.
-    """
-    found = []
+def listings(dump: Path) -> dict[str, str]:
+    """Texts of the final instruction listings of what was compiled last, by name of the
+    instruction: Pallas calls, and XLA's own fusions and copies."""
+    found = {}
     for path in sorted(dump.glob(f"*{LISTING_SUFFIX}")):
         if "schedule-analysis" in path.name or "<late-" in path.name or "-TLP-" in path.name:
             continue
         text = path.read_text()
-        entry = text.partition("/* entry bundle: ")[2][:400]
-        if "custom-call(" in entry.partition("*/")[0]:
-            found.append(text)
+        entry = _entry(text)
+        if entry:
+            found[entry.lstrip(" %").partition(" = ")[0]] = text
     return found
 
 
-def listed_name(listing: str) -> str:
-    """The instruction of the compiled module that a listing is of."""
-    entry = listing.partition("/* entry bundle: ")[2]
-    return entry.lstrip(" %").partition(" = ")[0]
+def is_kernel(listing: str) -> bool:
+    """Whether a listing is that of a Pallas call."""
+    return "custom-call(" in _entry(listing)[:400].partition("*/")[0]
+
+
+def _entry(listing: str) -> str:
+    """The instruction that a listing is of, and what follows it."""
+    return listing.partition("/* entry bundle: ")[2]
 
 
 def clear(dump: Path) -> None:

@@ -59,7 +59,7 @@ class Proposal:
 
 
 GROUPS = {
-    "hbm": (parts.HBM, parts.COPIES),
+    "hbm": (parts.HBM, parts.XLA),
     "dma_latency": (parts.LATENCY, parts.FILL),
     "step_overhead": (parts.SCALAR,),
 }

@@ -2,25 +2,27 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from math import prod
 from typing import Any
 
 from autotune.candidates.roofline import roofline
 from autotune.candidates.vmem import limit_bytes, vmem_by_name
+from autotune.cost_model.operation import XlaTime, xla_time
 from autotune.domain import explanation as parts
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Compiled
-from autotune.domain.dtype import bits
 from autotune.domain.explanation import Explanation
+from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
-from autotune.domain.trace import Operand, Trace
+from autotune.domain.trace import Trace
 from autotune.simulator import Parts
-from autotune.simulator.constants import error_bar, resolution
+from autotune.simulator.constants import error_bar, resolution, xla_error
 
-MODEL = "schedule simulation 3"  # the number grows when the same listing gets another time
+MODEL = "schedule simulation 4"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2
+
+_LISTED_SHARE, _MOST_LISTED = 0.01, 8  # of XLA's operations, those that are kept by name
 
 
 def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | NotEstimated:
@@ -31,8 +33,46 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
         return NotEstimated(reason=refusal, vmem_used_bytes=used, program=compiled.program)
     calls = zip(trace.calls, compiled.calls, strict=True)
     found = [_from_simulation(call, made, chip) for call, made in calls]
-    whole = found[0] if len(found) == 1 and trace.runs == 1 else _together(trace, found)
-    return Estimated(estimate=whole, program=compiled.program)
+    kernels = found[0] if len(found) == 1 and trace.runs == 1 else _together(trace, found)
+    runs = [call.runs or 1 for call in trace.calls]
+    around = xla_time(
+        compiled.schedule, [e.time_us * n for e, n in zip(found, runs, strict=True)], chip
+    )
+    return Estimated(estimate=_with_xla(kernels, around), program=compiled.program)
+
+
+def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
+    """The operation as a whole. Each part's error counts by its share of the time."""
+    assert kernels.explanation is not None
+    time_us = kernels.time_us + around.time_us
+    notes = list(kernels.notes)
+    if around.unknown:
+        notes.append(f"depends on data, counted by its bytes once: {', '.join(around.unknown)}")
+    if around.collectives:
+        notes.append(f"not timed: {', '.join(around.collectives)}, which wait for other devices")
+    error = kernels.error
+    if error is not None:
+        error = (error * kernels.time_us + xla_error() * around.time_us) / time_us
+    return replace(
+        kernels,
+        time_us=time_us,
+        xla_us=around.time_us,
+        hbm_bytes=kernels.hbm_bytes + around.hbm_bytes,
+        operations=_longest(around.operations, time_us),
+        error=None if around.unknown else error,
+        notes=tuple(notes),
+        explanation=replace(
+            kernels.explanation,
+            parts_us=(*kernels.explanation.parts_us, (parts.XLA, around.time_us)),
+        ),
+    )
+
+
+def _longest(operations: Sequence[OperationTime], time_us: float) -> tuple[OperationTime, ...]:
+    """Those that are worth a line, in the order of the schedule."""
+    worth = [one for one in operations if one.time_us >= _LISTED_SHARE * time_us]
+    most = sorted(worth, key=lambda one: -one.time_us)[:_MOST_LISTED]
+    return tuple(one for one in worth if one in most)
 
 
 def _refusal(trace: Trace, compiled: Compiled) -> str:
@@ -59,9 +99,8 @@ def _together(trace: Trace, found: Sequence[Estimate]) -> Estimate:
         error=None if None in errors else max(e for e in errors if e is not None),
         resolution=max(e.resolution for e in found),
         explanation=_explained_together([(e.explanation, n) for e, n in each]),
-        notes=(
-            "the time is that of the kernels alone: what XLA does between them is not in it",
-            *(f"{name}: {note}" for name, e in zip(names, found, strict=True) for note in e.notes),
+        notes=tuple(
+            f"{name}: {note}" for name, e in zip(names, found, strict=True) for note in e.notes
         ),
         calls=tuple(
             CallTime(
@@ -91,7 +130,9 @@ def _explained_together(found: Sequence[tuple[Explanation | None, int]]) -> Expl
     each = [(e, n) for e, n in found if e is not None]
     dmas = sum(e.dma_count * n for e, n in each)
     return Explanation(
-        parts_us=tuple((name, sum(e.part_us(name) * n for e, n in each)) for name in parts.PARTS),
+        parts_us=tuple(
+            (name, sum(e.part_us(name) * n for e, n in each)) for name, _ in each[0][0].parts_us
+        ),
         roofline_us=sum(e.roofline_us * n for e, n in each),
         mxu_us=sum(e.mxu_us * n for e, n in each),
         steps=sum(e.steps * n for e, n in each),
@@ -105,48 +146,37 @@ def _explained_together(found: Sequence[tuple[Explanation | None, int]]) -> Expl
 
 def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimate:
     """HBM bytes are the trace's (both cores); the simulated core moves its own share of them.
-
-    Operands that XLA put in VMEM ahead of the call are copied before it, which is added.
+    Operands that XLA put in VMEM ahead of the call move none.
     """
     run = compiled.simulation
     assert run is not None
     placed = {index - trace.scalar_operands for index in run["vmem_operands"]}
-    copied_bytes = sum(_array_bytes(op) for n, op in enumerate(trace.operands) if n in placed)
     piped_bytes = sum(op.hbm_bytes for n, op in enumerate(trace.operands) if n not in placed)
     rate = (
         roofline(replace(trace, runs=1, more=()), chip).cores * chip.hbm_bytes_per_s / 1e6
     )  # bytes per us
-    copy_us, memory_us = copied_bytes / rate, (copied_bytes + piped_bytes) / rate
-    explained = _explanation(trace, run, chip, copy_us)
-    limit = regime(Parts(**run["parts"]), copies=copy_us * run["clock_hz"] / 1e6)
-    notes = [*run["notes"], *trace.notes]
-    if copied_bytes:
-        notes.append(
-            f"XLA puts {copied_bytes / 2**20:.2f} MiB of operands in VMEM ahead of the call: "
-            f"{copy_us:.1f} us for that copy are in the time"
-        )
+    explained = _explanation(trace, run, chip)
+    limit = regime(Parts(**run["parts"]))
     return Estimate(
-        time_us=float(run["us_shared"]) + copy_us,
+        time_us=float(run["us_shared"]),
         compute_us=(run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6,
-        memory_us=memory_us,
+        memory_us=piped_bytes / rate,
         overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
-        fill_us=explained.part_us(parts.FILL) + copy_us,
+        fill_us=explained.part_us(parts.FILL),
         limited_by=limit,
         model=MODEL,
         vmem_used_bytes=compiled.vmem_used_bytes,
         vmem_allowed_bytes=limit_bytes(trace.vmem_limit_bytes, chip),
-        hbm_bytes=copied_bytes + piped_bytes,
+        hbm_bytes=piped_bytes,
         flops=trace.mxu_flops,
-        notes=tuple(notes),
+        notes=(*run["notes"], *trace.notes),
         error=error_bar(chip.chip.value, limit),
         resolution=resolution(limit),
         explanation=explained,
     )
 
 
-def _explanation(
-    trace: Trace, run: Mapping[str, Any], chip: ChipInfo, copy_us: float
-) -> Explanation:
+def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explanation:
     to_us, cycles = 1e6 / run["clock_hz"], run["parts"]
     by_name = {
         parts.ISSUE: cycles["vector"],
@@ -157,9 +187,8 @@ def _explanation(
         parts.LATENCY: cycles["latency_wait"],
         parts.FILL: cycles["fill"],
     }
-    in_us = {name: count * to_us for name, count in by_name.items()}
     return Explanation(
-        parts_us=tuple({**in_us, parts.COPIES: copy_us}.items()),
+        parts_us=tuple((name, count * to_us) for name, count in by_name.items()),
         roofline_us=roofline(replace(trace, runs=1, more=()), chip).bound_us,
         mxu_us=run["mxu_busy_cycles"] * to_us,
         steps=run["steps"],
@@ -171,17 +200,12 @@ def _explanation(
     )
 
 
-def _array_bytes(operand: Operand) -> int:
-    return prod(operand.shape) * bits(operand.dtype) // 8
-
-
-def regime(cycles: Parts, copies: float = 0.0) -> Regime:
-    """Which error bar holds: what the core waits for where it waits much, else what it does.
-    ``copies``: cycles of copies by XLA."""
+def regime(cycles: Parts) -> Regime:
+    """Which error bar holds: what the core waits for where it waits much, else what it does."""
     waits = {
         Regime.HBM: cycles.hbm_wait,
         Regime.STEP_OVERHEAD: cycles.latency_wait,
-        Regime.PIPELINE_FILL: cycles.fill + copies,
+        Regime.PIPELINE_FILL: cycles.fill,
     }
     busy = cycles.vector + cycles.scalar + cycles.matrix_stall + cycles.lane_stall
     if sum(waits.values()) >= _WAIT_SHARE * (sum(waits.values()) + busy):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.domain.codec import OmitDefault
+from autotune.domain.operation import ScheduledOperation
 from autotune.domain.outcome import Failure
 from autotune.domain.trace import Trace
 
@@ -13,7 +14,8 @@ from autotune.domain.trace import Trace
 class Compiled:
     """``program`` is a hash of the final listings. ``simulation`` holds the fields of
     ``autotune.simulator.Simulation``, or is None with the ``refusal`` why. ``more``: what became of
-    the further calls of the function, in the order of ``Trace.more``."""
+    the further calls of the function, in the order of ``Trace.more``. ``schedule``: all that the
+    chip runs for the function, its calls among it."""
 
     seconds: float
     vmem_used_bytes: int
@@ -23,6 +25,7 @@ class Compiled:
     refusal: str
     simulate_s: float
     more: OmitDefault[tuple["Compiled", ...]] = ()
+    schedule: OmitDefault[tuple[ScheduledOperation, ...]] = ()
 
     @property
     def calls(self) -> tuple["Compiled", ...]:
@@ -41,8 +44,8 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class XlaCost:
-    """What XLA says of the plain-XLA version of a problem."""
+    """What is known of the plain-XLA version of a problem: its operations by XLA's own count, and
+    all that the chip runs for it."""
 
     flops: float
-    bytes: float
-    estimated_cycles: int
+    schedule: tuple[ScheduledOperation, ...]

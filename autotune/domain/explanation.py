@@ -5,7 +5,8 @@ from enum import StrEnum
 
 
 class TimePart(StrEnum):
-    """What the core's time is made of, in the order in which it is shown."""
+    """What the time is made of, in the order in which it is shown: the core's in the kernels, and
+    what XLA does around them."""
 
     ISSUE = "vector and matrix issue"
     SCALAR = "scalar issue"
@@ -14,10 +15,10 @@ class TimePart(StrEnum):
     HBM = "HBM waits"
     LATENCY = "DMA latency waits"
     FILL = "pipeline fill"
-    COPIES = "operand copies by XLA"
+    XLA = "operations of XLA"
 
 
-ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, COPIES = PARTS = tuple(TimePart)
+ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, XLA = PARTS = tuple(TimePart)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from autotune.domain.codec import OmitDefault
 from autotune.domain.explanation import Explanation
+from autotune.domain.operation import OperationTime
 
 
 class OutcomeKind(StrEnum):
@@ -55,13 +56,16 @@ def is_time(time_us: float) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """A predicted time of one call, and what it is made of. Never to be mixed with a measurement.
+    """A predicted time of one call of the function, and what it is made of. Never to be mixed with
+    a measurement.
 
     ``error`` is the error bar: the time lies within that share of ``time_us`` for nine of ten
     kernels of its kind; None where that is not known. ``resolution`` is the share by which another
     config of the same problem must differ to be told apart. The times by resource overlap in
     hardware, so they need not add up to ``time_us``; the parts of the ``explanation`` do.
     ``limited_by`` is the kind of kernel that the error bar was found for (``Regime``).
+    ``xla_us``: how much of the time XLA takes around the kernels, ``operations`` those of its
+    operations that are worth a line.
     """
 
     time_us: float
@@ -80,7 +84,14 @@ class Estimate:
     resolution: float = 0.0
     explanation: Explanation | None = None
     calls: OmitDefault[tuple[CallTime, ...]] = ()
-    """Of a function with several; the time is their sum."""
+    """Of a function with several."""
+    xla_us: OmitDefault[float] = 0.0
+    operations: OmitDefault[tuple[OperationTime, ...]] = ()
+
+    @property
+    def kernel_us(self) -> float:
+        """Of the kernels alone."""
+        return self.time_us - self.xla_us
 
     @property
     def limiting_part(self) -> str:

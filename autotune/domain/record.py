@@ -27,13 +27,15 @@ class Method(StrEnum):
 class Evidence:
     """What stands behind a time: a config (None: plain XLA), its estimate or why it has none.
 
-    For plain XLA ``time_us`` is a lower bound and ``expected_us`` XLA's own estimate: neither is
-    to be shown beside other times without saying so.
+    For plain XLA ``time_us`` is a lower bound and ``expected_us`` an estimate, of which the truth
+    is within ``expected_error`` as a share (None: XLA's own ``estimated_cycles``, which older
+    versions kept); neither is to be shown beside other times without saying so.
     """
 
     config: Config | None
     time_us: float | None
     expected_us: float | None = None
+    expected_error: OmitDefault[float | None] = None
     note: str = ""
 
 

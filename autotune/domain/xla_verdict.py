@@ -7,8 +7,8 @@ from autotune.domain.outcome import Estimate
 from autotune.domain.record import Evidence
 
 LEAST, MOST = 0.74, 4.3
-"""What measured XLA times were of XLA's own ``estimated_cycles`` (benchmarks/published_xla.py:
-dense and ragged products on a real v5e; 0.93 to 1.01 for the dense ones)."""
+"""What measured XLA times were of XLA's own ``estimated_cycles``, which records of older versions
+hold (dense and ragged products on a real v5e)."""
 
 
 class XlaVerdict(StrEnum):
@@ -25,16 +25,26 @@ class XlaVerdict(StrEnum):
 
 
 def by_estimate(estimate: Estimate, baseline: Evidence) -> XlaVerdict:
-    """From a lower bound of XLA's time and XLA's own estimate: never a prediction."""
+    """From a lower bound of XLA's time and an estimate of it."""
     if baseline.time_us is None:
         return XlaVerdict.UNKNOWN
     slow, fast = estimate.time_us * (1 + estimate.doubt), estimate.time_us * (1 - estimate.doubt)
-    own = baseline.expected_us or 0.0
+    least, most = expected_range(baseline)
+    if baseline.expected_error is None:
+        most = baseline.expected_us or 0.0  # of its own cycles the range is too wide to say more
     if slow < baseline.time_us:
         return XlaVerdict.SLOWER
-    if slow < max(baseline.time_us, LEAST * own):
+    if slow < max(baseline.time_us, least):
         return XlaVerdict.LIKELY_SLOWER
-    return XlaVerdict.LIKELY_FASTER if own and fast > own else XlaVerdict.MAYBE_FASTER
+    return XlaVerdict.LIKELY_FASTER if most and fast > most else XlaVerdict.MAYBE_FASTER
+
+
+def expected_range(baseline: Evidence) -> tuple[float, float]:
+    """Microseconds between which plain XLA's time is likely; 0.0 where nothing is known."""
+    own, error = baseline.expected_us or 0.0, baseline.expected_error
+    if error is None:
+        return LEAST * own, MOST * own
+    return own * (1 - error), own * (1 + error)
 
 
 def by_measurement(xla: Timed) -> XlaVerdict:

@@ -1,19 +1,22 @@
-"""What is known of plain XLA without a TPU: a bound, and XLA's own ``estimated_cycles``."""
+"""What is known of plain XLA without a TPU: a bound, and the simulated time of its own program."""
 
 from autotune.candidates.roofline import peak_ops_per_s
+from autotune.cost_model.operation import xla_time
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.record import Evidence
-from autotune.simulator import constants
+from autotune.simulator.constants import xla_error
 from autotune.wording.baseline import BOUND_NOTE
 
 
 def evidence(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> Evidence:
-    """The bound as the time, XLA's own estimate beside it."""
+    """The bound as the time, the estimate beside it."""
+    expected = expected_us(cost, chip)
     return Evidence(
         config=None,
         time_us=bound_us(cost, io_bytes, dtype, chip),
-        expected_us=cycles_us(cost, chip) or None,
+        expected_us=expected,
+        expected_error=None if expected is None else xla_error(),
         note=BOUND_NOTE,
     )
 
@@ -28,9 +31,8 @@ def bound_us(cost: XlaCost, io_bytes: int, dtype: str, chip: ChipInfo) -> float:
     return max(compute, io_bytes / (chip.hbm_bytes_per_s * chip.num_cores)) * 1e6
 
 
-def cycles_us(cost: XlaCost, chip: ChipInfo) -> float:
-    """XLA's own ``estimated_cycles`` of its operations one after the other, in microseconds; 0.0
-    where XLA estimates nothing or the chip's clock is not known."""
-    if chip.chip.value not in constants.CHIPS:
-        return 0.0
-    return cost.estimated_cycles / constants.load(chip.chip.value).clock_hz * 1e6
+def expected_us(cost: XlaCost, chip: ChipInfo) -> float | None:
+    """The time of XLA's own program, by the same means as that of a kernel; None where it depends
+    on data, or waits for other devices."""
+    found = xla_time(cost.schedule, (), chip)
+    return None if found.unknown or found.collectives else found.time_us or None

@@ -95,6 +95,11 @@ def error_bar(chip: str, limited_by: str) -> float | None:
     return max(at_least, _bar("error", limited_by))
 
 
+def xla_error() -> float:
+    """Return the relative error that nine of ten operations of XLA itself stay within."""
+    return _bar("error", "XLA")
+
+
 def resolution(limited_by: str) -> float:
     """Return by how much two configs of one problem must differ to be told apart: three of four
     ratios are right within it. Errors that configs share cancel, so it is not the error bar."""

@@ -93,16 +93,18 @@ def _division(
 ) -> Operation:
     """Name the result that a pop takes from a division: the quotient, then the remainder.
 
-    ``sdivrem`` ending in ``kRem`` gives the remainder only (seen on v5p); nothing else is known.
+    ``sdivrem`` ending in ``kRem`` gives the remainder only (seen on v5p), one without an ending or
+    with ``kDivAndRem`` (XLA's own loops) both; nothing else is known.
     """
     division = definitions.get(pop.text)
     if division is None or division.opcode != "sdivrem.u32":
         return pop
     turn = popped[pop.text] = popped.get(pop.text, -1) + 1
     arguments, _, kind = division.text.partition(" k")
-    if kind not in ("", "Rem") or turn > (0 if kind else 1):
+    only = kind == "Rem"
+    if kind not in ("", "DivAndRem", "Rem") or turn > (0 if only else 1):
         return pop
-    result = "sremainder.u32" if kind or turn else "squotient.u32"
+    result = "sremainder.u32" if only or turn else "squotient.u32"
     return Operation(pop.name, result, arguments)
 
 

@@ -3,7 +3,7 @@
 from autotune.domain.measurement import Timed
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Evidence
-from autotune.domain.xla_verdict import LEAST, MOST, XlaVerdict, by_estimate
+from autotune.domain.xla_verdict import XlaVerdict, by_estimate, expected_range
 from autotune.wording.units import micros
 
 BOUND_NOTE = (
@@ -31,10 +31,8 @@ def estimated_baseline(estimate: Estimate, baseline: Evidence) -> str:
     text += f"{baseline.time_us:.1f} µs"
     if not baseline.expected_us:
         return text
-    return (
-        f"{text}, its own estimate is {baseline.expected_us:.1f} µs and what was measured "
-        f"elsewhere was {LEAST} to {MOST} times such estimates"
-    )
+    least, most = expected_range(baseline)
+    return f"{text}, and is likely to take {max(least, baseline.time_us):.1f} to {most:.1f} µs"
 
 
 def measured_baseline(verdict: XlaVerdict, xla: Timed, times: float) -> str:

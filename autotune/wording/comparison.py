@@ -19,7 +19,7 @@ _CLAUSES: dict[str, str] = {
     parts.HBM: "waits {} for HBM",
     parts.LATENCY: "waits {} for DMA latency",
     parts.FILL: "waits {} for its first blocks",
-    parts.COPIES: "waits {} for operands that XLA copies to VMEM",
+    parts.XLA: "leaves {} to XLA around the kernel",
 }
 
 

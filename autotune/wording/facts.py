@@ -5,6 +5,7 @@ from dataclasses import asdict
 from typing import Any
 
 from autotune.domain.explanation import Explanation
+from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, size
 
@@ -37,6 +38,9 @@ def explanation_data(e: Estimate, why: Explanation) -> dict[str, Any]:
         "vmem_allowed_bytes": e.vmem_allowed_bytes,
         "spill_bundles": why.spill_bundles,
         "calls": [asdict(call) for call in e.calls],
+        "kernel_us": e.kernel_us,
+        "xla_us": e.xla_us,
+        "operations": [asdict(operation) for operation in e.operations],
         "notes": list(e.notes),
     }
 
@@ -57,6 +61,7 @@ FACTS: tuple[Fact, ...] = (
     ("time", lambda e, _: f"{micros(e.time_us)} {error_bar(e.error)}, {e.model}"),
     ("limited by", lambda e, why: _limit(e, why)),
     ("calls", lambda e, _: "; ".join(map(_call, e.calls))),
+    ("kernel and XLA", lambda e, _: _shared(e)),
     ("roofline", lambda e, why: _roofline(e, why)),
     ("matrix units", lambda e, why: _matrix(e, why)),
     ("HBM traffic", lambda e, why: _traffic(e, why)),
@@ -68,6 +73,21 @@ FACTS: tuple[Fact, ...] = (
     ("spills", lambda _, why: f"{why.spill_bundles:,} bundles" if why.spill_bundles else "none"),
     ("notes", lambda e, _: "; ".join(e.notes)),
 )
+
+
+def _shared(e: Estimate) -> str:
+    """What of the time is the kernels', and what XLA does around them."""
+    if not e.xla_us:
+        return ""
+    own = "; ".join(map(_operation, e.operations))
+    text = f"{part_us(e.kernel_us)} in the kernel, {part_us(e.xla_us)} of XLA around it"
+    return f"{text}: {own}" if own else text
+
+
+def _operation(one: OperationTime) -> str:
+    times = f"{one.runs} times " if one.runs != 1 else ""
+    moved = f", {size(one.hbm_bytes)} of HBM" if one.hbm_bytes else ""
+    return f"{times}{one.name} ({one.opcode}) {part_us(one.time_us)}{moved}"
 
 
 def _call(call: CallTime) -> str:

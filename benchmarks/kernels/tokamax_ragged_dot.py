@@ -54,7 +54,7 @@ def _inputs(problem: Problem) -> list[Array]:
 
 
 def _build(problem: Problem, config: Config) -> Callable[..., Any]:
-    mode = problem.option("mode")
+    mode, twice = problem.option("mode"), problem.option("residuals")
     settings = {
         "precision": tokamax_precision.canonicalize_precision(None),
         "out_dtype": jnp.dtype(problem.dtype),
@@ -65,7 +65,8 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     def ragged_dot(sizes: Any, lhs: Any, rhs: Any) -> Any:
         if mode == "drhs":
             return tokamax_kernel.tgmm(lhs.mT, rhs, sizes, **settings)
-        return tokamax_kernel.gmm(lhs, rhs, sizes, **settings, transpose_rhs=mode == "dlhs")
+        out = tokamax_kernel.gmm(lhs, rhs, sizes, **settings, transpose_rhs=mode == "dlhs")
+        return (out, out) if twice else out
 
     return ragged_dot
 
@@ -84,7 +85,8 @@ def _reference(problem: Problem) -> Callable[..., Any]:
         out = jax.lax.ragged_dot_general(
             lhs, rhs, sizes, numbers, preferred_element_type=jnp.float32
         )
-        return out.astype(lhs.dtype)
+        out = out.astype(lhs.dtype)
+        return (out, out) if problem.option("residuals") else out
 
     return ragged_dot
 
@@ -100,6 +102,7 @@ KERNEL = Kernel(
     dtypes=("bfloat16", "float32"),
     options=(
         Option(name="mode", choices=("fwd", "dlhs", "drhs"), default="fwd"),
+        Option(name="residuals", choices=(False, True), default=False),
         Option(name="sizes", choices=(_BALANCED, *_given_sizes()), default=_BALANCED),
     ),
     axes=(

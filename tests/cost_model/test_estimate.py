@@ -10,8 +10,10 @@ from autotune.cost_model.estimate import estimate
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Compiled
-from autotune.domain.outcome import Estimated, NotEstimated, Outcome
-from autotune.simulator.constants import error_bar
+from autotune.domain.operation import ScheduledOperation
+from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
+from autotune.simulator.constants import error_bar, xla_error
+from tests.samples.operations import KERNEL, operation
 from tests.samples.simulations import simulation
 from tests.samples.traces import V5E, operand, trace
 
@@ -86,15 +88,42 @@ def test_a_refusal_gives_no_number() -> None:
     assert outcome == NotEstimated(reason="unknown opcode", vmem_used_bytes=1 << 20, program="p")
 
 
-def test_operands_that_xla_put_in_vmem_are_copied_on_the_clock() -> None:
-    """[1024, 1024] bf16 is 2 MiB: 2.56 us at 820 GB/s, instead of what its fetches would move."""
+def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel() -> None:
     placed = operand((1024, 1024), (128, 1024), hbm_bytes=1 << 40)
     other = operand((8, 128), (8, 128), hbm_bytes=820_000)
     run_it = {**simulation(10), "vmem_operands": (1,)}
     outcome = estimate(trace(placed, other, scalar_operands=1), compiled(run_it), V5E)
     assert isinstance(outcome, Estimated)
-    e = outcome.estimate
-    assert e.time_us == pytest.approx(10 + 2.557, abs=0.01)
+    assert outcome.estimate.hbm_bytes == 820_000
+
+
+def around(*operations: ScheduledOperation) -> Estimate:
+    made = replace(compiled(simulation(100)), schedule=operations)
+    outcome = estimate(trace(), made, V5E)
+    assert isinstance(outcome, Estimated)
+    return outcome.estimate
+
+
+def test_what_xla_does_around_the_kernel_is_in_the_time_and_named() -> None:
+    e = around(operation("copy.1", simulated_us=25.0, hbm_bytes=4096), KERNEL)
+    assert (e.time_us, e.kernel_us, e.xla_us) == pytest.approx((125, 100, 25))
+    assert e.explanation is not None
     assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us)
-    assert e.hbm_bytes == (2 << 20) + 820_000
-    assert any("2.00 MiB of operands in VMEM" in note for note in e.notes)
+    assert e.explanation.part_us("operations of XLA") == pytest.approx(25)
+    assert [(one.name, one.time_us) for one in e.operations] == [("copy.1", 25)]
+    assert e.hbm_bytes == around(KERNEL).hbm_bytes + 4096
+    kernel, xla = error_bar("v5e", e.limited_by), xla_error()
+    assert kernel is not None
+    assert e.error == pytest.approx((kernel * 100 + xla * 25) / 125)
+
+
+def test_what_depends_on_data_leaves_no_error_bar() -> None:
+    e = around(operation("gather.7", runs=None, simulated_us=25.0), KERNEL)
+    assert e.error is None and "gather.7" in e.notes[-1]
+    e = around(operation("all-reduce", opcode="all-reduce", hbm_bytes=1 << 30), KERNEL)
+    assert e.time_us == 100 and "all-reduce" in e.notes[-1]
+
+
+def test_an_operation_of_no_weight_is_in_the_time_without_a_line() -> None:
+    e = around(operation("slice", simulated_us=0.5), KERNEL)
+    assert e.xla_us == 0.5 and e.operations == ()

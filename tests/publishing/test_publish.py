@@ -234,24 +234,30 @@ def test_the_baseline_is_a_lower_bound_of_operations_and_arguments() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bound_us", "own_us", "words"),
+    ("bound_us", "own_us", "error", "words"),
     [
-        (106.0, None, "plain XLA is slower"),  # above 100 us and its error bar of 5 %
-        (104.0, None, "plain XLA may be faster"),
-        (50.0, 300.0, "plain XLA is likely slower"),
-        (50.0, 80.0, "plain XLA is likely faster"),
-        (50.0, 110.0, "plain XLA may be faster"),
+        (106.0, None, None, "plain XLA is slower"),  # above 100 us and its error bar of 5 %
+        (104.0, None, None, "plain XLA may be faster"),
+        (50.0, 300.0, None, "plain XLA is likely slower"),
+        (50.0, 80.0, None, "plain XLA is likely faster"),
+        (50.0, 110.0, None, "plain XLA may be faster"),
+        (50.0, 120.0, 0.1, "plain XLA is likely slower"),  # 108 at least, 105 at most
+        (50.0, 115.0, 0.1, "plain XLA may be faster"),
+        (50.0, 85.0, 0.1, "plain XLA is likely faster"),  # 93.5 at most, 95 at least
+        (50.0, 90.0, 0.1, "plain XLA may be faster"),
     ],
 )
-def test_what_is_said_of_plain_xla(bound_us: float, own_us: float | None, words: str) -> None:
-    assert said(bound_us=bound_us, own_us=own_us).startswith(words)
+def test_what_is_said_of_plain_xla(
+    bound_us: float, own_us: float | None, error: float | None, words: str
+) -> None:
+    assert said(bound_us, own_us, error).startswith(words)
 
 
-def said(bound_us: float, own_us: float | None) -> str:
+def said(bound_us: float, own_us: float | None, error: float | None) -> str:
     found = estimated(100).estimate
     return estimated_baseline(
         replace(found, error=0.05),
-        Evidence(config=None, time_us=bound_us, expected_us=own_us),
+        Evidence(config=None, time_us=bound_us, expected_us=own_us, expected_error=error),
     )
 
 

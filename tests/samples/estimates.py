@@ -14,7 +14,7 @@ _SHORT = {
     "hbm": names.HBM,
     "latency": names.LATENCY,
     "fill": names.FILL,
-    "copies": names.COPIES,
+    "xla": names.XLA,
 }
 
 

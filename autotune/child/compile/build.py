@@ -5,23 +5,27 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import permutations
 from pathlib import Path
 from typing import Any
 
 from autotune.child.chips import Axes, abstract_mesh, compile_only_target, told_of
-from autotune.child.compile import hlo, matching
+from autotune.child.compile import hlo, matching, module
 from autotune.child.compile.hlo import KernelCall
 from autotune.child.serving import StageError
 from autotune.child.trace import reader
 from autotune.child.trace.reader import Call
 from autotune.compiler import libtpu, protocol
 from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config
+from autotune.domain.operation import ScheduledOperation
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.kernel import Array, Kernel
-from autotune.simulator import NotSimulated, simulate
+from autotune.simulator import NotSimulated, Simulation, simulate
 from autotune.simulator.drawing.timeline import timeline
 
 _DEPENDS_ON_DATA = (
@@ -37,9 +41,10 @@ _SENDS = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _MadeCall:
-    """``listing``: of the kernel, or None with the ``refusal`` why; ``scalars``: known contents of
-    operands by number."""
+    """``name``: of the compiled instruction. ``listing``: of the kernel, or None with the
+    ``refusal`` why; ``scalars``: known contents of operands by number."""
 
+    name: str
     listing: str | None
     refusal: str
     vmem_bytes: int
@@ -48,12 +53,13 @@ class _MadeCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Made:
-    """What the compiler made of a config: of each call of the function, in its order. ``program``:
-    a hash of all listings."""
+    """What the compiler made of a config: of each call of the function, in its order, and of all
+    that runs. ``program``: a hash of the kernels' listings."""
 
     seconds: float
     program: str
     calls: list[_MadeCall]
+    schedule: list[ScheduledOperation]
 
 
 def trace_config(
@@ -85,7 +91,7 @@ def compile_config(
         {"seconds": made.seconds, "program": made.program, **_simulated(call, chip)}
         for call in made.calls
     ]
-    return trace, {**first, "more": more}
+    return trace, {**first, "more": more, "schedule": [to_data(one) for one in made.schedule]}
 
 
 def draw_config(
@@ -106,8 +112,8 @@ def draw_config(
     return {"program": made.program, "picture": dataclasses.asdict(drawn), "refusal": ""}
 
 
-def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> Mapping[str, Any]:
-    """XLA's own figures for the plain-XLA version: flops, bytes, the cycles that it expects."""
+def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> XlaCost:
+    """What the compiler made of the plain-XLA version."""
     import jax
 
     arrays = list(kernel.inputs(problem))
@@ -115,14 +121,14 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
         done = jax.jit(function).trace(*specs(arrays, target)).lower().compile()
+    listed = libtpu.listings(dump)
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
-    return {
-        "flops": float(cost.get("flops", 0.0)),
-        "bytes": float(cost.get("bytes accessed", 0.0)),
-        "estimated_cycles": hlo.estimated_cycles(done.as_text()),
-    }
+    return XlaCost(
+        flops=float(cost.get("flops", 0.0)),
+        schedule=tuple(_scheduled(done.as_text(), listed, (), chip)),
+    )
 
 
 def plain_xla(kernel: Kernel, problem: Problem) -> Callable[..., Any]:
@@ -161,18 +167,20 @@ def _listed(
     listings = libtpu.listings(dump)
     libtpu.clear(dump)
     first, *more = [call.traces(None)[0] for call in calls if call.runs != 0]
+    kernels = "".join(text for text in listings.values() if libtpu.is_kernel(text))
+    made = _by_call(calls, hlo.kernel_calls(text), listings)
     return replace(first, more=tuple(more)), _Made(
         seconds=seconds,
-        program=hashlib.sha256("".join(listings).encode()).hexdigest()[:16],
-        calls=_by_call(calls, hlo.kernel_calls(text), listings),
+        program=hashlib.sha256(kernels.encode()).hexdigest()[:16],
+        calls=made,
+        schedule=_scheduled(text, listings, [call.name for call in made], chip),
     )
 
 
 def _by_call(
-    calls: Sequence[Call], compiled: Sequence[KernelCall], listings: Sequence[str]
+    calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, str]
 ) -> list[_MadeCall]:
     """What became of each call that runs."""
-    listed = {libtpu.listed_name(text): text for text in listings}
     made = zip(calls, matching.match(calls, compiled), strict=True)
     return [_made(call, one, listed) for call, one in made if call.runs != 0]
 
@@ -187,6 +195,7 @@ def _made(call: Call, one: KernelCall | None, listed: Mapping[str, str]) -> _Mad
     elif listing is None:
         refusal = f"the compiler lists no program of its own for {call.name}"
     return _MadeCall(
+        name=one.name if one else "",
         listing=listing,
         refusal=refusal,
         vmem_bytes=one.vmem_bytes if one else 0,
@@ -275,6 +284,29 @@ def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
         "refusal": refusal,
         "simulate_s": time.perf_counter() - started,
     }
+
+
+def _scheduled(
+    text: str, listed: Mapping[str, str], kernels: Sequence[str], chip: Chip
+) -> list[ScheduledOperation]:
+    """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
+    the function's."""
+    found = []
+    for one in module.schedule(text):
+        if one.name in kernels:
+            found.append(replace(one, kernel=kernels.index(one.name)))
+            continue
+        result = _of_xla(listed[one.name], chip) if one.name in listed else None
+        us = result.us_shared if isinstance(result, Simulation) else None
+        refusal = result.reason if isinstance(result, NotSimulated) else ""
+        found.append(replace(one, simulated_us=us, refusal=refusal))
+    return found
+
+
+@lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
+def _of_xla(listing: str, chip: Chip) -> Simulation | NotSimulated:
+    """An operation of XLA, by its own schedule."""
+    return simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars={})
 
 
 def _flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:

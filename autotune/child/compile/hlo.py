@@ -1,4 +1,4 @@
-"""What the compiled HLO module says: VMEM of the kernel, cycles that XLA expects for the rest."""
+"""What the compiled HLO module says of the kernels: their VMEM, and libtpu's own cycles."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,6 @@ _INSTRUCTION = re.compile(r"^ *(?:ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata
 _OPERANDS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _SHAPE = re.compile(r"\b[a-z]+\d*(?:e\d+m\d+\w*)?\[([\d,]*)\]")
 _NUMBER = re.compile(r"\.(\d+)")
-_NO_IDEA = 2**62
 _CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
@@ -49,13 +48,6 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
     return tuple(
         tuple(int(size) for size in sizes.split(",") if size) for sizes in _SHAPE.findall(text)
     )
-
-
-def estimated_cycles(hlo: str) -> int:
-    """Sum of the cycles that XLA itself expects for its own operations; 0 where it has no idea of
-    one of them (a gather, for example), for which it writes the largest number there is."""
-    cycles = [int(found) for found in _CYCLES.findall(hlo)]
-    return 0 if any(found >= _NO_IDEA for found in cycles) else sum(cycles)
 
 
 def kernel_cycles(hlo: str) -> list[int]:

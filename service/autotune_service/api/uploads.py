@@ -113,6 +113,22 @@ class ExplanationIn(Part):
     spill_bundles: Bytes
 
 
+class CallTimeIn(Part):
+    name: Text
+    runs: Count
+    time_us: Micros
+    limited_by: Word
+    vmem_used_bytes: Bytes
+
+
+class OperationTimeIn(Part):
+    name: Text
+    opcode: Word
+    runs: Count
+    time_us: Micros
+    hbm_bytes: Bytes
+
+
 class EstimateIn(Part):
     time_us: Time
     compute_us: Micros
@@ -129,12 +145,16 @@ class EstimateIn(Part):
     error: Share | None = None
     resolution: Share = 0.0
     explanation: ExplanationIn | None = None
+    calls: list[CallTimeIn] = Field([], max_length=1_000)
+    xla_us: Micros = 0.0
+    operations: list[OperationTimeIn] = Field([], max_length=1_000)
 
 
 class EvidenceIn(Part):
     config: ConfigIn | None
     time_us: Time | None
     expected_us: Time | None = None
+    expected_error: Share | None = None
     note: Text = ""
 
 

@@ -18,7 +18,6 @@ from starlette.types import Scope
 
 from autotune import __version__
 from autotune.domain.key import Key
-from autotune.domain.xla_verdict import LEAST, MOST
 from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.pages.candidates import GROUPS
@@ -165,6 +164,5 @@ def _environment() -> Environment:
         run_line=run_line,
         who_says=who_says,
         config_call=_config_call,
-        xla_range=f"{LEAST} to {MOST}",
     )
     return environment

@@ -11,7 +11,7 @@ from autotune_service.pages.candidates import LEAST_US
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
     """Times as fast; None where it is not known. Plain XLA has a lower bound of its time, so
-    ``over_xla_least`` is what is certain, and its own estimate; ``xla`` says so in words.
+    ``over_xla_least`` is what is certain, and an estimate; ``xla`` says so in words.
     ``measured_*``: by the run that decided; the others are estimates."""
 
     over_default: float | None
@@ -30,7 +30,7 @@ class Speed:
 
     @property
     def loses_by_estimate(self) -> bool:
-        """Whether plain XLA is, by its own estimate, faster."""
+        """Whether plain XLA is, by the estimate, faster."""
         return self.over_xla_own is not None and self.over_xla_own < 1
 
     @property

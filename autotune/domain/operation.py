@@ -1,0 +1,66 @@
+"""What the chip runs for one call of a function beside its kernels: XLA's own operations, in the
+order of the compiled schedule."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Phase(StrEnum):
+    """An operation that runs beside others has a start and a done of their own."""
+
+    WHOLE = "whole"
+    START = "start"
+    DONE = "done"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduledOperation:
+    """One instruction of the compiled module, a kernel among it.
+
+    ``kernel``: which of the function's calls it is, None for XLA's own. ``runs``: how often, loops
+    unrolled; None where data decide that. ``awaits``: the start that a ``Phase.DONE`` is of.
+    ``hbm_bytes``: what a run reads and writes in HBM, the padding of tiles among it.
+    ``expected_cycles``: XLA's own ``estimated_cycles``; 0 where it has none. ``simulated_us``: of a
+    run, by its instruction schedule; None where it has none, or with the ``refusal`` to simulate
+    it.
+    """
+
+    name: str
+    opcode: str
+    kernel: int | None = None
+    runs: int | None
+    phase: Phase
+    awaits: str
+    hbm_bytes: int
+    expected_cycles: int
+    simulated_us: float | None = None
+    refusal: str = ""
+
+    @property
+    def is_collective(self) -> bool:
+        """Whether it waits for other devices."""
+        return self.opcode.startswith(_COLLECTIVES)
+
+
+_COLLECTIVES = (
+    "all-gather",
+    "all-reduce",
+    "all-to-all",
+    "collective-",
+    "ragged-all",
+    "recv",
+    "reduce-scatter",
+    "send",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperationTime:
+    """An operation of XLA with what its ``runs`` take of the time, what hides behind others
+    apart."""
+
+    name: str
+    opcode: str
+    runs: int
+    time_us: float
+    hbm_bytes: int

@@ -1,0 +1,49 @@
+"""What XLA does around a kernel, through the real compiler."""
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import estimate
+from autotune.cost_model.operation import hbm_bytes_per_us
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.compiled import XlaCost
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimated
+from autotune.publishing.baseline import bound_us, expected_us
+from tests.samples import surrounded
+
+REF = find_kernel(f"{surrounded.__file__}:KERNEL")
+BLOCKS = make_config({"block_m": 256, "block_k": 512, "block_n": 256})
+CHIPS = (Chip.V5E, Chip.V6E)
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_scaling_transposes_and_casts_are_in_the_time(pool: CompilerPool, chip: Chip) -> None:
+    """The result alone, [m, n] in float32, is read to be cast and transposed."""
+    problem = pool.describe(REF).problems.parse("m=4096,k=1024,n=8192", None, [])
+    answer = pool.compile(REF, problem, BLOCKS, chip).result().answer
+    assert isinstance(answer, tuple), answer
+    info = pool.chip_info(chip)
+    found = estimate(*answer, info)
+    assert isinstance(found, Estimated), found
+    e = found.estimate
+    assert e.explanation is not None
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us)
+    assert e.xla_us == pytest.approx(e.explanation.part_us("operations of XLA"))
+    assert e.xla_us > 4096 * 8192 * 4 / hbm_bytes_per_us(info)
+    assert 0.9 * e.xla_us < sum(one.time_us for one in e.operations) <= e.xla_us
+    assert from_data(Estimated, to_data(found)) == found
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_plain_xla_takes_at_least_what_it_must(pool: CompilerPool, chip: Chip) -> None:
+    ref = find_kernel("matmul")
+    problem = pool.describe(ref).problems.parse("2048x2048x2048", None, [])
+    cost, info = pool.baseline(ref, problem, chip), pool.chip_info(chip)
+    assert isinstance(cost, XlaCost), cost
+    least = bound_us(cost, 3 * 2048 * 2048 * 2, "bfloat16", info)
+    found = expected_us(cost, info)
+    assert found is not None
+    assert least <= found < 2 * least
