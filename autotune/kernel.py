@@ -12,12 +12,14 @@ from autotune.domain.problem import Option, Problem, ProblemSpec
 class Axis:
     """One thing that can be chosen, with the values worth trying for a problem.
 
-    ``dim`` names the problem dimension that the axis cuts into blocks, where there is one.
+    ``dim`` names the problem dimension that the axis cuts into blocks, where there is one; a value
+    counts ``unit`` elements of it each (rows of 128 lanes, pages).
     """
 
     name: str
     choices: Callable[[Problem], Iterable[AxisValue]]
     dim: str | None = None
+    unit: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

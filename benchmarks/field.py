@@ -22,6 +22,7 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
 from autotune.errors import AutotuneError
+from autotune.wording.publication import verification
 
 CHIPS = ("v5e", "v6e", "v7x")
 STEPS = ("traced", "legal", "compiled", "estimated", "verified")
@@ -43,6 +44,18 @@ _FILLED = (
     "seqs=8,tokens=2048,kv_len=2048,page_size=64,heads=32,kv_heads=8,head_dim=128",
     "seqs=4,tokens=1024,kv_len=4096,page_size=128,heads=64,kv_heads=8,head_dim=128",
 )
+_UPDATED = (
+    "tokens=2048,pages=4096,page_size=64,heads=16,head_dim=128",
+    "tokens=8192,pages=1024,page_size=128,heads=8,head_dim=128",
+)
+_ENCODED = (
+    "batch=8,heads=16,seq=1024,head_dim=128",
+    "batch=1,heads=16,seq=4096,head_dim=128",
+)
+_EXPERTS = (
+    "tokens=1024,experts=128,top_k=8,hidden=2048,intermediate=768,devices=8",
+    "tokens=256,experts=64,top_k=4,hidden=4096,intermediate=1536,devices=4",
+)
 
 CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("tokamax_ragged_dot", ("mode=fwd",), _RAGGED),
@@ -54,6 +67,10 @@ CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("tokamax_cross_entropy_gradient", (), _ENTROPY),
     ("vllm_quantized_matmul", (), ("m=1024,k=4096,n=4096", "m=128,k=8192,n=7168")),
     ("vllm_gmm", (), _RAGGED),
+    ("vllm_kv_cache_update", ("batch=prefill",), _UPDATED),
+    ("vllm_kv_cache_update", ("batch=decode",), _UPDATED[:1]),
+    ("vllm_flash_attention", (), _ENCODED),
+    ("vllm_fused_moe", (), _EXPERTS),
     ("vllm_ragged_paged_attention", ("batch=decode",), _PAGED),
     ("vllm_ragged_paged_attention", ("batch=prefill",), _FILLED),
     ("vllm_ragged_paged_attention", ("batch=mixed",), _FILLED),
@@ -128,7 +145,7 @@ def _verified(
     verdict = pool.verify(ref, problem, config, chip)
     if verdict.ok:
         row.done.add("verified")
-    row.notes.append(f"{verdict.reason} ({verdict.seconds:.0f} s)")
+    row.notes.append(f"{verification(verdict)} ({verdict.seconds:.0f} s)")
 
 
 def _rows(args: argparse.Namespace, pool: CompilerPool) -> Iterator[FieldRow]:

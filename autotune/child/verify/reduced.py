@@ -87,7 +87,7 @@ def _blocks_by_dim(kernel: Kernel, config: Config) -> dict[str, list[int]]:
     for axis in kernel.axes:
         size = values[axis.name]
         if axis.dim is not None and isinstance(size, int):
-            found.setdefault(axis.dim, []).append(size)
+            found.setdefault(axis.dim, []).append(size * axis.unit)
     return found
 
 

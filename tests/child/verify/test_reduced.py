@@ -86,3 +86,17 @@ def test_where_that_does_not_help_the_full_size_is_kept() -> None:
     made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
     found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
     assert {p["n"] for p in found} == {8192}
+
+
+def test_values_count_in_the_unit_of_their_axis() -> None:
+    axes = tuple(
+        Axis(name=axis.name, choices=axis.choices, dim=axis.dim, unit=10) for axis in kernel().axes
+    )
+    found = reduced_problems(kernel(axes=axes), problem(400, 400), config(2, 2, 2))
+    assert [(small["m"], small["n"]) for small in found] == [(40, 40), (60, 60)]
+
+
+def test_each_device_of_a_mesh_gets_as_many_blocks() -> None:
+    made = kernel(mesh=lambda _: {"x": 4})
+    found = reduced_problems(made, problem(400, 400), config(8, 8, 8))
+    assert [(small["m"], small["n"]) for small in found] == [(64, 64), (96, 96)]
