@@ -17,17 +17,18 @@ _EVERY_S = 1.0
 
 class ReportingObserver:
     """An ``Observer`` around the terminal's. What cannot be told is not worth a search: the trials
-    themselves are kept in any case."""
+    themselves are kept in any case. ``asked``: what is searched, as the command line says it."""
 
     def __init__(
         self,
         terminal: TerminalObserver,
         searches: SearchStatuses,
         key: Key,
+        asked: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._terminal, self._searches, self._key, self._clock = terminal, searches, key, clock
-        self._tally, self._progress, self._space = Tally(), Progress(), ""
+        self._tally, self._progress, self._space = Tally(), Progress(asked=asked), ""
         self._said = float("-inf")
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:

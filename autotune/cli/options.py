@@ -5,6 +5,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -15,6 +16,7 @@ from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip
+from autotune.wording.command import asked_of, problem_arguments
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import CompilerPool
@@ -223,6 +225,16 @@ def subject_of(
     ref = replace(ref, call=call)
     problem = pool.problem(ref)
     return describe_subject(pool, ref, chip, lambda _: problem)
+
+
+def asked(subject: "Subject", python: str) -> str:
+    """What is asked about, as another command line says it: whoever is in another folder, or has
+    another interpreter, reproduces it."""
+    ref = subject.ref
+    kernel = subject.spec.name if ref.module else f"{ref.path}:{ref.attribute}"
+    problem = f"--args {quote(ref.call)}" if ref.call else problem_arguments(subject.problem)
+    other = "" if python == sys.executable else python
+    return asked_of(kernel, problem, subject.key.chip.value, other)
 
 
 def chip_or_attached(name: str | None) -> Chip:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli.options import (
+    asked,
     call_options,
     chip_or_attached,
     compiler_options,
@@ -136,7 +137,9 @@ def search(
             plan = replace(plan, start_from=tuple(judge.read(text) for text in starts))
         space = explore_space(pool, subject, terminal.tracing, wanted_values(fixed, only))
         with open_database(database, create=True) as store:
-            observer = ReportingObserver(terminal, store.searches, subject.key)
+            observer = ReportingObserver(
+                terminal, store.searches, subject.key, asked(subject, compilers["python"])
+            )
             result, published = tune(pool, store, subject, space, plan, observer)
             observer.end()
             if published is None:

@@ -48,7 +48,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:
         found = find_trial(store, trial_id)
-        record = store.record(found.key)
+        record, asked = store.record(found.key), store.searches.asked(found.key)
     if as_json:
         published = record and to_data(record)
         measured = measured_config(record, found.trial.config)
@@ -69,7 +69,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         *_published(found, record),
     ):
         echo(line)
-    echo(f"reproduce: {reproduce(found.key, found.trial)}")
+    echo(f"reproduce: {reproduce(found.key, found.trial, asked)}")
 
 
 def find_trial(store: TrialHistory, trial_id: int) -> StoredTrial:
@@ -85,7 +85,7 @@ def heading(found: StoredTrial) -> list[str]:
     key, trial = found.key, found.trial
     role = " (the default config)" if trial.number == 0 else ""
     return [
-        f"trial {found.id}: number {trial.number}{role} of {key.kernel} {key.problem}",
+        f"trial {found.id}{role} of {key.kernel} {key.problem}",
         f"  on {key.chip} with {key.toolchain}, kernel {key.fingerprint}",
         f"config: {trial.config}",
         f"outcome: {trial.outcome.kind}, {trial.outcome.reason}",

@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from autotune.domain.chip import Chip
-from autotune.domain.codec import OmitNone
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 
@@ -49,13 +49,15 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """Of a running search. ``note`` says in words what it does; times in microseconds."""
+    """Of a running search. ``note`` says in words what it does; times in microseconds. ``asked``:
+    what was searched, as the command line says it, where it was begun by hand."""
 
     done: int = 0
     goal: int = 0
     best_us: float | None = None
     default_us: float | None = None
     note: str = ""
+    asked: OmitDefault[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

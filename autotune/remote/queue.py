@@ -49,7 +49,7 @@ class RemoteJobs:
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         try:
-            return self._tell(job, "heartbeat", {"progress": asdict(progress)})
+            return self._tell(job, "heartbeat", {"progress": to_data(progress)})
         except ServiceError as error:  # a token may be replaced: the lease decides
             raise StoreError(str(error)) from error
 

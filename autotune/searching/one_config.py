@@ -17,7 +17,7 @@ from autotune.searching.loop import Subject, evaluate
 
 _KINDS = {"P": PARALLEL, "A": ARBITRARY}
 _OWN = "own"
-_MIB = re.compile(r"(\d+)(?:MiB)?")
+_LIMIT = re.compile(r"(\d+)(B|MiB)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,7 +189,7 @@ def _semantics(text: str, rank: int) -> tuple[str, ...]:
 def _limit_bytes(text: str) -> int | None:
     if text == _OWN:
         return None
-    found = _MIB.fullmatch(text)
+    found = _LIMIT.fullmatch(text)
     if found is None:
         raise InvalidInputError(f"vmem={text}: give MiB, such as vmem=64MiB, or own")
-    return int(found[1]) << 20
+    return int(found[1]) if found[2] == "B" else int(found[1]) << 20

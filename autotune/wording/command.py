@@ -1,15 +1,37 @@
-"""The command line that searches a key again."""
+"""Command lines that search a key, or estimate a config, again."""
 
 from shlex import quote
 
+from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 
 
-def reproduce(key: Key, trial: Trial) -> str:
-    """The command that searches the same key as far as this trial."""
-    return f"{search_command(key)} --trials {trial.number + 1}"
+def reproduce(key: Key, trial: Trial, asked: str = "") -> str:
+    """The command that estimates the config of a trial again. ``asked``: what was searched, as
+    ``asked_of`` said it; where that is not known, by the name of the kernel."""
+    what = asked or asked_of(key.kernel, problem_arguments(key.problem), key.chip.value)
+    return f"autotune estimate {what} --config {quote(config_text(trial.config))}"
+
+
+def asked_of(kernel: str, problem: str, chip: str, python: str = "") -> str:
+    """``kernel``: a name of the catalogue or FILE.py:NAME; ``python``: of another interpreter."""
+    interpreter = f" --python {quote(python)}" if python else ""
+    return f"{quote(kernel)} {problem} --chip {chip}{interpreter}"
+
+
+def config_text(config: Config) -> str:
+    """As ``autotune estimate --config`` reads it."""
+    parts = [f"{name}={value}" for name, value in config.axes]
+    if config.grid_order:
+        parts.append("order=" + ">".join(config.grid_order))
+    if config.dimension_semantics:
+        parts.append("semantics=" + "".join(s[0].upper() for s in config.dimension_semantics))
+    limit = config.vmem_limit_bytes
+    if limit is not None:
+        parts.append(f"vmem={limit}B" if limit % 2**20 else f"vmem={limit >> 20}MiB")
+    return ",".join(parts)
 
 
 def retune(key: Key) -> str:
@@ -19,7 +41,8 @@ def retune(key: Key) -> str:
 
 def search_command(key: Key) -> str:
     """The command that searches a problem; safe to paste, whatever the names are."""
-    return f"autotune search {quote(key.kernel)} {problem_arguments(key.problem)} --chip {key.chip}"
+    what = asked_of(key.kernel, problem_arguments(key.problem), key.chip.value)
+    return f"autotune search {what}"
 
 
 def problem_arguments(problem: Problem) -> str:

@@ -31,6 +31,16 @@ class SqlSearches(Adapter):
 
         self._work.write(write)
 
+    def asked(self, key: Key) -> str:
+        """What the last search of a key was asked for; empty where nobody knows."""
+
+        def read(session: Session) -> str:
+            wanted = select(SearchRow).where(SearchRow.key_id == query.find_key(session, key))
+            status = _status_from_row(session.scalar(wanted))
+            return status.progress.asked if status else ""
+
+        return self._work.read(read)
+
     def status(self, key_id: int) -> SearchStatus | None:
         wanted = select(SearchRow).where(SearchRow.key_id == key_id)
 

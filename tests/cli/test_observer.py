@@ -64,7 +64,7 @@ def trial(number: int) -> Trial:
 
 
 def started(heard: Heard, clock: Clock, earlier: Sequence[Trial] = ()) -> ReportingObserver:
-    observer = ReportingObserver(Silent(), heard, KEY, clock)
+    observer = ReportingObserver(Silent(), heard, KEY, "mm --shape m=8", clock)
     observer.space_ready(SPACE, earlier, 9)
     return observer
 

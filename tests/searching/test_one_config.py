@@ -11,6 +11,7 @@ from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.errors import InvalidInputError
 from autotune.searching.one_config import ConfigJudge, narrowed, wanted_values
+from autotune.wording.command import config_text
 from tests.fakes.compiler import FakeCompilers
 from tests.publishing.test_publish import SUBJECT, TRACE
 from tests.searching.test_loop import compiled
@@ -55,6 +56,12 @@ def test_a_config_is_read_as_it_is_printed() -> None:
     text = "block_m=384 block_n=512 fuse=False mode=b order=n>m semantics=PA vmem=64MiB"
     assert str(judge().read(text)) == text
     assert judge().read(text.replace(" ", ",")) == judge().read(text)
+
+
+def test_what_is_said_to_reproduce_a_trial_reads_back_to_its_config() -> None:
+    for limit in (None, 64 << 20, 12345):
+        config = judge().read("block_m=384,order=n>m,semantics=PA").replace(vmem_limit_bytes=limit)
+        assert judge().read(config_text(config)) == config
 
 
 def test_the_most_parallel_legal_semantics_are_taken_where_none_are_given() -> None:

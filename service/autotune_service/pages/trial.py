@@ -63,6 +63,7 @@ def view(
     one: NumberedTrial,
     record: Record | None,
     around: tuple[NumberedTrial | None, ...],
+    asked: str = "",
 ) -> TrialView:
     shown = candidates([one], record)[0]
     e, why = shown.estimate, shown.estimate and shown.estimate.explanation
@@ -80,7 +81,7 @@ def view(
         parts=[(part, share_text(why.part_us(part), e)) for part in PARTS if why.part_us(part)]
         if e and why
         else [],
-        command=reproduce(searched.key, one.trial),
+        command=reproduce(searched.key, one.trial, asked),
         xla=speed(record).xla if record and shown.role == "winner" else "",
         before=around[0],
         after=around[1],

@@ -171,8 +171,8 @@ def test_every_outcome_is_told_apart(service: Running) -> None:
 def test_a_trial_shows_what_the_compiler_said_and_how_to_reproduce(service: Running) -> None:
     text = html(service, "/trials/7")
     assert "second line" in text
-    shown = "autotune search mm --shape m=1024,k=128 --dtype bfloat16 --option causal=false"
-    assert f"{shown} --chip v5e --trials 7" in text
+    shown = "autotune estimate mm --shape m=1024,k=128 --dtype bfloat16 --option causal=false"
+    assert f"{shown} --chip v5e --config" in text
 
 
 def test_toolchains_show_what_no_longer_compiles(service: Running) -> None:
