@@ -1,4 +1,8 @@
-"""The settings of the service: each a flag of ``autotune serve`` and an environment variable."""
+"""The settings of the service: each a flag of ``autotune serve`` and an environment variable.
+
+``pydantic-settings`` would read the variables only: flags, their help and the way to the processes
+of a server are made of the same fields here.
+"""
 
 import os
 from collections.abc import Iterator, Mapping

@@ -1,4 +1,8 @@
-"""Scripts and styles: ours, and plotly.js out of the installed package. Compressed once."""
+"""Scripts and styles: ours, and plotly.js out of the installed package. Compressed once.
+
+Starlette's ``StaticFiles`` serves folders, so it would open all of plotly's; its ``GZipMiddleware``
+would compress 4 MB of plotly.js anew for each browser, and wrap every lookup.
+"""
 
 import gzip
 from dataclasses import dataclass
