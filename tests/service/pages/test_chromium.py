@@ -383,3 +383,14 @@ class TestOwnDatabase:
                 expect(page.get_by_role("heading", name="Search")).to_be_visible()
                 expect(page.locator("[data-said]")).to_contain_text("best 9.5 µs")
                 seen.wrong[:] = [one for one in seen.wrong if "401" not in one]
+
+
+def test_the_reference_of_the_http_interface(seen: Seen) -> None:
+    """Swagger UI, under the policy of the pages; what is asked there is answered."""
+    page = seen.open("/docs")
+    operation = page.locator("#operations-operation-healthz")
+    operation.locator(".opblock-summary-control").click()
+    operation.get_by_role("button", name="Try it out").click()
+    operation.get_by_role("button", name="Execute").click()
+    status = operation.locator(".live-responses-table td.response-col_status:not(.col_header)")
+    expect(status).to_contain_text("200")
