@@ -65,6 +65,7 @@ def measure(
     spec = {"port": service.port, "kinds": kinds, "seconds": options.seconds + _BEFORE_S}
     command = [sys.executable, "-m", "benchmarks.harness.attackers", json.dumps(spec)]
     attackers = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert attackers.stdout is not None and attackers.stdout.readline() == "ready\n"
     time.sleep(_BEFORE_S)
     watches = [Watch(service.port, "/healthz")]
     watches += [Watch(service.port, "/keys/1/events") for _ in range(_FOLLOWERS)]

@@ -55,7 +55,7 @@ class Attacker:
             try:
                 reader, writer = await self.connect()
                 writer.write(first)
-                while trickle and not reader.at_eof():
+                while trickle and not (reader.at_eof() or reader.exception()):
                     writer.write(trickle)
                     await asyncio.sleep(_TRICKLE_S)
                 await reader.read()
@@ -169,7 +169,9 @@ KINDS: dict[str, Callable[[Attacker], Coroutine[Any, Any, None]]] = {
 
 
 async def attack(spec: dict[str, Any]) -> dict[str, Counter[int]]:
-    """All ``kinds`` at once, for ``seconds``; what became of the calls of each."""
+    """All ``kinds`` at once, for ``seconds`` from the line *ready* on; what became of the calls of
+    each."""
+    print("ready", flush=True)
     attackers = {
         kind: Attacker(spec["port"], f"127.0.0.{10 + number}")
         for number, kind in enumerate(KINDS)
