@@ -9,7 +9,7 @@ from autotune.ports.checks import CheckStore
 from autotune.wording.checks import finding
 
 
-def tell_of(store: CheckStore, checks: Sequence[Check]) -> None:
+def tell_of(store: CheckStore, checks: Sequence[Check], by: str = "") -> None:
     """The published records say what is known of them: what is broken is not handed out. All in
     one new snapshot; a check on another chip says nothing of what a record is used for."""
     told = [
@@ -18,7 +18,7 @@ def tell_of(store: CheckStore, checks: Sequence[Check]) -> None:
         if check.chip is check.key.chip and check.cause is None and not check.against
     ]
     if told:
-        store.publish_checks(told)
+        store.publish_checks(told, by)
 
 
 def as_record_check(check: Check) -> RecordCheck:

@@ -15,9 +15,12 @@ class CheckStore(Protocol):
     def save_check(self, check: Check) -> None:
         """Keep a verdict, in the place of an earlier one on the same."""
 
-    def publish_checks(self, found: Sequence[tuple[Key, Config, RecordCheck]]) -> None:
+    def publish_checks(
+        self, found: Sequence[tuple[Key, Config, RecordCheck]], by: str = ""
+    ) -> None:
         """Note on each published record what is known of its config, all in one new snapshot; none
-        where that was known, or another config is published by now. A pin stays."""
+        where that was known, or another config is published by now. A pin stays. ``by``:
+        the name of the token that brought it."""
 
     def check(self, key: Key, target: Key) -> Check | None:
         """The verdict on the record of ``key`` under the toolchain and chip of ``target``."""

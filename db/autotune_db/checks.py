@@ -25,14 +25,14 @@ class SqlChecks(Adapter):
 
         self._work.write(write)
 
-    def publish_checks(self, found: Sequence[Finding]) -> None:
+    def publish_checks(self, found: Sequence[Finding], by: str = "") -> None:
         def write(session: Session, _: bool) -> None:
             query.one_publisher(session)
             before = snapshots.latest(session)
             new = noted(session, before, found) if before else []
             if before and new:
                 now, done = self._clock(), f"{len(new)} checked with {found[0][2].toolchain}"
-                publish(session, before.record_id, new, now, by="", note=done)
+                publish(session, before.record_id, new, now, by=by, note=done)
                 audit.note(session, now, "publish", done)
 
         self._work.write(write)

@@ -62,6 +62,7 @@ class TestPush:
         assert (snapshot, answer["match"], answer["config"]) == (4, "default", None)
         assert "broken" in answer["why"] and "no room" in answer["why"]
         assert service.lookup(ASKED, snapshot=3)[1][0]["match"] == "toolchain"
+        assert service.get("/v1/snapshots")[1]["snapshots"][0]["made_by"] == "ci"
 
     @pytest.mark.parametrize("verdict", [CheckVerdict.SAME, CheckVerdict.SLOWER])
     def test_what_holds_says_when_and_what_was_found(

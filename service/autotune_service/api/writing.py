@@ -86,7 +86,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
 async def _push_checks(request: Request, checks: list[Check], done: Pushed) -> Pushed:
     """What is in force is noted on the records, unless they have another config by now."""
     kept = await to_write(request, store(request).push_checks, checks, caller(request).name)
-    await to_write(request, tell_of, store(request), kept)
+    await to_write(request, tell_of, store(request), kept, caller(request).name)
     newest = await ask(request, store(request).snapshots, 1)
     return replace(done, checks=len(kept), snapshot=newest[0].number if newest else 0)
 
