@@ -54,10 +54,33 @@ def bound_by(alias: ast.alias) -> str:
 
 
 def used_names(stmt: ast.stmt, needed: set[str]) -> set[str]:
-    """Every name in it, local ones too. Of an import what is ``needed`` alone."""
+    """The names in it that are not a function's own. Of an import what is ``needed`` alone."""
     if isinstance(stmt, ast.Import | ast.ImportFrom):
         return bound_names(stmt) & needed
-    return {node.id for node in ast.walk(stmt) if isinstance(node, ast.Name)}
+    return _free(stmt)
+
+
+def _within(node: ast.AST) -> Iterator[ast.AST]:
+    """Without what is inside functions of its own."""
+    yield node
+    if not isinstance(node, (*_FUNCTIONS, ast.Lambda)):
+        for one in ast.iter_child_nodes(node):
+            yield from _within(one)
+
+
+def _free(node: ast.AST) -> set[str]:
+    if isinstance(node, ast.Name):
+        return {node.id}
+    children = list(ast.iter_child_nodes(node))
+    if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        return set().union(*map(_free, children))
+    body = node.body if isinstance(node.body, list) else [node.body]
+    inside = [one for part in body for one in _within(part)]
+    own = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
+    if not any(isinstance(one, ast.Global | ast.Nonlocal) for one in inside):
+        own |= {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
+    outside = [one for one in children if one not in body]
+    return set().union(*map(_free, body)) - own | set().union(*map(_free, outside))
 
 
 def _defines(stmt: ast.stmt, called: set[str]) -> set[str]:

@@ -89,6 +89,7 @@ def test_what_a_notebook_rests_on_is_taken_from_its_other_cells(notebook: Any) -
             "import jax.numpy as np_, autotune\nFACTOR = 3\nLIST = [1, 2]",
             "def twice(x):\n    return FACTOR * np_.sin(x)",
             "@autotune.tunable(n=LIST)\ndef f(x, *, n=1):\n    return twice(x) * n",
+            "x = object()",  # what an argument is called like is none of it
             "FACTOR = 4",  # what runs is what counts, not the order of the cells
         ]
     )
