@@ -155,6 +155,14 @@ def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) ->
     assert decided.decision.state is CandidateState.ACCEPTED
 
 
+def test_what_a_service_holds_back_a_worker_decides(service: SqlStore, worker: SqlStore) -> None:
+    pushed = service.hold([SPEC], [KeyResult(record=record())], "ci")
+    assert pushed.candidates == 1
+    (number,) = [one.number for one in worker.candidates(CandidateState.UNVERIFIED)]
+    worker.decide(number, CandidateDecision(state=CandidateState.ACCEPTED, finding="it holds"))
+    assert worker.candidates(CandidateState.ACCEPTED)
+
+
 def test_a_worker_keeps_its_studies_apart(worker: SqlStore, owner: SqlStore) -> None:
     import optuna
 
