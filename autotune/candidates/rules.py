@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import ARBITRARY, PARALLEL
-from autotune.domain.dtype import bits
 from autotune.domain.outcome import Illegal
+from autotune.domain.tiling import values_per_word
 from autotune.domain.trace import Operand, Trace
 from autotune.domain.violation import (
     Dependency,
@@ -189,7 +189,7 @@ def _is_off(op: Operand, place: int, multiple: int) -> bool:
 def _misaligned_vector(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
     """A block of rank 1."""
     size, multiple = op.block[0], chip.num_sublanes * chip.num_lanes
-    least = chip.num_lanes * max(1, 32 // _memory_bits(op.dtype))
+    least = chip.num_lanes * values_per_word(op.dtype)
     if not _is_off(op, 0, multiple) or (size >= least and size & (size - 1) == 0):
         return None
     return _misaligned_at(op, 0, multiple, least_power=least)
@@ -220,11 +220,6 @@ def _nearest(size: int, whole: int, multiple: int, least_power: int | None) -> t
     kept = [one for one in legal if 0 < one <= whole]
     below, above = [one for one in kept if one < size], [one for one in kept if one > size]
     return tuple(([max(below)] if below else []) + ([min(above)] if above else []))
-
-
-def _memory_bits(dtype: str) -> int:
-    """Booleans are 32-bit in Mosaic's memory references."""
-    return 32 if dtype == "bool" else bits(dtype)
 
 
 def _is_aliased(trace: Trace, operand: Operand) -> bool:

@@ -6,7 +6,7 @@ from itertools import permutations, product
 from math import prod
 
 from autotune.domain.chip import ChipInfo
-from autotune.domain.dtype import bits
+from autotune.domain.dtype import memory_bits
 from autotune.domain.outcome import LimitSource, OutOfVmem
 from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand, Scratch, Trace
@@ -84,7 +84,7 @@ def operand_bytes(operand: Operand, chip: ChipInfo) -> int:
 
 def padded_bytes(shape: tuple[int, ...], dtype: str, chip: ChipInfo) -> int:
     """Bytes of a buffer in VMEM: lanes to 128, sublanes to the tile that Mosaic infers."""
-    width = bits(dtype)
+    width = memory_bits(dtype)
     least = values_per_word(dtype) * (2 if chip.chip in ("v2", "v3") else 1)
     if len(shape) < 2:
         tile = least * chip.num_lanes
@@ -197,13 +197,15 @@ def _certain_bytes(blocks: Sequence[Operand], fixed_bytes: int, chip: ChipInfo) 
 
 def _stays_in_hbm(operand: Operand, chip: ChipInfo) -> bool:
     """Whether XLA has no reason to touch the array: it enters or leaves the function as it is, in
-    the layout that the kernel needs.
+    the layout that the kernel needs, and as words where it is of booleans.
 
     At its boundary XLA lays an array out in the order of dimensions that pads least (checked on
     900 shapes on v4, v5e and v7x, jax 0.10); a kernel needs the last dimension minor. Where the
     two differ there is a copy, and its other end may be in VMEM.
     """
-    if not operand.at_boundary or (chip.places_operands_in_vmem and not operand.is_output):
+    if operand.dtype == "bool" or not operand.at_boundary:
+        return False
+    if chip.places_operands_in_vmem and not operand.is_output:
         return False
     natural = padded_bytes(operand.shape, operand.dtype, chip)
     orders = permutations(operand.shape)
@@ -211,7 +213,7 @@ def _stays_in_hbm(operand: Operand, chip: ChipInfo) -> bool:
 
 
 def _array_bytes(operand: Operand) -> int:
-    return prod(operand.shape) * bits(operand.dtype) // 8
+    return prod(operand.shape) * memory_bits(operand.dtype) // 8
 
 
 def _least_bytes(operand: Operand, chip: ChipInfo) -> int:

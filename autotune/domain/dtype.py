@@ -59,3 +59,9 @@ def parse_dtype(text: str) -> str:
 def bits(dtype: str) -> int:
     """Width of one element in bits."""
     return _BITS[dtype]
+
+
+def memory_bits(dtype: str) -> int:
+    """Width of one element in what a kernel reads and writes: a boolean takes a whole word there
+    (Mosaic's memory references have none, XLA converts the array ahead of the call)."""
+    return 32 if dtype == "bool" else bits(dtype)

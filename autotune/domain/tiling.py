@@ -1,6 +1,6 @@
 """Tiles of arrays in HBM and VMEM: what is stored is whole ones."""
 
-from autotune.domain.dtype import bits
+from autotune.domain.dtype import memory_bits
 
 
 def round_up(size: int, multiple: int) -> int:
@@ -10,7 +10,7 @@ def round_up(size: int, multiple: int) -> int:
 
 def values_per_word(dtype: str) -> int:
     """How many share a word of 32 bits: rows of narrow types do."""
-    return max(1, 32 // bits(dtype))
+    return max(1, 32 // memory_bits(dtype))
 
 
 def sublane_tile(rows: int, least: int, most: int = 8) -> int:

@@ -31,6 +31,7 @@ MEASURED = [
     ((128, 1111), "bfloat16", 294_912),
     ((1, 1, 1024, 128), "bfloat16", 262_144),
     ((256, 256), "float32", 262_144),
+    ((2048, 128), "bool", 1_048_576),  # as for int32, v5e and v7x
 ]
 
 
@@ -126,6 +127,10 @@ def test_an_array_that_xla_computes_may_lie_in_vmem_and_then_needs_no_block():
     computed = square(size=2048, at_boundary=False)
     assert vmem_use(trace(computed), V5E).certain_bytes == 0
     assert vmem_use(trace(square(size=2048)), V5E).certain_bytes == 4 * MIB
+
+
+def test_booleans_are_converted_to_words_which_may_lie_in_vmem():
+    assert vmem_use(trace(square(size=2048, dtype="bool")), V5E).certain_bytes == 0
 
 
 def test_an_array_larger_than_vmem_cannot_lie_there():

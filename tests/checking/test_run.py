@@ -32,6 +32,7 @@ from autotune_db import open_store
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples import matching
+from tests.samples.database import new_store
 from tests.samples.simulations import simulation
 from tests.samples.traces import MIB, V5E, scratch, trace
 
@@ -104,7 +105,7 @@ def compilers(
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    with open_store(str(tmp_path / "checks.db"), create=True) as opened:
+    with new_store(tmp_path / "checks.db") as opened:
         yield opened
 
 

@@ -96,7 +96,7 @@ def test_a_corrupt_database_is_left_as_it_is(tmp_path: Path) -> None:
     file = tmp_path / "test.db"
     file.write_bytes(b"this is no database" * 100)
     before = file.read_bytes()
-    done = autotune("history", cwd=tmp_path)
+    done = autotune_here("history", cwd=tmp_path)
     assert_one_sentence(done, "test.db")
     assert file.read_bytes() == before
 
@@ -121,7 +121,7 @@ def test_wrong_numbers_and_filters(args: tuple[str, ...], tmp_path: Path) -> Non
 
 
 def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:
-    done = autotune("lookup", "matmul", *GOOD, "--json", cwd=tmp_path)
+    done = autotune_here("lookup", "matmul", *GOOD, "--json", cwd=tmp_path)
     assert done.returncode == 2
     assert '"error": "there is no database at' in done.stdout
 

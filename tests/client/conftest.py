@@ -4,17 +4,13 @@ from collections.abc import Iterator
 
 import pytest
 
-from autotune_db import open_store
-from tests.samples.matching import SPEC, question, record
+from tests.samples.database import new_store, two_records
 from tests.servers.service import Running, running
 
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     database = str(tmp_path_factory.mktemp("service") / "client.db")
-    with open_store(database, create=True) as store:
-        store.save_kernel(SPEC)
-        store.save_record(record(question(1024)))
-        store.save_record(record(question(4096, 256)))
+    new_store(database, two_records).close()
     with running(database) as service:
         yield service

@@ -26,7 +26,7 @@ from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.lookups.matching import Index, Match
 from autotune.runtime import Tuned
 from autotune.sources import BundleSource, StoreSource
-from autotune_db import open_store
+from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
 
@@ -214,7 +214,7 @@ def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Any]:
-    with open_store(str(tmp_path / "t.db"), create=True) as opened:
+    with new_store(tmp_path / "t.db") as opened:
         yield opened
 
 

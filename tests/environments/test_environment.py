@@ -19,7 +19,7 @@ from autotune.environments.environment import (
 )
 from autotune.environments.interpreters import fitting_interpreter
 from autotune.errors import InvalidInputError, UnknownNameError
-from tests.servers.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune_here
 
 
 def made(folder: Path, jax: str) -> Environment:
@@ -95,28 +95,30 @@ def test_commands_use_the_environment_that_jax_names(tmp_path: Path) -> None:
     keep(tmp_path, own)
     search = ("search", "matmul", "--shape", "1x1x1", "--chip", "v5e")
     place = {FOLDER_VARIABLE: str(tmp_path)}
-    done = autotune(*search, "--jax", "0.9.2", cwd=tmp_path, env=place)
+    done = autotune_here(*search, "--jax", "0.9.2", cwd=tmp_path, env=place)
     assert_one_sentence(done, "the interpreter /no/such/interpreter cannot be started")
-    done = autotune(*search, "--jax", "0.9.2", "--python", "x", cwd=tmp_path, env=place)
+    done = autotune_here(*search, "--jax", "0.9.2", "--python", "x", cwd=tmp_path, env=place)
     assert_one_sentence(done, "--jax and --python both name an interpreter")
-    done = autotune(*search, "--jax", "0.8", cwd=tmp_path, env=place)
+    done = autotune_here(*search, "--jax", "0.8", cwd=tmp_path, env=place)
     assert_one_sentence(done, "autotune env create jax==0.8")
 
 
 def test_the_commands_list_and_remove(tmp_path: Path) -> None:
     place = {FOLDER_VARIABLE: str(tmp_path)}
-    assert "none yet" in autotune("env", "list", cwd=tmp_path, env=place).stdout
+    assert "none yet" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
     made(tmp_path, "0.9.2")
-    assert "tokamax" in autotune("env", "list", cwd=tmp_path, env=place).stdout
-    listed = json.loads(autotune("env", "list", "--json", cwd=tmp_path, env=place).stdout)
+    assert "tokamax" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
+    listed = json.loads(autotune_here("env", "list", "--json", cwd=tmp_path, env=place).stdout)
     assert listed[0]["toolchain"]["jax"] == "0.9.2"
-    done = autotune("env", "remove", "jax==0.9.2", cwd=tmp_path, env=place)
+    done = autotune_here("env", "remove", "jax==0.9.2", cwd=tmp_path, env=place)
     assert (done.returncode, environments(tmp_path)) == (0, [])
 
 
 @pytest.mark.parametrize("release", ["torch==2", "jax", "jax>=0.9", "jax==0.9.*", "..", "jax=0.9"])
 def test_what_is_no_release_is_a_sentence(release: str, tmp_path: Path) -> None:
-    done = autotune("env", "create", release, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)})
+    done = autotune_here(
+        "env", "create", release, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)}
+    )
     assert_one_sentence(done, "is not a release of JAX: write it as jax==0.10.2")
 
 

@@ -19,8 +19,9 @@ from autotune.jobs.worker import Lease, Worker
 from autotune.publishing import timing
 from autotune.publishing.timing import Timing
 from autotune.searching.loop import SearchLimits
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
+from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question
 from tests.servers.service import Failing
 
@@ -74,7 +75,7 @@ def script(monkeypatch: pytest.MonkeyPatch) -> Script:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[SqlStore]:
-    with open_store(str(tmp_path / "jobs.db"), create=True) as store:
+    with new_store(tmp_path / "jobs.db") as store:
         yield store
 
 

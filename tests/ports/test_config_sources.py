@@ -14,7 +14,8 @@ from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.sources import BundleSource, Source, StoreSource
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
+from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running, until
 
@@ -44,7 +45,7 @@ class SourceContract:
 
     @pytest.fixture
     def store(self, sqlite_url: str) -> Iterator[SqlStore]:
-        with open_store(sqlite_url, create=True) as opened:
+        with new_store(sqlite_url.removeprefix("sqlite:///")) as opened:
             opened.save_kernel(SPEC)
             opened.save_record(record())
             yield opened

@@ -1,11 +1,40 @@
-"""Questions that only tests have about a database."""
+"""Making a database quickly, and questions that only tests have about one."""
 
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.ports import SnapshotStore
-from autotune_db import SqlStore
+from autotune_db import SqlStore, open_store
+from tests.samples.matching import SPEC, question, record
+
+
+def new_store(file: Path | str, fill: Callable[[SqlStore], Any] = lambda _: None) -> SqlStore:
+    """A new SQLite file, opened. Only the first with this content is migrated and filled, others
+    are copies of it, which takes a twentieth of the time."""
+    Path(file).write_bytes(_content(fill))
+    return open_store(str(file), create=False)
+
+
+@cache
+def _content(fill: Callable[[SqlStore], Any]) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "content.db")
+        with open_store(str(file), create=True) as store:
+            fill(store)
+        assert [path.name for path in Path(folder).iterdir()] == [file.name]  # no log beside it
+        return file.read_bytes()
+
+
+def two_records(store: SqlStore) -> None:
+    """Of the sample kernel: snapshot 2."""
+    store.save_kernel(SPEC)
+    store.save_record(record(question(1024)))
+    store.save_record(record(question(4096, 256)))
 
 
 def latest_snapshot(store: SnapshotStore) -> int:

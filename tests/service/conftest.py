@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from autotune.domain.token import ADMIN, WRITER
-from autotune_db import SqlStore, open_store
-from tests.samples.matching import SPEC, question, record
+from autotune_db import SqlStore
+from tests.samples.database import new_store, two_records
 from tests.servers.service import Running, running
 
 
@@ -19,10 +19,7 @@ def database(tmp_path: Path) -> str:
 @pytest.fixture
 def store(database: str) -> Iterator[SqlStore]:
     """Two records of the sample kernel: snapshot 2."""
-    with open_store(database, create=True) as store:
-        store.save_kernel(SPEC)
-        store.save_record(record(question(1024)))
-        store.save_record(record(question(4096, 256)))
+    with new_store(database, two_records) as store:
         yield store
 
 

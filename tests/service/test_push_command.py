@@ -10,9 +10,10 @@ from autotune.domain.result import KeyResult
 from autotune.errors import ServiceError
 from autotune.remote.http import Remote
 from autotune.remote.push import send
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
+from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.commands import assert_one_sentence, autotune, autotune_here
+from tests.servers.commands import assert_one_sentence, autotune_here
 from tests.servers.service import Running, running
 
 
@@ -20,7 +21,7 @@ from tests.servers.service import Running, running
 def here(tmp_path: Path) -> str:
     """The database of a tuning machine: two good records and one that was not verified."""
     database = str(tmp_path / "here.db")
-    with open_store(database, create=True) as store:
+    with new_store(database) as store:
         store.save_kernel(SPEC)
         for m in (8, 16):
             store.save_record(record(question(m)))
@@ -33,7 +34,7 @@ class TestPush:
         self, service: Running, store: SqlStore, writer: str, here: str, tmp_path: Path
     ) -> None:
         environment = {"AUTOTUNE_TOKEN": writer, "AUTOTUNE_DATABASE_URL": here}
-        done = autotune("push", "--url", service.url, cwd=tmp_path, env=environment)
+        done = autotune_here("push", "--url", service.url, cwd=tmp_path, env=environment)
         assert done.returncode == 0, done.stderr
         assert "2 records and 0 trials are new there" in done.stdout
         assert "left out: mm[f00d] m=32" in done.stderr and "no time" in done.stderr

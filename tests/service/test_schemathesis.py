@@ -39,13 +39,14 @@ def schemathesis(service: Running, cwd: Path, *more: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("phases", ["examples,coverage", "fuzzing", "stateful"])
 def test_nothing_breaks_and_every_answer_is_in_the_schema(
-    service: Running, store: SqlStore, admin: str, tmp_path: Path
+    service: Running, store: SqlStore, admin: str, tmp_path: Path, phases: str
 ) -> None:
     key = question(9, 9)
     store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
     bearer = f"Authorization: Bearer {admin}"
-    schemathesis(service, tmp_path, "-H", bearer, "--max-examples", "25")
+    schemathesis(service, tmp_path, "-H", bearer, "--max-examples", "25", "--phases", phases)
     assert service.get("/healthz")[0] == 200
 
 

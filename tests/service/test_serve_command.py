@@ -10,9 +10,10 @@ import pytest
 
 from autotune.client import Client
 from autotune.lookups.bundle import read_bundle
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
+from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
-from tests.servers.commands import assert_one_sentence, autotune
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 from tests.servers.service import Running, free_port, serving, until
 
 TOOLCHAIN = "jax=0.10.2,jaxlib=0.10.2,libtpu=0.0.42"
@@ -46,30 +47,30 @@ def test_lookup_from_a_service(store: SqlStore, database: str, tmp_path: Path) -
         assert (done.returncode, done.stderr) == (0, "")
         assert "bm=256" in done.stdout
         assert re.search(r"nearest: tuned for .* \(snapshot 2\)", done.stdout)
-        done = autotune("lookup", "mm", "--shape", "9x9", *ASK, *url, "--json", cwd=tmp_path)
+        done = autotune_here("lookup", "mm", "--shape", "9x9", *ASK, *url, "--json", cwd=tmp_path)
         assert (done.returncode, json.loads(done.stdout)["match"]) == (1, "default")
-        done = autotune("lookup", "mm", "--shape", "9x9x9", *ASK, *url, cwd=tmp_path)
+        done = autotune_here("lookup", "mm", "--shape", "9x9x9", *ASK, *url, cwd=tmp_path)
         assert_one_sentence(done, "has 3 dimensions, this kernel has 2")
-        done = autotune("lookup", "nope", "--shape", "9", *ASK, *url, cwd=tmp_path)
+        done = autotune_here("lookup", "nope", "--shape", "9", *ASK, *url, cwd=tmp_path)
         assert_one_sentence(done, "unknown kernel 'nope'")
-    done = autotune("lookup", "mm", "--shape", "9x9", *ASK, *url, cwd=tmp_path)
+    done = autotune_here("lookup", "mm", "--shape", "9x9", *ASK, *url, cwd=tmp_path)
     assert_one_sentence(done, "cannot be used")
 
 
 def test_serve_without_a_database(tmp_path: Path) -> None:
-    assert_one_sentence(autotune("serve", cwd=tmp_path), "there is no database at")
+    assert_one_sentence(autotune_here("serve", cwd=tmp_path), "there is no database at")
 
 
 def test_lookup_from_two_places(tmp_path: Path) -> None:
     ask = ("lookup", "mm", "--shape", "1x1", *ASK)
-    done = autotune(*ask, "--url", "http://x", "--db", "x.db", cwd=tmp_path)
+    done = autotune_here(*ask, "--url", "http://x", "--db", "x.db", cwd=tmp_path)
     assert_one_sentence(done, "not both")
-    assert_one_sentence(autotune(*ask, "--url", "x:1", cwd=tmp_path), "is not an address")
+    assert_one_sentence(autotune_here(*ask, "--url", "x:1", cwd=tmp_path), "is not an address")
 
 
 def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
     file = tmp_path / "configs.bundle"
-    done = autotune("export", str(file), "--db", database, cwd=tmp_path)
+    done = autotune_here("export", str(file), "--db", database, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("2 records in ")
     bundle = read_bundle(file)
@@ -78,27 +79,27 @@ def test_export(store: SqlStore, database: str, tmp_path: Path) -> None:
     assert [one.kind for one in Client(None, cache=file).lookup([question(2048)])] == ["nearest"]
     file.unlink()
     for only in (("--kernel", "other"), ("--chip", "v6e")):
-        done = autotune("export", str(file), "--db", database, *only, cwd=tmp_path)
+        done = autotune_here("export", str(file), "--db", database, *only, cwd=tmp_path)
         assert done.returncode == 1
         assert not file.exists()
-    done = autotune("export", str(tmp_path), "--db", database, cwd=tmp_path)
+    done = autotune_here("export", str(tmp_path), "--db", database, cwd=tmp_path)
     assert_one_sentence(done, "cannot be written")
-    done = autotune("export", str(file), "--db", database, "--chip", "h100", cwd=tmp_path)
+    done = autotune_here("export", str(file), "--db", database, "--chip", "h100", cwd=tmp_path)
     assert_one_sentence(done, "unknown chip")
 
 
 def test_misses(database: str, tmp_path: Path) -> None:
     nasty = replace(question(9, 9), kernel="[/red]odd")
-    with open_store(database, create=True) as store:
-        done = autotune("misses", "--db", database, cwd=tmp_path)
+    with new_store(database) as store:
+        done = autotune_here("misses", "--db", database, cwd=tmp_path)
         assert done.stdout == "nothing was asked for in vain\n"
         store.save_misses({(question(9, 9), "nearest"): 3, (nasty, "default"): 5})
-    done = autotune("misses", "--db", database, cwd=tmp_path)
+    done = autotune_here("misses", "--db", database, cwd=tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert [line.split()[:2] for line in done.stdout.splitlines() if "bfloat16" in line] == [
         ["5", "[/red]odd"],
         ["3", "mm"],
     ]
-    done = autotune("misses", "--db", database, "--json", "--limit", "1", cwd=tmp_path)
+    done = autotune_here("misses", "--db", database, "--json", "--limit", "1", cwd=tmp_path)
     (only,) = json.loads(done.stdout)
     assert (only["count"], only["key"]["kernel"]) == (5, "[/red]odd")

@@ -13,7 +13,7 @@ from autotune.child.trace.body import Body, analyse
 from autotune.child.trace.calls import Found, pallas_calls, sends, walked
 from autotune.child.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.child.trace.visits import BlockWalk, same_walk, visits
-from autotune.domain.dtype import bits
+from autotune.domain.dtype import bits, memory_bits
 from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand, Scratch, Trace
 from autotune.kernel import Array
@@ -363,8 +363,8 @@ def _operand(mapping: Any, found: Any, is_output: bool) -> Operand:
 def _operand_bytes(mapping: Any, found: Any, dtype: str) -> int:
     """An operand that the kernel moves by hand is counted once, whole."""
     if _space(mapping.block_aval) in ("any", "hbm"):
-        return int(prod(_array(mapping).shape)) * bits(dtype) // 8
-    return int(found.elements) * bits(dtype) // 8
+        return int(prod(_array(mapping).shape)) * memory_bits(dtype) // 8
+    return int(found.elements) * memory_bits(dtype) // 8
 
 
 def _array(mapping: Any) -> Any:

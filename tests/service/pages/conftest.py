@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune_db import SqlStore, open_store
+from autotune_db import SqlStore
 from tests.samples.dashboard import fill
+from tests.samples.database import new_store
 from tests.servers.service import Running, running
 
 
@@ -14,8 +15,7 @@ from tests.servers.service import Running, running
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
     """For tests that only read: keys 1, 2 and 3 of ``dashsamples.fill``."""
     file = str(tmp_path_factory.mktemp("dashboard") / "shared.db")
-    with open_store(file, create=True) as store:
-        fill(store)
+    new_store(file, fill).close()
     with running(file) as service:
         yield service
 
@@ -27,8 +27,7 @@ def database(tmp_path: Path) -> str:
 
 @pytest.fixture
 def store(database: str) -> Iterator[SqlStore]:
-    with open_store(database, create=True) as store:
-        fill(store)
+    with new_store(database, fill) as store:
         yield store
 
 

@@ -3,7 +3,7 @@
 import gzip
 import json
 import re
-import threading
+import urllib.request
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -17,7 +17,7 @@ from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.record import Evidence
 from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore
-from autotune_service.pages import problem
+from autotune_service.pages import live, problem
 from autotune_service.pages.kernel import ProblemRow as Row
 from autotune_service.pages.kernel import speedups
 from autotune_service.pages.speed import speed
@@ -247,39 +247,45 @@ def test_no_text_from_outside_becomes_markup(own: Running, store: SqlStore) -> N
 def test_events_cannot_be_forged_by_a_text(own: Running, store: SqlStore) -> None:
     running_job(store, note="a\n\nevent: progress\ndata: {}")
     number = key_id(store, evil_key())
-    first = events(own, f"/keys/{number}/events")[0]
+    first = next(events(own, f"/keys/{number}/events"))
     assert first["job"]["note"] == "a\n\nevent: progress\ndata: {}"
 
 
 # --- live ---------------------------------------------------------------------------------------
 
 
-def events(service: Running, path: str) -> list[dict[str, Any]]:
-    status, headers, body = service.raw("GET", path)
-    assert (status, headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
-    return [json.loads(data) for data in re.findall(r"^data: (.*)$", body.decode(), re.M)]
+def events(service: Running, path: str) -> Iterator[dict[str, Any]]:
+    """Each as it comes, for as long as the stream lives or somebody asks."""
+    with urllib.request.urlopen(service.url + path, timeout=60) as answer:
+        assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
+        for line in answer:
+            if line.startswith(b"data: "):
+                yield json.loads(line.removeprefix(b"data: "))
 
 
-def test_a_stream_tells_what_the_terminal_shows_and_ends_by_itself(
-    own: Running, store: SqlStore
-) -> None:
-    late = threading.Timer(1.5, store.save_trial, (question(), trial(30, Illegal(reason="x"))))
-    late.start()
-    found = events(own, "/keys/1/events")
-    assert [one["trials"] for one in found] == [11, 12]
-    assert found[0]["best_us"] == 9.5
-    assert found[0]["times_default"] == pytest.approx(100 / 9.5)
-    assert found[1]["newest"] > found[0]["newest"]
+def test_a_stream_tells_what_the_terminal_shows(own: Running, store: SqlStore) -> None:
+    stream = events(own, "/keys/1/events")
+    first = next(stream)
+    store.save_trial(question(), trial(30, Illegal(reason="x")))
+    second = next(stream)
+    assert (first["trials"], second["trials"]) == (11, 12)
+    assert first["best_us"] == 9.5
+    assert first["times_default"] == pytest.approx(100 / 9.5)
+    assert second["newest"] > first["newest"]
+
+
+def test_a_stream_ends_by_itself(own: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "_LIFE_S", 1.0)
+    assert len(list(events(own, "/keys/1/events"))) == 1
 
 
 def test_a_stream_tells_how_far_a_search_is(own: Running, store: SqlStore) -> None:
     progress = Progress(done=3, goal=9, note="compiling")
     store.searches.report(question(), "9 points", progress, over=False)
-    over = threading.Timer(1.5, store.searches.report, (question(), "9 points", progress))
-    over.kwargs = {"over": True}
-    over.start()
-    found = events(own, "/keys/1/events")
-    assert [one["search"] for one in found] == [{"done": 3, "goal": 9, "note": "compiling"}, None]
+    stream = events(own, "/keys/1/events")
+    assert next(stream)["search"] == {"done": 3, "goal": 9, "note": "compiling"}
+    store.searches.report(question(), "9 points", progress, over=True)
+    assert next(stream)["search"] is None
     assert "The space: 9 points." in html(own, "/keys/1")
 
 
