@@ -1,7 +1,7 @@
 """What was measured of one config: against its estimate, and against the others of the same run."""
 
 from autotune.domain.config import Config
-from autotune.domain.measurement import MeasuredConfig, Timed
+from autotune.domain.measurement import MeasuredConfig, Measurement, Timed
 from autotune.wording.units import micros
 
 
@@ -32,6 +32,34 @@ def against_others(measured: MeasuredConfig, default: Config | None) -> list[str
     lines = ["It was measured to be the fastest.", _against("the runner-up", run.runner_up)]
     lines.append("It is the default." if own is timed else _against("the default", own))
     return lines
+
+
+def run_line(run: Measurement) -> str:
+    """On what, how, and how it ended."""
+    rounds = "1 round" if run.set_aside == 1 else f"{run.set_aside} rounds"
+    aside = f", {rounds} in a slower state set aside" if run.set_aside else ""
+    return (
+        f"{run.method[:1].upper()}{run.method[1:]} on {run.device}: {run.count} samples, "
+        f"{run.stopped_by}{aside}; the default took {run.drift:+.1%} at the end; seed {run.seed}."
+    )
+
+
+def ratio_interval(timed: Timed) -> str:
+    """Of its time over the fastest one's; a dash where there is none."""
+    if timed.low is None or timed.high is None or timed.low == timed.high:
+        return "–"
+    return f"{timed.low:.3f} to {timed.high:.3f}"
+
+
+def told_apart(timed: Timed) -> str:
+    """Whether it is from the fastest, in a cell of a table."""
+    if timed.refused:
+        return f"measured no further: {timed.refused}"
+    if timed.ratio is None:
+        return "not compared"
+    if timed.ratio == timed.low == timed.high:
+        return "the fastest"
+    return "yes, slower" if timed.slower else "no"
 
 
 def _behind(timed: Timed) -> str:

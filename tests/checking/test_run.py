@@ -28,7 +28,6 @@ from autotune.domain.verdict import Verdict
 from autotune.errors import CompilerUnavailableError
 from autotune.searching.loop import SearchLimits
 from autotune.wording.checks import action, finding
-from autotune_db import open_store
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples import matching

@@ -105,6 +105,7 @@ class FakeCompilers:
         chip: Chip | None,
         path: Path,
     ) -> Failure | None:
+        path.write_bytes(b"an executable")
         return None
 
 

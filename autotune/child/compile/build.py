@@ -15,7 +15,7 @@ from autotune.child.compile import hlo, matching, module
 from autotune.child.compile.hlo import KernelCall
 from autotune.child.serving import StageError
 from autotune.child.trace import reader
-from autotune.child.trace.reader import Call
+from autotune.child.trace.pallas_call import Call
 from autotune.compiler import libtpu, protocol
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 
 from autotune.child.compile.hlo import KernelCall
-from autotune.child.trace.reader import Call
+from autotune.child.trace.pallas_call import Call
 
 _OTHER = re.compile(r"[^A-Za-z0-9_.-]")  # XLA writes them as underscores
 

@@ -4,9 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.domain.config import Config
-from autotune.domain.measurement import MeasuredConfig, Measurement, Timed
+from autotune.domain.measurement import MeasuredConfig, Timed
 from autotune.domain.record import Record
-from autotune.wording.measurement import against_others, measured_line
+from autotune.wording.measurement import (
+    against_others,
+    measured_line,
+    ratio_interval,
+    run_line,
+    told_apart,
+)
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import ShownTrial
 
@@ -27,21 +33,12 @@ class MeasuredRow:
 
     @property
     def interval(self) -> str:
-        t = self.timed
-        if t.low is None or t.high is None or t.low == t.high:
-            return "–"
-        return f"{t.low:.3f} to {t.high:.3f}"
+        return ratio_interval(self.timed)
 
     @property
     def told_apart(self) -> str:
         """From the fastest."""
-        if self.timed.refused:
-            return f"measured no further: {self.timed.refused}"
-        if self.timed.ratio is None:
-            return "not compared"
-        if self.timed.ratio == self.timed.low == self.timed.high:
-            return "the fastest"
-        return "yes, slower" if self.timed.slower else "no"
+        return told_apart(self.timed)
 
 
 def rows(record: Record | None, shown: Sequence[ShownTrial]) -> list[MeasuredRow]:
@@ -60,16 +57,6 @@ def rows(record: Record | None, shown: Sequence[ShownTrial]) -> list[MeasuredRow
         )
         for timed in run.timed
     ]
-
-
-def run_line(run: Measurement) -> str:
-    """On what, how, and how it ended."""
-    rounds = "1 round" if run.set_aside == 1 else f"{run.set_aside} rounds"
-    aside = f", {rounds} in a slower state set aside" if run.set_aside else ""
-    return (
-        f"{run.method[:1].upper()}{run.method[1:]} on {run.device}: {run.count} samples, "
-        f"{run.stopped_by}{aside}; the default took {run.drift:+.1%} at the end; seed {run.seed}."
-    )
 
 
 def facts(

@@ -18,11 +18,11 @@ from starlette.types import Scope
 
 from autotune import __version__
 from autotune.domain.key import Key
+from autotune.wording.measurement import run_line
 from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.measured import run_line
 from autotune_service.pages.static_files import address
 
 # Styles may be inline: plotly.js sets them on what it draws. Scripts never are. Images may be data:

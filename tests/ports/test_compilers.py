@@ -1,0 +1,132 @@
+"""The contract of ``autotune.ports.compilers.Compilers``, which each implementation inherits: this
+machine's processes, and the fake that stands for them in other tests."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import Compiled, XlaCost
+from autotune.domain.config import Config, make_config
+from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.outcome import CompileFailed, OutcomeKind
+from autotune.domain.problem import Problem, ProblemSpec
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.verdict import Verdict
+from autotune.ports.compilers import Compilers
+from tests.fakes.compiler import FakeCompilers
+from tests.samples import traces
+from tests.samples.simulations import simulation
+
+REF = find_kernel("vector_add")
+RIGHT = make_config({"block_n": 4096}, grid_order=("n",))
+WRONG = make_config({"no_such_axis": 1}, grid_order=("n",))
+
+
+class CompilersContract:
+    @pytest.fixture
+    def compilers(self) -> Compilers:
+        raise NotImplementedError
+
+    @pytest.fixture
+    def problem(self, compilers: Compilers) -> Problem:
+        return compilers.describe(REF).problems.parse("n=65536", "float32", ())
+
+    def test_they_say_what_they_are(self, compilers: Compilers) -> None:
+        assert isinstance(compilers.toolchain(), Toolchain) and compilers.size >= 1
+        assert compilers.toolchain() == compilers.toolchain()
+        assert compilers.chip_info(Chip.V5E).chip is Chip.V5E
+
+    def test_a_kernel_and_its_raw_space_are_plain_data(
+        self, compilers: Compilers, problem: Problem
+    ) -> None:
+        spec, choices = compilers.describe(REF), compilers.choices(REF, problem)
+        assert spec.name == "vector_add" and choices.grid == spec.grid
+        assert set(choices.axes) == set(choices.default) == set(spec.axes)
+        compilers.check(REF, problem, Chip.V5E)
+
+    def test_traces_come_in_the_order_of_the_configs(
+        self, compilers: Compilers, problem: Problem
+    ) -> None:
+        found = list(compilers.traces(REF, problem, [RIGHT, WRONG, RIGHT], orders=True))
+        assert isinstance(found[1], CompileFailed)
+        assert found[0] == found[2]
+        assert isinstance(found[0], list) and isinstance(found[0][0], Trace)
+        assert list(compilers.traces(REF, problem, [], orders=False)) == []
+
+    def test_traces_may_be_given_up(self, compilers: Compilers, problem: Problem) -> None:
+        found = compilers.traces(REF, problem, [RIGHT] * 20, orders=False)
+        assert isinstance(next(found), list)
+        del found
+        assert list(compilers.traces(REF, problem, [WRONG], orders=False))
+
+    def test_what_a_candidate_does_is_an_answer(
+        self, compilers: Compilers, problem: Problem
+    ) -> None:
+        futures = [compilers.compile(REF, problem, one, Chip.V5E) for one in (WRONG, RIGHT)]
+        wrong, right = (future.result() for future in futures)
+        assert isinstance(wrong.answer, CompileFailed)
+        assert wrong.answer.kind == OutcomeKind.COMPILE_FAILED and wrong.answer.reason
+        assert isinstance(right.answer, tuple)
+        trace, compiled = right.answer
+        assert isinstance(trace, Trace) and compiled.vmem_used_bytes > 0 and right.seconds > 0
+
+    def test_only_what_is_right_is_verified(self, compilers: Compilers, problem: Problem) -> None:
+        assert compilers.verify(REF, problem, RIGHT, Chip.V5E).ok
+        refused = compilers.verify(REF, problem, WRONG, Chip.V5E)
+        assert not refused.ok and refused.reason
+
+    def test_plain_xla_has_its_figures(self, compilers: Compilers, problem: Problem) -> None:
+        cost = compilers.baseline(REF, problem, Chip.V5E)
+        assert isinstance(cost, XlaCost) and cost.bytes > 0
+
+    @pytest.mark.parametrize("config", [RIGHT, None], ids=["a config", "plain XLA"])
+    def test_an_executable_is_written(
+        self, compilers: Compilers, problem: Problem, config: Config | None, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "c0"
+        assert compilers.executable(REF, problem, config, "c0", Chip.V5E, path) is None
+        assert path.stat().st_size > 0
+
+
+class TestFake(CompilersContract):
+    @pytest.fixture
+    def compilers(self) -> Compilers:
+        spec = KernelSpec(
+            name="vector_add",
+            fingerprint="f",
+            problems=ProblemSpec(dims=("n",), dtypes=("float32",)),
+            axes=("block_n",),
+            grid=("n",),
+        )
+        failed, compiled = CompileFailed(reason="build raised KeyError"), _compiled()
+        return FakeCompilers(
+            spec=spec,
+            chip=traces.V5E,
+            choices=Choices(axes={"block_n": [4096]}, default={"block_n": 4096}, grid=("n",)),
+            traced=lambda config: [traces.trace()] if config == RIGHT else failed,
+            compiled=lambda config: (traces.trace(), compiled) if config == RIGHT else failed,
+            verified=lambda config: Verdict(ok=config == RIGHT or None, reason="by the script"),
+        )
+
+
+def _compiled() -> Compiled:
+    return Compiled(
+        seconds=0.1,
+        vmem_used_bytes=1,
+        program="p",
+        listing_bytes=1,
+        simulation=simulation(10.0),
+        refusal="",
+        simulate_s=0.0,
+    )
+
+
+@pytest.mark.slow
+class TestLocalPool(CompilersContract):
+    @pytest.fixture
+    def compilers(self, pool: CompilerPool) -> Compilers:
+        return pool
