@@ -1,8 +1,9 @@
 """What does a fault cost a search, and what a ``kill -9`` at any moment?
 
-    python -m benchmarks faults [--kills 20] [--candidate-timeout 8] [--seed 0]
+    python -m benchmarks faults [--kills 20] [--candidate-timeout 40] [--seed 0]
 
-Exit code 1 when anything is lost, compiled twice, damaged or left behind.
+Exit code 1 when anything is lost, compiled twice, damaged or left behind. A candidate that is right
+needs a second: the limit is what only a hang reaches, on a busy machine too.
 """
 
 import argparse
@@ -19,7 +20,7 @@ from tests.load.fault_search import EXPECTED, REFUSED, Run, search_faults, tempo
 from tests.load.killing import Killed, Victim
 from tests.load.leftovers import wait_for_none
 
-_LEFT_LIMIT_S = 3.0
+_LEFT_LIMIT_S = 60.0  # until nothing is left, on a busy machine too
 _console = Console(width=150)
 
 
@@ -39,7 +40,7 @@ def main() -> int:
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=_Raw)
     parser.add_argument("--kills", type=int, default=20)
-    parser.add_argument("--candidate-timeout", type=float, default=8.0)
+    parser.add_argument("--candidate-timeout", type=float, default=40.0)
     parser.add_argument("--seed", type=int, default=0)
     return parser.parse_args()
 

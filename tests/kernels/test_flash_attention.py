@@ -18,6 +18,7 @@ def test_ragged_lengths(assert_right: Check, dtype: str, causal: str) -> None:
     assert_right(KERNEL, "1x2x2x200x300x64", dtype, f"causal={causal}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("causal", ["false", "true"])
 def test_grouped_query_heads(assert_right: Check, causal: str) -> None:
     assert_right(KERNEL, "2x6x2x64x64x32", "float32", f"causal={causal}")

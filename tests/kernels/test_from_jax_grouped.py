@@ -57,6 +57,7 @@ def test_tgmm_is_the_gradient_of_each_groups_weights(option: str) -> None:
         np.testing.assert_allclose(function(problem)(lhs, rhs, sizes), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @BOTH
 @pytest.mark.parametrize("option", SIZES)
 def test_ragged_k_and_n_and_groups_that_share_a_tile(
@@ -65,6 +66,7 @@ def test_ragged_k_and_n_and_groups_that_share_a_tile(
     assert_right(kernel, "256x200x130x3", "float32", option, tile_m=64)
 
 
+@pytest.mark.slow
 def test_transposed_weights(assert_right: Check) -> None:
     assert_right(GMM, "128x200x130x3", "bfloat16", "transpose_rhs=true", SIZES[1])
 

@@ -83,6 +83,7 @@ def test_paged_references_attend_to_the_pages_of_a_sequence(lengths: str) -> Non
     _assert_close(PAGED, problem, arrays, _paged_in_numpy(problem, arrays))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batch", BATCHES)
 def test_ragged_references_attend_causally(batch: str) -> None:
     problem = RAGGED.problem_spec.parse("4x20x4x2x3x8x128", "float32", [f"batch={batch}"])

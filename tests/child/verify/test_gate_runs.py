@@ -75,6 +75,7 @@ def test_what_nobody_reads_may_be_written_by_both_cores() -> None:
     assert checked(kernel(with_spare_output(is_read=False), lambda x: 2 * x)).ok
 
 
+@pytest.mark.slow
 def test_what_is_read_may_not() -> None:
     made = kernel(with_spare_output(is_read=True), lambda x: (2 * x, 2 * x[-ROWS:]))
     verdict = checked(made)
@@ -117,6 +118,7 @@ def test_reading_through_a_reshaped_reference() -> None:
     assert checked(kernel(by_hand(body), lambda x: x + 2)).check == "values"
 
 
+@pytest.mark.slow
 def test_a_masked_store_within_bounds() -> None:
     def body(x: Any, out: Any) -> None:
         out[...] = jnp.zeros_like(out)
@@ -152,6 +154,7 @@ def test_a_verdict_tells_what_was_run_and_how_long_it_took() -> None:
     assert "rows=16" in verdict.reason and "rows=24" in verdict.reason
 
 
+@pytest.mark.slow
 def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
     def build(rows: int) -> Any:
         if rows < 64:
@@ -232,6 +235,7 @@ def test_a_kernel_under_vmap_is_run(right: bool) -> None:
     assert verdict.ok is right, verdict
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("right", [True, False])
 def test_a_store_through_a_bitcast_is_run(right: bool) -> None:
     """Rows in pairs, as the compiler packs them: a copy of the words is a copy of the rows."""
