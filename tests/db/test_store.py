@@ -16,6 +16,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
 from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse
+from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
 from autotune_db.jobs import SqlJobs
 from autotune_db.searches import SqlSearches
@@ -45,6 +46,8 @@ PORTS = (
     (SqlStore, ports.JobResultStore),
     (SqlStore, ports.TrialHistory),
     (SqlStore, ports.ReleaseStore),
+    (SqlCandidates, ports.CandidateTarget),
+    (SqlStore, ports.CandidateStore),
     (SqlChecks, ports.CheckStore),
     (SqlBrowse, ports.Pages),
     (SqlJobs, ports.Jobs),
@@ -306,10 +309,13 @@ class TestKernels:
         assert store.kernel("rmsnorm") is None
         assert store.kernel("matmul", "beef") is None
 
-    def test_the_same_again_changes_nothing(self, store: SqlStore) -> None:
+    def test_what_is_offered_never_takes_the_place_of_what_a_kernel_says_itself(
+        self, store: SqlStore
+    ) -> None:
+        store.offer_kernels([replace(spec(), doc="offered")])
         store.save_kernel(spec())
         store.save_kernel(spec(fingerprint="beef"))
-        store.save_kernel(replace(spec(), doc="changed"))
+        store.offer_kernels([replace(spec(), doc="offered again")])
         assert store.kernel("matmul", "f00d") == spec()
         assert store.kernel("matmul") == spec(fingerprint="beef")
 

@@ -111,7 +111,7 @@ def test_tokens(tmp_path: Path) -> None:
     assert "revoked 2" in autotune_here("token", "list", cwd=tmp_path).stdout
     assert_one_sentence(autotune_here("token", "revoke", "9", cwd=tmp_path), "there is no token 9")
     bad = autotune_here("token", "create", "--name", "a\nb", cwd=tmp_path)
-    assert_one_sentence(bad, "printable characters")
+    assert_one_sentence(bad, "1 to 100 characters, of a to z")
 
 
 def test_snapshots(store: SqlStore, database: str, tmp_path: Path) -> None:
