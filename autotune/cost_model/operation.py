@@ -1,7 +1,8 @@
 """How long what XLA does around the kernels keeps the chip, by the order of the compiled module.
 
 An operation takes what its own instruction schedule says (simulated as kernels are); one without,
-such as a copy by the DMA engine, what its bytes take at the chip's HBM rate. A copy that was
+such as a copy by the DMA engine, what its bytes take at the chip's HBM rate; one whose schedule
+depends on data the longer of that and what XLA itself expects of it. A copy that was
 started ahead is waited for only as far as nothing else has hidden it.
 """
 
@@ -32,7 +33,7 @@ def xla_time(
     schedule: Sequence[ScheduledOperation], kernels_us: Sequence[float], chip: ChipInfo
 ) -> XlaTime:
     """``kernels_us``: of each call of the function, all its runs together."""
-    clock = _Clock(hbm_bytes_per_us(chip))
+    clock = _Clock(hbm_bytes_per_us(chip), _us_per_cycle(chip))
     for one in schedule:
         if one.kernel is not None:
             clock.now += kernels_us[one.kernel]
@@ -61,11 +62,17 @@ def hbm_bytes_per_us(chip: ChipInfo) -> float:
     return core.hbm_bytes_per_cycle * core.clock_hz * chip.num_cores / 1e6
 
 
+def _us_per_cycle(chip: ChipInfo) -> float:
+    known = chip.chip.value in constants.CHIPS
+    return 1e6 / constants.load(chip.chip.value).clock_hz if known else 0.0
+
+
 @dataclass(slots=True)
 class _Clock:
     """``ends``: when each copy that was started ahead is done; they follow each other."""
 
     bytes_per_us: float
+    us_per_cycle: float
     now: float = 0.0
     channel: float = 0.0
     ends: dict[str, float] = field(default_factory=dict)
@@ -93,5 +100,7 @@ class _Clock:
             )
 
     def once_us(self, one: ScheduledOperation) -> float:
+        if one.simulated_us is not None:
+            return one.simulated_us
         moved_us = one.hbm_bytes / self.bytes_per_us
-        return moved_us if one.simulated_us is None else one.simulated_us
+        return max(moved_us, one.expected_cycles * self.us_per_cycle) if one.refusal else moved_us

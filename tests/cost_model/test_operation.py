@@ -53,6 +53,12 @@ def test_only_what_matters_is_unknown() -> None:
     assert xla_time([KERNEL, refused], [100.0], V5E).unknown == ("refused",)
 
 
+def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_expects() -> None:
+    refused = operation("r", refusal="a scalar decides", hbm_bytes=moved(5), expected_cycles=10**6)
+    assert time_us(refused) > 100
+    assert time_us(operation("r", hbm_bytes=moved(5), expected_cycles=10**6)) == pytest.approx(5)
+
+
 def test_collectives_are_named_and_not_timed() -> None:
     found = xla_time([operation("r", opcode="all-reduce", hbm_bytes=moved(50))], [], V5E)
     assert (found.time_us, found.collectives) == (0, ("r",))

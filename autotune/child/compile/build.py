@@ -127,7 +127,7 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
     return XlaCost(
         flops=float(cost.get("flops", 0.0)),
-        schedule=tuple(_scheduled(done.as_text(), listed, (), chip)),
+        schedule=tuple(_scheduled(done.as_text(), listed, None, chip)),
     )
 
 
@@ -287,14 +287,17 @@ def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
 
 
 def _scheduled(
-    text: str, listed: Mapping[str, str], kernels: Sequence[str], chip: Chip
+    text: str, listed: Mapping[str, str], kernels: Sequence[str] | None, chip: Chip
 ) -> list[ScheduledOperation]:
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
-    the function's."""
+    the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
+    has unrolled, which count as runs of the call. None: of a plain version, which is XLA's."""
     found = []
     for one in module.schedule(text):
-        if one.name in kernels:
+        if kernels is not None and one.name in kernels:
             found.append(replace(one, kernel=kernels.index(one.name)))
+            continue
+        if kernels is not None and libtpu.is_kernel(listed.get(one.name, "")):
             continue
         result = _of_xla(listed[one.name], chip) if one.name in listed else None
         us = result.us_shared if isinstance(result, Simulation) else None

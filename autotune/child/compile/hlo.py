@@ -1,17 +1,18 @@
 """What the compiled HLO module says of the kernels: their VMEM, and libtpu's own cycles."""
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 _USED = re.compile(
     r'"used_scoped_memory_configs":\[\{"memory_space":"1","offset":"\d+","size":"(\d+)"'
 )
 _PALLAS_CALL = 'custom_call_target="tpu_custom_call"'
-_INSTRUCTION = re.compile(r"^ *(?:ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
+_INSTRUCTION = re.compile(r"^ *(ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
 _OPERANDS = re.compile(r"operand_layout_constraints=\{((?:[^{}]|\{[^{}]*\})*)\}")
 _SHAPE = re.compile(r"\b[a-z]+\d*(?:e\d+m\d+\w*)?\[([\d,]*)\]")
 _NUMBER = re.compile(r"\.(\d+)")
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
+CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,9 +53,15 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
 
 def kernel_cycles(hlo: str) -> list[int]:
     """Cycles that libtpu expects of each Pallas call; none without its static profile."""
-    found = (_CYCLES.search(call) for call in _pallas_calls(hlo))
+    found = (CYCLES.search(call) for call in _pallas_calls(hlo))
     return [int(cycles[1]) for cycles in found if cycles]
 
 
 def _pallas_calls(hlo: str) -> list[str]:
-    return [text for text in _INSTRUCTION.split(hlo) if _PALLAS_CALL in text]
+    return [text for _, text in instructions(hlo) if _PALLAS_CALL in text]
+
+
+def instructions(text: str) -> Iterator[tuple[bool, str]]:
+    """Each instruction of a text, and whether its computation returns it."""
+    _, *pieces = _INSTRUCTION.split(text)
+    return ((root is not None, body) for root, body in zip(pieces[::2], pieces[1::2], strict=True))

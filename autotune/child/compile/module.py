@@ -6,16 +6,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import prod
 
+from autotune.child.compile.hlo import CYCLES, instructions
 from autotune.domain.operation import Phase, ScheduledOperation
 from autotune.domain.tiling import round_up
 
 _COMPUTATION = re.compile(r"^(ENTRY )?%([\w.-]+) \(.*\{$", re.M)
-_INSTRUCTION = re.compile(r"^ *(?:ROOT )?(?=%[\w.-]+ = )", re.M)  # its metadata may have lines
 _HEAD = re.compile(r"%([\w.-]+) = (.*?) ([a-z][\w-]*)\(", re.S)
 _ARRAY = re.compile(r"\b([a-z]+)(\d*)(e\d+m\d+\w*)?\[([\d,]*)\](?:\{([^{}]*)\})?")
 _NAME = re.compile(r"%([\w.-]+)")
 _CALLED = re.compile(r"\b(calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%[\w.-]+)")
-_CYCLES = re.compile(r'"estimated_cycles":"(\d+)"')
 _TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
 _TILE = re.compile(r"T\(([\d,]+)\)")
 _SPACE = re.compile(r"S\((\d+)\)")
@@ -37,6 +36,7 @@ class _Instruction:
     operands: tuple[str, ...]
     text: str
     """What follows the opcode: operands and attributes."""
+    is_root: bool
 
     @property
     def called(self) -> tuple[str, ...]:
@@ -66,14 +66,19 @@ def _parsed(hlo: str) -> tuple[dict[str, _Computation], str]:
 
 
 def _instructions(body: str) -> Iterator[_Instruction]:
-    for text in _INSTRUCTION.split(body):
+    for root, text in instructions(body):
         head = _HEAD.match(text)
         if head is None:
             continue
         rest = text[head.end() :]
         operands = _NAME.findall(rest[: _closing(rest)])
         yield _Instruction(
-            name=head[1], result=head[2], opcode=head[3], operands=tuple(operands), text=rest
+            name=head[1],
+            result=head[2],
+            opcode=head[3],
+            operands=tuple(operands),
+            text=rest,
+            is_root=root,
         )
 
 
@@ -113,7 +118,7 @@ class _Walk:
     def _operation(
         self, one: _Instruction, own: _Computation, runs: int | None
     ) -> ScheduledOperation:
-        cycles = _CYCLES.search(one.text)
+        cycles = CYCLES.search(one.text)
         expected = int(cycles[1]) if cycles else 0
         phase = next((p for p in (Phase.START, Phase.DONE) if one.opcode.endswith(f"-{p}")), None)
         return ScheduledOperation(
@@ -158,33 +163,69 @@ class _Walk:
         return max(0, total)
 
     def _trips(self, loop: _Instruction, own: _Computation) -> int | None:
-        """How often a loop runs, where XLA says it, or counts from zero to a constant."""
+        """How often a loop runs, where XLA says it, or where nothing but a count from zero by one
+        to a constant ends it."""
         known = _TRIPS.search(loop.text)
         if known:
             return int(known[1])
-        condition = re.search(r"condition=%([\w.-]+)", loop.text)
-        inner = self.computations.get(condition[1], {}) if condition else {}
-        compared = [i for i in inner.values() if "direction=LT" in i.text]
-        if len(compared) != 1 or len(compared[0].operands) != 2:
+        condition, body = (self._named(what, loop) for what in ("condition", "body"))
+        root = next((one for one in condition.values() if one.is_root), None)
+        if root is None or "direction=LT" not in root.text:
             return None
-        first, last = (self._constant(name, inner, loop, own) for name in compared[0].operands)
-        return last if first == 0 and last is not None and last >= 0 else None
+        counter, limit = (condition.get(name) for name in root.operands)
+        place = _place(counter)
+        if place is None or not _counts_by_one(body, place):
+            return None
+        start = self._constant(counter, loop, own)
+        last = self._constant(limit, loop, own)
+        return last if start == 0 and last is not None and last >= 0 else None
+
+    def _named(self, what: str, loop: _Instruction) -> _Computation:
+        found = re.search(rf"{what}=%([\w.-]+)", loop.text)
+        return self.computations.get(found[1], {}) if found else {}
 
     def _constant(
-        self, name: str, inner: _Computation, loop: _Instruction, own: _Computation
+        self, one: _Instruction | None, loop: _Instruction, own: _Computation
     ) -> int | None:
         """An integer of a loop's condition, through the tuple that the loop begins with."""
-        one = inner.get(name)
-        if one is not None and one.opcode == "get-tuple-element":
-            index = re.search(r"index=(\d+)", one.text)
+        place = _place(one)
+        if place is not None:
             start = own.get(loop.operands[0])
-            if index is None or start is None or start.opcode != "tuple":
+            if start is None or start.opcode != "tuple":
                 return None
-            one = own.get(start.operands[int(index[1])])
+            one = own.get(start.operands[place])
         while one is not None and one.opcode in ("copy", "bitcast"):
             one = own.get(one.operands[0])
-        found = _NUMBER.match(one.text) if one is not None and one.opcode == "constant" else None
-        return int(found[0]) if found else None
+        return _integer(one)
+
+
+def _place(one: _Instruction | None) -> int | None:
+    """Which element of a tuple an instruction takes."""
+    if one is None or one.opcode != "get-tuple-element":
+        return None
+    index = re.search(r"index=(\d+)", one.text)
+    return int(index[1]) if index else None
+
+
+def _integer(one: _Instruction | None) -> int | None:
+    if one is None or one.opcode != "constant" or not one.result.startswith(("s32", "u32")):
+        return None
+    found = _NUMBER.match(one.text)
+    return int(found[0]) if found else None
+
+
+def _counts_by_one(body: _Computation, place: int) -> bool:
+    """Whether a loop's body adds one to this element of its tuple."""
+    root = next((one for one in body.values() if one.is_root), None)
+    if root is None or root.opcode != "tuple" or place >= len(root.operands):
+        return False
+    step = body.get(root.operands[place])
+    while step is not None and step.opcode in ("copy", "bitcast"):
+        step = body.get(step.operands[0])
+    if step is None or step.opcode != "add":
+        return False
+    added = [body.get(name) for name in step.operands]
+    return place in map(_place, added) and 1 in map(_integer, added)
 
 
 def _users(inner: _Computation, number: int) -> list[_Instruction]:
@@ -211,11 +252,14 @@ def _arrays_bytes(types: str, placed_as: str | None = None) -> list[int]:
 
 
 def _copied_bytes(types: str) -> int:
-    """Of a copy or slice that is started: the first two arrays are its operand and its result, in
-    either order, the smaller is what moves, and the rest is its context."""
-    arrays = list(_ARRAY.finditer(types))[:2]
-    moved = min(map(_padded_bytes, arrays), default=0)
-    return moved * sum(_in_hbm(array[5] or "") for array in arrays)
+    """Of a copy or slice that is started: operand and result, in either order, of which the smaller
+    is what moves, then its context. Where an index is among the operands, they stand together."""
+    arrays = list(_ARRAY.finditer(types))
+    if types.startswith("(("):
+        rest = types[2 + _closing(types[2:]) :]
+        arrays = [arrays[0], *_ARRAY.finditer(rest)]
+    moved = min(map(_padded_bytes, arrays[:2]), default=0)
+    return moved * sum(_in_hbm(array[5] or "") for array in arrays[:2])
 
 
 def _in_hbm(layout: str) -> bool:

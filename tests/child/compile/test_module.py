@@ -72,6 +72,67 @@ def test_what_is_updated_in_place_moves_only_what_changes() -> None:
     assert updated.hbm_bytes == 2 * 8 * 384 * 4
 
 
+LOOP = """HloModule m, is_scheduled=true
+
+%body (t: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {{
+  %t = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) parameter(0)
+  %i = s32[]{{:T(128)}} get-tuple-element(%t), index=0
+  %x = f32[8,128]{{1,0:T(8,128)}} get-tuple-element(%t), index=1
+  %step = s32[]{{:T(128)}} constant({step})
+  %next = s32[]{{:T(128)}} add(%i, %step)
+  %work = f32[8,128]{{1,0:T(8,128)}} multiply(%x, %x)
+  ROOT %out = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) tuple(%next, %work)
+}}
+
+%condition (t: (s32[], f32[8,128])) -> pred[] {{
+  %t.1 = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) parameter(0)
+  %i.1 = s32[]{{:T(128)}} get-tuple-element(%t.1), index=0
+  %limit = {limit}
+  {root}
+}}
+
+ENTRY %main (x: f32[8,128]) -> (s32[], f32[8,128]) {{
+  %x.1 = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  %zero = s32[]{{:T(128)}} constant(0)
+  %start = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) tuple(%zero, %x.1)
+  ROOT %w = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) while(%start), \
+condition=%condition, body=%body
+}}
+"""
+LESS = "ROOT %less = pred[]{:T(512)} compare(%i.1, %limit), direction=LT"
+BOTH = f"""{LESS.removeprefix("ROOT ")}
+  %large = pred[]{{:T(512)}} constant(true)
+  ROOT %both = pred[]{{:T(512)}} and(%less, %large)"""
+
+
+@pytest.mark.parametrize(
+    ("step", "limit", "root", "runs"),
+    [
+        ("1", "s32[]{:T(128)} constant(7)", LESS, 7),
+        ("2", "s32[]{:T(128)} constant(7)", LESS, None),
+        ("1", "f32[]{:T(128)} constant(7.5)", LESS, None),
+        ("1", "s32[]{:T(128)} constant(7)", BOTH, None),
+        ("1", "s32[]{:T(128)} constant(7)", LESS.replace("LT", "NE"), None),
+    ],
+)
+def test_only_a_loop_that_counts_to_a_constant_has_a_known_length(
+    step: str, limit: str, root: str, runs: int | None
+) -> None:
+    found = schedule(LOOP.format(step=step, limit=limit, root=root))
+    assert {one.name: one.runs for one in found}["work"] == runs
+
+
+def test_a_slice_that_is_started_with_an_index_moves_what_it_returns() -> None:
+    started = SLICED.format(tiled=TILED).replace(
+        "ROOT %in_place = ",
+        f"%n = s32[]{{:T(128)}} constant(0)\n  %d-start = (({TILED}, s32[]{{:T(128)}}), "
+        "f32[8,300]{1,0:T(8,128)S(1)}, u32[]{:S(2)}) dynamic-slice-start(%x, %n)\n"
+        "  ROOT %in_place = ",
+    )
+    moved = {one.name: one.hbm_bytes for one in schedule(started)}
+    assert moved["d-start"] == 8 * 384 * 4
+
+
 def test_xla_has_no_idea_of_a_gather() -> None:
     """It writes the largest 64-bit number then: no estimate, rather than 292 years."""
     module = SLICED.format(tiled=TILED).replace(
