@@ -1,6 +1,7 @@
 """Which statements of a module a name rests on. Read, not executed."""
 
 import ast
+import re
 from collections.abc import Callable, Iterator
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
@@ -15,7 +16,7 @@ def reachable(
     that they use. With them what changes what they use: ``TABLE.update(…)``,
     ``jax.config.update(…)``. What only calls a function is left out. ``prepare``: called with each
     statement before its names are read."""
-    needed = set(wanted)
+    needed = {*wanted, "*"}  # what `from x import *` binds cannot be read here
     called = needed | {stmt.name for stmt in body if isinstance(stmt, _FUNCTIONS)}
     defined = [_defines(stmt, called) for stmt in body]
     found: set[int] = set()
@@ -105,7 +106,7 @@ def _is_main_guard(test: ast.expr) -> bool:
 
 def texts(source: str, statements: list[ast.stmt]) -> Iterator[str]:
     """Each as it is written, with its decorators."""
-    lines = source.splitlines()
+    lines = re.split(r"\r\n?|\n", source)  # as ``ast`` counts them: a form feed ends none
     for stmt in statements:
         first = min([stmt.lineno, *(one.lineno for one in getattr(stmt, "decorator_list", []))])
         yield "\n".join(lines[first - 1 : stmt.end_lineno])

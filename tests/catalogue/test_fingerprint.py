@@ -162,3 +162,16 @@ def test_the_text_of_a_notebook_has_the_fingerprint_of_the_file(tmp_path: Path) 
     before = fingerprint_after(tmp_path, DECORATED, [])
     here = str(tmp_path / "kernel.py")
     assert fingerprint(KernelRef(path=here, attribute="KERNEL", source=DECORATED)) == before
+
+
+@pytest.mark.parametrize(
+    "imported", ["from body import *", "try:\n    from body import *\nfinally:\n    pass"]
+)
+def test_what_a_star_brings_makes_a_record_stale(tmp_path: Path, imported: str) -> None:
+    kernel, body = tmp_path / "kernel.py", tmp_path / "body.py"
+    kernel.write_text(f"import autotune\n{imported}\nKERNEL = autotune.Kernel(build=build)\n")
+    found = []
+    for factor in (2, 3):
+        body.write_text(f"def build(problem, config):\n    return lambda x: x * {factor}\n")
+        found.append(fingerprint(KernelRef(path=str(kernel), attribute="KERNEL")))
+    assert found[0] != found[1]
