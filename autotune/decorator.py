@@ -25,10 +25,10 @@ from autotune.calls.place import place_of
 from autotune.domain.config import AxisValue
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
-from autotune.errors import AutotuneError, InvalidInputError
+from autotune.errors import InvalidInputError
 from autotune.kernel import Blocks, Kernel
 from autotune.lookups.matching import DEFAULT
-from autotune.runtime import Tuned, TunedConfig
+from autotune.runtime import Tuned, TunedConfig, error_sentence
 from autotune.sources import Source
 
 if TYPE_CHECKING:
@@ -177,11 +177,12 @@ class Tunable(Generic[P, R]):
             values: dict[str, Any] = {}
             if found.match != DEFAULT:
                 values = dict(found.config.axes)
-                taken = self.declaration.signature.parameters
+                taken = self.declaration.signature
+                said = taken.bind_partial(*given, **kwargs).arguments
                 values |= {
                     name: getattr(found.config, name)
                     for name in PARAMS
-                    if name in taken and name not in kwargs
+                    if name in taken.parameters and name not in said
                 }
             with suppress(TypeError):  # an argument that cannot be hashed: looked up each time
                 self._answers[_fast_key(given, kwargs)] = (found, values)
@@ -199,12 +200,12 @@ class Tunable(Generic[P, R]):
                 tuned = Tuned.at(kernel, place, self._source)
                 self._tuned[kernel.form, problem.dtype] = tuned
             return tuned.answer(problem)
-        except AutotuneError as error:
-            if str(error) not in self._said:
-                self._said.add(str(error))
-                _log.warning("autotune: %s takes its default: %s", self, error)
-            config = self.declaration.default_config
-            return TunedConfig(config=config, match=DEFAULT, why=str(error))
+        except Exception as error:  # a model must start with whatever it is called
+            why = error_sentence(error)
+            if why not in self._said:
+                self._said.add(why)
+                _log.warning("autotune: %s takes its default: %s", self, why)
+            return TunedConfig(config=self.declaration.default_config, match=DEFAULT, why=why)
 
 
 def _places(declaration: FunctionKernel) -> int:
@@ -228,7 +229,8 @@ def _fast_key(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
 
 def _part(value: Any) -> Any:
     try:
-        return value.shape, value.dtype
+        if not isinstance(value, type):  # np.float32 has both, and they are those of np.int8
+            return value.shape, value.dtype
     except AttributeError:
         pass
     if isinstance(value, dict):

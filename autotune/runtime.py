@@ -117,23 +117,26 @@ class Tuned:
         return found
 
     def _look_up(self, problem: Problem) -> TunedConfig:
+        chip = self._chip
         try:
-            found = with_settings(self.source, self._accept, self._chip)
+            found = with_settings(self.source, self._accept, chip)
+            chip = found.chip
             if found.source is None:
                 why = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
-                return self._default(problem, found.chip, why, logging.INFO)
-            key = self._key(problem, found.chip)
+                return self._default(problem, chip, why, logging.INFO)
+            key = self._key(problem, chip)
             match = found.source.match(key, found.accept)
         except Exception as error:  # a broken source must not stop a model from starting
-            return self._default(problem, None, f"no config can be looked up ({_sentence(error)})")
+            why = f"no config can be looked up ({error_sentence(error)})"
+            return self._default(problem, chip, why)
         if match.kind != EXACT:
             self._record_miss(found.source, key, match.kind)
         if match.record is None or match.config is None:
-            return self._default(problem, found.chip, f"{match.why}; {self._remedy(key)}")
+            return self._default(problem, chip, f"{match.why}; {self._remedy(key)}")
         wrong = misfit(self.kernel, problem, match.config)
         if wrong:
             why = f"what {found.source} published for it, {match.config}, does not fit: {wrong}"
-            return self._default(problem, found.chip, f"{why}; {self._remedy(key)}")
+            return self._default(problem, chip, f"{why}; {self._remedy(key)}")
         level = logging.INFO if match.kind == EXACT else logging.WARNING
         _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, match.why)
         return TunedConfig(
@@ -155,12 +158,12 @@ class Tuned:
         try:
             source.miss(key, kind)
         except Exception as error:
-            _log.warning("autotune: a miss could not be recorded (%s)", _sentence(error))
+            _log.warning("autotune: a miss could not be recorded (%s)", error_sentence(error))
 
     def _default(
         self, problem: Problem, chip: str | None, why: str, level: int = logging.WARNING
     ) -> TunedConfig:
-        axes = self.kernel.default_axes(problem, _chip_name(chip or self._chip))
+        axes = self.kernel.default_axes(problem, _chip_name(chip))
         config = make_config(axes, grid_order=self.kernel.grid)
         _log.log(level, "autotune: %s takes its default, %s: %s", self, config, why)
         return TunedConfig(config=config, match=DEFAULT, why=why)
@@ -201,5 +204,5 @@ def _first_device_kind() -> str:
     return str(jax.devices()[0].device_kind)
 
 
-def _sentence(error: Exception) -> str:
+def error_sentence(error: Exception) -> str:
     return str(error) if isinstance(error, AutotuneError) else f"{type(error).__name__}: {error}"

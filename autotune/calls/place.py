@@ -31,11 +31,12 @@ def place_of(attribute: str, module: str, filename: str) -> KernelRef:
             path=str(path.resolve()), attribute=attribute, source=_part(path, attribute)
         )
     parts = module.split(".")
-    root = path.resolve().parents[len(parts) - (path.name != "__init__.py")]
+    folders, depth = path.resolve().parents, len(parts) - (path.name != "__init__.py")
+    if depth >= len(folders):
+        raise InvalidInputError(f"{path} cannot be module {module}: import it by its own name")
     if len(parts) > 1:
-        return KernelRef(
-            path=str(path.resolve()), attribute=attribute, module=module, root=str(root)
-        )
+        root = str(folders[depth])
+        return KernelRef(path=str(path.resolve()), attribute=attribute, module=module, root=root)
     return KernelRef(path=str(path.resolve()), attribute=attribute)
 
 
@@ -48,6 +49,11 @@ def _part(path: Path, attribute: str) -> str:
 
 
 def _portable(attribute: str, module: str) -> str:
+    if module not in sys.modules:
+        raise InvalidInputError(
+            f"{attribute} is defined in no module, where the compiler process cannot find it: "
+            "define it in a file, or in a cell of a notebook"
+        )
     pieces: dict[str, None] = {}
     name = attribute.partition(".")[0]
     _collect(name, vars(sys.modules[module]), pieces, set())
@@ -77,9 +83,8 @@ def _cell(value: Any, home: dict[str, Any]) -> str | None:
     """The text of the cell that defines a function, a class or a decorated function."""
     filename = getattr(value, "filename", None)  # of a decorated function
     if filename is None and getattr(value, "__module__", None) == home.get("__name__"):
-        code = getattr(value, "__code__", None) or next(
-            (one.__code__ for one in vars(value).values() if hasattr(one, "__code__")), None
-        )
+        parts = (value, *getattr(value, "__dict__", {}).values())
+        code = next((one.__code__ for one in parts if hasattr(one, "__code__")), None)
         filename = code and code.co_filename
     lines = linecache.getlines(filename) if isinstance(filename, str) else []
     return "".join(lines) or None

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +14,13 @@ import pytest
 import autotune
 from autotune.child.loading import Loader
 from autotune.child.verify import gate
+from autotune.decorator import _fast_key
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.key import Key
 from autotune.domain.verdict import Standard
 from autotune.lookups.bundle import new_bundle, write_bundle
+from autotune.lookups.matching import exact_match
 from tests.samples import decorated
 from tests.samples.decorated import Options, Weights, checked, half, scaled, with_tree
 from tests.samples.records import key as sample_key
@@ -156,6 +158,58 @@ def test_a_call_that_cannot_be_described_takes_its_default_and_says_so_once(capl
     with caplog.at_level(logging.WARNING, "autotune"):
         assert [local(X, object()), local(X, lambda: 1)] == [8, 8]
     assert "cannot be written down" in caplog.text
+
+
+@dataclass(frozen=True)
+class Checked:
+    x: Any
+
+    def __post_init__(self) -> None:
+        self.x.sum()
+
+
+def test_whatever_goes_wrong_is_a_default() -> None:
+    code = (
+        "import autotune\n"
+        "@autotune.tunable(block=[8, 16])\n"
+        "def f(x, *, block=8):\n    return block\n"
+    )
+    found: dict[str, Any] = {}
+    exec(code, found)
+    assert found["f"](X) == 8
+    assert "is defined in no module" in found["f"].answer(X).why
+
+    @autotune.tunable(block_rows=[8, 16])
+    def given(one: Checked, *, block_rows: int = 8) -> int:
+        return block_rows
+
+    assert given(Checked(jnp.ones((8, 128)))) == 8
+    assert given.answer(Checked(jnp.ones((8, 128)))).why.startswith("AttributeError: ")
+
+
+def test_types_among_the_arguments_are_told_apart() -> None:
+    assert scaled.answer(X, W).match == "default"
+    keys = {_fast_key((X, kind), {"out": kind}) for kind in (np.float32, np.int8, jnp.int8)}
+    assert len(keys) == 3
+
+
+@autotune.tunable(block_rows=[8, 64])
+def limited(x: Any, vmem_limit_bytes: Any = None, *, block_rows: int = 8) -> Any:
+    return vmem_limit_bytes, block_rows
+
+
+def test_params_that_are_given_by_place_are_left_as_they_are() -> None:
+    class Always:
+        def match(self, key: Key, accept: Any = ()) -> Any:
+            record = replace(sample_record(key), config=make_config({"block_rows": 64}))
+            return exact_match(record)
+
+        def miss(self, key: Key, kind: Any = None) -> None:
+            """Nothing is."""
+
+    autotune.configure(source=Always(), chip="v6e")
+    model = limited.asking(None)
+    assert (model(X, 77), model(X)) == ((77, 64), (None, 64))
 
 
 @pytest.mark.parametrize("axes", [{"block": [1]}, {"x": [1]}])
