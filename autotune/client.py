@@ -126,7 +126,7 @@ class Client:
     def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
         """One answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
         known = self._answers.get(identity_of(key)) or self.lookup([key])[0]
-        if known.kind in accept:
+        if known.kind in accept or known.kind == DEFAULT:  # a default says why itself
             return known
         return Match(kind=DEFAULT, config=None, record=None, why=f"{known.kind} is not accepted")
 

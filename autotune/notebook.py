@@ -10,6 +10,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.domain.config import AxisValue, Config
@@ -180,13 +181,16 @@ def compare(
 
 
 def lookup(
-    kernel: "Tunable[..., Any]", *args: Any, source: "str | Source | None" = None, **arguments: Any
+    kernel: "Tunable[..., Any]",
+    *args: Any,
+    source: "str | Path | Source | None" = None,
+    **arguments: Any,
 ) -> "TunedConfig":
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
     from autotune.sources import open_source
 
-    opened = open_source(source) if isinstance(source, str) else source
+    opened = None if source is None else open_source(source)
     return kernel.asking(opened).answer(*args, **arguments)
 
 
@@ -218,6 +222,16 @@ def _subject(
     from autotune.searching.subject import describe_subject
 
     if hasattr(kernel, "declaration"):
+        own = {"shape": shape, "dtype": dtype, "options": options}  # it may have such an argument
+        own = {name: value for name, value in own.items() if value is not None}
+        try:
+            kernel.declaration.signature.bind_partial(**own)
+        except TypeError as error:
+            raise InvalidInputError(
+                f"{kernel.declaration.name}: {error}: a call is described by its arguments, as in "
+                'jax.ShapeDtypeStruct((256, 512), "bfloat16")'
+            ) from error
+        arguments = {**arguments, **own}
         ref: KernelRef = kernel.ref(*args, **arguments)
         problem: Problem = kernel.problem(*args, **arguments)
         return describe_subject(pool, ref, chip, lambda _: problem)

@@ -134,13 +134,15 @@ def checked_kinds(accept: Collection[str]) -> tuple[str, ...]:
 
 def _opened(source: "str | Path | Source | None") -> Source | None:
     given = os.environ.get(ENVIRONMENT, "") if source is None else source
-    if isinstance(given, str | Path):
-        return open_source(str(given)) if str(given) else None
-    return given
+    return None if given == "" else open_source(given)
 
 
-def open_source(place: str) -> Source:
-    """The service, bundle or database at a URL or path. Raises ``AutotuneError``."""
+def open_source(source: "str | Path | Source") -> Source:
+    """The service, bundle or database at a URL or path; an object as it is. Raises
+    ``AutotuneError``."""
+    if not isinstance(source, str | Path):
+        return source
+    place = str(source)
     if place.startswith(("http://", "https://")):
         return Client(place)
     if "://" not in place and not _is_sqlite(Path(place)):
@@ -166,7 +168,8 @@ def with_settings(
     source: Source | None, accept: Collection[str] | None, chip: str | None
 ) -> SourceSettings:
     """What a caller has said for itself in the place of what is configured."""
-    found = settings() if source is None else SourceSettings(source=source)
+    # what the environment says may not open, and is not asked for beside a source
+    found = settings() if source is None else replace(_settings or SourceSettings(), source=source)
     return replace(
         found,
         accept=found.accept if accept is None else checked_kinds(accept),

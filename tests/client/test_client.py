@@ -334,3 +334,8 @@ def test_by_shape(service: Running) -> None:
         client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)
     with pytest.raises(ServiceError, match="cannot be used"):
         Client(NOBODY).lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+
+
+def test_a_default_says_why_whatever_is_accepted(cache: Path) -> None:
+    client = Client(None, cache=cache)
+    assert client.match(question(9, 9), (EXACT,)) == client.lookup([question(9, 9)])[0]

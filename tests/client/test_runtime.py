@@ -25,7 +25,7 @@ from autotune.kernel import Array, Axis, Kernel
 from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.lookups.matching import Index, Match
 from autotune.runtime import Tuned
-from autotune.sources import BundleSource, StoreSource
+from autotune.sources import BundleSource, StoreSource, configure
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
@@ -236,3 +236,16 @@ def test_it_imports_neither_jax_nor_a_database() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("error", [None, OSError(2, "no file")])
+def test_the_configured_chip_stays_beside_a_source_of_its_own(
+    error: Exception | None, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(configure)
+    configure(chip="v5e", accept=("exact",))
+    source = FakeSource(error=error)
+    asked = tuned(source, chip=None)
+    asked.kernel = replace(KERNEL, default_on=lambda _, chip: {"block": 16 if chip == "v5e" else 8})
+    assert asked.answer(key().problem).config["block"] == 16
+    assert source.asked == [key()]
