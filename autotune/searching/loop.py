@@ -7,6 +7,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from math import inf
 from typing import Protocol
 
 from autotune.candidates import rules
@@ -167,12 +168,14 @@ class _Loop:
 
     def run(self, limits: SearchLimits, started: float, start_from: Sequence[Config] = ()) -> str:
         """Why it stopped. Ctrl-C ends it too: what is finished is kept."""
-        deadline = None if limits.timeout_s is None else started + limits.timeout_s
+        deadline = inf if limits.timeout_s is None else started + limits.timeout_s
         try:
             if not any(trial.number == 0 for trial in self.trials):
                 self._default_first()
             for config in start_from:
-                if len(self.trials) < limits.trials and not limits.stop():
+                if limits.stop() or time.monotonic() > deadline:
+                    break
+                if len(self.trials) < limits.trials:
                     self._try(config)
             while not limits.stop():
                 reason = self._fill(limits.trials, deadline)
@@ -219,12 +222,12 @@ class _Loop:
         if candidate is not None:
             self._learn(candidate, outcome)
 
-    def _fill(self, goal: int, deadline: float | None) -> str:
+    def _fill(self, goal: int, deadline: float) -> str:
         """Keep every compiler busy; the reason not to start more, or an empty string."""
         while len(self._running) < self.compilers.size:
             if len(self.trials) + len(self._running) >= goal:
                 return "trials"
-            if deadline is not None and time.monotonic() > deadline:
+            if time.monotonic() > deadline:
                 return "timeout"
             candidate = self.study.ask()
             if candidate is None:

@@ -1,5 +1,6 @@
 """The tuning loop with a scripted compiler: order, budgets, reuse, climbing, interruption."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -56,6 +57,7 @@ def search(
     watcher: Quiet | None = None,
     timeout_s: float | None = None,
     seed: int = 0,
+    start_from: Sequence[Config] = (),
 ) -> tuple[SearchResult, FakeCompilers]:
     compilers = FakeCompilers(compiled=answer)
     kept: Any = store
@@ -68,6 +70,7 @@ def search(
         watcher or Quiet(),
         study_url=None,
         seed=seed,
+        start_from=start_from,
     )
     return result, compilers
 
@@ -173,7 +176,8 @@ def test_ctrl_c_keeps_what_is_finished() -> None:
 
 def test_a_timeout_starts_nothing_more_after_the_default() -> None:
     store = MemoryStore()
-    result, _ = search(store, 30, timeout_s=0.0)
+    wins = candidatesamples.candidate(512, 2048, ("n", "m")).config
+    result, _ = search(store, 30, timeout_s=0.0, start_from=[wins])
     assert result.stopped_by == "timeout"
     assert [t.number for t in store.kept] == [0]
 
