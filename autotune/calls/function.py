@@ -2,6 +2,7 @@
 call. JAX is imported where a kernel is built, which is where it is traced."""
 
 import inspect
+from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -95,14 +96,8 @@ class FunctionKernel:
         axes = [name for name in given if name in self.axes]
         if axes:
             raise InvalidInputError(f"{', '.join(axes)} of {self.name} is what is tuned")
-        positional: list[Any] = []
-        for parameter in self.signature.parameters.values():
-            if parameter.kind is inspect.Parameter.POSITIONAL_ONLY and parameter.name in given:
-                positional.append(given.pop(parameter.name))
-            elif parameter.kind is inspect.Parameter.VAR_POSITIONAL:
-                positional.extend(given.pop(parameter.name, ()))
         try:
-            return self.arguments(positional, given)
+            return self.arguments(*_placed(self.signature, given))
         except TypeError as error:
             raise InvalidInputError(f"{self.name} cannot be called so: {error}") from error
 
@@ -347,18 +342,24 @@ class _Form:
 
 
 def _called(function: Callable[..., Any], values: dict[str, Any], *, lenient: bool) -> Any:
-    """With arguments by name, those that take no name in their places."""
-    parameters = inspect.signature(function).parameters.values()
-    takes_more = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters)
-    positional: list[Any] = []
-    for one in parameters:
-        if one.kind is inspect.Parameter.POSITIONAL_ONLY and one.name in values:
-            positional.append(values.pop(one.name))
-        elif one.kind is inspect.Parameter.VAR_POSITIONAL:
-            before = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
-            positional += [values.pop(name) for name in before if name in values]
-            positional += values.pop(one.name, ())
-    if lenient and not takes_more:
-        known = {one.name for one in parameters}
+    """With arguments by name. ``lenient``: what it does not take is left out."""
+    signature = inspect.signature(function)
+    known = signature.parameters
+    if lenient and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
         values = {name: value for name, value in values.items() if name in known}
-    return function(*positional, **values)
+    args, kwargs = _placed(signature, values)
+    return function(*args, **kwargs)
+
+
+def _placed(
+    signature: inspect.Signature, values: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name, those that take no name in their places, after defaults where there are
+    arguments before ``*args`` that are not given."""
+    own = OrderedDict(
+        (name, values.get(name, one.default))
+        for name, one in signature.parameters.items()
+        if one.kind is not one.VAR_KEYWORD and (name in values or one.default is not one.empty)
+    )
+    bound = inspect.BoundArguments(signature, own)
+    return bound.args, bound.kwargs | {n: v for n, v in values.items() if n not in own}

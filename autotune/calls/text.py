@@ -87,15 +87,20 @@ def read_arguments(text: str, home: Mapping[str, Any]) -> dict[str, Any]:
     """
     try:
         call = ast.parse(f"_({text})", mode="eval").body
-    except SyntaxError as error:
-        raise InvalidInputError(f"the arguments {text!r} cannot be read: {error.msg}") from error
-    assert isinstance(call, ast.Call)
-    return _keywords(call, home)
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            return _keywords(call, home)
+        raise SyntaxError("a bracket is closed that was not opened")
+    except InvalidInputError:
+        raise
+    except Exception as error:  # of the module or the class that is named, too
+        why = getattr(error, "msg", error)
+        raise InvalidInputError(f"the arguments {text!r} cannot be read: {why}") from error
 
 
 def _keywords(call: ast.Call, home: Mapping[str, Any]) -> dict[str, Any]:
-    if call.args or any(word.arg is None for word in call.keywords):
-        raise InvalidInputError(f"{ast.unparse(call)}: say each argument as name=value")
+    names = {word.arg for word in call.keywords}
+    if call.args or None in names or len(names) < len(call.keywords):
+        raise InvalidInputError(f"{ast.unparse(call)}: say each argument once, as name=value")
     return {str(word.arg): _read(word.value, home) for word in call.keywords}
 
 
@@ -108,7 +113,7 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
         case ast.Tuple() | ast.List():
             items = [_read(item, home) for item in node.elts]
             return tuple(items) if isinstance(node, ast.Tuple) else items
-        case ast.Dict():
+        case ast.Dict() if all(node.keys):  # {**other} has none
             pairs = zip(node.keys, node.values, strict=True)
             return {_read(key, home): _read(item, home) for key, item in pairs if key is not None}
         case ast.Subscript(value=ast.Name(id=name)):
@@ -116,7 +121,12 @@ def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
         case ast.Call(args=[ast.Constant(value=str(name))]) if _dotted(node) == "numpy.dtype":
             return import_module("numpy").dtype(name)
         case ast.Call():
-            return _found(ast.unparse(node.func), home)(**_keywords(node, home))
+            made = _found(ast.unparse(node.func), home)
+            if not (isinstance(made, type) and (is_dataclass(made) or hasattr(made, "_fields"))):
+                raise InvalidInputError(
+                    f"{ast.unparse(node)} is not called: only dataclasses and named tuples are"
+                )
+            return made(**_keywords(node, home))
         case ast.Name() | ast.Attribute():
             return _found(ast.unparse(node), home)
     raise InvalidInputError(f"{ast.unparse(node)} is no value of an argument")
