@@ -53,11 +53,12 @@ class ConfigJudge:
     def complete(self, given: Config | Mapping[str, AxisValue]) -> Config:
         """A config from values of axes, with the default's for those that are not named; with the
         most parallel semantics that are legal, where it has none. Raises ``InvalidInputError``."""
-        if isinstance(given, Config):
-            config = given
-        else:
-            axes = self._axes({name: str(value) for name, value in given.items()})
-            config = make_config(axes, grid_order=self.default.grid_order)
+        whole = given if isinstance(given, Config) else make_config(given)
+        config = whole.replace(
+            axes=tuple(self._axes({name: str(value) for name, value in whole.axes}).items()),
+            grid_order=self._order(">".join(whole.grid_order)),
+        )
+        _semantics("".join(kind[:1] for kind in config.dimension_semantics), len(config.grid_order))
         if config.dimension_semantics or not self.passed_on.semantics:
             return config
         traced = trace_one(self.compilers, self.subject, config)

@@ -94,6 +94,25 @@ def test_what_cannot_be_meant_is_told_with_the_remedy(text: str, words: str) -> 
     assert words in str(told.value)
 
 
+def test_a_config_is_made_whole_and_checked_as_its_text_is() -> None:
+    part = Config(axes=(("block_m", 256),), vmem_limit_bytes=64 << 20)
+    assert judge().complete(part) == judge().read("block_m=256,vmem=64MiB")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        (Config(axes=(("block_q", 256),)), "no axis 'block_q'"),
+        (Config(axes=(("block_m", -9),)), "a whole number from 1"),
+        (Config(axes=(), grid_order=("m", "k")), "order=m>k: the grid has m>n"),
+        (Config(axes=(), dimension_semantics=("parallel",)), "a letter for each grid axis"),
+    ],
+)
+def test_a_config_that_cannot_be_meant_is_told(wrong: Config, words: str) -> None:
+    with pytest.raises(InvalidInputError, match=words):
+        judge().complete(wrong)
+
+
 def test_what_the_rules_refuse_is_not_compiled() -> None:
     one = judge()
     compilers: Any = one.compilers
