@@ -10,10 +10,12 @@ from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
+from autotune.domain.problem import Problem
 from autotune.errors import InvalidInputError, KernelImportError, UnknownNameError
 from autotune.kernel import block_sizes
 from autotune.measuring.attached import attached_chip, attached_chips
 from autotune.pallas import Grid
+from autotune_kernels.from_tpu_inference import fused_moe
 
 
 @given(st.integers(1, 100_000), st.sampled_from([8, 16, 128]), st.integers(128, 8192))
@@ -146,3 +148,12 @@ def test_kernels_of_a_package_share_its_helpers() -> None:
     assert "splash_attention.py" not in names and "kernel.py" not in names
     by_file = find_kernel(f"{ref.path}:{ref.attribute}")
     assert fingerprint(by_file) == fingerprint(ref)
+
+
+@given(st.integers(1, 200), st.integers(1, 8))
+def test_what_a_fused_moe_takes_has_sizes_of_blocks(each: int, devices: int) -> None:
+    sizes = {"experts": devices, "top_k": 1, "hidden": 256, "intermediate": 256}
+    dims = tuple({"tokens": each * devices, "devices": devices, **sizes}.items())
+    problem = Problem(dims=dims, dtype="bfloat16")
+    taken = fused_moe._check(problem) is None
+    assert taken == all(axis.choices(problem) for axis in fused_moe.KERNEL.axes)

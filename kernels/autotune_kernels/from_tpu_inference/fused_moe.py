@@ -87,9 +87,10 @@ def _choices(name: str) -> Callable[[Problem], list[int]]:
 
 
 def _check(problem: Problem) -> str | None:
-    for dim in ("tokens", "experts"):
-        if problem[dim] % problem["devices"]:
-            return f"{dim}={problem[dim]} must be a multiple of devices={problem['devices']}"
+    for dim, least in (("tokens", 8), ("experts", 1)):
+        whole = least * problem["devices"]
+        if problem[dim] % whole:
+            return f"{dim}={problem[dim]} must be a multiple of {whole}: {least} for each device"
     for dim in ("hidden", "intermediate"):
         if problem[dim] % 256:
             return f"{dim}={problem[dim]} must be a multiple of 256"
