@@ -4,7 +4,7 @@ import importlib
 import importlib.util
 import linecache
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib.machinery import ModuleSpec, PathFinder
@@ -46,31 +46,66 @@ class CopiedTrees:
         """By the tree that each is a copy of; absolute, without links."""
 
     def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
-        if not self.copies:
+        if not self.copies or _is_own(name):
             return None
-        if path is not None:
-            own = {back: copy for copy, back in self.copies.items()}
-            places = [place for one in path if (place := _moved(one, own))]
-            return PathFinder.find_spec(name, [*path, *places]) if places else None
-        others = (finder for finder in sys.meta_path if finder is not self)
-        found = next((s for f in others if (s := f.find_spec(name, None))), None)
-        place = _folder_of(found) if found else None
-        moved = _moved(place, self.copies) if place else None
-        return (PathFinder.find_spec(name, [moved]) if moved else None) or found
+        found = None
+        if path is None:
+            others = (finder for finder in sys.meta_path if finder is not self)
+            found = next((s for f in others if (s := f.find_spec(name, None))), None)
+            path = _folders_of(found) if found else sys.path
+        return self._in_copies(name, path) or found
+
+    def strays(self) -> list[str]:
+        """Modules that came from a tree although its copy has them: loaded before it was known, or
+        past the import system."""
+        found = []
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if _is_own(name) or not isinstance(file, str):
+                continue
+            moved = Path(self._moved(file) or file).resolve()
+            if moved != Path(file).resolve() and moved.is_file():
+                found.append(name)
+        return sorted(found)
+
+    def _in_copies(self, name: str, path: Iterable[str]) -> ModuleSpec | None:
+        """None where nothing of the path is in a tree, or a copy of one."""
+        back = {copy: tree for tree, copy in self.copies.items()}
+        places = [self._moved(one) or one for one in path]
+        trees = [tree for one in places if (tree := _moved(one, back))]
+        if not trees:
+            return None
+        found = PathFinder.find_spec(name, places) or PathFinder.find_spec(name, trees)
+        if found and found.submodule_search_locations is not None:
+            # Of a namespace package Python would search sys.path again, which names the tree.
+            found.submodule_search_locations = list(found.submodule_search_locations)
+        return found
+
+    def _moved(self, place: str) -> str | None:
+        """In the copy, where it is in a tree; a copy may be inside its tree."""
+        is_copy = _moved(place, {copy: copy for copy in self.copies.values()})
+        return is_copy or _moved(place, self.copies)
 
 
-def _folder_of(spec: ModuleSpec) -> str | None:
-    """The folder that a top-level module was found in."""
-    inside = list(spec.submodule_search_locations or ())
-    file = inside[0] if inside else spec.origin if spec.has_location else None
-    return str(Path(file).resolve().parent) if file else None
+def _is_own(name: str) -> bool:
+    """Of this program, which the tree may be that of: it is not what is compared."""
+    return name.partition(".")[0] in ("__main__", "autotune")
+
+
+def _folders_of(spec: ModuleSpec) -> list[str]:
+    """The folders that a top-level module was found in."""
+    files = list(spec.submodule_search_locations or ())
+    if not files and spec.has_location and spec.origin:
+        files = [spec.origin]
+    return [str(Path(file).resolve().parent) for file in files]
 
 
 def _moved(place: str, copies: Mapping[str, str]) -> str | None:
-    """The same place in another tree; None for one that is in none."""
+    """The same place in another tree, without links; None for one that is in none."""
+    real = Path(place).resolve()
     for tree, other in copies.items():
-        if Path(place).is_relative_to(tree):
-            return str(Path(other) / Path(place).relative_to(tree))
+        if real.is_relative_to(tree):
+            return str(Path(other) / real.relative_to(tree))
     return None
 
 
@@ -119,6 +154,11 @@ class Loader:
             raise LoadError(
                 f"the kernel file {ref.path} does not import: {type(error).__name__}: {error}"
             ) from error
+        if ref.copy and (strays := self._copied.strays()):
+            raise LoadError(
+                f"{ref.path} cannot be compared: {', '.join(strays)} came from {ref.copy_of}, not "
+                "from the other revision; is it imported as Python starts?"
+            )
         found = _attribute(module, ref.attribute)
         if not isinstance(found, Kernel | FunctionKernel):
             names = [n for n in vars(module) if isinstance(_attribute(module, n), _DECLARATIONS)]

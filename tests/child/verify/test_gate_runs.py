@@ -82,6 +82,19 @@ def test_what_is_read_may_not() -> None:
     assert (verdict.ok, verdict.check) == (False, "race")
 
 
+@pytest.mark.slow
+def test_a_race_in_a_call_before_the_last_is_one() -> None:
+    def build(rows: int) -> Any:
+        def twice(x: Any) -> Any:
+            doubled, spare = with_spare_output(is_read=True)(rows)(x)
+            return by_hand(lambda x, out: out.__setitem__(..., x[...]))(rows)(doubled), spare
+
+        return twice
+
+    verdict = checked(kernel(build, lambda x: (2 * x, 2 * x[-ROWS:])))
+    assert (verdict.ok, verdict.check) == (False, "race")
+
+
 @pytest.mark.parametrize("is_read", [False, True])
 def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
     made = kernel(with_spare_output(is_read=is_read), lambda x: x)
