@@ -38,3 +38,7 @@ class CompilerUnavailableError(AutotuneError):
 
 class KernelImportError(AutotuneError):
     """A kernel declaration cannot be loaded."""
+
+
+class NoDeclarationError(KernelImportError):
+    """Its file has nothing of that name."""

@@ -67,7 +67,7 @@ def _installed(point: EntryPoint) -> KernelRef | str:
     spec = find_spec(package)  # of a top-level package: nothing is imported
     if spec is None or not spec.submodule_search_locations:
         return f"kernel {point.name}: the package {package} cannot be found"
-    root = Path(next(iter(spec.submodule_search_locations))).parent
+    root = Path(next(iter(spec.submodule_search_locations))).resolve().parent
     path = root / Path(*point.module.split(".")).with_suffix(".py")
     if not path.is_file():
         return f"kernel {point.name}: there is no module {point.module} at {path}"

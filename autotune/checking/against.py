@@ -8,7 +8,7 @@ from pathlib import Path
 from autotune.checking.prior import PriorConfig
 from autotune.checking.revision import Revision, checked_out, working_tree
 from autotune.checking.run import CheckingStore, CheckRun
-from autotune.domain.check import Check
+from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -130,8 +130,12 @@ def _place(key: Key, one: Check | PriorConfig) -> tuple[object, ...]:
 
 def _known(prior: PriorConfig, check: Check | None) -> PriorConfig:
     """With what became of it at the revision; its key is that of the source there."""
-    if check is None or check.winner is None:
-        return prior if check is None else replace(prior, why=check.detail)
+    if check is None:
+        return prior
+    if check.winner is None:
+        is_known = check.cause in (Unchecked.NO_KERNEL, Unchecked.NO_PROBLEM)
+        cause = Unchecked.NO_BASELINE if is_known else Unchecked.NO_ANSWER
+        return replace(prior, why=check.detail, cause=cause)
     return replace(prior, key=check.target, outcome=check.winner)
 
 

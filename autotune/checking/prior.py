@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from autotune.domain.check import Unchecked
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome
@@ -11,8 +12,9 @@ from autotune.domain.record import Record
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorConfig:
     """``config`` of ``key``, None for the kernel's own default, whatever that is; ``outcome``: what
-    became of it there, None where nothing is known, and ``why``. ``is_default``: it is the default.
-    ``default``: the default as its search had it, where that is known."""
+    became of it there, None where nothing is known, and ``why``; ``cause``: what a check against
+    nothing is left unchecked for. ``is_default``: it is the default. ``default``: the default as
+    its search had it, where that is known."""
 
     key: Key
     config: Config | None
@@ -20,6 +22,7 @@ class PriorConfig:
     is_default: bool = False
     default: Config | None = None
     why: str = ""
+    cause: Unchecked = Unchecked.NO_BASELINE
 
     @property
     def failed(self) -> bool:

@@ -69,7 +69,7 @@ class RecordChecker:
             vmem_bytes=vmem_bytes(winner),
         )
         if self.prior.failed and vmem_bytes(winner) is None:
-            return found.unchecked(Unchecked.NO_BASELINE, _why(self.prior))
+            return _without_baseline(found, self.prior)
         if isinstance(winner, OutOfVmem):
             return self._with_limit(found, winner)
         return judged(found, self.prior)
@@ -181,7 +181,7 @@ def judged(found: Check, prior: PriorConfig) -> Check:
     if found.chip is not found.key.chip:
         return replace(found, verdict=CheckVerdict.SAME)
     if not isinstance(prior.outcome, Estimated):
-        return found.unchecked(Unchecked.NO_BASELINE, _why(prior))
+        return _without_baseline(found, prior)
     before, after = prior.outcome.estimate, winner.estimate
     if before.model != after.model:
         return found.unchecked(Unchecked.OTHER_MODEL, before.model)
@@ -200,9 +200,14 @@ def _is_stale(outcome: Outcome) -> bool:
     return isinstance(outcome, (TimedOut, Crashed))
 
 
-def _why(prior: PriorConfig) -> str:
+def _without_baseline(found: Check, prior: PriorConfig) -> Check:
     known = prior.outcome
-    return prior.why if known is None else f"{known.kind}: {known.reason}"
+    if known is None:
+        return found.unchecked(prior.cause, prior.why)
+    unknown = Unchecked.NO_ESTIMATE if isinstance(known, NotEstimated) else Unchecked.NO_ANSWER
+    is_unknown = isinstance(known, (NotEstimated, TimedOut, Crashed))
+    cause = unknown if is_unknown else Unchecked.NO_BASELINE
+    return found.unchecked(cause, f"{known.kind}: {known.reason}")
 
 
 def _us(outcome: Outcome | None) -> float | None:

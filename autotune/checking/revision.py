@@ -62,7 +62,7 @@ def working_tree(file: Path) -> Path:
 def checked_out(tree: Path, name: str) -> Iterator[Revision]:
     """The revision ``name`` of a working tree in a temporary folder; nothing of the tree, its index
     or its repository changes. Where a branch has gone on since, it is the commit that the work
-    began from. Raises ``InvalidInputError``."""
+    began from; a tag or a commit is taken as it is. Raises ``InvalidInputError``."""
     commit = _commit(tree, name)
     with tempfile.TemporaryDirectory(prefix="autotune-revision-") as place:
         folder = Path(place).resolve() / "tree"
@@ -84,7 +84,9 @@ def _commit(tree: Path, name: str) -> str:
     for one in (name, f"origin/{name}"):
         found = _asked(tree, "rev-parse", "--verify", "--quiet", f"{one}^{{commit}}")
         if found is not None:
-            began = _asked(tree, "merge-base", found.strip(), "HEAD")
+            full_name = _asked(tree, "rev-parse", "--symbolic-full-name", one) or ""
+            is_branch = full_name.startswith(("refs/heads/", "refs/remotes/"))
+            began = _asked(tree, "merge-base", found.strip(), "HEAD") if is_branch else None
             return (began or found).strip()
     raise InvalidInputError(
         f"{name!r} is no revision of {tree}, no bundle file and no address of a service: a clone "

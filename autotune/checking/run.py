@@ -15,7 +15,12 @@ from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
+from autotune.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import WorkerStore
@@ -107,7 +112,11 @@ class CheckRun:
                 blank=blank,
                 xla=self.xla,
             ).check()
-        except (InvalidInputError, KernelImportError) as error:
+        except NoDeclarationError as error:
+            return blank.unchecked(Unchecked.NO_KERNEL, str(error))
+        except InvalidInputError as error:
+            return blank.unchecked(Unchecked.NO_PROBLEM, str(error))
+        except KernelImportError as error:
             return blank.unchecked(Unchecked.NO_ANSWER, str(error))
 
     def _blank(self, prior: PriorConfig, toolchain: Toolchain, chip: Chip) -> Check:

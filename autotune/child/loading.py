@@ -25,6 +25,10 @@ class LoadError(Exception):
     """The declaration cannot be loaded; the message is a sentence for the user."""
 
 
+class NameLoadError(LoadError):
+    """The file has no declaration of that name."""
+
+
 class PinnedPackages:
     """Import finder that takes named top-level packages from fixed folders, before anything else
     on the path that happens to have the same name."""
@@ -162,7 +166,7 @@ class Loader:
         found = _attribute(module, ref.attribute)
         if not isinstance(found, Kernel | FunctionKernel):
             names = [n for n in vars(module) if isinstance(_attribute(module, n), _DECLARATIONS)]
-            raise LoadError(
+            raise NameLoadError(
                 f"{ref.path} has no kernel declaration called {ref.attribute}: "
                 + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
             )

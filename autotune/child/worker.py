@@ -24,7 +24,7 @@ if __name__ == "__main__":
 from autotune.catalogue.discovery import fingerprint
 from autotune.child import chips
 from autotune.child.compile import build, declaration
-from autotune.child.loading import Loader, LoadError
+from autotune.child.loading import Loader, LoadError, NameLoadError
 from autotune.child.serving import answered, serve
 from autotune.compiler import libtpu, protocol
 from autotune.domain.chip import Chip, ChipInfo
@@ -149,6 +149,7 @@ class ImpossibleError(Exception):
 
 STAGES: dict[type[BaseException], str] = {
     ImpossibleError: protocol.PROBLEM,
+    NameLoadError: protocol.NAME,
     LoadError: protocol.LOAD,
     Exception: "request",
     BaseException: "kernel",

@@ -26,7 +26,12 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
-from autotune.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
+from autotune.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
 from autotune.wording.violation import unverified_text, without_mesh_text
 
 T = TypeVar("T")
@@ -189,6 +194,8 @@ class Compiler:
             return answer
         if answer.stage == protocol.LOAD:
             raise KernelImportError(answer.message)
+        if answer.stage == protocol.NAME:
+            raise NoDeclarationError(answer.message)
         if answer.stage == protocol.PROBLEM:
             raise InvalidInputError(answer.message)
         raise CompilerUnavailableError(f"{answer.type}: {answer.message}")

@@ -120,9 +120,11 @@ class CompilerPool:
 
     def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
         verdict = self._ask(Compiler.verify, ref, problem, config, chip)
+        if verdict.is_final:
+            return verdict
         with self._others_lock:
             for other in self._others:
-                if verdict.not_run:
+                if not verdict.is_final:
                     found = _verified(other, ref, problem, config, chip)
                     verdict = verdict if found.ok is None else found
         return verdict

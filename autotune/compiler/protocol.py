@@ -21,7 +21,7 @@ from autotune.simulator.drawing.picture import Picture
 
 T_co = TypeVar("T_co", covariant=True)
 
-LOAD, PROBLEM, CONSTRAINT = "load", "problem", "constraint"
+LOAD, NAME, PROBLEM, CONSTRAINT = "load", "name", "problem", "constraint"
 REFUSED, COMPILE = "refused", "compile"
 
 

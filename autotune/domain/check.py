@@ -21,6 +21,7 @@ class Unchecked(StrEnum):
     NO_CHIP = "no chip"
     NO_ESTIMATE = "no estimate"
     NO_ANSWER = "no answer"
+    NO_PROBLEM = "no problem"
     OTHER_MODEL = "other model"
     NO_BASELINE = "no baseline"
 

@@ -78,6 +78,13 @@ class Verdict:
     proof: OmitDefault[Proof] = FULL_PROOF
     not_run: OmitDefault[bool] = False
 
+    @property
+    def is_final(self) -> bool:
+        """Whether another JAX could not say more: what only the plain interpreter calls wrong is
+        not known to be."""
+        is_plain = self.ok is None and self.proof.level is ProofLevel.PLAIN
+        return not (self.not_run or is_plain)
+
     def with_jax(self, version: str) -> "Verdict":
         """The same, run with another JAX than the record is for."""
         return replace(self, proof=replace(self.proof, jax=version))

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from autotune.domain.check import Check, Unchecked
+from autotune.domain.outcome import Crashed, NotEstimated, TimedOut
 from autotune.domain.record_check import CheckVerdict
 from autotune.wording.command import retune
 from autotune.wording.units import mebibytes, micros, ratio
@@ -79,6 +80,12 @@ def _broken(check: Check) -> str:
     return f"{check.winner.kind}: {check.winner.reason}"
 
 
+def _before(check: Check) -> str:
+    """What is not known of the other source; empty where it is of this one."""
+    is_here = check.winner is None or isinstance(check.winner, (TimedOut, Crashed, NotEstimated))
+    return "" if is_here else f"before: {check.detail}"
+
+
 def _default_wins(check: Check) -> str:
     return f"{micros(check.after_us)}, the default takes {micros(check.default_us)}"
 
@@ -99,16 +106,22 @@ _CAUSES: dict[Unchecked, str] = {
     Unchecked.NO_CHIP: "the toolchain does not know the chip",
     Unchecked.NO_ESTIMATE: "it compiles, but no time can be given",
     Unchecked.NO_ANSWER: "the compiler gave no answer",
+    Unchecked.NO_PROBLEM: "the kernel does not take the problem",
     Unchecked.NO_BASELINE: "there is nothing to compare with",
     Unchecked.OTHER_MODEL: "it compiles, but the record's time is of another version of the model",
 }
 
 _REMEDIES: dict[Unchecked, _Line] = {
     Unchecked.SOURCE_CHANGED: lambda check: f"retune: {retune(check.target)}",
-    Unchecked.NO_KERNEL: lambda _: "name its file: autotune check path/to/file.py:NAME",
+    Unchecked.NO_KERNEL: lambda check: (
+        check.detail or "name its file: autotune check path/to/file.py:NAME"
+    ),
     Unchecked.NO_CHIP: lambda check: check.detail,
-    Unchecked.NO_ESTIMATE: lambda check: check.detail,
-    Unchecked.NO_ANSWER: lambda check: f"{check.detail}: a higher --candidate-timeout may do",
+    Unchecked.NO_ESTIMATE: lambda check: _before(check) or check.detail,
+    Unchecked.NO_ANSWER: lambda check: (
+        _before(check) or f"{check.detail}: a higher --candidate-timeout may do"
+    ),
+    Unchecked.NO_PROBLEM: lambda check: check.detail,
     Unchecked.NO_BASELINE: lambda check: check.detail and f"it did not work before: {check.detail}",
     Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check.target)}",
 }

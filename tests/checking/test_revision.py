@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.catalogue.discovery import catalogue
 from autotune.checking.against import kernels_here
 from autotune.checking.revision import checked_out, working_tree
 from autotune.domain.kernel_ref import KernelRef
@@ -42,6 +43,18 @@ def test_a_branch_that_has_gone_on_is_taken_where_the_work_began(tmp_path: Path)
     git(tree, "switch", "-q", "work")
     commit(tree, {"k.py": "mine = 2\n"})
     assert old_text(tree) == "old = 1\n"
+
+
+def test_a_tag_or_a_commit_is_taken_as_it_is(tmp_path: Path) -> None:
+    tree = repository(tmp_path / "r", {"k.py": "began = 1\n"})
+    git(tree, "switch", "-q", "-c", "release")
+    released = commit(tree, {"k.py": "released = 2\n"})
+    git(tree, "tag", "v1")
+    git(tree, "tag", "-a", "-m", "annotated", "v1.0")
+    git(tree, "switch", "-q", "main")
+    for name in ("v1", "v1.0", released, released[:9], "release~0"):
+        assert old_text(tree, name) == "released = 2\n"
+    assert old_text(tree, "release") == "began = 1\n"
 
 
 def test_a_renamed_file_is_found_under_its_old_name(tmp_path: Path) -> None:
@@ -106,6 +119,23 @@ def test_where_there_is_no_repository(tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text("")
     with pytest.raises(InvalidInputError, match="not a git repository"):
         working_tree(tmp_path / "k.py")
+
+
+def test_an_installed_kernel_that_is_reached_through_a_link(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = repository(tmp_path / "r", {"linked_pkg/__init__.py": "", "linked_pkg/k.py": "old = 1"})
+    (tree / "linked_pkg/k.py").write_text("new = 2")
+    (tmp_path / "site/linked-0.dist-info").mkdir(parents=True)
+    (tmp_path / "site/linked_pkg").symlink_to(tree / "linked_pkg")
+    points = tmp_path / "site/linked-0.dist-info/entry_points.txt"
+    points.write_text("[autotune.kernels]\nlinked = linked_pkg.k:KERNEL\n")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+    found = kernels_here(catalogue(), tree)["linked"]
+    with checked_out(tree, "main") as revision:
+        there = revision.ref(found)
+        assert there is not None and there.root == str(revision.folder)
+        assert Path(there.path).read_text() == "old = 1"
 
 
 def test_installed_kernels_of_the_working_tree_alone(tmp_path: Path) -> None:

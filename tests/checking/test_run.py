@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.checking.against import RevisionCheck
+from autotune.checking.failing import ALL_WRONG, UNKNOWN
 from autotune.checking.follow_up import Retuner, publish_checked
 from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
@@ -17,21 +19,36 @@ from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import Choices
-from autotune.domain.outcome import CompileFailed, Estimated, Failure, Outcome, OutOfVmem
+from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimated,
+    Failure,
+    NotEstimated,
+    Outcome,
+    OutOfVmem,
+    TimedOut,
+)
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
-from autotune.errors import CompilerUnavailableError
+from autotune.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
 from autotune.searching.loop import SearchLimits
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples import matching
 from tests.samples.database import new_store
+from tests.samples.repository import repository
 from tests.samples.simulations import simulation
 from tests.samples.traces import MIB, V5E, scratch, trace
 
@@ -314,6 +331,56 @@ def test_what_has_nothing_to_be_compared_with(
         assert action(found) == "it did not work before: " + (
             "it had another name" if before is None else "compile failed: no"
         )
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        (TimedOut(reason="slow", limit_s=1), Unchecked.NO_ANSWER),
+        (Crashed(reason="died"), Unchecked.NO_ANSWER),
+        (NotEstimated(reason="a loop", vmem_used_bytes=1, program="p"), Unchecked.NO_ESTIMATE),
+    ],
+)
+def test_a_baseline_that_is_not_known_is_not_one_that_failed(
+    store: SqlStore, before: Outcome, cause: Unchecked
+) -> None:
+    own = published()
+    prior = PriorConfig(key=own.key, config=own.config, outcome=before)
+    found = compared(store, compilers(times(bm256=50)), prior)
+    assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, cause)
+    assert action(found) == f"before: {before.kind}: {before.reason}"
+    assert ALL_WRONG.exit_code([found]) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("raised", "cause", "code"),
+    [
+        (KernelImportError("no jnp2"), Unchecked.NO_ANSWER, UNKNOWN),
+        (NoDeclarationError("no MM"), Unchecked.NO_BASELINE, 0),
+        (InvalidInputError("no such size"), Unchecked.NO_BASELINE, 0),
+    ],
+)
+def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
+    tmp_path: Path, raised: Exception, cause: Unchecked, code: int
+) -> None:
+    class Refusing(FakeCompilers):
+        def describe(self, ref: KernelRef) -> KernelSpec:
+            raise raised
+
+    tree = repository(tmp_path / "r", {"mm.py": ""})
+    refusing, stores = compilers({}), iter("ab")
+    refusing.__class__ = Refusing
+    check = RevisionCheck(
+        revision="main",
+        new_compilers=lambda: nullcontext(refusing),
+        new_store=lambda: new_store(tmp_path / f"{next(stores)}.db"),
+    )
+    refs = {"mm": KernelRef(path=str(tree / "mm.py"), attribute="MM")}
+    asked = [PriorConfig(key=published().key, config=published().config, outcome=None)]
+    fake, done = compilers(times(bm256=50)), list[Check]()
+    (found,) = check.run(fake, refs, asked, done.append, lambda _: None)
+    assert (found.cause, found.detail, done) == (cause, str(raised), [found])
+    assert ALL_WRONG.exit_code([found]) == code
 
 
 def test_more_vmem_is_said(store: SqlStore) -> None:

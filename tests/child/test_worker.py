@@ -23,7 +23,7 @@ from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.outcome import CompileFailed, Illegal
-from autotune.errors import CompilerUnavailableError, KernelImportError
+from autotune.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -125,8 +125,9 @@ def test_decoys_in_the_current_folder_are_not_imported(
 def test_a_broken_declaration_is_a_sentence(
     compiler: Compiler, tmp_path: Path, text: str, words: str
 ) -> None:
-    with pytest.raises(KernelImportError, match=words):
+    with pytest.raises(KernelImportError, match=words) as raised:
         compiler.describe(declaration(tmp_path, text))
+    assert isinstance(raised.value, NoDeclarationError) is ("no kernel declaration" in words)
 
 
 @slow

@@ -1,5 +1,6 @@
 """The pool: jobs side by side, and an end that leaves no thread and no child."""
 
+import json
 import signal
 import subprocess
 import sys
@@ -13,6 +14,12 @@ import pytest
 from autotune.compiler.client import Compiler
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.process import CompilerInterruptedError
+from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+from autotune.domain.verdict import Proof, ProofLevel, Verdict
 from tests.compiler.conftest import FAKE
 
 NEVER_S = 3600  # what ends before that was ended
@@ -23,7 +30,7 @@ def hang(compiler: Compiler) -> object:
 
 
 def pid(compiler: Compiler) -> int:
-    found: int = compiler.process.ask({"kind": "hello"}, 20)["ok"]["pid"]
+    found: int = compiler.process.ask({"kind": "hello"}, 20)["ok"][2]
     return found
 
 
@@ -71,6 +78,44 @@ with CompilerPool(2, worker=Path(sys.argv[1])) as pool:
     print("hanging", flush=True)
     jobs[0].result()
 """
+
+
+RIGHT = Verdict(ok=True, reason="right")
+
+
+def interpreter_that_says(folder: Path, name: str, verdict: Verdict) -> str:
+    file, told = folder / name, json.dumps(to_data(verdict))
+    file.write_text(f"#!/bin/sh\nFAKE_VERDICT='{told}' exec {sys.executable} \"$@\"\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_asked"),
+    [
+        (Verdict(ok=None, reason="no such mode", not_run=True), True),
+        (Verdict(ok=None, reason="off", proof=Proof(level=ProofLevel.PLAIN)), True),
+        (Verdict(ok=None, reason="random numbers"), False),
+        (Verdict(ok=False, reason="off"), False),
+        (Verdict(ok=True, reason="right", proof=Proof(level=ProofLevel.PLAIN)), False),
+    ],
+)
+def test_another_interpreter_is_asked_what_this_one_cannot_say(
+    temporary: Path, tmp_path: Path, first: Verdict, is_asked: bool
+) -> None:
+    python = interpreter_that_says(tmp_path, "first", first)
+    unknown = Verdict(ok=None, reason="no", proof=Proof(level=ProofLevel.PLAIN))
+    others = [
+        interpreter_that_says(tmp_path, "second", unknown),
+        interpreter_that_says(tmp_path, "third", RIGHT),
+    ]
+    problem = Problem(dims=(("n", 8),), dtype="float32")
+    asked = KernelRef(path="k.py", attribute="K"), problem, make_config({}), Chip.V5E
+    with CompilerPool(1, python=python, worker=FAKE, verify_with=others) as pool:
+        if not is_asked:
+            pool._others_lock.acquire()  # what waits for it hangs
+        found = pool.verify(*asked)
+    assert found == (RIGHT.with_jax("1") if is_asked else first)
 
 
 @pytest.mark.parametrize("times", [1, 3])

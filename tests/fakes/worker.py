@@ -16,7 +16,9 @@ def answer(request: dict[str, Any]) -> Any:
     if kind == "echo":
         return {"ok": request["value"]}
     if kind == "hello":
-        return {"ok": {"toolchain": {"jax": "1", "jaxlib": "1", "libtpu": "1"}, "pid": os.getpid()}}
+        return {"ok": [{"jax": "1", "jaxlib": "1", "libtpu": "1"}, "3", os.getpid()]}
+    if kind == "verify":
+        return {"ok": json.loads(os.environ["FAKE_VERDICT"])}
     if kind == "die":
         print(request["words"], file=sys.stderr, flush=True)
         os.kill(os.getpid(), request["signal"])
