@@ -34,7 +34,8 @@ GRANT INSERT ON autotune_kernels, autotune_keys, autotune_trials, autotune_recor
 TO autotune_service, autotune_worker;
 GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_worker;
 
-GRANT INSERT ON autotune_pushes, autotune_jobs, autotune_pins, autotune_misses, autotune_candidates
+GRANT INSERT ON autotune_pushes, autotune_jobs, autotune_pins, autotune_misses,
+  autotune_candidates, autotune_spaces
 TO autotune_service;
 GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
 GRANT DELETE ON autotune_misses TO autotune_service;

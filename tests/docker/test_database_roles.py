@@ -111,7 +111,8 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     assert service.tokens.find(secret) == token
     assert service.tokens.valid()
     service.offer_kernels([SPEC])
-    service.push([SPEC], [KeyResult(record=record())], "ci")
+    whole = KeyResult(record=record(), trials=(trial(0),), refusals=Refusals(values={}))
+    assert service.push([SPEC], [whole], "ci").trials == 1
     service.save_misses({(question(7), "default"): 2})
     service.save_misses({(question(7), "default"): 1})
     assert service.misses()[0].count == 3
