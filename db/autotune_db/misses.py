@@ -12,6 +12,7 @@ from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
 from autotune_db.tables import (
+    CheckRow,
     KernelRow,
     KeyRow,
     MissRow,
@@ -26,7 +27,10 @@ MOST_MISSES = 10_000
 KEPT = timedelta(days=30)
 """What nobody has asked for since is forgotten."""
 
-_USES = (TrialRow, RecordRow, SearchRow, SpaceRow, MissRow, PinRow)
+_USES = (
+    *(row.key_id for row in (TrialRow, RecordRow, SearchRow, SpaceRow, MissRow, PinRow, CheckRow)),
+    CheckRow.target_id,
+)
 
 
 class SqlMisses(Adapter):
@@ -80,5 +84,5 @@ def _forget(session: Session, now: datetime) -> None:
         session.flush()
     if gone and not query.is_postgresql(session):  # there another writer may just have found one
         for part in query.in_parts(set(gone)):
-            unused = (~select(row.id).where(row.key_id == KeyRow.id).exists() for row in _USES)
+            unused = (~select(used).where(used == KeyRow.id).exists() for used in _USES)
             session.execute(delete(KeyRow).where(KeyRow.id.in_(part), *unused))

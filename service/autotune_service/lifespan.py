@@ -81,7 +81,10 @@ async def _write_misses_for_ever(misses: MissBuffer, every_s: float) -> None:
     """A lock may hold it up, but no newer snapshot with it."""
     while True:
         await asyncio.sleep(every_s)
-        await misses.write()
+        try:
+            await misses.write()
+        except Exception:  # they are counted again the next time
+            _log.exception("misses could not be written")
 
 
 async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:

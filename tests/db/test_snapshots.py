@@ -21,6 +21,7 @@ from autotune_db.migration import config_for
 from autotune_db.store import SqlStore
 from autotune_db.tables import KeyRow, SnapshotRow
 from autotune_db.url import parse_database
+from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import NOON, key, record, spec, trial
 
@@ -181,6 +182,17 @@ class TestMisses:
         assert [one.key for one in store.misses()] == [key(m=1), key(m=2), key(m=6)]
         keys = store._work.read(lambda s: s.scalar(select(func.count()).select_from(KeyRow)))
         assert keys == 3 or store.url.startswith("postgresql")
+
+    def test_a_key_that_a_check_names_is_not_forgotten(
+        self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(misses, "MOST_MISSES", 1)
+        told = CHECKS[0]
+        store.save_check(told)
+        for wanted in (told.key, told.target, key(), key(m=1)):
+            store.save_misses({(wanted, "default"): 1})
+        assert store.checks() == [told]
+        assert store.check(told.key, told.target) == told
 
     def test_what_nobody_asks_for_any_more_is_forgotten(self, url: str) -> None:
         now = [NOON]

@@ -117,9 +117,9 @@ def test_volumes_and_files_are_there() -> None:
 def test_the_service_believes_the_proxy_only() -> None:
     proxy = SERVICES["proxy"]["networks"]["front"]["ipv4_address"]
     assert SERVICES["service"]["environment"]["FORWARDED_ALLOW_IPS"] == proxy
-    assert ip_address(proxy) in ip_network(
-        COMPOSE["networks"]["front"]["ipam"]["config"][0]["subnet"]
-    )
+    (pool,) = COMPOSE["networks"]["front"]["ipam"]["config"]
+    assert ip_address(proxy) in ip_network(pool["subnet"])
+    assert ip_address(proxy) not in ip_network(pool["ip_range"]), "another could be given it"
     open_to_all = {name for name, one in SERVICES.items() if "ports" in one}
     assert open_to_all == {"proxy", "prometheus"}
     assert SERVICES["prometheus"]["ports"][0].startswith("127.0.0.1:")

@@ -120,6 +120,26 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
         wait.set()
 
 
+def test_misses_are_written_again_whatever_went_wrong(
+    database: str, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        open_store(database, create=False) as own,
+        running(database, opened=lambda: own) as service,
+    ):
+        failed = threading.Event()
+
+        def fail(_: Any, **__: Any) -> None:
+            failed.set()
+            raise ValueError("a bug")
+
+        with monkeypatch.context() as broken:
+            broken.setattr(own, "save_misses", fail)
+            service.post("/v1/lookup", lookup_body([key(0, 77)]))
+            assert failed.wait(20)
+        until(lambda: bool(store.misses()))
+
+
 def test_many_misses_leave_time_for_others() -> None:
     """10,000 in one transaction took 12 s, in which nothing could be pushed."""
     written: list[int] = []
