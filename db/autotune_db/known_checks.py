@@ -1,23 +1,25 @@
 """What is known of records under other toolchains stays with their configs: whatever is published,
 pushed, pinned or rolled back later, nobody is handed what is known not to work.
 
-The newest record of a key and a config knows the most. Inside a session that holds the lock of
-``query.one_publisher``.
+The newest record of a key and a config that has checks knows the most. Inside a session that holds
+the lock of ``query.one_publisher``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple
 
 from sqlalchemy import select
 from sqlalchemy.orm import Session
 
+from autotune.domain.codec import to_data
 from autotune.domain.config import Config
-from autotune.domain.key import Key
+from autotune.domain.key import Key, identity_of
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
 from autotune_db import query, rows, snapshots
-from autotune_db.tables import KeyRow, RecordRow, SnapshotRow
+from autotune_db.json_columns import from_text, to_text
+from autotune_db.tables import RecordRow, SnapshotRow
 
 Finding = tuple[Key, Config, RecordCheck]
 """Of the config of a record, by its key."""
@@ -33,12 +35,24 @@ class Noted(NamedTuple):
 
 
 def noted(session: Session, before: SnapshotRow, found: Iterable[Finding]) -> list[Noted]:
-    """New rows of records of a snapshot, with what was found of them."""
+    """New rows of records of a snapshot, with what was found of them; behind each the one that a
+    pin hides, for the day that it is unpinned."""
     by_key: dict[Key, list[Finding]] = {}
     for one in found:
         by_key.setdefault(one[0], []).append(one)
-    made = (_noted(session, before, key, some) for key, some in by_key.items())
-    return [one for one in made if one is not None]
+    numbers = query.find_keys(session, by_key)
+    served = snapshots.record_ids(session, before, list(numbers.values()))
+    records = {identity_of(one.key): one for one in snapshots.by_id(session, served.values())}
+    told: dict[int, Record] = {}
+    for key, number in numbers.items():
+        record = records.get(identity_of(key))
+        better = record and _with_findings(record, by_key[key])
+        if record and better and set(better.checks) != set(record.checks):
+            told[number] = better
+    added = add_records(session, told)
+    pinned = snapshots.pinned(session, before.id) if told else {}
+    last = added | _again(session, before, [n for n in told if n in pinned], served)
+    return [Noted(n, added[n], last[n], n in pinned) for n in told]
 
 
 def publish(
@@ -58,57 +72,69 @@ def renew(
 ) -> SnapshotRow:
     """The snapshot again, which may have older records of some keys; another one where more is
     known of these by now."""
-    served = snapshots.record_ids(session, row, key_ids).values()
-    records = [with_known_checks(session, _record(session, number)) for number in served]
-    found = [(one.key, one.config, check) for one in records for check in one.checks]
+    served = snapshots.by_id(session, snapshots.record_ids(session, row, key_ids).values())
+    both = zip(served, with_known_checks(session, served), strict=True)
+    told = [known for record, known in both if known.checks != record.checks]
+    found = [(one.key, one.config, check) for one in told for check in one.checks]
     new = noted(session, row, found)
     note = f"{row.note}, with what is known by now"
     return publish(session, row.record_id, new, now, by=by, note=note) if new else row
 
 
-def with_known_checks(session: Session, record: Record) -> Record:
-    """With what is known of its config, where it says nothing of that itself."""
-    key_id = query.find_key(session, record.key)
-    same = RecordRow.key_id == key_id, RecordRow.config == rows.record_values(record)["config"]
-    newest = select(RecordRow).where(*same).order_by(RecordRow.id.desc()).limit(1)
-    row = session.scalar(newest)
-    for check in rows.record_from_row(row, record.key).checks if row else ():
-        if record.check(check.toolchain) is None:
-            record = record.with_check(check)
-    return record
+def with_known_checks(session: Session, records: Sequence[Record]) -> list[Record]:
+    """With what is known of their configs, where they say nothing of that themselves."""
+    numbers = query.key_ids(session, [record.key for record in records])
+    known = _known(session, set(numbers.values()))
+    completed = []
+    for record in records:
+        config = to_text(to_data(record.config))
+        for check in known.get((numbers[record.key], config), ()):
+            if record.check(check.toolchain) is None:
+                record = record.with_check(check)
+        completed.append(record)
+    return completed
 
 
-def add_record(session: Session, record: Record) -> int:
-    """Its id."""
-    row = RecordRow(**rows.record_values(record), key_id=query.key_id(session, record.key))
-    session.add(row)
+def add_records(session: Session, records: Mapping[int, Record]) -> dict[int, int]:
+    """New rows, by the numbers of their keys; their ids by these."""
+    made = {n: RecordRow(**rows.record_values(one), key_id=n) for n, one in records.items()}
+    session.add_all(made.values())
     session.flush()
-    return row.id
+    return {number: row.id for number, row in made.items()}
 
 
-def _noted(
-    session: Session, before: SnapshotRow, key: Key, found: Sequence[Finding]
-) -> Noted | None:
-    """A new row of the published record; behind it the one that a pin hides, for the day that it
-    is unpinned."""
-    key_id = query.find_key(session, key)
-    served = key_id and snapshots.record_id(session, before, key_id)
-    newest = key_id and snapshots.record_id(session, before, key_id, pinned=False)
-    if not key_id or not served:
-        return None
-    record = known = _record(session, served)
-    for _, config, check in found:
+def _known(
+    session: Session, key_ids: Iterable[int]
+) -> dict[tuple[int, str], tuple[RecordCheck, ...]]:
+    """By key and config."""
+    found: dict[tuple[int, str], str] = {}
+    wanted = select(RecordRow.key_id, RecordRow.config, RecordRow.evidence)
+    for part in query.in_parts(key_ids):
+        told = RecordRow.key_id.in_(part), RecordRow.evidence.contains('"checks":')
+        oldest_first = wanted.where(*told).order_by(RecordRow.key_id, RecordRow.id)
+        for key_id, config, evidence in session.execute(oldest_first):
+            found[key_id, config] = evidence
+    return {place: rows.checks_from_data(from_text(text)) for place, text in found.items()}
+
+
+def _again(
+    session: Session, before: SnapshotRow, pinned: Sequence[int], served: snapshots.Members
+) -> dict[int, int]:
+    """New rows of the records that pins hide, by their keys."""
+    newest = {n: snapshots.record_id(session, before, n, pinned=False) for n in pinned}
+    hidden = {n: number for n, number in newest.items() if number and number != served[n]}
+    return add_records(
+        session, {n: snapshots.by_id(session, [number])[0] for n, number in hidden.items()}
+    )
+
+
+def _with_findings(record: Record, found: Sequence[Finding]) -> Record:
+    for key, config, check in found:
         if check.toolchain == key.toolchain or config != record.config:
             continue  # what is published for a toolchain was compiled there
         if _is_news(record.check(check.toolchain), check):
             record = record.with_check(check)
-    if set(record.checks) == set(known.checks):
-        return None
-    added = add_record(session, record)
-    hidden = newest if newest and newest != served else None
-    last = add_record(session, _record(session, hidden)) if hidden else added
-    pinned = snapshots.is_pinned(session, before, key_id)
-    return Noted(key_id, added, last, pinned)
+    return record
 
 
 def _is_news(known: RecordCheck | None, check: RecordCheck) -> bool:
@@ -116,9 +142,3 @@ def _is_news(known: RecordCheck | None, check: RecordCheck) -> bool:
         return True
     says_more = (known.verdict, known.finding) != (check.verdict, check.finding)
     return says_more and known.checked_at <= check.checked_at
-
-
-def _record(session: Session, number: int) -> Record:
-    statement = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.id == number)
-    key, row = session.execute(statement).one()
-    return rows.record_from_row(row, rows.key_from_row(key))

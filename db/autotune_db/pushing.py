@@ -42,7 +42,7 @@ class SqlPushes(Adapter):
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         specs = [rows.kernel_values(spec) for spec in kernels]
         given = [_as_values(result) for result in results]
-        digest = _digest(specs, given)
+        digest = _digest(specs, given, _findings(results))
         before = self._work.read(lambda session: _same_push(session, digest))
         if before is not None:
             return before
@@ -130,7 +130,7 @@ def _as_values(result: KeyResult) -> _Result:
     )
 
 
-def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
+def _digest(specs: Sequence[_Values], given: Sequence[_Result], checks: Iterable[Finding]) -> str:
     """Of all that is kept of a push, but not of who brought it."""
     found = hashlib.sha256()
     for one in given:
@@ -138,6 +138,8 @@ def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
         for values in (key, one.record_values, *one.trial_values, one.space_values or {}):
             own = [(name, str(value)) for name, value in values.items() if name != "pushed_by"]
             found.update(repr(own).encode("utf-8", "surrogatepass"))
+    for check in checks:
+        found.update(repr(check).encode("utf-8", "surrogatepass"))
     found.update(repr([list(spec.items()) for spec in specs]).encode("utf-8", "surrogatepass"))
     return found.hexdigest()
 
@@ -159,19 +161,17 @@ def _add_records(
     new: list[_Values] = []
     added: list[Key] = []
     lost = 0
-    for one in given:
+    known = with_known_checks(session, [one.record for one in given])
+    for one, values in zip(given, map(rows.record_values, known), strict=True):
         key_id = ids[one.record.key]
-        before = in_force.get(key_id)
-        if is_superseded(before, one.record):
+        if is_superseded(in_force.get(key_id), one.record):
             lost += 1
             continue
-        same = (key_id, *(one.record_values[name] for name in _SAME_RECORD))
+        same = (key_id, *(values[name] for name in _SAME_RECORD))
         if same not in there:
             there.add(same)
             in_force[key_id] = one.record
             added.append(one.record.key)
-            known = with_known_checks(session, one.record) if before else one.record
-            values = rows.record_values(known)
             new.append({**values, "key_id": key_id, "pushed_by": by})
     if new:
         session.execute(insert(RecordRow), new)

@@ -1,6 +1,6 @@
 """The statements behind the store, each inside a session that its caller commits."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import islice
 from typing import Any, TypeVar
@@ -72,24 +72,26 @@ def insert_new(session: Session, table: type[Base], values: Sequence[dict[str, A
 
 def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:
     """The numbers of keys; those that are new are written."""
-    values = {key: rows.key_values(key) for key in sorted(set(keys), key=str)}  # no deadlocks
-    found = _find_keys(session, values)
-    insert_new(session, KeyRow, [own for key, own in values.items() if key not in found])
-    return found if len(found) == len(values) else _find_keys(session, values)
+    ordered = sorted(set(keys), key=str)  # no deadlocks
+    found = find_keys(session, ordered)
+    insert_new(session, KeyRow, [rows.key_values(key) for key in ordered if key not in found])
+    return found if len(found) == len(ordered) else find_keys(session, ordered)
 
 
-def _find_keys(session: Session, values: Mapping[Key, dict[str, Any]]) -> dict[Key, int]:
-    names = tuple(rows.key_identity(next(iter(values)))) if values else ()
-    keys = {tuple(own[name] for name in names): key for key, own in values.items()}
+def find_keys(session: Session, wanted: Iterable[Key]) -> dict[Key, int]:
+    """The numbers of those that are there."""
+    identities = {key: rows.key_identity(key) for key in wanted}
+    names = tuple(next(iter(identities.values()), ()))
+    keys = {tuple(identity.values()): key for key, identity in identities.items()}
     found: dict[Key, int] = {}
     columns = [getattr(KeyRow, name) for name in names]
     for part in map(list, batched(keys, AT_ONCE)):
         kernels = {own[names.index("kernel")] for own in part}
         digests = {own[names.index("problem_digest")] for own in part}
-        wanted = KeyRow.kernel.in_(kernels), KeyRow.problem_digest.in_(digests)
-        for number, *identity in session.execute(select(KeyRow.id, *columns).where(*wanted)):
-            if tuple(identity) in keys:
-                found[keys[tuple(identity)]] = number
+        same = KeyRow.kernel.in_(kernels), KeyRow.problem_digest.in_(digests)
+        for number, *values in session.execute(select(KeyRow.id, *columns).where(*same)):
+            if tuple(values) in keys:
+                found[keys[tuple(values)]] = number
     return found
 
 

@@ -13,9 +13,9 @@ from autotune.domain.record import Record
 from autotune.domain.snapshot import Change, Snapshot
 from autotune_db import audit, query, rows, snapshots
 from autotune_db.adapter import Adapter
-from autotune_db.known_checks import add_record, renew, with_known_checks
+from autotune_db.known_checks import add_records, renew, with_known_checks
 from autotune_db.query import MAX_ID
-from autotune_db.tables import CheckRow, KeyRow, RecordRow, SnapshotRow
+from autotune_db.tables import KeyRow, RecordRow, SnapshotRow
 
 T = TypeVar("T")
 
@@ -26,10 +26,10 @@ class SqlRecords(Adapter):
     def save_record(self, record: Record) -> None:
         def write(session: Session, again: bool) -> None:
             query.one_publisher(session)
-            found = with_known_checks(session, record)
+            (found,) = with_known_checks(session, [record])
             if again and exists(session, found):  # the first attempt was committed after all
                 return
-            added = add_record(session, found)
+            (added,) = add_records(session, {query.key_id(session, record.key): found}).values()
             now = self._clock()
             snapshots.publish(session, added, now, by="", note=f"record {added}")
             audit.note(session, now, "publish", f"record {added}: {record.key}")
@@ -91,7 +91,7 @@ class SqlSnapshots(Adapter):
             if target is None:
                 return None
             made = snapshots.roll_back(session, target, now, by=by)
-            return renew(session, made, _checked_keys(session), now, by=by).id
+            return renew(session, made, list(snapshots.members(session, made)), now, by=by).id
 
         done = f"rolled back to snapshot {number}"
         return self._make_snapshot(done, write) if 0 < number <= MAX_ID else None
@@ -164,7 +164,3 @@ def exists(session: Session, record: Record) -> bool:
     for name in ("config", "evidence", "created_at"):
         same = same.where(getattr(RecordRow, name) == values[name])
     return session.scalar(same.limit(1)) is not None
-
-
-def _checked_keys(session: Session) -> list[int]:
-    return list(session.scalars(select(CheckRow.key_id).distinct()))

@@ -168,10 +168,14 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         created_at=row.created_at,
         pushed_by=row.pushed_by,
         measurement=measured and from_data(Measurement, measured),
-        checks=tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ())),
+        checks=checks_from_data(evidence),
         proof=from_data(Proof, evidence.get("proof", {})),
         checked_by=evidence.get("checked_by", ""),
     )
+
+
+def checks_from_data(evidence: dict[str, Any]) -> tuple[RecordCheck, ...]:
+    return tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ()))
 
 
 def miss_from_row(row: MissRow, key: KeyRow) -> Miss:

@@ -69,12 +69,6 @@ def unpin(session: Session, key_id: int, now: datetime, *, by: str, note: str) -
     return row
 
 
-def is_pinned(session: Session, row: SnapshotRow, key_id: int) -> bool:
-    """Whether a pin says which record a key has in a snapshot."""
-    pins = select(PinRow.id).where(PinRow.key_id == key_id, _in_force(row.id))
-    return session.scalar(pins.limit(1)) is not None
-
-
 def move_pin(session: Session, key_id: int, record: int, row: SnapshotRow) -> None:
     """From this new snapshot on, a key that is pinned has another record."""
     held = select(PinRow).where(PinRow.key_id == key_id, _in_force(row.id))
@@ -159,24 +153,24 @@ def record_ids(session: Session, row: SnapshotRow, key_ids: Sequence[int]) -> Me
 
 def records(session: Session, row: SnapshotRow, *only: ColumnElement[bool]) -> list[Record]:
     """All of a snapshot, or ``only`` those of some keys, newest first."""
-    if row.base_id is None and not _pinned(session, row.id):
+    if row.base_id is None and not pinned(session, row.id):
         return _read(session, _newest_ids(0, row.record_id), *only)
-    return _by_id(session, members(session, row).values(), *only)
+    return by_id(session, members(session, row).values(), *only)
 
 
 def change(session: Session, old: SnapshotRow, new: SnapshotRow) -> Change:
     """What makes the new one of the old one."""
     if _same_ground(session, old, new):
-        pinned = set(_pinned(session, new.id))
+        held = set(pinned(session, new.id))
         newest = _newest_ids(old.record_id, new.record_id)
-        if pinned:
-            newest = newest.where(RecordRow.key_id.not_in(pinned))
+        if held:
+            newest = newest.where(RecordRow.key_id.not_in(held))
         return Change(records=_read(session, newest))
     before, after = members(session, old), members(session, new)
     changed = [record for key, record in after.items() if before.get(key) != record]
     gone = select(KeyRow).where(KeyRow.id.in_(before.keys() - after.keys()))
     return Change(
-        records=_by_id(session, changed),
+        records=by_id(session, changed),
         removed=tuple(map(rows.key_from_row, session.scalars(gone))),
     )
 
@@ -188,7 +182,7 @@ def members(session: Session, row: SnapshotRow) -> Members:
     newest = select(RecordRow.key_id, func.max(RecordRow.id)).group_by(RecordRow.key_id)
     for key_id, number in session.execute(newest.where(_between(row.floor, row.record_id))):
         found[key_id] = number
-    return found | _pinned(session, row.id)
+    return found | pinned(session, row.id)
 
 
 def _same_ground(session: Session, old: SnapshotRow, new: SnapshotRow) -> bool:
@@ -200,7 +194,8 @@ def _same_ground(session: Session, old: SnapshotRow, new: SnapshotRow) -> bool:
     return session.scalar(select(PinRow.id).where(or_(began, ended)).limit(1)) is None
 
 
-def _pinned(session: Session, number: int) -> Members:
+def pinned(session: Session, number: int) -> Members:
+    """What pins say in the snapshot with that number."""
     pins = select(PinRow.key_id, PinRow.record_id).where(_in_force(number)).order_by(PinRow.id)
     return {key_id: record for key_id, record in session.execute(pins)}  # noqa: C416 (rows)
 
@@ -224,7 +219,8 @@ def _newest_ids(floor: int, top: int) -> Select[int]:
     return select(func.max(RecordRow.id)).where(_between(floor, top)).group_by(RecordRow.key_id)
 
 
-def _by_id(session: Session, ids: Collection[int], *only: ColumnElement[bool]) -> list[Record]:
+def by_id(session: Session, ids: Collection[int], *only: ColumnElement[bool]) -> list[Record]:
+    """Records, newest first."""
     ordered = sorted(ids, reverse=True)
     found: list[Record] = []
     for start in range(0, len(ordered), AT_ONCE):

@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import event
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.key import Key
@@ -14,7 +15,7 @@ from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
 from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
-from tests.samples.records import NOON, key, record, spec
+from tests.samples.records import NOON, key, record, spec, trial
 
 NEW, NEWER = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1.dev3+local.2"))
 FIRST = record(key(), 5.5, NOON)
@@ -158,13 +159,50 @@ def roll_back_to_a_pin(store: SqlStore) -> None:
 def test_whatever_is_done_later_it_is_known(
     store: SqlStore, change: Callable[[SqlStore], None]
 ) -> None:
-    store.save_check(check())
     tell(store, found())
     change(store)
     record = in_force(store)
     assert record.config == FIRST.config
     assert record.check(NEW) == found()
     assert in_force(store, 1) == FIRST
+
+
+def test_what_was_rolled_back_and_is_pushed_again_is_known(store: SqlStore) -> None:
+    other = record(key(m=1), 5.5, NOON)
+    store.save_record(other)
+    tell(store, found(), of=other)
+    store.roll_back(1)
+    assert store.record(other.key) is None
+    anew = replace(other, created_at=NOON + timedelta(hours=1))
+    assert store.push([spec()], [KeyResult(record=anew)], by="ci").records == 1
+    served = store.record(other.key)
+    assert served is not None and served.checks == (found(),)
+
+
+def test_a_push_that_differs_in_its_checks_is_another(store: SqlStore) -> None:
+    push_again(store)
+    push_with_a_check(store)
+    assert in_force(store).checks == (found(NEWER),)
+
+
+def test_a_record_of_a_config_with_checks_is_pushed_once(store: SqlStore) -> None:
+    tell(store, found())
+    push_anew(store)
+    anew = KeyResult(record=replace(in_force(store), checks=()), trials=(trial(),))
+    done = store.push([spec()], [anew], by="ci")
+    assert (done.records, done.trials, done.lost) == (0, 1, 0)
+
+
+def test_checks_of_many_records_are_some_statements(store: SqlStore) -> None:
+    """All of them wait for the lock of publishing."""
+    many = [record(key(m=m)) for m in range(1, 101)]
+    results = [KeyResult(record=replace(one, checks=(found(),))) for one in many]
+    statements: list[str] = []
+    engine = store._work._engine
+    event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
+    store.push([spec()], results, by="ci")
+    assert all(one.checks == (found(),) for one in store.records() if one.key != key())
+    assert sum(not one.startswith("INSERT") for one in statements) < 30  # SQLite inserts one by one
 
 
 def test_a_push_that_has_news_of_a_record_only_is_one_snapshot(store: SqlStore) -> None:
