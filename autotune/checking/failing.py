@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from autotune.checking.run import worst_first
+from autotune.cost_model.comparison import margin
 from autotune.domain.check import Check, Unchecked
+from autotune.domain.outcome import Estimated
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import InvalidInputError
 
@@ -36,23 +38,28 @@ class FailOn:
         return sorted(map(self._told, checks), key=worst_first)
 
     def _told(self, check: Check) -> Check:
-        before, after = check.before_us, check.after_us
-        compared = check.verdict in _COMPARED and check.chip is check.key.chip
-        if self.slower is None or before is None or after is None or not compared:
+        if self.slower is None or check.verdict not in _COMPARED:
             return check
-        if after > before * (1 + self.slower):
-            return replace(check, verdict=CheckVerdict.SLOWER)
-        faster = after < before * (1 - self.slower)
-        return replace(check, verdict=CheckVerdict.FASTER if faster else CheckVerdict.SAME)
+        return replace(check, verdict=_by_share(check, self.slower) or check.verdict)
 
     def fails(self, check: Check) -> bool:
         """Whether it is a reason for exit code 1."""
         before, now = check.before_vmem_bytes, check.vmem_bytes
-        if check.verdict in self.verdicts:
+        if check.verdict in self.verdicts or self._is_slower_too(check):
             return True
         if self.more_vmem is None or before is None or now is None:
             return False
         return now > before * (1 + self.more_vmem)
+
+    def _is_slower_too(self, check: Check) -> bool:
+        """Of one that its default beats, which is all that its verdict says."""
+        won, asked = check.winner, CheckVerdict.SLOWER in self.verdicts
+        if not (
+            asked and check.verdict is CheckVerdict.DEFAULT_WINS and isinstance(won, Estimated)
+        ):
+            return False
+        least = margin(won.estimate, won.estimate) if self.slower is None else self.slower
+        return _by_share(check, least) is CheckVerdict.SLOWER
 
     def exit_code(self, checks: Iterable[Check]) -> int:
         """What is new has nothing to be compared with: that is no reason to fail."""
@@ -61,6 +68,16 @@ class FailOn:
             return WRONG
         unknown = (c for c in found if c.verdict is CheckVerdict.NOT_CHECKED)
         return UNKNOWN if any(c.cause is not Unchecked.NO_BASELINE for c in unknown) else 0
+
+
+def _by_share(check: Check, share: float) -> CheckVerdict | None:
+    """What the times say; None where there are none to compare."""
+    before, after = check.before_us, check.after_us
+    if before is None or after is None or check.chip is not check.key.chip:
+        return None
+    if after > before * (1 + share):
+        return CheckVerdict.SLOWER
+    return CheckVerdict.FASTER if after < before * (1 - share) else CheckVerdict.SAME
 
 
 ALL_WRONG = FailOn(verdicts=frozenset(v for v in CheckVerdict if v.wants_retuning))

@@ -18,19 +18,22 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.errors import NoLegalConfigError
 from autotune.ports.compilers import Compilers, Verifier
 from autotune.ports.search import PublishStore
-from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of, publish
-from autotune.searching.loop import Observer, SearchLimits, run_search
+from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
+from autotune.publishing.tuning import Plan, TuningStore, Watcher, tune
+from autotune.searching.loop import SearchLimits
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason
 
 
-class RetuneObserver(Observer, Protocol):
+class RetuneObserver(Watcher, Protocol):
     """Who watches a search from its first trace to what is published."""
 
     def tracing(self, done: int, total: int) -> None: ...
 
-    def announce(self, line: str) -> None: ...
+
+class RetuneStore(CheckingStore, TuningStore, Protocol):
+    """Where checks and searches are kept."""
 
 
 def publish_checked(
@@ -102,8 +105,7 @@ def usable_config(check: Check) -> Config | None:
     none is known to."""
     if check.verdict is CheckVerdict.NEEDS_LIMIT and check.passes_limit:
         return check.config.replace(vmem_limit_bytes=check.least_limit_bytes)
-    usable = check.verdict.is_usable and check.verdict is not CheckVerdict.NOT_CHECKED
-    return check.config if usable else None
+    return check.config if check.verdict.compiles else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,28 +114,18 @@ class Retuner:
     found."""
 
     compilers: Compilers
-    store: CheckingStore
+    store: RetuneStore
     limits: SearchLimits
-    study_url: str | None
 
     def retune(self, check: Check, ref: KernelRef, watch: RetuneObserver) -> Publication:
         """Raises ``NoLegalConfigError``, and ``KeyboardInterrupt`` for a search that was ended."""
-        compilers, store = self.compilers, self.store
-        subject = describe_subject(compilers, ref, check.chip, lambda _: check.key.problem)
-        space = explore_space(compilers, subject, watch.tracing)
-        result = run_search(
-            compilers,
-            store,
-            subject,
-            space,
-            self.limits,
-            watch,
-            study_url=self.study_url,
-            start_from=[usable_config(check) or check.config],
-        )
-        if result.stopped_by == "interrupted":
+        subject = describe_subject(self.compilers, ref, check.chip, lambda _: check.key.problem)
+        space = explore_space(self.compilers, subject, watch.tracing)
+        plan = Plan(limits=self.limits, start_from=(usable_config(check) or check.config,))
+        _, published = tune(self.compilers, self.store, subject, space, plan, watch)
+        if published is None:
             raise KeyboardInterrupt
-        return publish(compilers, store, result, announce=watch.announce)
+        return published
 
     def retune_each(
         self,

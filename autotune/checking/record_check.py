@@ -177,7 +177,10 @@ def judged(found: Check, prior: PriorConfig) -> Check:
     if isinstance(default, Estimated) and not prior.is_default:
         least = margin(default.estimate, winner.estimate)
         if default.estimate.time_us < winner.estimate.time_us * (1 - least):
-            return replace(found, verdict=CheckVerdict.DEFAULT_WINS)
+            known = prior.outcome.estimate if isinstance(prior.outcome, Estimated) else None
+            alike = known is not None and known.model == winner.estimate.model
+            before_us = found.before_us if alike else None  # nobody compares times of two models
+            return replace(found, verdict=CheckVerdict.DEFAULT_WINS, before_us=before_us)
     if found.chip is not found.key.chip:
         return replace(found, verdict=CheckVerdict.SAME)
     if not isinstance(prior.outcome, Estimated):

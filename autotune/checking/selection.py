@@ -1,8 +1,9 @@
 """Which records are checked, against what."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from autotune.domain.chip import Chip
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
@@ -36,18 +37,19 @@ def parse_version_filter(text: str) -> VersionFilter:
 
 def selected(
     records: Iterable[Record],
-    toolchain: Toolchain,
     *,
-    kernels: Sequence[str] = (),
+    kernels: Collection[str] = (),
+    chips: Collection[Chip] = (),
     made_with: VersionFilter | None = None,
+    not_with: Toolchain | None = None,
 ) -> list[Record]:
-    """The newest record of each kernel, problem and chip that was not made with ``toolchain``."""
+    """The newest record of each kernel, problem and chip; all of them where none is named."""
     newest: dict[object, Record] = {}
     for record in records:
         key = record.key
-        if kernels and key.kernel not in kernels:
+        if (kernels and key.kernel not in kernels) or (chips and key.chip not in chips):
             continue
-        if key.toolchain == toolchain or (made_with and not made_with.admits(key.toolchain)):
+        if key.toolchain == not_with or (made_with and not made_with.admits(key.toolchain)):
             continue
         same = (key.kernel, key.problem, key.chip)
         if same not in newest or newest[same].created_at < record.created_at:

@@ -13,7 +13,7 @@ from autotune.catalogue.discovery import catalogue, find_kernel
 from autotune.checking.against import RevisionCheck, kernels_here, priors_of
 from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
-from autotune.checking.selection import VersionFilter
+from autotune.checking.selection import VersionFilter, selected
 from autotune.cli.check_upgrade import find_records, find_refs, progress_lines
 from autotune.cli.options import new_pool, open_database
 from autotune.cli.output import echo
@@ -131,14 +131,11 @@ class AgainstCheck:
             raise
 
     def _chosen(self, records: Sequence[Record], refs: Mapping[str, KernelRef]) -> list[Record]:
-        """The newest of each kernel, problem and chip, of the chips and versions asked for."""
-        newest: dict[object, Record] = {}
-        for one in sorted(records, key=lambda record: record.created_at):
-            key, old = one.key, self.made_with
-            wanted = not self.chips or key.chip in self.chips
-            if key.kernel in refs and wanted and (old is None or old.admits(key.toolchain)):
-                newest[key.kernel, key.problem, key.chip] = one
-        return list(newest.values())
+        return selected(
+            [one for one in records if one.key.kernel in refs],
+            chips=self.chips,
+            made_with=self.made_with,
+        )
 
 
 def _of_service(url: str) -> list[Record]:

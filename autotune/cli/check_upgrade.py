@@ -54,7 +54,7 @@ class UpgradeCheck:
         refs = find_refs(compilers, self.kernels, records)
         some = selected(
             records,
-            compilers.toolchain(),
+            not_with=compilers.toolchain(),
             kernels=list(refs) if self.kernels else (),
             made_with=self.made_with,
         )
@@ -65,7 +65,7 @@ class UpgradeCheck:
             checks = publish_all_checked(compilers, store, checks, some, refs, _verifying)
         if self.retune:
             limits = SearchLimits(trials=self.trials)
-            retuner = Retuner(compilers=compilers, store=store, limits=limits, study_url=store.url)
+            retuner = Retuner(compilers=compilers, store=store, limits=limits)
             retuner.retune_each(checks, refs, _searching, lambda line: echo(line, err=True))
         return checks
 

@@ -6,6 +6,7 @@ import pytest
 
 from autotune.checking.failing import parse_fail_on
 from autotune.domain.check import Check, Unchecked
+from autotune.domain.outcome import Estimated
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import InvalidInputError
 from tests.samples.matching import NOON, question, record
@@ -53,6 +54,28 @@ def test_the_verdict_is_by_the_share_that_was_asked_for() -> None:
     assert parse_fail_on("slower:5%").told([one()])[0].verdict is CheckVerdict.SLOWER
     assert parse_fail_on("slower:8%").told([one(CheckVerdict.SLOWER)])[0].verdict == "same"
     assert parse_fail_on("slower:5%").told([one(after_us=90.0)])[0].verdict == "faster"
+
+
+@pytest.mark.parametrize(
+    ("text", "before_us", "code"),
+    [
+        ("slower:5%", 100.0, 1),
+        ("slower:8%", 100.0, 0),
+        ("slower", 100.0, 0),  # by a tenth is what this estimate can be mistaken by
+        ("slower", 90.0, 1),
+        ("slower:5%", None, 0),
+        ("broken", 90.0, 0),
+    ],
+)
+def test_what_its_default_beats_may_be_slower_too(
+    text: str, before_us: float | None, code: int
+) -> None:
+    estimate = replace(record().estimate, resolution=0.1)
+    won = Estimated(estimate=estimate, program="")
+    check = one(CheckVerdict.DEFAULT_WINS, winner=won, before_us=before_us)
+    fail_on = parse_fail_on(text)
+    (told,) = fail_on.told([check])
+    assert (told.verdict, fail_on.exit_code([told])) == (CheckVerdict.DEFAULT_WINS, code)
 
 
 def test_what_is_new_fails_nothing() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.checking.against import RevisionCheck
-from autotune.checking.failing import ALL_WRONG, UNKNOWN
+from autotune.checking.failing import ALL_WRONG, UNKNOWN, parse_fail_on
 from autotune.checking.follow_up import Retuner, publish_checked
 from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
@@ -206,6 +206,13 @@ def test_times_of_two_models_are_not_compared(store: SqlStore) -> None:
     assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, Unchecked.OTHER_MODEL)
 
 
+def test_not_even_where_the_default_wins(store: SqlStore) -> None:
+    record, fake = published(model="an older one"), compilers(times(bm128=30, bm256=60))
+    (found,) = check(store, fake, record)
+    assert (found.verdict, found.before_us) == (CheckVerdict.DEFAULT_WINS, None)
+    assert not parse_fail_on("slower:5%").fails(found)
+
+
 def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> None:
     record = published()
     target = replace(record.key, toolchain=TOOLCHAIN)
@@ -274,7 +281,7 @@ def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> No
     fake = compilers(times(), mib={128: 200, 256: 200})
     found = check(store, fake, record)
     assert found[0].verdict is CheckVerdict.BROKEN
-    retuner = Retuner(compilers=fake, store=store, limits=SearchLimits(trials=2), study_url=None)
+    retuner = Retuner(compilers=fake, store=store, limits=SearchLimits(trials=2))
     retuner.retune_each(found, REFS, lambda _: nullcontext(Silent()), said.append)
     assert len(said) == 1 and said[0].startswith("not searched: no legal configuration")
     kept = store.check(found[0].key, found[0].target)

@@ -29,15 +29,19 @@ def test_the_newest_of_each_problem_and_chip_that_is_of_another_toolchain() -> N
     older = made(replace(OLD, jax="0.9.2"))
     newer = made(OLD, days=1)
     elsewhere = made(OLD, Chip.V6E)
-    assert selected([older, newer, elsewhere, made(NEW, days=2)], NEW) == [newer, elsewhere]
+    assert selected([older, newer, elsewhere, made(NEW, days=2)], not_with=NEW) == [
+        newer,
+        elsewhere,
+    ]
 
 
 def test_only_those_that_were_asked_for() -> None:
     old, older = made(OLD), made(replace(OLD, jax="0.9.2"), days=1)
-    assert selected([old, older], NEW, made_with=parse_version_filter("jax=0.10")) == [old]
-    assert selected([old, older], NEW, made_with=parse_version_filter("0.9.2")) == [older]
-    assert selected([old], NEW, kernels=["other"]) == []
-    assert selected([old], NEW, kernels=[old.key.kernel]) == [old]
+    assert selected([old, older], not_with=NEW, made_with=parse_version_filter("jax=0.10")) == [old]
+    assert selected([old, older], not_with=NEW, made_with=parse_version_filter("0.9.2")) == [older]
+    assert selected([old], not_with=NEW, kernels=["other"]) == []
+    assert selected([old, made(OLD, Chip.V6E)], chips=[Chip.V5E]) == [old]
+    assert selected([old], not_with=NEW, kernels=[old.key.kernel]) == [old]
 
 
 @pytest.mark.parametrize("text", ["", "jax=", "python=3", "jax", "=0.10"])
