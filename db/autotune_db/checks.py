@@ -31,7 +31,8 @@ class SqlChecks(Adapter):
             before = snapshots.latest(session)
             new = noted(session, before, found) if before else []
             if before and new:
-                now, done = self._clock(), f"{len(new)} checked with {found[0][2].toolchain}"
+                toolchains = dict.fromkeys(check.toolchain for _, _, check in found)
+                now, done = self._clock(), f"{len(new)} checked with {audit.some_of(toolchains)}"
                 publish(session, before.record_id, new, now, by=by, note=done)
                 audit.note(session, now, "publish", done)
 

@@ -82,8 +82,9 @@ class SqlPushes(Adapter):
                     save_check(session, check, ids[key], ids[target])
                 if at is None or at <= check.checked_at:
                     kept.append(check)
-            keys = some_of(check.key for check in kept)
-            note(session, self._clock(), "push", f"{len(kept)} checks: {keys}")
+            if kept:
+                keys = some_of(check.key for check in kept)
+                note(session, self._clock(), "push", f"{len(kept)} checks: {keys}")
             return kept
 
         return self._work.write(write) if given else ()

@@ -28,8 +28,12 @@ class SqlKernels(Adapter):
 
     def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
         """Keep what somebody else says of kernels that nothing is known of yet."""
-        values = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in specs]
-        self._work.write(lambda session, _: query.insert_new(session, KernelRow, values))
+        names = select(KernelRow.name, KernelRow.fingerprint)
+        known = self._work.read(lambda session: set(map(tuple, session.execute(names))))
+        new = [spec for spec in specs if (spec.name, spec.fingerprint) not in known]
+        values = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in new]
+        if values:
+            self._work.write(lambda session, _: query.insert_new(session, KernelRow, values))
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
         statement = query.kernels(name, fingerprint).limit(1)

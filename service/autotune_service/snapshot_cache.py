@@ -4,7 +4,6 @@ import asyncio
 import gc
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -15,7 +14,7 @@ from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import StoreError
-from autotune.lookups.bundle import Specs, bundle_to_bytes, is_possible, new_bundle, slim
+from autotune.lookups.bundle import bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.lookups.layered import Layered
 from autotune.lookups.matching import EXACT, Index, exact_match
 from autotune.ports import SnapshotStore
@@ -75,8 +74,13 @@ class IndexedSnapshot:
     def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "IndexedSnapshot":
         """The next one: shares what stays, changes nothing here."""
         specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
-        light = [slim(record) for record in change.records if is_possible(record, specs)]
-        removed = [*change.removed, *_keys_of_impossible(change.records, specs)]
+        light, removed = [], list(change.removed)
+        for record in change.records:
+            if is_possible(record, specs):
+                light.append(slim(record))
+            else:
+                removed.append(record.key)
+                _log.warning("not handed out: the times or config of %s cannot be", record.key)
         exact = self.exact.changed(
             {identity_of(record.key): encode(exact_match(record)) for record in light},
             take=map(identity_of, removed),
@@ -114,13 +118,6 @@ class IndexedSnapshot:
             kernels = sorted(self.index.kernels.values(), key=lambda s: (s.name, s.fingerprint))
             self._bundle = bundle_to_bytes(new_bundle(records, self.number, kernels, created_at))
         return self._bundle
-
-
-def _keys_of_impossible(records: Sequence[Record], kernels: Specs) -> list[Key]:
-    found = [record.key for record in records if not is_possible(record, kernels)]
-    for key in found:
-        _log.warning("the record of %s is not handed out: its times or config cannot be", key)
-    return found
 
 
 EMPTY = IndexedSnapshot(0, Index(), Layered(), {})

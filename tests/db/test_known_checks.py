@@ -57,6 +57,8 @@ def test_all_that_is_told_at_once_is_noted(store: SqlStore) -> None:
     assert (latest_snapshot(store), in_force(store, 1)) == (2, FIRST)
     tell(store, found(NEW), found(NEWER, CheckVerdict.SAME))
     assert latest_snapshot(store) == 2
+    noted = store.audit.entries()[0].change
+    assert str(NEW) in noted and str(NEWER) in noted
 
 
 def test_what_is_older_does_not_take_the_place(store: SqlStore) -> None:
@@ -230,6 +232,7 @@ def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
     older, newer = check(4, detail="older"), check(6, detail="newer")
     assert store.push_checks([older], by="ci") == []
     assert store.checks() == [check(5)]
+    assert not [one for one in store.audit.entries() if "checks" in one.change]
     assert len(store.push_checks([newer, older], by="ci")) == 1
     assert store.checks() == [replace(newer, pushed_by="ci")]
     assert len(store.push_checks([newer], by="other")) == 1  # again: it is told again

@@ -46,17 +46,19 @@ class Server:
 
     def run(self, *command: str, user: str = "") -> str:
         """With the tools of the server's own version, and its place in the environment."""
+        done = subprocess.run(command, capture_output=True, text=True, env=self.environment(user))
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    def environment(self, user: str = "") -> dict[str, str]:
         parts = urlsplit(self.owner)
-        env = {
+        return {
             **os.environ,
             "PATH": f"{self.tools}:{os.environ['PATH']}",
             "PGHOST": parse_qs(parts.query)["host"][0],
             "PGUSER": user or parts.username or "",
             "PGDATABASE": parts.path.strip("/"),
         }
-        done = subprocess.run(command, capture_output=True, text=True, env=env)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
     def grant(self) -> None:
         given = ("-v", f"secrets={self.secrets}", "-f", _file("roles.sql"))
@@ -255,12 +257,37 @@ class TestBackup:
         made = server.backup(folder)
         owner.save_record(record(question(4096)))  # after the backup, and then everything is lost
         server.run("psql", "-q", "-c", "DROP TABLE autotune_tokens, autotune_pins")
+        server.run("psql", "-q", "-c", "CREATE TABLE autotune_newer (key bigint)")
 
         server.run(_file("restore.sh"), made)
         with open_store(server.url("autotune_service"), create=False) as service:
             assert [one for _, one in service.published()] == [record()]
             assert service.tokens.find(secret) == token
             service.save_record(record(question(512)))  # the roles are there, and numbers go on
+        newer = "SELECT 1 FROM pg_tables WHERE tablename = 'autotune_newer'"
+        assert _ask(owner, newer) == [], "an upgrade would meet it"
+
+    def test_a_backup_that_cannot_be_read_changes_nothing(
+        self, server: Server, owner: SqlStore, folder: Path
+    ) -> None:
+        owner.save_record(record())
+        made = Path(server.backup(folder))
+        made.write_bytes(made.read_bytes()[: made.stat().st_size * 2 // 3])
+        with pytest.raises(AssertionError, match="cannot be read"):
+            server.run(_file("restore.sh"), str(made))
+        assert owner.records() == [record()]
+
+    def test_one_that_goes_on_leaves_no_parts_and_ends_when_it_is_told(
+        self, server: Server, folder: Path
+    ) -> None:
+        environment = {**server.environment("nobody"), "BACKUP_EVERY_S": "1000"}
+        command = [_file("backup.sh"), str(folder)]
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment) as goes:
+            assert goes.stderr is not None
+            assert any("no backup could be made" in line for line in goes.stderr)
+            assert list(folder.iterdir()) == []
+            goes.terminate()
+            assert goes.wait(20) == 143
 
     def test_old_ones_go(self, server: Server, folder: Path) -> None:
         old, other = folder / "autotune-1.dump", folder / "notes.txt"
