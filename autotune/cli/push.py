@@ -64,8 +64,14 @@ def push(
                 if not as_json:
                     echo(f"{sent}/{len(records) - len(left)} sent", err=True)
             checks = _good_checks(store, kernels, kernel, only, left)
-            for part in send_checks(remote, kernels, checks):
-                total = _sum(total, part)
+            try:
+                for part in send_checks(remote, kernels, checks):
+                    total = _sum(total, part)
+            except ServiceError as error:
+                if error.status != 403 or not sent:
+                    raise
+                left.append(f"{len(checks)} checks: {error}")  # the records are there
+                checks = []
         except OSError as error:
             raise ServiceError(f"the service at {remote} cannot be reached: {error}") from error
     if as_json:
@@ -123,16 +129,19 @@ def _sum(one: Pushed, other: Pushed) -> Pushed:
         trials=one.trials + other.trials,
         lost=one.lost + other.lost,
         checks=one.checks + other.checks,
+        candidates=one.candidates + other.candidates,
     )
 
 
 def _print(total: Pushed, sent: int, left: list[str], checks: int) -> None:
     for line in left:
         echo(f"left out: {line}", err=True)
-    same = sent - total.records - total.lost
+    same = sent - total.records - total.lost - total.candidates
     echo(
         f"{total.records} records and {total.trials} trials are new there; {same} records were "
         f"there already, {total.lost} are older or slower than what is; snapshot {total.snapshot}"
     )
+    if total.candidates:
+        echo(f"{total.candidates} records wait until a worker of the service has checked them")
     if checks:
         echo(f"of {checks} checks {total.checks} are in force there; newer ones stay")

@@ -7,6 +7,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
+from sqlalchemy import event
 
 from autotune import ports
 from autotune.domain.chip import Chip
@@ -318,6 +319,18 @@ class TestKernels:
         store.offer_kernels([replace(spec(), doc="offered again")])
         assert store.kernel("matmul", "f00d") == spec()
         assert store.kernel("matmul") == spec(fingerprint="beef")
+
+    def test_what_is_known_is_not_written_again(self, store: SqlStore) -> None:
+        """Each poll of a worker offers its kernels."""
+        store.offer_kernels([spec()])
+        statements: list[str] = []
+        event.listen(
+            store._work._engine, "before_cursor_execute", lambda *a: statements.append(a[2])
+        )
+        store.offer_kernels([spec()])
+        assert statements and not [one for one in statements if "INSERT" in one]
+        store.offer_kernels([spec(), spec(fingerprint="beef")])
+        assert len(store.kernels()) == 2
 
     def test_by_name_last_first(self, store: SqlStore) -> None:
         for name, fingerprint in (("b", "1"), ("B", "1"), ("a", "1"), ("b", "2")):

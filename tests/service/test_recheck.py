@@ -1,7 +1,9 @@
 """A service that takes what is pushed only as candidates, and its own worker that checks them."""
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -14,8 +16,11 @@ from autotune.jobs.worker import Worker
 from autotune.ports.compilers import Compilers
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
+from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record
+from tests.servers.commands import autotune_here
 from tests.servers.service import Running, running
+from tests.service.test_checks_routes import check
 from tests.service.test_writing_routes import body
 
 Found = Callable[[Record], Rechecked]
@@ -127,6 +132,30 @@ def test_what_could_not_be_checked_is_checked_again_when_it_comes_again(
     check_all(store, accepted)
     assert [job.state for job in store.jobs.list()] == [State.DONE, State.FAILED]
     assert store.record(question(512)) is not None
+
+
+def test_the_command_says_what_waits_and_which_checks_are_not_taken(
+    service: Running, writer: str, tmp_path: Path
+) -> None:
+    here = str(tmp_path / "here.db")
+    with new_store(here) as own:
+        own.save_kernel(SPEC)
+        for m in (512, 256):
+            own.save_record(record(question(m), 64))
+        own.save_check(check())
+    ask = ("push", "--url", service.url, "--token", writer, "--db", here)
+    done = autotune_here(*ask, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "0 records were there already" in done.stdout
+    assert "2 records wait until a worker of the service has checked them" in done.stdout
+    assert "left out: 1 checks: " in done.stderr and "this service checks by itself" in done.stderr
+    done = autotune_here(*ask, "--json", cwd=tmp_path)
+    assert (json.loads(done.stdout)["candidates"], done.returncode) == (0, 0)
+    with new_store(here + "2") as own:
+        own.save_kernel(SPEC)
+        own.save_check(check())
+    done = autotune_here(*ask[:-1], here + "2", cwd=tmp_path)
+    assert done.returncode == 2 and "this service checks by itself" in done.stderr
 
 
 def test_a_worker_over_http_checks_nothing(service: Running, store: SqlStore, writer: str) -> None:
