@@ -32,12 +32,13 @@ class Revision:
         path = self.folder / self.renamed.get(name, name)
         if not path.is_file():
             return None
-        same = name not in self.renamed
+        root = self.folder / Path(ref.root).relative_to(self.tree) if ref.root else None
+        inside = path.relative_to(root) if root and path.is_relative_to(root) else None
         return replace(
             ref,
             path=str(path),
-            module=ref.module if same else "",
-            root=str(self.folder / Path(ref.root).relative_to(self.tree)) if ref.root else "",
+            module=".".join(inside.with_suffix("").parts) if inside else "",
+            root=str(root or ""),
             copy=str(self.folder),
             copy_of=str(self.tree),
         )

@@ -1,5 +1,6 @@
 """What another revision of a working tree is, whatever state the tree is in."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -61,6 +62,10 @@ def test_a_renamed_file_is_found_under_its_old_name(tmp_path: Path) -> None:
     tree = repository(tmp_path / "r", {"k.py": "".join(f"line = {n}\n" for n in range(30))})
     git(tree, "mv", "k.py", "moved.py")
     assert old_text(tree, name="moved.py").startswith("line = 0\n")
+    known = replace(ref(tree, "moved.py"), module="moved", root=str(tree))
+    with checked_out(tree, "main") as found:
+        there = found.ref(known)
+        assert there is not None and (there.module, there.root) == ("k", str(found.folder))
 
 
 def test_a_new_file_is_not_there(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.child import loading
 from autotune.child.loading import CopiedTrees, Loader, LoadError
 from autotune.domain.kernel_ref import KernelRef
 
@@ -48,6 +49,18 @@ def test_what_the_copy_lacks_comes_from_the_tree(trees: tuple[Path, Path]) -> No
     tree, _ = trees
     assert origin("fresh_module") == str(tree / "src/fresh_module.py")
     assert origin("copied_pkg._version") == str(tree / "src/copied_pkg/_version.py")
+
+
+def test_this_program_itself_is_not_what_is_compared(tmp_path: Path) -> None:
+    """As when its own repository is checked."""
+    file = Path(loading.__file__)
+    copied = tmp_path / "copy" / file.relative_to(file.parents[2])
+    copied.parent.mkdir(parents=True)
+    copied.write_text("")
+    finder = CopiedTrees()
+    finder.copies[str(file.parents[2])] = str(tmp_path / "copy")
+    assert finder.find_spec("autotune.child.loading", [str(file.parent)]) is None
+    assert finder.strays() == []
 
 
 def test_all_else_is_left_alone(trees: tuple[Path, Path]) -> None:
