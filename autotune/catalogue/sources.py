@@ -4,6 +4,7 @@ imports by computed names do not."""
 
 import ast
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.catalogue import normal
@@ -30,6 +31,18 @@ def files(path: Path, attribute: str) -> list[Path]:
     """The files that ``code`` reads, that of the declaration first."""
     path = path.resolve()
     return [path, *sorted(_reached(path, attribute, "").keys() - {path})]
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The folder that holds the outermost package of a kernel, and the name of that package where
+    the folder holds what was installed: what lies beside it there is not the kernel's own."""
+
+    folder: Path
+    only: str | None
+
+    def holds(self, base: Path, package: str) -> bool:
+        return base != self.folder or self.only in (None, package)
 
 
 class _Module:
@@ -119,39 +132,41 @@ def _used_of(name: str, statements: Sequence[ast.stmt]) -> Names:
 
 
 def _imported(
-    stmt: ast.stmt, statements: Sequence[ast.stmt], module: _Module, root: Path
+    stmt: ast.stmt, statements: Sequence[ast.stmt], module: _Module, root: _Root
 ) -> Iterator[tuple[Path, Names]]:
     """The files beside a module that one of its statements imports from, with the names."""
     for node in ast.walk(stmt):
         if isinstance(node, ast.Import):
             for alias in node.names:
-                for base in (root, module.path.parent):
-                    for file in _files(base, alias.name.split(".")):
+                for base in (root.folder, module.path.parent):
+                    for file in _files(base, alias.name.split("."), root):
                         dotted = "." in alias.name and not alias.asname
                         yield file, None if dotted else _used_of(bound_by(alias), statements)
         elif isinstance(node, ast.ImportFrom):
             relative = module.path.parents[node.level - 1] if node.level else None
             parts = node.module.split(".") if node.module else []
-            for base in (relative,) if relative else (root, module.path.parent):
+            for base in (relative,) if relative else (root.folder, module.path.parent):
                 for alias in node.names:
-                    for file in _files(base, [*parts, alias.name]):
+                    for file in _files(base, [*parts, alias.name], root):
                         yield file, _used_of(bound_by(alias), statements)
-                    for file in _files(base, parts):
+                    for file in _files(base, parts, root):
                         yield file, None if alias.name == "*" else {alias.name}
 
 
-def _package_root(path: Path) -> Path:
-    """The folder that holds the outermost package of a file; its own folder where it is in none.
-    The same however the kernel is named: by its file or as an installed one."""
-    folder = path.parent
-    while (folder / "__init__.py").is_file():
-        folder = folder.parent
-    return folder
+def _package_root(path: Path) -> _Root:
+    """Its own folder where a file is in no package. The same however the kernel is named: by its
+    file or as an installed one."""
+    outermost = path
+    while (outermost.parent / "__init__.py").is_file():
+        outermost = outermost.parent
+    folder = outermost.parent
+    installed = next(folder.glob("*.dist-info"), None) is not None
+    return _Root(folder, outermost.stem if installed else None)
 
 
-def _files(base: Path, parts: list[str]) -> Iterator[Path]:
+def _files(base: Path, parts: list[str], root: _Root) -> Iterator[Path]:
     """The file of a module or of a package; nothing for one that is installed elsewhere."""
-    if not parts or parts[0] == _ENGINE:
+    if not parts or parts[0] == _ENGINE or not root.holds(base, parts[0]):
         return
     place = base.joinpath(*parts)
     for file in (place.with_name(place.name + ".py"), place / "__init__.py"):

@@ -175,3 +175,23 @@ def test_what_a_star_brings_makes_a_record_stale(tmp_path: Path, imported: str) 
         body.write_text(f"def build(problem, config):\n    return lambda x: x * {factor}\n")
         found.append(fingerprint(KernelRef(path=str(kernel), attribute="KERNEL")))
     assert found[0] != found[1]
+
+
+def test_of_an_installed_kernel_only_its_own_package_counts(tmp_path: Path) -> None:
+    """Beside it lie JAX and all else that is installed: another version of those is told by the
+    toolchain, and reading them takes minutes."""
+    (tmp_path / "mine-1.0.dist-info").mkdir()
+    for name in ("mine", "jaxlike"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("")
+    kernel, helper = tmp_path / "mine" / "kernel.py", tmp_path / "mine" / "helper.py"
+    kernel.write_text("import jaxlike\nfrom mine import helper\nKERNEL = helper.f(jaxlike.g)\n")
+    helper.write_text("def f(x):\n    return x\n")
+    other = tmp_path / "jaxlike" / "__init__.py"
+    other.write_text("def g():\n    return 1\n")
+    ref = KernelRef(path=str(kernel), attribute="KERNEL")
+    first = fingerprint(ref)
+    other.write_text("def g():\n    return 2\n")
+    assert fingerprint(ref) == first
+    helper.write_text("def f(x):\n    return x + 1\n")
+    assert fingerprint(ref) != first
