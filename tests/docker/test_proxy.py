@@ -173,6 +173,18 @@ def test_the_largest_push_passes(proxy: Proxy) -> None:
     """The service, not the proxy, has the last word on it."""
     status, body = proxy.call("POST", "/v1/results", b" " * (16 << 20), JSON)
     assert status == 401, body
+    assert proxy.call("POST", "/v1/jobs", b" " * (2 << 20), JSON)[0] == 413
+
+
+@differing(limit_conn="pushes 4>pushes 1")
+def test_an_address_pushes_so_much_at_once(proxy: Proxy) -> None:
+    with closing(proxy.connection()) as connection:
+        connection.putrequest("POST", "/v1/results")
+        connection.putheader("Content-Length", "100")
+        connection.endheaders(b"{")
+        until(lambda: proxy.call("POST", "/v1/results", b"{}", JSON)[0] == 429)
+        assert proxy.call("POST", "/v1/lookup", b"{}", JSON)[0] == 422
+        assert proxy.call("POST", "/v1/results", b"{}", JSON, "127.0.0.6")[0] == 401
 
 
 @differing(client_header_timeout="10s>1s", client_body_timeout="30s>1s")
