@@ -12,6 +12,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
+from autotune_db import query
 from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text
 from autotune_db.tables import CheckRow, KeyRow
@@ -31,9 +32,7 @@ class SqlCheckPages(Adapter):
 
     def checks(self, only: CheckFilter, before: int | None, limit: int) -> Sequence[NumberedCheck]:
         wanted = _joined(select(CheckRow)).where(*_conditions(only))
-        if before is not None:
-            wanted = wanted.where(CheckRow.id < before)
-        page = wanted.order_by(CheckRow.id.desc()).limit(limit)
+        page = query.page(wanted, CheckRow.id, before, limit)
         return self._work.read(lambda session: list(map(_numbered, session.scalars(page))))
 
     def worst_checks(self, only: CheckFilter, offset: int, limit: int) -> Sequence[NumberedCheck]:

@@ -173,7 +173,16 @@ class TestList:
         assert service.raw("GET", "/v1/checks", **known)[0] == 200
 
     @pytest.mark.parametrize(
-        "query", ["verdict=fine", "toolchain=1", "cursor=x", "limit=0", "limit=1001", "more=1"]
+        "query",
+        [
+            "verdict=fine",
+            "toolchain=1",
+            "cursor=x",
+            "limit=0",
+            "limit=1001",
+            "more=1",
+            "chip=v5e&chip=v6e",
+        ],
     )
     def test_what_cannot_be_asked(self, service: Running, query: str) -> None:
         status, found = service.get(f"/v1/checks?{query}")

@@ -100,7 +100,7 @@ async def records(
     before = number_of(cursor)
     found = await ask(request, store(request).published, kernel, chip, limit + 1, before)
     data = [RecordData(number=number, record=to_data(record)) for number, record in found[:limit]]
-    return Records(records=data, next=_next(found, data))
+    return Records(records=data, next=next_of(found, data))
 
 
 @router.get("/candidates", responses=_READ)
@@ -114,7 +114,7 @@ async def candidates(
     first. In lookups is what was accepted only."""
     found = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
     data = [CandidateData(**to_data(one)) for one in found[:limit]]
-    return Candidates(candidates=data, next=_next(found, data))
+    return Candidates(candidates=data, next=next_of(found, data))
 
 
 @router.get("/misses", responses=_READ)
@@ -137,7 +137,7 @@ async def jobs(
     """The newest first."""
     found = await ask(request, store(request).jobs.list, state, limit + 1, number_of(cursor))
     data = list(map(job_data, found[:limit]))
-    return JobList(jobs=data, next=_next(found, data))
+    return JobList(jobs=data, next=next_of(found, data))
 
 
 @router.get("/audit", responses=_READ, dependencies=[BEARER, ADMIN_ONLY])
@@ -145,14 +145,14 @@ async def audit(request: Request, limit: Limit = 50, cursor: Cursor | None = Non
     """Who wrote what, the newest first. Needs a token with the role admin."""
     found = await ask(request, store(request).audit.entries, limit + 1, number_of(cursor))
     data = [AuditData(**to_data(one)) for one in found[:limit]]
-    return Audit(entries=data, next=_next(found, data))
+    return Audit(entries=data, next=next_of(found, data))
 
 
 def number_of(cursor: str | None) -> int | None:
     return None if cursor is None else int(cursor.partition("-")[0])
 
 
-def _next(found: Sequence[Any], data: Sequence[Any]) -> str | None:
+def next_of(found: Sequence[Any], data: Sequence[Any]) -> str | None:
     """``found``: as many as are in ``data``, and one more where it is not the last page."""
     return str(data[-1].number) if len(found) > len(data) else None
 
