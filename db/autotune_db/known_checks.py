@@ -46,7 +46,7 @@ def noted(session: Session, before: SnapshotRow, found: Iterable[Finding]) -> li
     told: dict[int, Record] = {}
     for key, number in numbers.items():
         record = records.get(identity_of(key))
-        better = record and _with_findings(record, by_key[key])
+        better = record and with_findings(record, by_key[key])
         if record and better and set(better.checks) != set(record.checks):
             told[number] = better
     added = add_records(session, told)
@@ -128,7 +128,8 @@ def _again(
     )
 
 
-def _with_findings(record: Record, found: Sequence[Finding]) -> Record:
+def with_findings(record: Record, found: Sequence[Finding]) -> Record:
+    """With what is news of its config."""
     for key, config, check in found:
         if check.toolchain == key.toolchain or config != record.config:
             continue  # what is published for a toolchain was compiled there

@@ -1,7 +1,7 @@
 """Taking in what another machine has found: a handful of statements, however many results."""
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -18,7 +18,13 @@ from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of
 from autotune_db.checks import save_check
-from autotune_db.known_checks import Finding, noted, publish, with_known_checks
+from autotune_db.known_checks import (
+    Finding,
+    noted,
+    publish,
+    with_findings,
+    with_known_checks,
+)
 from autotune_db.query import in_parts
 from autotune_db.tables import CheckRow, KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
 
@@ -28,9 +34,11 @@ _SAME_RECORD = ("config", "evidence", "created_at")
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """A result as the values of its rows."""
+    """A result as the values of its rows: the record without its checks, for whether it is there
+    already is not for them to say."""
 
     record: Record
+    checks: Sequence[Finding]
     record_values: _Values
     trial_values: Sequence[_Values]
     space_values: _Values | None
@@ -42,7 +50,7 @@ class SqlPushes(Adapter):
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         specs = [rows.kernel_values(spec) for spec in kernels]
         given = [_as_values(result) for result in results]
-        digest = _digest(specs, given, _findings(results))
+        digest = _digest(specs, given)
         before = self._work.read(lambda session: _same_push(session, digest))
         if before is not None:
             return before
@@ -57,7 +65,7 @@ class SqlPushes(Adapter):
             query.insert_new(session, SpaceRow, [{**own, "key_id": key} for key, own in spaces])
             added, lost = _add_records(session, given, ids, by)
             new = len(added)
-            number = _publish(session, results, new, now, by)
+            number = _publish(session, given, new, now, by)
             if new or trials:
                 what = f"{new} records, {trials} trials, snapshot {number}"
                 keys = added or [one.record.key for one in given]
@@ -90,24 +98,19 @@ class SqlPushes(Adapter):
         return self._work.write(write) if given else ()
 
 
-def _publish(
-    session: Session, results: Sequence[KeyResult], new: int, now: datetime, by: str
-) -> int:
+def _publish(session: Session, given: Sequence[_Result], new: int, now: datetime, by: str) -> int:
     """One snapshot with the new records, and with what is new of those that are there; the latest
     where nothing is."""
     before = snapshots.latest(session)
     top = session.scalar(select(func.max(RecordRow.id))) or 0 if new else None
     draft = snapshots.draft(before, top)
-    checked = noted(session, draft, _findings(results)) if draft else []
+    checked = (
+        noted(session, draft, [check for one in given for check in one.checks]) if draft else []
+    )
     if draft is None or not (new or checked):
         return before.id if before else 0
     note = f"{new} pushed, up to record {draft.record_id}"
     return publish(session, draft.record_id, checked, now, by=by, note=note).id
-
-
-def _findings(results: Sequence[KeyResult]) -> Iterator[Finding]:
-    for record in (one.record for one in results):
-        yield from ((record.key, record.config, check) for check in record.checks)
 
 
 def _checked_at(session: Session, key_ids: Iterable[int]) -> dict[tuple[int, int], datetime]:
@@ -121,17 +124,17 @@ def _checked_at(session: Session, key_ids: Iterable[int]) -> dict[tuple[int, int
 
 
 def _as_values(result: KeyResult) -> _Result:
-    """A record without its checks: whether it is there already is not for them to say."""
     record = replace(result.record, checks=())
     return _Result(
         record=record,
+        checks=[(record.key, record.config, check) for check in result.record.checks],
         record_values=rows.record_values(record),
         trial_values=[rows.trial_values(trial) for trial in result.trials],
         space_values=None if result.refusals is None else rows.space_values(result.refusals),
     )
 
 
-def _digest(specs: Sequence[_Values], given: Sequence[_Result], checks: Iterable[Finding]) -> str:
+def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
     """Of all that is kept of a push, but not of who brought it."""
     found = hashlib.sha256()
     for one in given:
@@ -139,8 +142,7 @@ def _digest(specs: Sequence[_Values], given: Sequence[_Result], checks: Iterable
         for values in (key, one.record_values, *one.trial_values, one.space_values or {}):
             own = [(name, str(value)) for name, value in values.items() if name != "pushed_by"]
             found.update(repr(own).encode("utf-8", "surrogatepass"))
-    for check in checks:
-        found.update(repr(check).encode("utf-8", "surrogatepass"))
+        found.update(repr(one.checks).encode("utf-8", "surrogatepass") if one.checks else b"")
     found.update(repr([list(spec.items()) for spec in specs]).encode("utf-8", "surrogatepass"))
     return found.hexdigest()
 
@@ -163,7 +165,8 @@ def _add_records(
     added: list[Key] = []
     lost = 0
     known = with_known_checks(session, [one.record for one in given])
-    for one, values in zip(given, map(rows.record_values, known), strict=True):
+    for one, record in zip(given, known, strict=True):
+        values = rows.record_values(record)
         key_id = ids[one.record.key]
         if is_superseded(in_force.get(key_id), one.record):
             lost += 1
@@ -173,6 +176,7 @@ def _add_records(
             there.add(same)
             in_force[key_id] = one.record
             added.append(one.record.key)
+            values = rows.record_values(with_findings(record, one.checks))
             new.append({**values, "key_id": key_id, "pushed_by": by})
     if new:
         session.execute(insert(RecordRow), new)

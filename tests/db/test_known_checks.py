@@ -102,6 +102,16 @@ def test_of_what_is_pinned_too_and_the_pin_stays(store: SqlStore) -> None:
     assert in_force(store).checks == ()
 
 
+def test_a_check_that_came_with_a_record_behind_a_pin_is_known_later(store: SqlStore) -> None:
+    pinned(store)
+    anew = replace(SECOND, created_at=NOON + timedelta(hours=1), checks=(found(),))
+    for trials in ((), (trial(),)):
+        store.push([spec()], [KeyResult(record=anew, trials=trials)], by="ci")
+    assert len(store.published()) == 3
+    store.unpin(1)
+    assert in_force(store) == replace(anew, pushed_by="ci")
+
+
 def save_again(store: SqlStore) -> None:
     store.save_record(replace(FIRST, created_at=NOON + timedelta(hours=1)))
 
@@ -199,6 +209,7 @@ def test_checks_of_many_records_are_some_statements(store: SqlStore) -> None:
     """All of them wait for the lock of publishing."""
     many = [record(key(m=m)) for m in range(1, 101)]
     results = [KeyResult(record=replace(one, checks=(found(),))) for one in many]
+    store.push([spec()], [KeyResult(record=one) for one in many], by="ci")
     statements: list[str] = []
     engine = store._work._engine
     event.listen(engine, "before_cursor_execute", lambda *a: statements.append(a[2]))
