@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
+from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
@@ -100,7 +101,14 @@ def _contradictions(what: str, field: str) -> Iterator[None]:
         raise HttpError(422, "contradiction", message, field) from error
 
 
-@router.post("/jobs", status_code=201, responses={200: {"model": JobData}})
+_OF_THE_JOB = {"parameters": {"number": "$response.body#/number"}}
+_THEN: dict[str, Any] = {
+    "links": {name: {"operationId": name, **_OF_THE_JOB} for name in ("job", "cancel")}
+}
+"""What can be asked of a job that was made, for clients that follow links."""
+
+
+@router.post("/jobs", status_code=201, responses={200: {"model": JobData, **_THEN}, 201: _THEN})
 async def new_job(request: Request, asked: JobRequest, response: Response) -> JobData:
     """Ask for a search. The same request while it is open is the same job, with status 200."""
     wanted = await _wanted(request, asked)
