@@ -129,7 +129,7 @@ def who_says(record: Record) -> str:
 
 
 def verifying(trial: Trial) -> str:
-    return f"verifying trial {trial.number}: {trial.config}"
+    return f"verifying {trial.config}"
 
 
 def no_baseline(why: Failure) -> str:
