@@ -67,9 +67,11 @@ def test_close_ends_running_and_waiting_jobs(temporary: Path) -> None:
 
 
 _HANGING = """
-import sys, time
+import signal, sys, time
 from pathlib import Path
 from autotune.compiler.pool import CompilerPool
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 with CompilerPool(2, worker=Path(sys.argv[1])) as pool:
     jobs = [pool.submit(lambda c: c.process.ask({"kind": "hang"}, 3600)) for _ in range(2)]
