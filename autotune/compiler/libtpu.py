@@ -29,6 +29,8 @@ _NOT_INHERITED = ("TPU_LIBRARY_PATH",)
 CPU_DEVICES = 8
 """Of a process that compiles: interpret mode runs the kernels of a mesh of so many."""
 
+_ENTRY_CHARACTERS = 400
+
 LISTING_SUFFIX = "-final_bundles.txt"
 
 
@@ -130,12 +132,18 @@ def listings(dump: Path) -> dict[str, str]:
 
 def is_kernel(listing: str) -> bool:
     """Whether a listing is that of a Pallas call."""
-    return "custom-call(" in _entry(listing)[:400].partition("*/")[0]
+    return "custom-call(" in _entry(listing).partition("*/")[0]
 
 
 def _entry(listing: str) -> str:
-    """The instruction that a listing is of, and what follows it."""
-    return listing.partition("/* entry bundle: ")[2]
+    """The beginning of the instruction that a listing is of; empty where it names none."""
+    opening = "/* entry bundle: "
+    start = listing.find(opening)
+    return (
+        ""
+        if start < 0
+        else listing[start + len(opening) : start + len(opening) + _ENTRY_CHARACTERS]
+    )
 
 
 def clear(dump: Path) -> None:

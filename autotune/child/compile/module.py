@@ -169,7 +169,7 @@ class _Walk:
         if known:
             return int(known[1])
         condition, body = (self._named(what, loop) for what in ("condition", "body"))
-        root = next((one for one in condition.values() if one.is_root), None)
+        root = _root(condition)
         if root is None or "direction=LT" not in root.text:
             return None
         counter, limit = (condition.get(name) for name in root.operands)
@@ -194,9 +194,19 @@ class _Walk:
             if start is None or start.opcode != "tuple":
                 return None
             one = own.get(start.operands[place])
-        while one is not None and one.opcode in ("copy", "bitcast"):
-            one = own.get(one.operands[0])
-        return _integer(one)
+        return _integer(_copied(one, own))
+
+
+def _root(computation: _Computation) -> _Instruction | None:
+    """What a computation returns."""
+    return next((one for one in computation.values() if one.is_root), None)
+
+
+def _copied(one: _Instruction | None, own: _Computation) -> _Instruction | None:
+    """What an instruction is a copy of, or itself."""
+    while one is not None and one.opcode in ("copy", "bitcast"):
+        one = own.get(one.operands[0])
+    return one
 
 
 def _place(one: _Instruction | None) -> int | None:
@@ -216,12 +226,10 @@ def _integer(one: _Instruction | None) -> int | None:
 
 def _counts_by_one(body: _Computation, place: int) -> bool:
     """Whether a loop's body adds one to this element of its tuple."""
-    root = next((one for one in body.values() if one.is_root), None)
+    root = _root(body)
     if root is None or root.opcode != "tuple" or place >= len(root.operands):
         return False
-    step = body.get(root.operands[place])
-    while step is not None and step.opcode in ("copy", "bitcast"):
-        step = body.get(step.operands[0])
+    step = _copied(body.get(root.operands[place]), body)
     if step is None or step.opcode != "add":
         return False
     added = [body.get(name) for name in step.operands]
