@@ -16,6 +16,7 @@ from autotune.errors import AutotuneError, InvalidInputError
 if TYPE_CHECKING:
     from autotune.cost_model.calibration import EstimateErrors, Proposal
 
+_MOST_KEYS = 10_000
 _LABEL = (
     "Proposed from measurements on this machine's accelerator. Nothing reads this file: whoever "
     "wants the factors puts them into the chip's constants by hand."
@@ -27,6 +28,11 @@ _LABEL = (
     "--from-measurements", is_flag=True, help="Compare the measured times of the database."
 )
 @click.option(
+    "--from-tables",
+    is_flag=True,
+    help="Compare the times of imported tables, whose toolchain nobody knows.",
+)
+@click.option(
     "--write",
     metavar="FILE",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -35,21 +41,34 @@ _LABEL = (
 @database_option
 @json_option
 def calibrate(
-    from_measurements: bool, write: Path | None, database: str | None, as_json: bool
+    from_measurements: bool,
+    from_tables: bool,
+    write: Path | None,
+    database: str | None,
+    as_json: bool,
 ) -> None:
     """Say how far estimates are from measurements of the same configs, by kind of kernel, and
     propose factors for the chip's constants. Nothing is applied.
 
     Exit code 1 when nothing was measured.
     """
-    from autotune.cost_model.calibration import errors, points, proposals
+    from autotune.cost_model.calibration import errors, points, points_elsewhere, proposals
 
-    if not from_measurements:
-        raise InvalidInputError("say what to calibrate from: --from-measurements")
+    if not (from_measurements or from_tables):
+        raise InvalidInputError(
+            "say what to calibrate from: --from-measurements, or --from-tables for times of "
+            "`autotune import`"
+        )
     if find_spec("scipy") is None:
         raise AutotuneError("autotune calibrate needs SciPy: install pallas-autotune[search]")
     with open_database(database, create=False) as store:
-        found = points((record, store.trials(record.key)) for record in store.records())
+        found = []
+        if from_measurements:
+            found += points((record, store.trials(record.key)) for record in store.records())
+        if from_tables:
+            keys = [one.key for one in store.history(limit=_MOST_KEYS)]
+            trials = ((key, store.trials(key)) for key in keys)
+            found += points_elsewhere(store.known_configs(), trials)
     group_errors, proposed = errors(found), proposals(found)
     if write is not None:
         _write(write, proposed)

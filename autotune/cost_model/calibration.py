@@ -10,6 +10,8 @@ from math import exp, log
 from statistics import median
 
 from autotune.domain import explanation as parts
+from autotune.domain.key import Key
+from autotune.domain.known_config import KnownConfig
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
@@ -86,6 +88,27 @@ def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[MeasuredEs
                     )
                 )
     return found
+
+
+def points_elsewhere(
+    known: Iterable[KnownConfig], trials: Iterable[tuple[Key, Sequence[Trial]]]
+) -> list[MeasuredEstimate]:
+    """Configs that tables of others have a time for, with what was estimated of them here, under
+    whatever toolchain."""
+    timed = [one for one in known if one.time_us is not None]
+    return [
+        MeasuredEstimate(
+            kernel=key.kernel,
+            chip=key.chip.value,
+            estimate=trial.estimate,
+            measured_us=one.time_us,
+        )
+        for key, kept in trials
+        for one in timed
+        if one.kernel == key.kernel and one.chips and one.serves(key.problem, key.chip)
+        for trial in kept
+        if trial.estimate is not None and one.axes == trial.config.axes and one.time_us
+    ]
 
 
 def errors(found: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:

@@ -29,6 +29,7 @@ from autotune.publishing.publish import publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
 from autotune.searching.loop import SearchLimits, SearchResult, Subject, run_search
 from autotune.searching.subject import describe_subject, explore_space
+from autotune.searching.tuned_elsewhere import tuned_elsewhere
 
 _log = logging.getLogger("autotune.worker")
 
@@ -246,6 +247,7 @@ class Worker:
             SearchLimits(trials=request.trials, stop=stop),
             watch,
             study_url=self._study_url,
+            start_from=tuned_elsewhere(self._compilers, self._store, subject, watch.announce),
         )
         if result.stopped_by == "interrupted" or not lease.holds():
             return None, ""

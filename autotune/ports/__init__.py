@@ -8,6 +8,7 @@ from autotune.ports.access import AuditLog, Tokens
 from autotune.ports.checks import CheckStore
 from autotune.ports.history import ReleaseStore, TrialHistory
 from autotune.ports.jobs import Jobs, Queue
+from autotune.ports.known_configs import KnownConfigStore
 from autotune.ports.lookup import (
     LookupStore,
     MissCounter,
@@ -35,6 +36,7 @@ __all__ = [
     "JobResultStore",
     "Jobs",
     "KeyPages",
+    "KnownConfigStore",
     "LookupStore",
     "MissCounter",
     "MissLog",

@@ -12,6 +12,7 @@ from autotune.domain.outcome import Outcome
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import Trial
+from autotune.ports.known_configs import KnownConfigs
 
 
 class SearchStore(Protocol):
@@ -50,7 +51,7 @@ class PublishStore(Protocol):
         history and in the snapshots that had it."""
 
 
-class WorkerStore(SearchStore, PublishStore, Protocol):
+class WorkerStore(SearchStore, PublishStore, KnownConfigs, Protocol):
     """What a worker needs: it searches and publishes."""
 
 

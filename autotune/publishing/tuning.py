@@ -10,6 +10,7 @@ from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import Publication, publish
 from autotune.publishing.timing import Timing, new_measure
 from autotune.searching.loop import Observer, SearchLimits, SearchResult, Subject, run_search
+from autotune.searching.tuned_elsewhere import tuned_elsewhere
 
 
 class Watcher(Observer, Protocol):
@@ -45,7 +46,9 @@ def tune(
     plan: Plan,
     watcher: Watcher,
 ) -> tuple[SearchResult, Publication | None]:
-    """None: it was interrupted, and the same again resumes. Raises ``AutotuneError``."""
+    """It starts with what ``plan`` says, then with what others know of the problem. None: it was
+    interrupted, and the same again resumes. Raises ``AutotuneError``."""
+    known = tuned_elsewhere(compilers, store, subject, watcher.announce)
     result = run_search(
         compilers,
         store,
@@ -56,7 +59,7 @@ def tune(
         study_url=store.url,
         seed=plan.seed,
         method=plan.method,
-        start_from=plan.start_from,
+        start_from=tuple(dict.fromkeys((*plan.start_from, *known))),
     )
     if result.stopped_by == "interrupted":
         return result, None

@@ -14,6 +14,7 @@ from autotune_db.checks import SqlChecks
 from autotune_db.engine import open_engine
 from autotune_db.failure import translated
 from autotune_db.jobs import SqlJobs
+from autotune_db.known_configs import SqlKnownConfigs
 from autotune_db.migration import bring_to_head, require_head
 from autotune_db.misses import SqlMisses
 from autotune_db.pushing import SqlPushes
@@ -62,6 +63,7 @@ class SqlStore(
     SqlCandidates,
     SqlMisses,
     SqlChecks,
+    SqlKnownConfigs,
 ):
     """Everything that is kept in one database: safe to share between threads.
 

@@ -232,6 +232,20 @@ class CheckRow(Base):
     checked_at: Mapped[datetime]
 
 
+class KnownConfigRow(Base):
+    """A config that a table of others has. ``digest``: of all but its time and where it was found,
+    so that the same table again adds nothing."""
+
+    __tablename__ = PREFIX + "known_configs"
+    __table_args__ = _numbered(UniqueConstraint("digest"), Index(None, "kernel"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    digest: Mapped[str] = mapped_column(String(32))
+    kernel: Mapped[str]
+    content: Mapped[str]
+    created_at: Mapped[datetime]
+
+
 class MissRow(Base):
     """One row for each key and each way in which the answer to it was not exact."""
 

@@ -24,7 +24,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
   autotune_records, autotune_pushes, autotune_audit, autotune_searches, autotune_spaces,
   autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
-  autotune_candidates
+  autotune_candidates, autotune_known_configs
 TO autotune_service, autotune_worker;
 GRANT SELECT ON autotune_tokens TO autotune_service;
 

@@ -1,0 +1,1 @@
+"""Tables of tuned block sizes that others keep: read, asked, written."""

@@ -1,0 +1,157 @@
+"""Which formats there are, where a table is, and what it holds."""
+
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from autotune.errors import InvalidInputError
+from autotune.tables.maxtext import MaxTextFlags
+from autotune.tables.plain import PlainTable
+from autotune.tables.python_formats import PYTHON_FORMATS
+from autotune.tables.python_table import generic
+from autotune.tables.table import Table, TableFormat, UnreadRow
+from autotune.tables.tokamax import TokamaxCache
+
+FORMATS: Sequence[TableFormat] = (
+    *PYTHON_FORMATS,
+    TokamaxCache(),
+    MaxTextFlags(),
+    PlainTable(name="json"),
+    PlainTable(name="csv"),
+)
+_ENDINGS = {".json": "tokamax", ".jsonl": "json", ".csv": "csv", ".yml": "maxtext"}
+_ENDINGS[".yaml"] = "maxtext"
+_MOST_BYTES = 64 << 20
+_PATHS = "import sys; sys.stdout.write('\\0'.join(sys.path))"  # nothing of a package is imported
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundTable:
+    """``folder``: that its package stands in, where it was found installed."""
+
+    format: TableFormat
+    path: Path
+    table: Table
+    folder: Path | None = None
+
+
+def find_tables(name: str, form: str | None, python: str) -> list[FoundTable]:
+    """``name`` is a file, a folder of tokamax's, or a format (or what its name begins with), whose
+    tables are then those that are installed for ``python``. Nothing of them is executed. Raises
+    ``InvalidInputError``."""
+    path = Path(name)
+    if path.is_dir():
+        files = sorted(path.rglob("*.json"))
+        if not files:
+            raise InvalidInputError(f"there is no JSON file in {name}")
+        return [_read_or_say(format_named(form or "tokamax"), file) for file in files]
+    if path.is_file():
+        return [_of_file(path, form)]
+    found = [one for one in FORMATS if one.name == name or one.name.startswith(f"{name}-")]
+    if not found:
+        raise InvalidInputError(
+            f"{name} is neither a file nor a format: give one of {_names()}, or a path"
+        )
+    return list(_installed(found, python))
+
+
+def format_named(name: str) -> TableFormat:
+    for one in FORMATS:
+        if one.name == name:
+            return one
+    raise InvalidInputError(f"unknown format {name!r}: choose one of {_names()}")
+
+
+def _names() -> str:
+    return ", ".join(one.name for one in FORMATS)
+
+
+def _of_file(path: Path, form: str | None) -> FoundTable:
+    if form is not None:
+        return _read(format_named(form), path)
+    if path.suffix in _ENDINGS:
+        return _read(format_named(_ENDINGS[path.suffix]), path)
+    if path.suffix != ".py":
+        raise InvalidInputError(f"{path} may be anything: say which with --format")
+    named = [one for one in PYTHON_FORMATS if path.as_posix().endswith(one.file)]
+    if named:
+        return _read(named[0], path)
+    whole = list(_whole(path))
+    if len(whole) > 1:
+        names = ", ".join(one.format.name for one in whole)
+        raise InvalidInputError(f"{path} can be read as {names}: say which with --format")
+    return whole[0] if whole else _read(generic(_text(path), str(path)), path)
+
+
+def _whole(path: Path) -> Iterator[FoundTable]:
+    """As which formats all rows of a file can be read."""
+    for one in PYTHON_FORMATS:
+        try:
+            found = _read(one, path)
+        except InvalidInputError:
+            continue
+        if found.table.rows and not any("fields" in u.reason for u in found.table.unread):
+            yield found
+
+
+def _read(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
+    table = form.read(_text(path), str(path))
+    return FoundTable(format=form, path=path, table=table, folder=folder)
+
+
+def _read_or_say(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
+    """One of several files: that it cannot be read is said beside what the others hold."""
+    try:
+        return _read(form, path, folder)
+    except InvalidInputError as error:
+        why = UnreadRow(place="the whole file", reason=str(error))
+        table = Table(file=str(path), rows=(), unread=(why,))
+        return FoundTable(format=form, path=path, table=table, folder=folder)
+
+
+def _text(path: Path) -> str:
+    try:
+        if path.stat().st_size > _MOST_BYTES:
+            raise InvalidInputError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise InvalidInputError(f"{path} is no text: {error.reason}") from error
+
+
+def _installed(formats: Sequence[TableFormat], python: str) -> Iterator[FoundTable]:
+    folders = _folders(python)
+    anything = False
+    for one in formats:
+        if not one.file:
+            raise InvalidInputError(f"{one.name} is a form of files: give the path of one")
+        for folder in folders:
+            files = sorted(folder.glob(one.file))
+            for file in files:
+                anything = True
+                yield _read_or_say(one, file, folder)
+            if files:
+                break
+    if not anything:
+        wanted = ", ".join(dict.fromkeys(one.file.partition("/")[0] for one in formats))
+        raise InvalidInputError(
+            f"{python} has no {wanted} with such a table: name another with --python, or give the "
+            "path of a file"
+        )
+
+
+def _folders(python: str) -> list[Path]:
+    """Where an interpreter looks for packages."""
+    try:
+        done = subprocess.run(
+            [python, "-P", "-c", _PATHS], capture_output=True, text=True, timeout=60, check=True
+        )
+    except OSError as error:
+        raise InvalidInputError(
+            f"the interpreter {python} cannot be started: {error.strerror}"
+        ) from error
+    except subprocess.SubprocessError as error:
+        raise InvalidInputError(f"the interpreter {python} does not start: {error}") from error
+    return [Path(one) for one in done.stdout.split("\0") if one]

@@ -1,0 +1,145 @@
+"""Our own plain form: JSON lines, or CSV with named columns, a row for each config.
+
+``kernel``, ``problem`` and ``config`` as `autotune estimate` takes them (``m=4096,…,dtype=bf16``,
+``block_m=256,…``); ``chip`` and ``time_us`` may be empty. ``kind`` says whether a time was measured
+or estimated: an estimate is not taken over as a time.
+"""
+
+import csv
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from typing import Any
+
+from autotune.domain.chip import parse_chip
+from autotune.domain.config import AxisValue
+from autotune.domain.known_config import KnownConfig, named
+from autotune.errors import InvalidInputError, UnknownNameError
+from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+
+COLUMNS = ("kernel", "chip", "problem", "config", "time_us", "kind")
+_NEEDED = ("kernel", "problem", "config")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlainTable:
+    """Implements ``TableFormat``. ``name``: *json* or *csv*."""
+
+    name: str
+    file: str = ""
+    lookup: Lookup | None = None
+
+    def read(self, text: str, file: str) -> Table:
+        rows: list[TableRow] = []
+        unread: list[UnreadRow] = []
+        for line, data in (_json_lines if self.name == "json" else _csv_lines)(text, file):
+            row = data if isinstance(data, str) else _row(line, data)
+            if isinstance(row, TableRow):
+                rows.append(row)
+            else:
+                unread.append(UnreadRow(place=f"line {line}", reason=row))
+        return Table(file=file, rows=rows, unread=unread)
+
+    def known(self, row: TableRow) -> KnownConfig | str:
+        chip = row["chip"]
+        try:
+            chips = (parse_chip(chip),) if chip else ()
+        except UnknownNameError as error:
+            return str(error)
+        return KnownConfig(
+            kernel=row["kernel"],
+            problem=row["problem"],
+            chips=chips,
+            axes=row.value,
+            source=f"{self.name} {row.place}",
+            time_us=row.time_us,
+        )
+
+    def asks(self, row: TableRow) -> Sequence[dict[str, Any]]:  # noqa: ARG002
+        return ()
+
+    def row(self, known: KnownConfig) -> TableRow | str:
+        chip = known.chips[0].value if known.chips else ""
+        key = (("kernel", known.kernel), ("chip", chip), ("problem", known.problem))
+        return TableRow(place=known.source, key=key, value=known.axes, time_us=known.time_us)
+
+    def write(self, text: str, rows: Sequence[TableRow]) -> str:
+        lines = [_columns(row) for row in rows]
+        if self.name == "json":
+            return text + "".join(json.dumps(line) + "\n" for line in lines)
+        out = io.StringIO(newline="")
+        table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
+        table.writeheader()
+        table.writerows(lines)
+        return out.getvalue()
+
+
+def _columns(row: TableRow) -> dict[str, Any]:
+    return {
+        "kernel": row["kernel"],
+        "chip": row["chip"],
+        "problem": named(row["problem"]),
+        "config": named(row.value),
+        "time_us": row.time_us,
+        "kind": "" if row.time_us is None else "measured",
+    }
+
+
+def _json_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:  # noqa: ARG001
+    for number, line in enumerate(text.split("\n"), 1):
+        if line.strip():
+            try:
+                data = json.loads(line)
+            except (ValueError, RecursionError) as error:
+                data = f"it is no JSON: {error}"
+            yield number, data if isinstance(data, (dict, str)) else "it is no object"
+
+
+def _csv_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
+    reader = csv.DictReader(io.StringIO(text, newline=""))
+    try:
+        lacking = [name for name in _NEEDED if name not in (reader.fieldnames or ())]
+        if lacking:
+            raise InvalidInputError(
+                f"{file} has no column {', '.join(lacking)}: its first line names {named_columns()}"
+            )
+        for row in reader:
+            extra = None in row or None in row.values()
+            yield reader.line_num, "it has more or fewer columns than the first" if extra else row
+    except csv.Error as error:
+        raise InvalidInputError(f"{file} is no CSV: {error}") from error
+
+
+def named_columns() -> str:
+    return ",".join(COLUMNS)
+
+
+def _row(line: int, data: dict[str, Any]) -> TableRow | str:
+    lacking = [name for name in _NEEDED if not isinstance(data.get(name), str) or not data[name]]
+    if lacking:
+        return f"it lacks {', '.join(lacking)}"
+    try:
+        problem, config = _pairs(data["problem"]), _pairs(data["config"])
+        time = data.get("time_us")
+        time_us = None if time in (None, "") else float(time)
+    except (ValueError, TypeError) as error:
+        return str(error)
+    if time_us is not None and not (isfinite(time_us) and time_us > 0):
+        return f"time_us={time_us} is no time"
+    if data.get("kind") == "estimated":
+        time_us = None
+    key = (("kernel", data["kernel"]), ("chip", data.get("chip") or ""), ("problem", problem))
+    return TableRow(place=f"line {line}", key=key, value=config, time_us=time_us)
+
+
+def _pairs(text: str) -> tuple[tuple[str, AxisValue], ...]:
+    found: dict[str, AxisValue] = {}
+    for part in text.split(","):
+        name, sign, value = (piece.strip() for piece in part.partition("="))
+        if not (name and sign and value) or name in found:
+            raise ValueError(f"{part!r} is not NAME=VALUE, or is there twice")
+        is_size = value.isascii() and value.isdigit() and len(value) < 20
+        found[name] = int(value) if is_size else value
+    return tuple(found.items())

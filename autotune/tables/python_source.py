@@ -1,0 +1,272 @@
+"""Dictionaries in Python source: read and changed with ``ast``, never executed."""
+
+import ast
+import operator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from autotune.errors import InvalidInputError
+from autotune.tables.table import UnreadRow
+
+_SUMS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.FloorDiv: operator.floordiv,
+}
+_LARGEST = 2**63
+_DEEPEST = 8  # dictionaries in dictionaries
+
+
+@dataclass(frozen=True, slots=True)
+class ConstructorCall:
+    """A call of a class with plain fields, as source has it: ``TuningKey(case="mixed")``."""
+
+    name: str
+    fields: tuple[tuple[str, Any], ...]
+
+    def __str__(self) -> str:
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.fields)})"
+
+    __repr__ = __str__
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """A leaf: the keys that lead to it, the value and its line."""
+
+    path: tuple[Any, ...]
+    value: Any
+    line: int
+
+
+class _UnreadableError(Exception):
+    """Not a plain value."""
+
+
+def entries(text: str, variable: str, file: str) -> tuple[list[Entry], list[UnreadRow]]:
+    """The leaves of the dictionary that ``variable`` is assigned. Of equal keys the last counts, as
+    Python has it; those before are not read. Raises ``InvalidInputError``."""
+    tree = _parsed(text, file)
+    assigned = _assignments(tree).get(variable)
+    if assigned is None:
+        raise InvalidInputError(f"{file} assigns no dictionary to {variable}")
+    classes = {one.name: _defaults(one) for one in tree.body if isinstance(one, ast.ClassDef)}
+    try:
+        found = list(_leaves(assigned, (), classes))
+    except RecursionError as error:
+        raise InvalidInputError(f"{file} has an expression that is too long") from error
+    read = [one for one in found if isinstance(one, Entry)]
+    return read, [one for one in found if isinstance(one, UnreadRow)]
+
+
+def variables(text: str, file: str) -> list[str]:
+    """The names at the top that are assigned a dictionary with something in it."""
+    return [name for name, value in _assignments(_parsed(text, file)).items() if value.keys]
+
+
+def imports_of(text: str, module: str) -> bool:
+    """Whether source imports ``module``, or something of it."""
+    parent, _, leaf = module.rpartition(".")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return False
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import) and any(one.name == module for one in node.names):
+            return True
+        if isinstance(node, ast.ImportFrom):
+            names = {one.name for one in node.names}
+            if node.module == module or (node.module == parent and leaf in names):
+                return True
+            if node.level and (node.module == leaf or (node.module is None and leaf in names)):
+                return True
+    return False
+
+
+def with_rows(text: str, variable: str, rows: Sequence[tuple[tuple[Any, ...], Any]]) -> str:
+    """Source with these leaves in the assignment of ``variable``: each in the place of that with
+    the same keys, else as the last of its dictionary. Nothing else changes."""
+    for path, value in rows:
+        text = _with_row(text, variable, path, value)
+    return text
+
+
+def _with_row(text: str, variable: str, path: tuple[Any, ...], value: Any) -> str:
+    node = _assignments(_parsed(text, variable))[variable]
+    depth = 0
+    while True:
+        place = next((n for k, n in _pairs(node) if k == path[depth]), None)
+        if place is None:
+            return _inserted(text, node, path[depth:], value)
+        if depth == len(path) - 1:
+            return _replaced(text, place, repr(value))
+        node, depth = place, depth + 1
+
+
+def _pairs(node: ast.expr) -> Iterator[tuple[Any, Any]]:
+    """The last of equal keys first: it is the one that counts."""
+    if not isinstance(node, ast.Dict):
+        raise InvalidInputError(
+            f"line {node.lineno} is no dictionary: the key of a row leads there"
+        )
+    for key, value in reversed(list(zip(node.keys, node.values, strict=True))):
+        if key is not None:
+            try:
+                yield _plain(key, {}), value
+            except _UnreadableError:
+                continue
+
+
+def _replaced(text: str, node: ast.expr, new: str) -> str:
+    start, end = _offsets(text, node)
+    return text[:start] + new + text[end:]
+
+
+def _inserted(text: str, node: ast.expr, path: Sequence[Any], value: Any) -> str:
+    """Before the closing brace, indented as its neighbour."""
+    assert isinstance(node, ast.Dict)
+    for key in reversed(path[1:]):
+        value = {key: value}
+    new = f"{path[0]!r}: {value!r},\n"
+    start, end = _offsets(text, node)
+    if not node.keys:
+        return text[:start] + "{\n    " + new + "}" + text[end:]
+    last = node.values[-1]
+    first = next((key for key in node.keys if key is not None), last)
+    after = _offsets(text, last)[1]
+    brace = text.rindex("}", after, end)
+    comma = "" if "," in _code(text[after:brace]) else ","
+    head = text[:after] + comma + text[after:brace]
+    indent = " " * first.col_offset
+    line = head.rstrip(" ") if head.rstrip(" ").endswith("\n") else head + "\n"
+    closing = line and head[len(head.rstrip(" ")) :]
+    return f"{line}{indent}{new}{closing}{text[brace:]}"
+
+
+def _code(text: str) -> str:
+    """Without comments."""
+    return "\n".join(line.partition("#")[0] for line in text.split("\n"))
+
+
+def _offsets(text: str, node: ast.expr) -> tuple[int, int]:
+    """In characters: ``ast`` counts columns in UTF-8 bytes."""
+    lines = text.splitlines(keepends=True)
+
+    def offset(line: int, column: int) -> int:
+        whole = sum(map(len, lines[: line - 1]))
+        return whole + len(lines[line - 1].encode()[:column].decode())
+
+    assert node.end_lineno is not None
+    assert node.end_col_offset is not None
+    return offset(node.lineno, node.col_offset), offset(node.end_lineno, node.end_col_offset)
+
+
+def _parsed(text: str, file: str) -> ast.Module:
+    try:
+        return ast.parse(text)
+    except SyntaxError as error:
+        why = f"line {error.lineno}: {error.msg}"
+    except (ValueError, RecursionError, MemoryError) as error:
+        why = str(error) or type(error).__name__
+    raise InvalidInputError(f"{file} is no Python source: {why}")
+
+
+def _assignments(tree: ast.Module) -> dict[str, ast.Dict]:
+    found: dict[str, ast.Dict] = {}
+    for one in tree.body:
+        if isinstance(one, (ast.Assign, ast.AnnAssign)) and isinstance(one.value, ast.Dict):
+            targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+            found |= {t.id: one.value for t in targets if isinstance(t, ast.Name)}
+    return found
+
+
+def _defaults(node: ast.ClassDef) -> dict[str, Any]:
+    """The fields of a dataclass in their order; ``...`` where one has no plain default."""
+    found: dict[str, Any] = {}
+    for one in node.body:
+        if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
+            try:
+                found[one.target.id] = ... if one.value is None else _plain(one.value, {})
+            except _UnreadableError:
+                found[one.target.id] = ...
+    return found
+
+
+def _leaves(
+    node: ast.Dict, path: tuple[Any, ...], classes: dict[str, dict[str, Any]]
+) -> Iterator[Entry | UnreadRow]:
+    keys: list[Any] = []
+    for key, value in zip(node.keys, node.values, strict=True):
+        try:
+            if key is None:
+                raise _UnreadableError("** takes in another dictionary")
+            keys.append(_plain(key, classes))
+        except _UnreadableError as error:
+            keys.append(error)
+            yield UnreadRow(place=f"line {(key or value).lineno}", reason=str(error))
+    last = {key: place for place, key in enumerate(keys)}
+    for place, (key, value) in enumerate(zip(keys, node.values, strict=True)):
+        if isinstance(key, _UnreadableError):
+            continue
+        found = _leaf((*path, key), value, classes)
+        if last[key] != place:
+            why = f"line {node.values[last[key]].lineno} has the same key again, which counts"
+            found = (UnreadRow(place=_place(one), reason=why) for one in found)
+        yield from found
+
+
+def _leaf(
+    path: tuple[Any, ...], value: ast.expr, classes: dict[str, dict[str, Any]]
+) -> Iterator[Entry | UnreadRow]:
+    if isinstance(value, ast.Dict) and len(path) <= _DEEPEST:
+        yield from _leaves(value, path, classes)
+        return
+    try:
+        yield Entry(path=path, value=_plain(value, classes), line=value.lineno)
+    except _UnreadableError as error:
+        yield UnreadRow(place=f"line {value.lineno}", reason=str(error))
+
+
+def _place(one: Entry | UnreadRow) -> str:
+    return one.place if isinstance(one, UnreadRow) else f"line {one.line}"
+
+
+def _plain(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Any:
+    match node:
+        case ast.Constant(value=bool() | int() | float() | str() | None as value):
+            return value
+        case ast.Tuple(elts=parts) | ast.List(elts=parts):
+            return tuple(_plain(one, classes) for one in parts)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(_plain(operand, classes))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _SUMS:
+            numbers = [_number(_plain(one, classes)) for one in (left, right)]
+            if isinstance(op, ast.FloorDiv) and not numbers[1]:
+                raise _UnreadableError("a division by zero")
+            return _number(_SUMS[type(op)](*numbers))
+        case ast.Call(func=ast.Name(id=name), args=given, keywords=named):
+            return _made(name, given, named, classes)
+    raise _UnreadableError(f"{ast.unparse(node)[:80]} is no plain value")
+
+
+def _number(value: Any) -> Any:
+    if type(value) not in (int, float) or abs(value) > _LARGEST:
+        raise _UnreadableError(f"{str(value)[:40]} is no number of a block size")
+    return value
+
+
+def _made(
+    name: str, given: list[ast.expr], named: list[ast.keyword], classes: dict[str, dict[str, Any]]
+) -> ConstructorCall:
+    known = classes.get(name, {})
+    fields = {one.arg: _plain(one.value, classes) for one in named if one.arg}
+    if len(given) > len(known) or len(fields) < len(named):
+        raise _UnreadableError(f"the fields of {name} are not named")
+    fields |= dict(zip(known, (_plain(one, classes) for one in given), strict=False))
+    whole = {**known, **fields}
+    lacking = [field for field, value in whole.items() if value is ...]
+    if lacking:
+        raise _UnreadableError(f"{name} lacks {', '.join(lacking)}")
+    return ConstructorCall(name, tuple(whole.items()))

@@ -1,0 +1,218 @@
+"""Tables that are a dictionary in Python source: what their keys and values mean is data."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from autotune.domain.chip import Chip
+from autotune.domain.known_config import KnownConfig
+from autotune.errors import InvalidInputError
+from autotune.tables.python_source import Entry, ConstructorCall, entries, variables, with_rows
+from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+
+Named = dict[str, Any]
+Level = tuple[str, ...] | re.Pattern[str]
+_TUNED = re.compile(r"tuned|block|tile|config|param", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Meaning:
+    """A row in the words of the catalogue: parts of a problem, and axes."""
+
+    problem: Named
+    axes: Named
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PythonTable:
+    """Implements ``TableFormat``.
+
+    ``variable`` of ``module`` is read; its ``function`` looks up in ``looked_up``, where that is
+    another. ``levels``: for each dictionary the fields of its keys, or a pattern that has them as
+    groups. ``device``: which field names the TPU; ``chips``: what its values mean. ``kernel``: of
+    the catalogue, with what a row says of it and back. ``preimages``: other keys that the lookup
+    could round to this one. ``given``: arguments of the lookup that are no part of the key.
+    ``key_class`` and ``value_class``: where keys and values are of classes.
+    """
+
+    name: str
+    module: str
+    variable: str
+    levels: tuple[Level, ...]
+    value: tuple[str, ...]
+    device: str = ""
+    chips: Mapping[Any, tuple[Chip, ...]] = field(default_factory=dict)
+    kernel: str = ""
+    absent: str = "the kernel is not in the catalogue"
+    meaning: Callable[[Named, Named], Meaning | str] | None = None
+    inverse: Callable[[Named, Named], tuple[Named, Named] | str] | None = None
+    function: str = "get_tuned_block_sizes"
+    looked_up: str = ""
+    preimages: Callable[[Named], Sequence[Named]] = lambda key: [key]
+    given: Named = field(default_factory=dict)
+    key_class: str = ""
+    value_class: str = ""
+    optional: int = 0
+    """Fields at the end of a value that need not be there."""
+
+    @property
+    def file(self) -> str:
+        return self.module.replace(".", "/") + ".py"
+
+    @property
+    def lookup(self) -> Lookup | None:
+        variable = self.looked_up or self.variable
+        return Lookup(module=self.module, function=self.function, variable=variable)
+
+    def read(self, text: str, file: str) -> Table:
+        found, unread = entries(text, self.variable, file)
+        rows: list[TableRow] = []
+        for entry in found:
+            row = self._row(entry)
+            (rows if isinstance(row, TableRow) else unread).append(row)  # type: ignore[arg-type]
+        return Table(file=file, rows=rows, unread=unread)
+
+    def _row(self, entry: Entry) -> TableRow | UnreadRow:
+        place = f"line {entry.line}"
+        try:
+            key = _flat(entry.path, self.levels)
+            value = _fields(entry.value, self.value, self.optional)
+        except ValueError as error:
+            return UnreadRow(place=place, reason=str(error))
+        return TableRow(
+            place=place, key=tuple(key.items()), value=tuple(value.items()), path=entry.path
+        )
+
+    def known(self, row: TableRow) -> KnownConfig | str:
+        if self.meaning is None:
+            return self.absent
+        key, value = dict(row.key), dict(row.value)
+        chips = self.chips.get(key.get(self.device), ()) if self.device else ()
+        if self.device and not chips:
+            return f"{key[self.device]!r} is no TPU that is known"
+        found = self.meaning(key, value)
+        if isinstance(found, str):
+            return found
+        return KnownConfig(
+            kernel=self.kernel,
+            problem=tuple(found.problem.items()),
+            chips=chips,
+            axes=tuple(found.axes.items()),
+            source=f"{self.name} {row.place}",
+        )
+
+    def asks(self, row: TableRow) -> Sequence[Named]:
+        key = {name: value for name, value in row.key if name != self.device}
+        if self.key_class:
+            return [{"tuning_key": ConstructorCall(self.key_class, tuple(key.items()))}]
+        return [{**one, **self.given} for one in self.preimages(key)]
+
+    def row(self, known: KnownConfig) -> TableRow | str:
+        if self.inverse is None:
+            return f"{self.name} cannot be written: {self.absent}"
+        found = self.inverse(dict(known.problem), dict(known.axes))
+        if isinstance(found, str):
+            return found
+        key, value = found
+        if self.device:
+            names = [name for name, chips in self.chips.items() if known.chips[0] in chips]
+            if not names:
+                return f"{self.name} has no name for {known.chips[0]}"
+            key = {**key, self.device: names[0]}
+        return TableRow(
+            place=known.source,
+            key=tuple(key.items()),
+            value=tuple(value.items()),
+            path=tuple(_nested(key, self.levels, self.key_class)),
+        )
+
+    def write(self, text: str, rows: Sequence[TableRow]) -> str:
+        def leaf(row: TableRow) -> Any:
+            if self.value_class:
+                return ConstructorCall(self.value_class, tuple(row.value))
+            return tuple(part for _, part in row.value)
+
+        return with_rows(text, self.variable, [(row.path, leaf(row)) for row in rows])
+
+
+def generic(text: str, file: str) -> PythonTable:
+    """For tables that nobody declared here: they are listed, by places of their fields. Raises
+    ``InvalidInputError``."""
+    names = [name for name in variables(text, file) if _TUNED.search(name)]
+    if not names:
+        raise InvalidInputError(f"{file} has no dictionary that is called like a table of configs")
+    return _Generic(
+        name="python",
+        module="",
+        variable=names[0],
+        levels=(),
+        value=(),
+        absent="what its fields mean is not known here",
+    )
+
+
+class _Generic(PythonTable):
+    __slots__ = ()
+
+    @property
+    def lookup(self) -> Lookup | None:
+        return None
+
+    def _row(self, entry: Entry) -> TableRow | UnreadRow:
+        key = [part for level in entry.path for part in _parts(level)]
+        return TableRow(
+            place=f"line {entry.line}",
+            key=tuple(_numbered(key)),
+            value=tuple(_numbered(_parts(entry.value))),
+            path=entry.path,
+        )
+
+
+def _numbered(parts: Sequence[tuple[str, Any]]) -> Iterator[tuple[str, Any]]:
+    return ((name or str(place), value) for place, (name, value) in enumerate(parts))
+
+
+def _parts(value: Any) -> list[tuple[str, Any]]:
+    if isinstance(value, ConstructorCall):
+        return list(value.fields)
+    return [("", one) for one in value] if isinstance(value, tuple) else [("", value)]
+
+
+def _flat(path: tuple[Any, ...], levels: Sequence[Level]) -> Named:
+    """Raises ``ValueError`` with the reason."""
+    if len(path) != len(levels):
+        raise ValueError(f"it stands in {len(path)} dictionaries, not in {len(levels)}")
+    found: Named = {}
+    for part, level in zip(path, levels, strict=True):
+        found |= _matched(part, level) if isinstance(level, re.Pattern) else _fields(part, level)
+    return found
+
+
+def _matched(part: Any, pattern: re.Pattern[str]) -> Named:
+    match = pattern.fullmatch(part) if isinstance(part, str) else None
+    if match is None:
+        raise ValueError(f"the key {part!r} is not of the form {pattern.pattern}")
+    return {name: _number(text) for name, text in match.groupdict().items()}
+
+
+def _number(text: str) -> Any:
+    return None if text == "None" else int(text) if text.isascii() and text.isdigit() else text
+
+
+def _fields(value: Any, names: Sequence[str], optional: int = 0) -> Named:
+    parts = _parts(value)
+    if not len(names) - optional <= len(parts) <= len(names):
+        raise ValueError(f"{value!r} has {len(parts)} fields, not {len(names)}")
+    return {name or names[place]: part for place, (name, part) in enumerate(parts)}
+
+
+def _nested(key: Named, levels: Sequence[Level], made: str) -> Iterator[Any]:
+    """The keys of the dictionaries that lead to a row."""
+    for level in levels:
+        if isinstance(level, re.Pattern):
+            yield re.sub(r"\(\?P<(\w+)>.*?\)", lambda found: str(key[found[1]]), level.pattern)
+        elif made:
+            yield ConstructorCall(made, tuple((name, key[name]) for name in level))
+        else:
+            yield key[level[0]] if len(level) == 1 else tuple(key[name] for name in level)

@@ -1,0 +1,232 @@
+"""tokamax's autotuning caches and its ``AutotuningResult``. Read: 0.0.12 to 0.0.17."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import isfinite
+from pathlib import PurePath
+from statistics import median
+from typing import Any
+
+from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.dtype import parse_dtype
+from autotune.domain.known_config import KnownConfig
+from autotune.errors import InvalidInputError, UnknownNameError
+from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+
+_SHAPE = re.compile(r"([a-z0-9_]+)\[([\d,]*)\](\{.*\})?")
+_SPEC = re.compile(r"(?!^)([A-Z])")
+_MODES: dict[str, str] = {
+    "[[[1],[1]],[[],[]]]": "fwd",
+    "[[[1],[2]],[[],[]]]": "dlhs",
+    "[[[0],[0]],[[],[]]]": "drhs",
+}
+
+Named = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokamaxCache:
+    """Implements ``TableFormat``. The key of a row has the device, the op, and its arguments."""
+
+    name: str = "tokamax"
+    file: str = "tokamax/data/autotuning/tpu*/*.json"
+    lookup: Lookup | None = None
+
+    def read(self, text: str, file: str) -> Table:
+        data = _loaded(text, file)
+        rows: list[TableRow] = []
+        unread: list[UnreadRow] = []
+        for one in _entries(data, file):
+            (rows if isinstance(one, TableRow) else unread).append(one)  # type: ignore[arg-type]
+        return Table(file=file, rows=rows, unread=unread)
+
+    def known(self, row: TableRow) -> KnownConfig | str:
+        op, arguments = row["op"], row["arguments"]
+        means = _OPS.get(op)
+        if means is None:
+            return f"{op} is not in the catalogue"
+        try:
+            chip = parse_chip(row["device"])
+            kernel, problem, blocks = means(arguments)
+            lacking = [name for name in blocks if name not in dict(row.value)]
+            if lacking:
+                return f"its config has no {', '.join(lacking)}"
+        except (UnknownNameError, ValueError) as error:
+            return str(error)
+        except (KeyError, TypeError, IndexError, AttributeError) as error:
+            return f"its arguments are not those of {op}: {error}"
+        value = dict(row.value)
+        return KnownConfig(
+            kernel=kernel,
+            problem=tuple(problem.items()),
+            chips=(chip,),
+            axes=tuple((name, value[name]) for name in blocks),
+            source=f"{self.name} {row.place}",
+            time_us=row.time_us if _is_plain(value, blocks) else None,
+        )
+
+    def asks(self, row: TableRow) -> Sequence[Named]:  # noqa: ARG002 (its keys are whole calls)
+        return ()
+
+    def row(self, known: KnownConfig) -> TableRow | str:
+        if known.kernel != "tokamax_ragged_dot":
+            return f"{self.name} is written for tokamax_ragged_dot only"
+        problem, axes = dict(known.problem), dict(known.axes)
+        return TableRow(
+            place=known.source,
+            key=(
+                ("device", _FOLDERS[known.chips[0]]),
+                ("op", "pallas_mosaic_tpu_ragged_dot"),
+                ("arguments", problem),
+            ),
+            value=tuple({**axes, "combine_scopes": False}.items()),
+            time_us=known.time_us,
+        )
+
+    def write(self, text: str, rows: Sequence[TableRow]) -> str:
+        raise NotImplementedError  # their own classes write it, in their own interpreter
+
+
+_FOLDERS = {Chip.V5E: "tpu_v5_lite", Chip.V5P: "tpu_v5", Chip.V6E: "tpu_v6_lite", Chip.V7X: "tpu7x"}
+
+
+def _loaded(text: str, file: str) -> Mapping[str, Any]:
+    try:
+        data = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise InvalidInputError(
+            f"{file} is no JSON, so tokamax takes none of it: {error}"
+        ) from error
+    if not isinstance(data, dict):
+        raise InvalidInputError(f"{file} is no autotuning cache of tokamax: it holds no object")
+    return data
+
+
+def _entries(data: Mapping[str, Any], file: str) -> Iterator[TableRow | UnreadRow]:
+    path = PurePath(file)
+    if "device_kind" in data and isinstance(data.get("data"), list):
+        for number, pair in enumerate(data["data"], 1):
+            place = f"{path.name} entry {number}"
+            try:
+                bound, configs = pair
+                kind = bound["op"]["__type"].rpartition(".")[2]
+                op = _SPEC.sub(r"_\1", kind).lower()
+                yield from _rows(place, data["device_kind"], op, bound["arguments"], configs)
+            except (KeyError, TypeError, ValueError, AttributeError) as error:
+                yield UnreadRow(place=place, reason=f"it is no call with its configs: {error}")
+        return
+    for number, (key, configs) in enumerate(data.items(), 1):
+        place = f"{path.parent.name}/{path.name} entry {number}"
+        try:
+            arguments = json.loads(key)
+        except ValueError as error:
+            yield UnreadRow(place=place, reason=f"its key is no JSON: {error}")
+            continue
+        yield from _rows(place, path.parent.name, path.stem, arguments, configs)
+
+
+def _rows(
+    place: str, device: str, op: str, arguments: Any, configs: Any
+) -> Iterator[TableRow | UnreadRow]:
+    if configs == {}:
+        yield UnreadRow(place=place, reason="no config: tokamax takes its own heuristics there")
+    if not isinstance(configs, dict) or not isinstance(arguments, dict):
+        yield UnreadRow(place=place, reason="it has no configs with their times")
+        return
+    key = (("device", device), ("op", op), ("arguments", arguments))
+    for config, times in configs.items():
+        try:
+            value = json.loads(config)
+            yield TableRow(
+                place=place, key=key, value=tuple(value.items()), time_us=_median_us(times)
+            )
+        except (ValueError, AttributeError, TypeError) as error:
+            yield UnreadRow(place=place, reason=f"its config cannot be read: {error}")
+
+
+def _median_us(times: Any) -> float | None:
+    """None where it was estimated, or never timed."""
+    if times.get("metadata", {}).get("estimated"):
+        return None
+    found = [float(one) for one in times.get("evaluation_times_ms", ())]
+    return median(found) * 1000 if found and all(isfinite(t) and t > 0 for t in found) else None
+
+
+def _is_plain(value: Named, blocks: Sequence[str]) -> bool:
+    """Whether the kernel of the catalogue is called so: with nothing but its blocks."""
+    plain: Named = {"combine_scopes": False, "dropout_block_q": None, "dropout_block_kv": None}
+    return all(name in blocks or (name in plain and value[name] == plain[name]) for name in value)
+
+
+def _array(text: Any) -> tuple[str, list[int]]:
+    found = _SHAPE.fullmatch(text) if isinstance(text, str) else None
+    if found is None or found[3]:
+        raise ValueError(f"{text} is not an array that the catalogue has")
+    return parse_dtype(found[1]), [int(size) for size in found[2].split(",") if size]
+
+
+def _alike(*arrays: Any) -> str:
+    types = {one[0] for one in arrays}
+    if len(types) > 1:
+        raise ValueError(f"{' with '.join(sorted(types))} is not in the catalogue")
+    return str(types.pop())
+
+
+def _nothing_else(arguments: Named, used: Sequence[str]) -> None:
+    nothing: tuple[Any, ...] = (None, False, 0.0)
+    extra = [n for n, v in arguments.items() if n not in used and v not in nothing]
+    if extra:
+        raise ValueError(f"{', '.join(extra)} is not in the catalogue")
+
+
+def _ragged_dot(arguments: Named) -> tuple[str, Named, Sequence[str]]:
+    lhs, rhs = _array(arguments["lhs"]), _array(arguments["rhs"])
+    numbers = arguments["ragged_dot_dimension_numbers"]["dot_dimension_numbers"]
+    mode = _MODES.get(json.dumps(numbers, separators=(",", ":")))
+    sizes = arguments["group_sizes"]
+    if mode is None or not isinstance(sizes, dict):
+        raise ValueError("these dimension numbers, or groups of unequal size, are not in the "
+                         "catalogue")  # fmt: skip
+    used = ["lhs", "rhs", "group_sizes", "ragged_dot_dimension_numbers", "precision"]
+    _nothing_else(arguments, used)
+    m, k = lhs[1]
+    n = rhs[1][1 if mode == "dlhs" else -1]
+    dims = {"m": m, "k": k, "n": n, "groups": sizes["num_groups"]}
+    blocks = ["tile_m", "tile_k", "tile_n", "input_buffer_count"]
+    return "tokamax_ragged_dot", {**dims, "dtype": _alike(lhs, rhs), "mode": mode}, blocks
+
+
+def _splash(arguments: Named) -> tuple[str, Named, Sequence[str]]:
+    q, k = _array(arguments["q"]), _array(arguments["k"])
+    mask = arguments["mask"]
+    _nothing_else(mask, ["is_causal"])
+    used = ["q", "k", "v", "mask", "mask_value", "residuals", "out", "dout"]
+    _nothing_else(arguments, used)
+    heads, seq, dim = q[1]
+    if k[1][1] != seq:
+        raise ValueError("keys of another length than queries are not in the catalogue")
+    problem: Named = {"heads": heads, "kv_heads": k[1][0], "seq": seq, "head_dim": dim}
+    problem |= {"dtype": _alike(q, k), "mask": "causal" if mask["is_causal"] else "full"}
+    return "tokamax_splash_attention", problem, ["block_q", "block_kv", "block_kv_compute"]
+
+
+def _cross_entropy(kernel: str) -> Callable[[Named], tuple[str, Named, Sequence[str]]]:
+    def means(arguments: Named) -> tuple[str, Named, Sequence[str]]:
+        x, w = _array(arguments["x"]), _array(arguments["w"])
+        (tokens, hidden), (_, vocabulary) = x[1], w[1]
+        sizes = {"tokens": tokens, "hidden": hidden, "vocabulary": vocabulary}
+        blocks = ["b_block_size", "h_block_size", "v_block_size"]
+        return kernel, {**sizes, "dtype": _alike(x, w)}, blocks
+
+    return means
+
+
+_LOSS = "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss"
+_OPS: Mapping[str, Callable[[Named], tuple[str, Named, Sequence[str]]]] = {
+    "pallas_mosaic_tpu_ragged_dot": _ragged_dot,
+    "pallas_mosaic_tpu_splash_attention": _splash,
+    _LOSS: _cross_entropy("tokamax_cross_entropy"),
+    f"{_LOSS}_vjp": _cross_entropy("tokamax_cross_entropy_gradient"),
+}

@@ -1,0 +1,42 @@
+"""Configs that tables of others have."""
+
+from collections.abc import Sequence
+
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
+
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.known_config import KnownConfig
+from autotune_db import query
+from autotune_db.adapter import Adapter
+from autotune_db.json_columns import digest, from_text, to_text
+from autotune_db.tables import KnownConfigRow
+
+
+class SqlKnownConfigs(Adapter):
+    """Implements ``autotune.ports.known_configs.KnownConfigStore``."""
+
+    def save_known_configs(self, found: Sequence[KnownConfig]) -> int:
+        def write(session: Session, _: bool) -> int:
+            before = _count(session)
+            for one in found:
+                data = to_data(one)
+                same = {n: v for n, v in data.items() if n not in ("source", "time_us")}
+                again = {"content": to_text(data)}
+                values = {"digest": digest(same), "kernel": one.kernel, "created_at": self._clock()}
+                query.upsert(session, KnownConfigRow, {**values, **again}, ["digest"], again)
+            return _count(session) - before
+
+        return self._work.write(write)
+
+    def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
+        wanted = select(KnownConfigRow.content).order_by(KnownConfigRow.id)
+        if kernel is not None:
+            wanted = wanted.where(KnownConfigRow.kernel == kernel)
+        return self._work.read(
+            lambda s: [from_data(KnownConfig, from_text(text)) for text in s.scalars(wanted)]
+        )
+
+
+def _count(session: Session) -> int:
+    return session.scalar(select(func.count()).select_from(KnownConfigRow)) or 0

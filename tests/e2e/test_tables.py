@@ -1,0 +1,47 @@
+"""A table of others, from its file to the search that it starts."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.servers.commands import assert_one_sentence, autotune, autotune_here
+
+ROW = {"kernel": "vector_add", "chip": "v5e", "problem": "n=1048576", "time_us": 1.0}
+
+
+def _table(folder: Path, *configs: str) -> str:
+    lines = [json.dumps({**ROW, "config": config}) for config in configs]
+    (folder / "theirs.jsonl").write_text("\n".join(lines))
+    return "theirs.jsonl"
+
+
+@pytest.mark.slow
+def test_the_next_search_starts_from_it_and_calibrate_compares(tmp_path: Path) -> None:
+    theirs = _table(tmp_path, "block_n=65536", "no_axis=1")
+    done = autotune("import", theirs, cwd=tmp_path)
+    assert "2 configs are known, 2 of them new" in done.stdout
+    searched = ("search", "vector_add", "--shape", "1048576", "--chip", "v5e", "--trials", "3")
+    done = autotune(*searched, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    printed = done.stdout + done.stderr
+    assert "tuned elsewhere, toolchain unknown: block_n=65536" in printed
+    assert "json line 2 has no config of this kernel: the kernel has no axis 'no_axis'" in printed
+    done = autotune("calibrate", "--from-tables", cwd=tmp_path)
+    assert "vector_add on v5e: 1 configs" in done.stdout
+
+
+def test_wrong_tables(tmp_path: Path) -> None:
+    nowhere = autotune_here("import", "no_such", cwd=tmp_path)
+    assert_one_sentence(nowhere, "no_such is neither a file nor a format: give one of jax-rpa")
+    nothing = autotune_here("import", "sglang-jax", cwd=tmp_path)
+    assert_one_sentence(nothing, "has no sgl_jax with such a table: name another with --python")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_of_a_table_do_not_act_on_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text(json.dumps({**ROW, "config": "\x1b[2Jx"}))
+    done = autotune_here("import", "t.jsonl", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "\\x1b[2Jx" in done.stdout
+    assert "\x1b" not in done.stdout

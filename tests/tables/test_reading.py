@@ -1,0 +1,182 @@
+"""What is read of the tables of others, and what is said of the rest."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.chip import Chip
+from autotune.domain.known_config import KnownConfig, named
+from autotune.errors import InvalidInputError
+from autotune.tables.formats import FoundTable, find_tables
+from autotune.tables.python_source import entries
+from tests.samples.tables import (
+    BUCKETS,
+    FLAGS,
+    FLASH,
+    PAGED,
+    QUANTIZED,
+    RAGGED_CONFIG,
+    RAGGED_KEY,
+)
+
+JAX = "jax-rpa"
+
+
+def _found(path: Path, text: str, form: str | None = None) -> FoundTable:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    (found,) = find_tables(str(path), form, sys.executable)
+    return found
+
+
+def _known(found: FoundTable) -> list[KnownConfig | str]:
+    return [found.format.known(row) for row in found.table.rows]
+
+
+def test_rows_have_their_problem_config_chip_and_place(tmp_path: Path) -> None:
+    found = _found(tmp_path / "t.py", QUANTIZED, "tpu-inference-quantized-matmul")
+    first, second, third = _known(found)
+    assert isinstance(first, KnownConfig)
+    assert isinstance(second, KnownConfig)
+    assert str(first).startswith("vllm_quantized_matmul m=1024,k=4096,n=1024,weights=int8: batch_")
+    assert (first.chips, first.source) == (
+        (Chip.V6E,),
+        "tpu-inference-quantized-matmul line 4",
+    )
+    assert dict(second.axes)["out_block_size"] == 512  # 256 * 2
+    assert third == "the catalogue has no n_lane_multiplier=2"
+
+
+def test_keys_and_values_of_classes(tmp_path: Path) -> None:
+    found = _found(tmp_path / "flash_attention" / "t.py", FLASH, "tpu-inference-flash-attention")
+    (known,) = _known(found)
+    assert str(known).endswith("dtype=bfloat16: block_q=640,block_k_major=2560,block_k=512")
+
+
+def test_a_key_of_another_form_is_listed(tmp_path: Path) -> None:
+    found = _found(tmp_path / "t.py", PAGED, "tpu-inference-rpa")
+    (row,), (unread,) = found.table.rows, found.table.unread
+    assert (row["q_heads"], row["head_dim"], row["sliding_window"]) == (8, 256, None)
+    assert unread.place == "line 8"
+    assert unread.reason.startswith("the key 4096 is not of the form max_model_len-")
+
+
+def test_the_last_of_equal_keys_counts_at_every_depth() -> None:
+    text = "T = {'a': {1: 1, 2: 2}, 'b': {1: 1, 1: 9}, 'a': {1: 7}}"
+    read, unread = entries(text, "T", "t.py")
+    assert {one.path: one.value for one in read} == {("b", 1): 9, ("a", 1): 7}
+    assert len(unread) == 3
+    namespace: dict[str, object] = {}
+    exec(text, namespace)
+    assert namespace["T"] == {"a": {1: 7}, "b": {1: 9}}
+
+
+def test_a_table_that_nobody_declared_is_listed(tmp_path: Path) -> None:
+    found = _found(tmp_path / "levanter.py", BUCKETS)
+    (row,), (unread,) = found.table.rows, found.table.unread
+    assert dict(row.value) == {"b_block_size": 1024, "v_block_size": 512}
+    assert found.format.known(row) == "what its fields mean is not known here"
+    assert "make_block_sizes" in unread.reason
+
+
+def test_the_installed_table_of_jax() -> None:
+    (found,) = find_tables(JAX, None, sys.executable)
+    assert len(found.table.rows) > 1000
+    assert not found.table.unread
+    assert all(isinstance(one, KnownConfig) for one in _known(found))
+
+
+def test_tokamax_caches_and_results(tmp_path: Path) -> None:
+    times = {"evaluation_times_ms": [2.0, 1.0, 9.0], "metadata": {}}
+    data = {RAGGED_KEY: {RAGGED_CONFIG: times}, "{}": {}, "no json": {}}
+    path = tmp_path / "tpu_v5_lite" / "pallas_mosaic_tpu_ragged_dot.json"
+    found = _found(path, json.dumps(data))
+    (known,) = _known(found)
+    assert isinstance(known, KnownConfig)
+    assert named(known.problem) == "m=512,k=256,n=512,groups=8,dtype=bfloat16,mode=fwd"
+    assert (known.chips, known.time_us) == ((Chip.V5E,), 2000.0)
+    assert [one.reason.split(":")[0] for one in found.table.unread] == [
+        "no config",
+        "its key is no JSON",
+    ]
+    op = {"__type": "tokamax._src.ops.ragged_dot.pallas_mosaic_tpu.PallasMosaicTpuRaggedDot"}
+    call = {"op": op, "arguments": json.loads(RAGGED_KEY)}
+    result = {"device_kind": "TPU v5 lite", "data": [[call, {RAGGED_CONFIG: times}], [1, 2]]}
+    again = _found(tmp_path / "result.json", json.dumps(result))
+    (same,) = _known(again)
+    assert isinstance(same, KnownConfig)
+    assert (same.problem, same.axes, same.chips) == (known.problem, known.axes, known.chips)
+    assert len(again.table.unread) == 1
+
+
+@pytest.mark.parametrize("times", [{"evaluation_times_ms": []}, {"evaluation_times_ms": [-1.0]}])
+def test_no_time_is_made_up(tmp_path: Path, times: dict[str, object]) -> None:
+    estimated = {"evaluation_times_ms": [1.0], "metadata": {"estimated": True}}
+    for one in (times, estimated):
+        path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
+        found = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: one}}))
+        assert found.table.rows[0].time_us is None
+
+
+def test_flags_are_cut_as_maxtext_cuts_them(tmp_path: Path) -> None:
+    (known,) = _known(_found(tmp_path / "run.yml", FLAGS))
+    assert isinstance(known, KnownConfig)
+    assert named(known.axes) == "block_q=1024,block_kv=2048,block_kv_compute=512"
+    (why,) = _known(_found(tmp_path / "bare.yml", "sa_block_q: 512"))
+    assert isinstance(why, str)
+    assert "max_target_length" in why
+
+
+def test_our_own_plain_forms(tmp_path: Path) -> None:
+    row = {"kernel": "matmul", "chip": "v5e", "problem": "m=8,k=128", "config": "block_m=8"}
+    lines = [{**row, "time_us": 2.5}, {**row, "time_us": -1}, {"kernel": "matmul"}]
+    text = "\n".join([*map(json.dumps, lines), "{"])
+    found = _found(tmp_path / "t.jsonl", text)
+    assert [one.place for one in found.table.unread] == ["line 2", "line 3", "line 4"]
+    table = 'kernel,chip,problem,config,time_us\nmatmul,v5e,"m=8,k=128",block_m=8,2.5\n'
+    same = _found(tmp_path / "t.csv", table)
+    known, other = _known(found)[0], _known(same)[0]
+    assert isinstance(known, KnownConfig)
+    assert isinstance(other, KnownConfig)
+    assert (known.problem, known.axes, known.time_us) == (other.problem, other.axes, 2.5)
+
+
+class TestForeignInput:
+    def test_nothing_is_executed(self, tmp_path: Path) -> None:
+        proof = tmp_path / "executed"
+        text = f"open({str(proof)!r}, 'w').close()\n{QUANTIZED}"
+        text += f"TUNED_BLOCK_SIZES_RAW[open({str(proof)!r}, 'w')] = 1\n"
+        assert _found(tmp_path / "t.py", text, "tpu-inference-quantized-matmul").table.rows
+        inside = f"TUNED_BLOCK_SIZES_RAW = {{(6, open({str(proof)!r}, 'w'), 1, 1, '', ''): 1}}"
+        found = _found(tmp_path / "t.py", inside, "tpu-inference-quantized-matmul")
+        assert not found.table.rows
+        assert not proof.exists()
+
+    @pytest.mark.parametrize(
+        ("name", "content", "says"),
+        [
+            ("t.py", b"\x00\xff\xfe", "is no text"),
+            ("t.py", b"a\x00b = {}", "is no Python source"),
+            ("t.py", b"T = " + b"(" * 100_000, "is no Python source"),
+            ("t.py", b"x = 1", "has no dictionary that is called like a table"),
+            ("t.py", b"TUNED = {1: " + b"1+" * 900 + b"1}", "too long|is no Python source"),
+            ("t.json", b"[" * 100_000, "is no JSON"),
+            ("t.json", b"[]", "it holds no object"),
+            ("t.yml", b"a: [", "is no YAML"),
+            ("t.yml", b"!!python/object/apply:os.system ['false']", "is no YAML"),
+            ("t.csv", b"a,b\n1,2\n", "has no column kernel, problem, config"),
+            ("t.bin", b"", "say which with --format"),
+        ],
+    )
+    def test_one_sentence(self, tmp_path: Path, name: str, content: bytes, says: str) -> None:
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(InvalidInputError, match=says):
+            find_tables(str(tmp_path / name), None, sys.executable)
+
+    @pytest.mark.parametrize("value", ["9**9**9", "10**100 * 2", "2**63 * 2", "1 // 0", "-'a'"])
+    def test_arithmetic_is_bounded(self, value: str) -> None:
+        read, unread = entries(f"T = {{1: {value}}}", "T", "t.py")
+        assert not read
+        assert len(unread) == 1
