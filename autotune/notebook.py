@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from autotune.domain.config import AxisValue, Config
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
@@ -53,18 +54,19 @@ class Tuning:
         return None if self.record is None else self.record.config
 
     def __str__(self) -> str:
-        from autotune.cli.report import result_text
+        from autotune.cli.report import report_of, report_text
 
-        return result_text(self.result, self.publication, dict(self.ids), self.place)
+        return report_text(report_of(self.result, self.publication, self.ids, self.place))
 
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
         from autotune.cli.plot import trials_svg
-        from autotune.cli.report import result_html
+        from autotune.cli.report import report_html, report_of
 
         plot = trials_svg(self.result.trials, self.publication.winner)
-        return result_html(self.result, self.publication, dict(self.ids), self.place) + plot
+        report = report_of(self.result, self.publication, self.ids, self.place)
+        return report_html(report) + plot
 
 
 def search(
@@ -74,7 +76,7 @@ def search(
     dtype: Any = None,
     options: Mapping[str, OptionValue] | None = None,
     chip: str | None = None,
-    trials: int = 100,
+    trials: int = DEFAULT_TRIALS,
     timeout: float | None = None,
     db: str | None = None,
     python: str | None = None,

@@ -143,7 +143,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         "×",
         "winner",
         "plain XLA",
-        "limited by; record",
+        "kind; record",
         "trials",
         "verified in s",
     ]

@@ -75,13 +75,15 @@ class Space:
     """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
     the first of those that differ in their figures only (``alike``: by what they have in common);
     ``default`` is the default config, judged even when the rules refuse it. ``judged``: every raw
-    point that was traced; ``sampled``: not all were."""
+    point that was traced; ``sampled``: not all were; ``climbed``: candidates that a search
+    has added."""
 
     candidates: list[Candidate]
     default: Config
     default_verdict: Outcome | None
     refused: Counter[str] = field(default_factory=Counter)
     merged: int = 0
+    climbed: int = 0
     raw_points: int = 0
     sampled: bool = False
     passed_on: PassedOn = field(default_factory=PassedOn)

@@ -8,6 +8,7 @@ import click
 from autotune.cli.options import database_option, json_option, pool_options
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.errors import InvalidInputError
 
 
@@ -55,7 +56,7 @@ from autotune.errors import InvalidInputError
 @click.option("--retune", is_flag=True, help="Search what is broken, slower or needs a limit.")
 @click.option(
     "--trials",
-    default=40,
+    default=DEFAULT_TRIALS,
     show_default=True,
     type=click.IntRange(min=1),
     help="Of each search of --retune.",

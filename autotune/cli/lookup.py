@@ -23,7 +23,7 @@ from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import Match
 from autotune.ports import LookupStore
 from autotune.wording.match import SOURCE_CHANGED, checked
-from autotune.wording.publication import who_says
+from autotune.wording.publication import verified_label, who_says
 from autotune.wording.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
@@ -169,7 +169,7 @@ def _print(record: Record) -> None:
             f"  {record.measurement.method} on {record.measurement.device}; estimated "
             f"{micros(record.estimate.time_us)}"
         )
-    echo(f"  {record.verification}")
+    echo(f"  {verified_label(record)}: {record.verification}")
     if record.pushed_by:
         echo(f"  {who_says(record)}")
     if record.baseline.note:

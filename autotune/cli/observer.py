@@ -48,8 +48,8 @@ class ReportingObserver:
         self._terminal.announce(line)
         self._tell(note=line)
 
-    def end(self) -> None:
-        self._tell(over=True, note="")
+    def end(self, *, exhausted: bool = False) -> None:
+        self._tell(over=True, note="", exhausted=exhausted)
 
     def _tell(self, *, over: bool = False, **changes: object) -> None:
         self._said = self._clock()

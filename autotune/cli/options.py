@@ -20,6 +20,7 @@ from autotune.wording.command import asked_of, problem_arguments
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import CompilerPool
+    from autotune.domain.problem import Problem
     from autotune.searching.loop import Subject
 
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
@@ -227,14 +228,12 @@ def subject_of(
     return describe_subject(pool, ref, chip, lambda _: problem)
 
 
-def asked(subject: "Subject", python: str) -> str:
+def asked(ref: KernelRef, name: str, problem: "Problem | str", chip: Chip, python: str) -> str:
     """What is asked about, as another command line says it: whoever is in another folder, or has
-    another interpreter, reproduces it."""
-    ref = subject.ref
-    kernel = subject.spec.name if ref.module else f"{ref.path}:{ref.attribute}"
-    problem = f"--args {quote(ref.call)}" if ref.call else problem_arguments(subject.problem)
-    other = "" if python == sys.executable else python
-    return asked_of(kernel, problem, subject.key.chip.value, other)
+    another interpreter, reproduces it. ``problem``: that, or the arguments of a call."""
+    kernel = name if ref.module else f"{ref.path}:{ref.attribute}"
+    said = f"--args {quote(problem)}" if isinstance(problem, str) else problem_arguments(problem)
+    return asked_of(kernel, said, chip.value, "" if python == sys.executable else python)
 
 
 def chip_or_attached(name: str | None) -> Chip:

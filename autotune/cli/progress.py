@@ -13,16 +13,16 @@ from rich.progress import (
     Progress,
     SpinnerColumn,
     TextColumn,
-    TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
 
 from autotune.candidates.space import Space
 from autotune.cli.output import echo
 from autotune.cli.screen import PlainConsole
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
-from autotune.wording.units import micros
+from autotune.wording.units import micros, seconds
 
 _SHORT: dict[str, str] = {
     OutcomeKind.ESTIMATED: "ok",
@@ -34,6 +34,10 @@ _SHORT: dict[str, str] = {
     OutcomeKind.ILLEGAL: "illegal",
     OutcomeKind.WRONG_RESULT: "wrong",
 }
+
+
+_MOST_REASONS = 3
+_ONE_LINE = Column(no_wrap=True)  # what has no room is cut off
 
 
 class TerminalObserver(Protocol):
@@ -87,20 +91,23 @@ class Silent:
 
 
 class Tally:
-    """Counts by outcome, and the best time beside the default's."""
+    """Counts by outcome, the best time beside the default's, and the slowest trial of this run."""
 
     def __init__(self) -> None:
         self.kinds: Counter[str] = Counter()
         self.best_us: float | None = None
         self.default_us: float | None = None
+        self.slowest_s = 0.0
 
     def reuse(self, earlier: Sequence[Trial]) -> None:
         """Trials of earlier runs count like those of this one."""
         for trial in earlier:
             self.add(trial)
+        self.slowest_s = 0.0
 
     def add(self, trial: Trial) -> None:
         self.kinds[_SHORT[trial.outcome.kind]] += 1
+        self.slowest_s = max(self.slowest_s, trial.seconds)
         if trial.estimate is None:
             return
         if trial.number == 0:
@@ -112,8 +119,9 @@ class Tally:
         counts = " ".join(f"{kind} {n}" for kind, n in self.kinds.most_common())
         best = f"best {micros(self.best_us)}"
         if self.default_us and self.best_us:
-            best += f" ({self.default_us / self.best_us:.2f}× default)"
-        return f"{counts} · {best}"
+            best += f" ({self.default_us / self.best_us:.2f}×)"
+        slowest = f" · slowest {seconds(self.slowest_s)}" if self.slowest_s else ""
+        return f"{counts} · {best}{slowest}"
 
 
 class Bar(Silent):
@@ -123,13 +131,11 @@ class Bar(Silent):
         self._tally = Tally()
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
-            BarColumn(bar_width=24),
+            TextColumn("{task.description}", table_column=_ONE_LINE),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[note]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}", table_column=_ONE_LINE),
+            TimeRemainingColumn(compact=True, elapsed_when_finished=True),
             console=PlainConsole(stderr=True),
         )
         self._task = self._progress.add_task("starting", total=None, note="")
@@ -154,7 +160,7 @@ class Bar(Silent):
         self._progress.console.print(space_line(space, len(earlier)))
         self._tally.reuse(earlier)
         self._task = self._progress.add_task(
-            "compiling", total=goal, completed=len(earlier), note=str(self._tally)
+            "", total=goal, completed=len(earlier), note=str(self._tally)
         )
 
     def trial_done(self, trial: Trial) -> None:
@@ -172,7 +178,7 @@ class Lines(Silent):
 
     def __init__(self) -> None:
         self._tally, self._done, self._goal = Tally(), 0, 0
-        self._said = time.monotonic()
+        self._began = self._said = time.monotonic()
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
         self._done, self._goal = len(earlier), goal
@@ -186,7 +192,8 @@ class Lines(Silent):
         is_best = self._tally.best_us != before
         if is_best or time.monotonic() - self._said > self._EVERY_S or self._done == self._goal:
             self._said = time.monotonic()
-            self.announce(f"{self._done}/{self._goal} {self._tally}")
+            took = seconds(time.monotonic() - self._began)
+            self.announce(f"{self._done}/{self._goal} in {took}: {self._tally}")
 
     def announce(self, line: str) -> None:
         echo(line, err=True)
@@ -194,7 +201,10 @@ class Lines(Silent):
 
 def space_line(space: Space, reused: int) -> str:
     """How the raw space became candidates, in one line."""
-    refused = ", ".join(f"{n} {reason}" for reason, n in space.refused.most_common(3))
+    named = space.refused.most_common(_MOST_REASONS)
+    others = space.refused.total() - sum(n for _, n in named)
+    refused = ", ".join(f"{n} {reason}" for reason, n in named)
+    refused += f", {others} for other reasons" * bool(others)
     parts = [f"{space.raw_points} points", f"{len(space.candidates)} candidates"]
     if space.sampled:
         parts.append("a random sample of a larger space")

@@ -1,10 +1,10 @@
 """The table at the end of a search, and the same as JSON."""
 
 from collections import Counter
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from io import StringIO
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.console import Console
@@ -16,24 +16,75 @@ from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
 from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
+from autotune.domain.key import Key
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
-from autotune.searching.loop import SearchResult
 from autotune.wording.comparison import why
 from autotune.wording.config import limit_text, order_text, semantics_text
-from autotune.wording.facts import parts_line
+from autotune.wording.facts import parts_line, what_to_change
 from autotune.wording.publication import verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
+if TYPE_CHECKING:
+    from autotune.searching.loop import SearchResult
+
 _TOP = 5
+_ANY_WIDTH = 1000  # columns
 
-Ids = dict[int, int | None]
+Ids = Mapping[int, int | None]
 
 
-def as_data(result: SearchResult, published: Publication, ids: Ids) -> dict[str, Any]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SearchReport:
+    """What people see of a search: of this run, or of an earlier one. ``given``: the trials of the
+    configs that it was to start from; ``done``: how many, and how it ended; ``ids``: numbers of
+    trials in the database, which ``place`` names."""
+
+    key: Key
+    axes: Sequence[str]
+    trials: Sequence[Trial]
+    publication: Publication
+    ids: Ids
+    place: str
+    done: str
+    given: Sequence[Trial] = ()
+
+    @property
+    def wrong(self) -> list[Trial]:
+        """By the gate, in this run."""
+        return [trial for trial, _ in self.publication.wrong]
+
+    @property
+    def kinds(self) -> Counter[str]:
+        """Trials by what became of them, the gate's verdicts included."""
+        return Counter(
+            OutcomeKind.WRONG_RESULT.value if trial in self.wrong else trial.outcome.kind
+            for trial in self.trials
+        )
+
+
+def report_of(
+    result: "SearchResult", published: Publication, ids: Ids, place: str = ""
+) -> SearchReport:
+    """Of a search that has just ended."""
+    reused = f" ({result.reused} from earlier runs)" if result.reused else ""
+    return SearchReport(
+        key=result.subject.key,
+        axes=result.subject.spec.axes,
+        trials=result.trials,
+        publication=published,
+        ids=ids,
+        place=place,
+        done=f"{len(result.trials)} trials{reused}, {_tried(result)}, in "
+        f"{seconds(result.seconds)}, stopped by {result.stopped_by}",
+        given=[trial for trial in result.trials if trial.config in result.start_from],
+    )
+
+
+def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[str, Any]:
     """Everything that the table says."""
-    space = result.space
+    space, report = result.space, report_of(result, published, ids)
     return {
         "key": to_data(result.subject.key),
         "stopped_by": result.stopped_by,
@@ -42,16 +93,17 @@ def as_data(result: SearchResult, published: Publication, ids: Ids) -> dict[str,
         "space": {
             "raw_points": space.raw_points,
             "candidates": len(space.candidates),
+            "climbed": space.climbed,
             "merged": space.merged,
             "refused": dict(space.refused),
         },
-        "outcomes": dict(Counter(t.outcome.kind for t in result.trials)),
+        "outcomes": dict(report.kinds),
         "winner": _trial_data(published.winner, ids),
         "default": _trial_data(published.default, ids),
         "baseline": to_data(published.baseline),
-        "top": [_trial_data(t, ids) for t in top(result.trials)],
-        "given": [_trial_data(t, ids) for t in _given(result)],
-        "compared_with_given": _against_given(result, published, ids),
+        "top": [_trial_data(t, ids) for t in _top(report)],
+        "given": [_trial_data(t, ids) for t in report.given],
+        "compared_with_given": _against_given(report),
         "ties": [ids.get(trial.number) for trial in published.ties],
         "record": None if published.record is None else to_data(published.record),
         "reason": published.reason,
@@ -62,65 +114,45 @@ def as_data(result: SearchResult, published: Publication, ids: Ids) -> dict[str,
     }
 
 
-def top(trials: list[Trial]) -> list[Trial]:
-    """The best estimated trials, the fastest first."""
-    timed = [t for t in trials if t.estimate is not None]
-    return sorted(timed, key=lambda t: t.estimate.time_us if t.estimate else 0.0)[:_TOP]
-
-
-def result_text(result: SearchResult, published: Publication, ids: Ids, place: str) -> str:
-    """What ``print_result`` prints."""
+def report_text(report: SearchReport) -> str:
+    """What ``print_report`` prints."""
     console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True)
-    print_result(result, published, ids, place, console)
+    print_report(report, console)
     return console.export_text()
 
 
-def result_html(result: SearchResult, published: Publication, ids: Ids, place: str) -> str:
+def report_html(report: SearchReport) -> str:
     """The same for a notebook."""
     console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True)
-    print_result(result, published, ids, place, console)
+    print_report(report, console)
     return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
 
 
-def print_result(
-    result: SearchResult,
-    published: Publication,
-    ids: Ids,
-    place: str,
-    console: Console | None = None,
-) -> None:
+def print_report(report: SearchReport, console: Console | None = None) -> None:
     """The table for people."""
     console = console or screen()
-    key = result.subject.key
+    key, record = report.key, report.publication.record
     console.print(f"{key.kernel} {key.problem} on {key.chip}", style="bold")
     console.print(str(key.toolchain))
-    console.print(_table(result, published, ids))
-    found = None if published.record is None else published.record.measurement
+    console.print(_table_for(console, report))
+    found = None if record is None else record.measurement
     if found is not None:
-        console.print(measured_table(found, result.trials))
+        console.print(measured_table(found, report.trials))
         console.print(measured_line(found))
-    for line in _against_given(result, published, ids):
+    for line in (*_against_given(report), *_winner_lines(report), *_count_lines(report)):
         console.print(line)
-    for line in (*_winner_lines(published), *_count_lines(result, published)):
-        console.print(line)
-    record = published.record
-    state = record and verified_label(record)
-    console.print(f"{'Published, ' + state if state else 'Nothing published'}: {published.reason}.")
+    state = f"Published, {verified_label(record)}" if record else "Nothing published"
+    console.print(f"{state}: {report.publication.reason}.")
     if record is not None:
         console.print(f"Checked: {record.verification}.")
-    console.print(f"Kept in {place}", soft_wrap=True)
+    console.print(f"Kept in {report.place}", soft_wrap=True)
 
 
-def _given(result: SearchResult) -> list[Trial]:
-    """The trials of the configs that the search was to start from."""
-    return [trial for trial in result.trials if trial.config in result.start_from]
-
-
-def _against_given(result: SearchResult, published: Publication, ids: Ids) -> list[str]:
+def _against_given(report: SearchReport) -> list[str]:
     """The winner beside each config that was given, in words."""
-    winner, lines = published.winner, []
-    for trial in _given(result):
-        name = f"the config you gave (trial {ids.get(trial.number)})"
+    winner, lines = report.publication.winner, []
+    for trial in report.given:
+        name = f"the config you gave (trial {report.ids.get(trial.number)})"
         if trial.estimate is None:
             lines.append(
                 f"{name[:1].upper()}{name[1:]}: {trial.outcome.kind}, {trial.outcome.reason}"
@@ -133,35 +165,74 @@ def _against_given(result: SearchResult, published: Publication, ids: Ids) -> li
     return lines
 
 
-def _table(result: SearchResult, published: Publication, ids: Ids) -> Table:
-    """One column per axis of the config: rows stay short."""
+def _table_for(console: Console, report: SearchReport) -> Table:
+    """A column for each part of a config where there is room, else one for all of it: headers are
+    never broken."""
+    rows = _rows(report)
+    cells = [_config_cells(trial) for trial in rows]
+    names = (*report.axes, "order", "sem.", "limit")
+    told = [n for n, column in enumerate(zip(*cells, strict=True)) if set(column) - {"", _OWN}]
+    wide = _table(
+        report, rows, [names[n] for n in told], [[one[n] for n in told] for one in cells], full=True
+    )
+    any_width = console.options.update(width=_ANY_WIDTH)
+    if console.measure(wide, options=any_width).maximum <= console.width:
+        return wide
+    return _table(report, rows, ["config"], [[str(trial.config)] for trial in rows], full=False)
+
+
+def _table(
+    report: SearchReport,
+    rows: Sequence[Trial],
+    names: Sequence[str],
+    configs: Sequence[Sequence[str]],
+    *,
+    full: bool,
+) -> Table:
+    """``full``: with what limits each."""
     table = Table(box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    spec = result.subject.spec
-    table.add_column("", no_wrap=True)
-    for name in ("trial", *spec.axes, "order", "sem.", "limit"):
-        table.add_column(name, overflow="fold", justify="right" if name in spec.axes else "left")
-    for name in ("estimated", "× default", "limited by", "VMEM used"):
-        table.add_column(name, justify="left" if name == "limited by" else "right", no_wrap=True)
-    default, winner = published.default, published.winner
+    for name in ("", "trial", *names):
+        right = name in report.axes
+        table.add_column(name, no_wrap=name != "config", justify="right" if right else "left")
+    for name in ("estimated", "× default", "VMEM used"):
+        table.add_column(name, justify="right", no_wrap=True)
+    if full:
+        table.add_column("limited by", no_wrap=True)
+    default, bound = report.publication.default, report.publication.baseline.time_us
     default_us = default.estimate.time_us if default and default.estimate else None
-    rows = top(result.trials)
-    given = _given(result)
-    for extra in (*given, default, winner):
+    width = 4 if full else 3
+    for trial, config in zip(rows, configs, strict=True):
+        start = [", ".join(_roles(trial, report)), str(report.ids.get(trial.number))]
+        table.add_row(*start, *config, *_time_cells(trial, default_us)[:width])
+    xla = [f"≥ {micros(bound)}" if bound else "–", "", "", "lower bound" if bound else "unknown"]
+    table.add_row("plain XLA", "", *[""] * len(names), *xla[:width])
+    return table
+
+
+def _top(report: SearchReport) -> list[Trial]:
+    """The best estimated trials that are not known to be wrong, the fastest first."""
+    timed = [t for t in report.trials if t.estimate is not None and t not in report.wrong]
+    return sorted(timed, key=lambda t: t.estimate.time_us if t.estimate else 0.0)[:_TOP]
+
+
+def _rows(report: SearchReport) -> list[Trial]:
+    """The best ones, those that somebody has given, and those that were found to be wrong."""
+    rows, published = _top(report), report.publication
+    for extra in (*report.given, published.default, published.winner, *report.wrong):
         if extra is not None and extra not in rows:
             rows.append(extra)
-    for trial in rows:
-        named = (("winner", winner), ("default", default))
-        roles = [name for name, t in named if trial is t] + ["given"] * (trial in given) or [
-            "tie"
-        ] * (trial in published.ties)
-        table.add_row(
-            ", ".join(roles),
-            str(ids.get(trial.number)),
-            *_config_cells(trial),
-            *_time_cells(trial, default_us),
-        )
-    table.add_row("plain XLA", *[""] * (4 + len(spec.axes)), *_baseline_cells(published))
-    return table
+    return rows
+
+
+def _roles(trial: Trial, report: SearchReport) -> list[str]:
+    roles = {
+        "WRONG": trial in report.wrong,
+        "winner": trial is report.publication.winner,
+        "default": trial is report.publication.default,
+        "given": trial in report.given,
+    }
+    found = [name for name, is_so in roles.items() if is_so]
+    return found or ["tie"] * (trial in report.publication.ties)
 
 
 def _config_cells(trial: Trial) -> list[str]:
@@ -174,53 +245,62 @@ def _config_cells(trial: Trial) -> list[str]:
     ]
 
 
+_OWN = limit_text(None)
+
+
 def _time_cells(trial: Trial, default_us: float | None) -> list[str]:
     e = trial.estimate
     if e is None:
-        return ["–", "–", trial.outcome.kind, "–"]
+        return ["–", "–", "–", trial.outcome.kind]
     return [
         f"{micros(e.time_us)} {error_bar(e.error)}",
         ratio(default_us, e.time_us),
-        e.limiting_part,
         mebibytes(e.vmem_used_bytes),
+        e.limiting_part,
     ]
 
 
-def _baseline_cells(published: Publication) -> list[str]:
-    bound = published.baseline.time_us
-    return [f"≥ {micros(bound)}" if bound else "–", "", "lower bound" if bound else "unknown", ""]
-
-
-def _winner_lines(published: Publication) -> list[str]:
-    winner = published.winner
+def _winner_lines(report: SearchReport) -> list[str]:
+    winner = report.publication.winner
     if winner is None or winner.estimate is None:
         return []
     e = winner.estimate
-    lines = [f"The winner's time: {parts_line(e)}."] if e.explanation else []
+    lines = []
+    if e.explanation:
+        lines = [
+            f"The winner's time: {parts_line(e)}.",
+            f"It is limited by {e.limiting_part}: {what_to_change(e, e.explanation)}.",
+        ]
     lines += [f"Note: {note}." for note in e.notes]
-    note = published.baseline.note
+    note = report.publication.baseline.note
     lines.append(f"{note[:1].upper()}{note[1:]}.")
     return lines
 
 
-def _count_lines(result: SearchResult, published: Publication) -> list[str]:
-    kinds = Counter(t.outcome.kind for t in result.trials)
-    reused = f" ({result.reused} from earlier runs)" if result.reused else ""
-    lines = [
-        f"{len(result.trials)} trials{reused} of {len(result.space.candidates)} candidates in "
-        f"{seconds(result.seconds)}, stopped by {result.stopped_by}: "
-        + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
-        + "."
-    ]
+def _count_lines(report: SearchReport) -> list[str]:
+    counts = ", ".join(f"{n} {kind}" for kind, n in report.kinds.most_common())
+    published = report.publication
     failed = Counter(
         (t.outcome.kind, t.outcome.reason)
-        for t in result.trials
+        for t in report.trials
         if t.outcome.kind != OutcomeKind.ESTIMATED
     )
-    lines += [f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)]
-    lines += [f"  wrong result: {trial.config}: {reason}" for trial, reason in published.wrong]
-    lines += [f"  not verified: {trial.config}: {why}" for trial, why in published.unverified]
-    return lines
+    return [
+        f"{report.done}: {counts}.",
+        *(f"  {n} × {kind}: {reason}" for (kind, reason), n in failed.most_common(_TOP)),
+        *(f"  wrong result: {trial.config}: {reason}" for trial, reason in published.wrong),
+        *(f"  not verified: {trial.config}: {why}" for trial, why in published.unverified),
+    ]
+
+
+def _tried(result: "SearchResult") -> str:
+    """How many of the candidates, and what else."""
+    candidates = {candidate.config for candidate in result.space.candidates}
+    others = sum(trial.config not in candidates for trial in result.trials)
+    text = f"{len(result.trials) - others} of {len(candidates)} candidates"
+    if result.space.climbed:
+        text += f" ({result.space.climbed} added with a higher VMEM limit)"
+    return text + f" and {others} other config{'s' * (others > 1)}" * bool(others)
 
 
 def _refused(finalists: Sequence[tuple[Trial, str]], ids: Ids) -> list[dict[str, Any]]:

@@ -21,6 +21,7 @@ from autotune.cli.options import (
     subject_of,
 )
 from autotune.cli.output import echo
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.measuring.attached import attached_chips
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 @click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
 @click.option(
     "--trials",
-    default=100,
+    default=DEFAULT_TRIALS,
     show_default=True,
     type=click.IntRange(min=1),
     help="Stop when the key has this many trials, earlier runs included.",
@@ -113,7 +114,18 @@ def search(
     included.
     """
     from autotune.catalogue.discovery import find_kernel
-    from autotune.cli import progress, report
+    from autotune.cli import report
+    from autotune.cli.finished import Question, finished
+
+    target, ref = chip_or_attached(chip), find_kernel(kernel)
+    is_timed = measure and target in attached_chips()
+    if not (as_json or starts or fixed or only or is_timed):
+        question = Question(ref, target, shape, dtype, options, call, compilers["python"])
+        if earlier := finished(question, trials, database):
+            report.print_report(earlier)
+            sys.exit(0)
+
+    from autotune.cli import progress
     from autotune.cli.observer import ReportingObserver
     from autotune.publishing.timing import Timing, why_estimated
     from autotune.publishing.tuning import Plan, tune
@@ -129,7 +141,6 @@ def search(
         allow_unverified=allow_unverified,
         timing=timing if measure else None,
     )
-    target, ref = chip_or_attached(chip), find_kernel(kernel)
     with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
         subject = subject_of(pool, ref, target, shape, dtype, options, call)
         if starts:
@@ -138,10 +149,14 @@ def search(
         space = explore_space(pool, subject, terminal.tracing, wanted_values(fixed, only))
         with open_database(database, create=True) as store:
             observer = ReportingObserver(
-                terminal, store.searches, subject.key, asked(subject, compilers["python"])
+                terminal,
+                store.searches,
+                subject.key,
+                asked(ref, subject.spec.name, call or subject.problem, target, compilers["python"]),
             )
             result, published = tune(pool, store, subject, space, plan, observer)
-            observer.end()
+            whole = not (fixed or only)
+            observer.end(exhausted=whole and result.stopped_by == "exhausted")
             if published is None:
                 _say_interrupted(result, str(store))
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
@@ -149,8 +164,8 @@ def search(
     if as_json:
         print_json(report.as_data(result, published, ids))
     else:
-        report.print_result(result, published, ids, place)
-        if measure and target not in attached_chips():
+        report.print_report(report.report_of(result, published, ids, place))
+        if measure and not is_timed:
             echo(why_estimated(target))
     sys.exit(0 if published.record else 1)
 

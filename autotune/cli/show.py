@@ -48,7 +48,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:
         found = find_trial(store, trial_id)
-        record, asked = store.record(found.key), store.searches.asked(found.key)
+        record, asked = store.record(found.key), store.searches.progress(found.key).asked
     if as_json:
         published = record and to_data(record)
         measured = measured_config(record, found.trial.config)

@@ -4,7 +4,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from queue import SimpleQueue
+from queue import LifoQueue
 from threading import Lock
 from types import TracebackType
 from typing import Concatenate, ParamSpec, TypeVar
@@ -57,7 +57,8 @@ class CompilerPool:
             for other in verify_with
         ]
         self._others_lock = Lock()
-        self._free: SimpleQueue[Compiler] = SimpleQueue()
+        # The one that answered last is asked again: it has just traced what it is to compile.
+        self._free: LifoQueue[Compiler] = LifoQueue()
         for compiler in self._compilers:
             self._free.put(compiler)
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")

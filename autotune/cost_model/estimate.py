@@ -107,7 +107,7 @@ def _together(trace: Trace, found: Sequence[Estimate]) -> Estimate:
                 name=name,
                 runs=n,
                 time_us=e.time_us * n,
-                limited_by=e.limited_by,
+                limited_by=e.limiting_part,
                 vmem_used_bytes=e.vmem_used_bytes,
             )
             for name, (e, n) in zip(names, each, strict=True)

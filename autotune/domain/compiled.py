@@ -20,7 +20,6 @@ class Compiled:
     seconds: float
     vmem_used_bytes: int
     program: str
-    listing_bytes: int
     simulation: Mapping[str, Any] | None
     refusal: str
     simulate_s: float

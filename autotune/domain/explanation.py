@@ -1,7 +1,9 @@
 """Why a candidate takes its time: data for people, kept with the estimate."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from operator import itemgetter
 
 
 class TimePart(StrEnum):
@@ -17,6 +19,8 @@ class TimePart(StrEnum):
     FILL = "pipeline fill"
     XLA = "operations of XLA"
 
+
+WORTH_SHARE = 0.05  # of the time: less than most error bars
 
 ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY, FILL, XLA = PARTS = tuple(TimePart)
 
@@ -44,10 +48,37 @@ class Explanation:
     spill_bundles: int
 
     @property
-    def largest_part(self) -> str:
-        """What to change first."""
-        return max(self.parts_us, key=lambda part: part[1])[0]
+    def reducible_us(self) -> dict[str, float]:
+        """What another config may save of each part at most: not what XLA does, nor what the
+        arithmetic takes (of vector work nothing, where the matrix units are not used), nor the
+        waits for the least traffic."""
+        us = dict.fromkeys(PARTS, 0.0) | dict(self.parts_us)
+        busy_us = us[ISSUE] + us[SCALAR] + us[MATRIX] + us[LANES]
+        return {
+            **_above(us, (ISSUE, MATRIX), self.mxu_us or us[ISSUE]),
+            **_above(us, (HBM, FILL, LATENCY), max(0.0, self.roofline_us - busy_us)),
+            SCALAR: us[SCALAR],
+            LANES: us[LANES],
+        }
+
+    @property
+    def limiting_part(self) -> str:
+        """The largest that another config can reduce: what to change first. Where none can save
+        much, the largest."""
+        name, us = max(self.reducible_us.items(), key=lambda part: part[1])
+        total_us = sum(part for _, part in self.parts_us)
+        return name if us >= WORTH_SHARE * total_us else max(self.parts_us, key=itemgetter(1))[0]
 
     def part_us(self, name: str) -> float:
         """Microseconds of one part; 0.0 where it is not told."""
         return dict(self.parts_us).get(name, 0.0)
+
+
+def _above(us: Mapping[str, float], names: Sequence[str], floor_us: float) -> dict[str, float]:
+    """What of these parts is above a floor for all of them; it is taken off in their order."""
+    found = {}
+    for name in names:
+        taken_us = min(us[name], floor_us)
+        floor_us -= taken_us
+        found[name] = us[name] - taken_us
+    return found

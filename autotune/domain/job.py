@@ -27,7 +27,7 @@ LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 """How many workers may die of one job before it has failed."""
 
-DEFAULT_TRIALS = 100
+DEFAULT_TRIALS = 40
 MOST_TRIALS = 10_000
 
 
@@ -50,7 +50,8 @@ class Request:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """Of a running search. ``note`` says in words what it does; times in microseconds. ``asked``:
-    what was searched, as the command line says it, where it was begun by hand."""
+    what was searched, as the command line says it, where it was begun by hand; ``exhausted``: it
+    has tried all that there is."""
 
     done: int = 0
     goal: int = 0
@@ -58,6 +59,7 @@ class Progress:
     default_us: float | None = None
     note: str = ""
     asked: OmitDefault[str] = ""
+    exhausted: OmitDefault[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

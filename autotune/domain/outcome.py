@@ -95,10 +95,10 @@ class Estimate:
 
     @property
     def limiting_part(self) -> str:
-        """The part of the explanation that takes longest; without one, what an older version kept
-        in its place."""
+        """The part of the explanation that another config can reduce most; without one, what an
+        older version kept in its place."""
         why = self.explanation
-        return why.largest_part if why is not None and why.parts_us else self.limited_by
+        return why.limiting_part if why is not None and why.parts_us else self.limited_by
 
     @property
     def doubt(self) -> float:

@@ -46,12 +46,14 @@ class ProofLevel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proof:
-    """What a right result proves. ``lacks``: why it was not run in the level before. ``jax``: of
-    the interpreter that it was run with, empty for that of the record's own toolchain."""
+    """What a right result proves. ``standard``: what it was compared with. ``lacks``: why it was
+    not run in the level before. ``jax``: of the interpreter that it was run with, empty for that of
+    the record's own toolchain."""
 
     level: OmitDefault[ProofLevel] = ProofLevel.FULL
     lacks: OmitDefault[str] = ""
     jax: OmitDefault[str] = ""
+    standard: OmitDefault[Standard] = Standard.REFERENCE
 
 
 FULL_PROOF = Proof()
@@ -74,7 +76,6 @@ class Verdict:
     where: str = ""
     runs: int = 0
     seconds: float = 0.0
-    standard: OmitDefault[Standard] = Standard.REFERENCE
     proof: OmitDefault[Proof] = FULL_PROOF
     not_run: OmitDefault[bool] = False
 

@@ -61,8 +61,8 @@ class SearchStatuses(Protocol):
     def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
         """The last report of a key counts."""
 
-    def asked(self, key: Key) -> str:
-        """What the last search of a key was asked for, as the command line says it; or empty."""
+    def progress(self, key: Key) -> Progress:
+        """The last report of a key; one of nothing where there is none."""
 
     def status(self, key_id: int) -> SearchStatus | None:
         """The last report of a key, by its number."""

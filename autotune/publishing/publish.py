@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import TYPE_CHECKING
 
 from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config
@@ -16,10 +17,12 @@ from autotune.ports.compilers import Verifier
 from autotune.publishing import measured
 from autotune.publishing.baseline import evidence
 from autotune.publishing.measured import Measure, different
-from autotune.publishing.ties import by_rule, is_faster, ties, time_us
-from autotune.searching.loop import SearchResult, Subject
+from autotune.publishing.ties import better, by_rule, contenders, ties
 from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
+
+if TYPE_CHECKING:  # Optuna is not needed here
+    from autotune.searching.loop import SearchResult, Subject
 
 _MAX_FINALISTS = 8
 NO_DEFAULT = Evidence(config=None, time_us=None, note=words.NO_DEFAULT)
@@ -48,7 +51,7 @@ class Publication:
 def publish(
     verifier: Verifier,
     store: PublishStore,
-    result: SearchResult,
+    result: "SearchResult",
     *,
     allow_unverified: bool = False,
     announce: Callable[[str], None] = lambda _: None,
@@ -76,7 +79,7 @@ class _Gate:
 
     verifier: Verifier
     store: PublishStore
-    subject: Subject
+    subject: "Subject"
     announce: Callable[[str], None]
     allow_unverified: bool
     wrong: list[tuple[Trial, str]] = field(default_factory=list)
@@ -114,7 +117,7 @@ class _Draft:
     """What a publication is made of; the ``measurement``, and why it decided nothing where it did
     not."""
 
-    result: SearchResult
+    result: "SearchResult"
     default: Trial | None
     baseline: Evidence
     gate: _Gate
@@ -169,7 +172,7 @@ def _published(
         winner=trial,
         default=draft.default,
         baseline=baseline,
-        ties=_equal(draft, draft.gate.out()),
+        ties=_equal(draft),
         verification_s=verdict.seconds,
     )
 
@@ -187,29 +190,20 @@ def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
 def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
     """What to verify, in turn: what beats the default by more than the model can mistake, the ties
     of the fastest by their rule and the others by time; the default itself at the end."""
-    better = _better(trials, default)
-    equal = ties(better)
-    others = [t for t in better if t not in equal]
+    faster = better(trials, default)
+    equal = ties(faster)
+    others = [t for t in faster if t not in equal]
     ordered = different([*by_rule(equal), *others])[:_MAX_FINALISTS]
     return ordered if default is None or default.estimate is None else [*ordered, default]
 
 
-def _better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
-    """The trials that are faster than the default for sure, the fastest first; all without one."""
-    timed = sorted((t for t in trials if t.estimate), key=time_us)
-    if default is None or default.estimate is None:
-        return timed
-    return [t for t in timed if is_faster(t, default)]
+def _equal(draft: _Draft) -> tuple[Trial, ...]:
+    """What could have won as well, but for what is out of the question."""
+    out = draft.gate.out()
+    return contenders([t for t in draft.result.trials if t not in out], draft.default)
 
 
-def _equal(draft: _Draft, out: Sequence[Trial]) -> tuple[Trial, ...]:
-    """What could have won as well by estimate; where only the default can, what it cannot be told
-    from. ``out``: what is out of the question."""
-    right = [t for t in draft.result.trials if t not in out]
-    return tuple(ties(_better(right, draft.default)) or ties(right))
-
-
-def _baseline(verifier: Verifier, result: SearchResult) -> Evidence:
+def _baseline(verifier: Verifier, result: "SearchResult") -> Evidence:
     """What is known of plain XLA; never a measurement."""
     subject = result.subject
     cost = verifier.baseline(subject.ref, subject.problem, subject.chip.chip)
@@ -221,7 +215,7 @@ def _baseline(verifier: Verifier, result: SearchResult) -> Evidence:
 
 def _reason(draft: _Draft, trial: Trial) -> str:
     """Of a winner by estimate."""
-    equal = _equal(draft, draft.gate.out())
+    equal = _equal(draft)
     reason = words.estimated_reason(trial, draft.default, len(equal) if trial in equal else 0)
     return words.in_place_of_measuring(reason, draft.undecided) if draft.undecided else reason
 

@@ -27,6 +27,19 @@ def ties(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in timed if not is_faster(timed[0], trial)]
 
 
+def better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
+    """The trials that are faster than the default for sure, the fastest first; all without one."""
+    timed = sorted((t for t in trials if t.estimate), key=time_us)
+    if default is None or default.estimate is None:
+        return timed
+    return [t for t in timed if is_faster(t, default)]
+
+
+def contenders(trials: Sequence[Trial], default: Trial | None) -> tuple[Trial, ...]:
+    """What could win by estimate; where only the default can, what it cannot be told from."""
+    return tuple(ties(better(trials, default)) or ties(trials))
+
+
 def by_rule(trials: Sequence[Trial]) -> list[Trial]:
     """Ties in the order of preference that ``wording.publication.TIE_RULE`` says in words; the
     faster first where all is equal."""

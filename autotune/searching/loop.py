@@ -18,6 +18,7 @@ from autotune.cost_model.estimate import MODEL, estimate
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -39,7 +40,7 @@ class SearchLimits:
     """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
     ``stop`` is asked about every second: true ends it as Ctrl-C does."""
 
-    trials: int = 100
+    trials: int = DEFAULT_TRIALS
     timeout_s: float | None = None
     stop: Callable[[], bool] = lambda: False
 
@@ -263,6 +264,7 @@ class _Loop:
             higher = climb(candidate, self.subject.chip)
             if higher is not None and self.study.add(higher):
                 self.space.candidates.append(higher)
+                self.space.climbed += 1
 
     def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
         if isinstance(outcome, OutOfVmem) and not outcome.limited_by:

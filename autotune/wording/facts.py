@@ -4,7 +4,8 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from autotune.domain.explanation import Explanation
+from autotune.domain import explanation as parts
+from autotune.domain.explanation import WORTH_SHARE, Explanation
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, size
@@ -100,8 +101,27 @@ def _call(call: CallTime) -> str:
 
 
 def _limit(e: Estimate, why: Explanation) -> str:
-    part = why.largest_part
-    return f"{part}, {part_us(why.part_us(part))} of {micros(e.time_us)}"
+    part = why.limiting_part
+    return f"{part}, {part_us(why.part_us(part))} of {micros(e.time_us)}: {what_to_change(e, why)}"
+
+
+def what_to_change(e: Estimate, why: Explanation) -> str:
+    """In a config, to make the limiting part smaller."""
+    saved_us = why.reducible_us.get(why.limiting_part, 0.0)
+    if saved_us < WORTH_SHARE * e.time_us:
+        return "no other config can save much of it"
+    return f"{_CHANGES[why.limiting_part]} (at most {part_us(saved_us)} less)"
+
+
+_CHANGES: dict[str, str] = {
+    parts.ISSUE: "larger blocks over what is summed, so that sums are loaded and stored less often",
+    parts.SCALAR: "larger blocks, so that there are fewer grid steps",
+    parts.MATRIX: "blocks with more rows, so that a product need not wait for the one before",
+    parts.LANES: "blocks that are longer where the kernel reduces, so that it does so less often",
+    parts.HBM: "larger blocks, or a grid order in which blocks stay, so that less is fetched again",
+    parts.LATENCY: "larger blocks, so that fewer steps wait for a DMA to answer",
+    parts.FILL: "smaller blocks, so that the first ones are there sooner",
+}
 
 
 def _roofline(e: Estimate, why: Explanation) -> str:

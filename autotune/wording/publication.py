@@ -82,7 +82,7 @@ def verification(verdict: Verdict) -> str:
     if not verdict.ok:
         return f"not verified: {verdict.reason}"
     proof = verdict.proof
-    right = _AGREES[verdict.standard]
+    right = _AGREES[proof.standard]
     text = f"{right} in {_RUN_IN[proof.level]}, {verdict.reason}"
     text += f" (more could not be run: {proof.lacks})" * bool(proof.lacks)
     return text + f"; verified with jax {proof.jax}" * bool(proof.jax)
@@ -101,13 +101,15 @@ _RUN_IN = {
 
 
 def verified_label(record: Record) -> str:
-    """A few words for a table: whether it was verified, and what is less than all of it."""
+    """A few words for a table: whether it was verified, and what is less than all of it. *Verified*
+    is what agrees with a reference."""
     if not record.verified:
         return "NOT VERIFIED"
     proof = record.proof
+    right = "verified" if proof.standard is Standard.REFERENCE else _AGREES[proof.standard]
     less = [_LABELS[proof.level]] if proof.level else []
     less += [f"with jax {proof.jax}"] if proof.jax else []
-    return f"verified {', '.join(less)}".rstrip()
+    return f"{right} {', '.join(less)}".rstrip()
 
 
 _LABELS = {

@@ -31,13 +31,11 @@ class SqlSearches(Adapter):
 
         self._work.write(write)
 
-    def asked(self, key: Key) -> str:
-        """What the last search of a key was asked for; empty where nobody knows."""
-
-        def read(session: Session) -> str:
+    def progress(self, key: Key) -> Progress:
+        def read(session: Session) -> Progress:
             wanted = select(SearchRow).where(SearchRow.key_id == query.find_key(session, key))
             status = _status_from_row(session.scalar(wanted))
-            return status.progress.asked if status else ""
+            return status.progress if status else Progress()
 
         return self._work.read(read)
 

@@ -229,4 +229,4 @@ def test_without_a_reference_a_result_agrees_with_the_default(
     kernel, problem = function.kernel(x, w), function.problem(x, w)
     config = make_config({"block_rows": 16, "block_columns": 128})
     verdict = gate.check(kernel, problem, config, Chip.V6E)
-    assert (verdict.ok, verdict.standard) == (True, standard)
+    assert (verdict.ok, verdict.proof.standard) == (True, standard)

@@ -102,7 +102,6 @@ def compilers(
             seconds=0.1,
             vmem_used_bytes=MIB * (mib or {}).get(block, 4),
             program=str(block),
-            listing_bytes=1,
             simulation=simulation(taking[block]),
             refusal="",
             simulate_s=0.0,

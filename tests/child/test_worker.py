@@ -55,6 +55,53 @@ def declaration(folder: Path, text: str) -> KernelRef:
     return find_kernel(f"{path}:KERNEL")
 
 
+COUNTED = """
+from pathlib import Path
+import jax
+from jax.experimental import pallas as pl
+from autotune import Array, Axis, Kernel
+
+def build(problem, config):
+    def body(x, out):
+        with Path(__file__).with_suffix(".count").open("a") as file:
+            file.write("traced")
+        out[...] = x[...]
+    spec = pl.BlockSpec((config["rows"], 128), lambda i: (i, 0))
+    return pl.pallas_call(
+        body, grid=(problem["n"] // config["rows"],), in_specs=[spec], out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((problem["n"], 128), problem.dtype),
+    )
+
+KERNEL = Kernel(
+    name="counted", dims=("n",), dtypes=("float32",),
+    axes=(Axis(name="rows", choices=lambda p: [8, 16], dim="n"),), default=lambda p: {"rows": 8},
+    inputs=lambda p: [Array(name="x", shape=(p["n"], 128), dtype=p.dtype)], build=build,
+)
+"""
+
+
+@slow
+def test_what_was_traced_last_is_compiled_without_tracing_it_again(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    ref = declaration(tmp_path, COUNTED)
+    problem = compiler.describe(ref).problems.parse("n=64", "float32", ())
+    small, large = (make_config({"rows": rows}) for rows in (8, 16))
+    count = Path(ref.path).with_suffix(".count")
+
+    def traced() -> int:
+        return count.read_text().count("traced")
+
+    for config, expected in ((small, 1), (large, 2), (small, 3)):
+        found = compiler.trace(ref, problem, config, orders=False, chip=Chip.V5E)
+        answer = compiler.compile(ref, problem, config, Chip.V5E).answer
+        assert traced() == expected
+        assert isinstance(found, list) and isinstance(answer, tuple)
+        assert answer[0] == found[0]
+    assert isinstance(compiler.compile(ref, problem, large, Chip.V6E).answer, tuple)
+    assert traced() == 4  # another chip
+
+
 def other_interpreter() -> Path:
     """The other of the two environments that `.ci/run` makes: another Python, another JAX."""
     for name in (".venv", ".venv-newest"):

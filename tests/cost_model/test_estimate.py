@@ -23,7 +23,6 @@ def compiled(simulation: dict[str, Any] | None, refusal: str = "") -> Compiled:
         seconds=1.0,
         vmem_used_bytes=1 << 20,
         program="p",
-        listing_bytes=1,
         simulation=simulation,
         refusal=refusal,
         simulate_s=0.0,

@@ -118,7 +118,6 @@ def _compiled() -> Compiled:
         seconds=0.1,
         vmem_used_bytes=1,
         program="p",
-        listing_bytes=1,
         simulation=simulation(10.0),
         refusal="",
         simulate_s=0.0,

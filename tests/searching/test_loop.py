@@ -24,7 +24,6 @@ def compiled(time_us: float) -> Compiled:
         seconds=0.1,
         vmem_used_bytes=1,
         program=str(time_us),
-        listing_bytes=1,
         simulation=simulation(time_us),
         refusal="",
         simulate_s=0.0,

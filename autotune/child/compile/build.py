@@ -3,7 +3,8 @@
 import dataclasses
 import hashlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import permutations
@@ -62,6 +63,16 @@ class _Made:
     schedule: list[ScheduledOperation]
 
 
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What the rules read is what is compiled: the calls of a config's function, the function as
+    JAX has traced it (``jax.stages.Traced``), and the device or mesh that it is for."""
+
+    calls: Sequence[Call]
+    traced: Any
+    target: Any
+
+
 def trace_config(
     kernel: Kernel, problem: Problem, config: Config, *, orders: bool, chip: Chip | None = None
 ) -> list[Trace]:
@@ -69,12 +80,10 @@ def trace_config(
 
     Code that asks for the TPU while it is traced is told of the chip, where one is given.
     """
-    function, arrays = built(kernel, problem, config)
     turned = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
-    try:
-        found = reader.read(function, arrays, turned, told_of(chip, kernel.mesh_axes(problem)))
-    except Exception as error:
-        raise _untraced(error) from error
+    staged = _staged(kernel, problem, config, chip)
+    with _refusing():
+        found = reader.traces(staged.calls, turned)
     if turned is None or not found[0].more:
         return found
     # Each call has a grid of its own: the kernel itself says what an order means for it.
@@ -135,7 +144,7 @@ def plain_xla(kernel: Kernel, problem: Problem) -> Callable[..., Any]:
     """The competitor. Raises ``StageError`` where none is known."""
     make = kernel.baseline or kernel.reference
     if make is None:
-        raise StageError("baseline", ValueError("the kernel has no reference in plain JAX"))
+        raise StageError(protocol.REFUSED, ValueError("the kernel has no reference in plain JAX"))
     return make(problem)
 
 
@@ -158,18 +167,16 @@ def _listed(
     kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
-    function, arrays = built(kernel, problem, config)
-    axes = kernel.mesh_axes(problem)
-    calls = _read(function, arrays, chip, axes)
+    staged = _staged(kernel, problem, config, chip)
     started = time.perf_counter()
-    text = _compile(function, arrays, chip, axes, dump)
+    text = _compile(staged, dump)
     seconds = time.perf_counter() - started
     listings = libtpu.listings(dump)
     libtpu.clear(dump)
-    first, *more = [call.traces(None)[0] for call in calls if call.runs != 0]
+    (trace,) = reader.traces(staged.calls)
     kernels = "".join(text for text in listings.values() if libtpu.is_kernel(text))
-    made = _by_call(calls, hlo.kernel_calls(text), listings)
-    return replace(first, more=tuple(more)), _Made(
+    made = _by_call(staged.calls, hlo.kernel_calls(text), listings)
+    return trace, _Made(
         seconds=seconds,
         program=hashlib.sha256(kernels.encode()).hexdigest()[:16],
         calls=made,
@@ -203,46 +210,63 @@ def _made(call: Call, one: KernelCall | None, listed: Mapping[str, str]) -> _Mad
     )
 
 
-def _read(
-    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, axes: Axes
-) -> list[Call]:
-    """The calls of a function. Code that asks for the TPU while it is traced is told of the
-    chip."""
-    try:
-        return reader.find(function, arrays, told_of(chip, axes))
-    except Exception as error:
-        raise _untraced(error) from error
+class _Last:
+    """What was traced last: the rules are asked of a config just before it is compiled."""
+
+    question: tuple[Kernel, Problem, Config, Chip | None] | None = None
+    answer: _Staged
 
 
-def _untraced(error: Exception) -> StageError:
-    is_refusal = isinstance(error, reader.NotTunableError)
-    return StageError(protocol.REFUSED if is_refusal else "trace", error)
+def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> _Staged:
+    """Code that asks for the TPU while it is traced is told of the chip. Raises ``StageError``."""
+    known, question = _Last.question, (kernel, problem, config, chip)
+    if known is None or known[0] is not kernel or known[1:] != question[1:]:
+        function, arrays = built(kernel, problem, config)
+        _Last.question = None
+        with _refusing():
+            _Last.answer = _trace(function, arrays, chip, kernel.mesh_axes(problem))
+        _Last.question = question
+    return _Last.answer
 
 
-def _compile(
-    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip, axes: Axes, dump: Path
-) -> str:
+def _trace(
+    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip | None, axes: Axes
+) -> _Staged:
     import jax
 
-    target = compile_only_target(chip, axes)
+    target = None if chip is None else compile_only_target(chip, axes)
+    with told_of(chip, axes):
+        traced = jax.jit(function).trace(*specs(arrays, target))
+    return _Staged(reader.calls(traced.jaxpr, arrays), traced, target)
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What is raised is about the kernel."""
+    try:
+        yield
+    except Exception as error:
+        is_refusal = isinstance(error, reader.NotTunableError)
+        raise StageError(protocol.REFUSED if is_refusal else "trace", error) from error
+
+
+def _compile(staged: _Staged, dump: Path) -> str:
     libtpu.clear(dump)
     try:
-        with abstract_mesh(target):
-            lowered = jax.jit(function).trace(*specs(arrays, target)).lower()
-            return str(lowered.compile().as_text())
+        with abstract_mesh(staged.target):
+            return str(staged.traced.lower().compile().as_text())
     except Exception as error:
         libtpu.clear(dump)
         raise StageError("compile", error) from error
 
 
 def specs(arrays: Sequence[Array], target: Any) -> list[Any]:
-    """Abstract arguments on a device, or divided over a mesh."""
+    """Abstract arguments on a device, or divided over a mesh; nowhere without a target."""
     import jax
-    import jax.numpy as jnp
 
     return [
-        jax.ShapeDtypeStruct(a.shape, getattr(jnp, a.dtype), sharding=placed(a, target))
-        for a in arrays
+        jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=target and placed(array, target))
+        for array, one in zip(arrays, reader.abstract(arrays), strict=True)
     ]
 
 
@@ -279,7 +303,6 @@ def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
             simulation = dataclasses.asdict(result)
     return {
         "vmem_used_bytes": call.vmem_bytes,
-        "listing_bytes": len(call.listing or ""),
         "simulation": simulation,
         "refusal": refusal,
         "simulate_s": time.perf_counter() - started,

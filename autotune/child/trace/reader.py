@@ -27,34 +27,19 @@ class NoPallasCallError(NotTunableError):
     """The function holds no ``pallas_call``."""
 
 
-def read(
-    function: Callable[..., Any],
-    arrays: Sequence[Array],
-    orders: Sequence[Sequence[int]] | None = None,
-    mesh: AbstractContextManager[Any] | None = None,
-) -> list[Trace]:
-    """Traces of the ``pallas_call``s in ``function``, one per grid order.
-
-    ``orders``: permutations of the grid axes as built; the identity alone by default, and where
-    there are several calls, whose grids differ. ``mesh``: what names the chip to code under trace.
-    Raises ``NotTunableError``, and whatever the kernel's own build raises.
-    """
-    calls = [call for call in find(function, arrays, mesh) if call.runs != 0]
-    each = zip(*(call.traces(orders if len(calls) == 1 else None) for call in calls), strict=True)
-    return [replace(first, more=tuple(more)) for first, *more in each]
-
-
 def find(
     function: Callable[..., Any],
     arrays: Sequence[Array],
     mesh: AbstractContextManager[Any] | None = None,
 ) -> list[Call]:
-    """Each ``pallas_call`` in ``function``, traced under ``mesh``, those in branches that are not
-    taken included. Raises as ``read`` does."""
-    import jax
+    """``calls`` of ``function``, traced under ``mesh``, which names the chip to code under trace.
+    Raises whatever the kernel's own build raises, too."""
+    return calls(_jaxpr(function, arrays, mesh), arrays)
 
-    with mesh or nullcontext():
-        closed = jax.make_jaxpr(function)(*abstract(arrays))
+
+def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
+    """Each ``pallas_call`` in the jaxpr of a function of ``arrays``, those in branches that are not
+    taken included. Raises ``NotTunableError``."""
     known = [_known(array) for array in arrays]
     found = list(pallas_calls(closed, known))
     if all(one.runs == 0 for one in found):
@@ -66,17 +51,35 @@ def find(
     return [Call(one, whole) for one in found]
 
 
+def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None) -> list[Trace]:
+    """Those of the calls that run, one trace for each grid order.
+
+    ``orders``: permutations of the grid axes as built; the identity alone by default, and where
+    there are several calls, whose grids differ.
+    """
+    run = [call for call in calls if call.runs != 0]
+    each = zip(*(call.traces(orders if len(run) == 1 else None) for call in run), strict=True)
+    return [replace(first, more=tuple(more)) for first, *more in each]
+
+
 def primitives_of(
     function: Callable[..., Any],
     arrays: Sequence[Array],
     mesh: AbstractContextManager[Any] | None = None,
 ) -> list[str]:
     """Names of all that a function does, traced under ``mesh``."""
+    return [eqn.primitive.name for eqn in walked(_jaxpr(function, arrays, mesh))]
+
+
+def _jaxpr(
+    function: Callable[..., Any],
+    arrays: Sequence[Array],
+    mesh: AbstractContextManager[Any] | None,
+) -> Any:
     import jax
 
     with mesh or nullcontext():
-        closed = jax.make_jaxpr(function)(*abstract(arrays))
-    return [eqn.primitive.name for eqn in walked(closed)]
+        return jax.make_jaxpr(function)(*abstract(arrays))
 
 
 def _check_left_in(eqn: Any) -> None:

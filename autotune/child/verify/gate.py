@@ -38,7 +38,8 @@ def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = 
     started = time.perf_counter()
     verdict = _check(kernel, problem, config, chip)
     standard = Standard.REFERENCE if kernel.reference else Standard.DEFAULT
-    return replace(verdict, seconds=time.perf_counter() - started, standard=standard)
+    proof = replace(verdict.proof, standard=standard)
+    return replace(verdict, seconds=time.perf_counter() - started, proof=proof)
 
 
 def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:

@@ -194,6 +194,7 @@ class ProofIn(Part):
     level: Literal["", "one core", "plain"] = ""
     lacks: Text = ""
     jax: Word = ""
+    standard: Literal["reference", "default config"] = "reference"
 
 
 class RecordIn(Part):

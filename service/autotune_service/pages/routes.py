@@ -182,8 +182,8 @@ async def trial(request: Request, trial_id: str) -> Response:
     searched, one = found
     record = snapshots_of(request).current.index.exact(searched.key)
     around = await ask(request, onetrial.neighbours, browse, searched.id, one)
-    asked = await ask(request, store(request).searches.asked, searched.key)
-    view = onetrial.view(searched, one, record, around, asked)
+    told = await ask(request, store(request).searches.progress, searched.key)
+    view = onetrial.view(searched, one, record, around, told.asked)
     return await page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
 
 

@@ -10,12 +10,11 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.child.trace.reader import read
 from autotune.kernel import Array
 from autotune_kernels.flash_attention import KERNEL as FLASH
 from autotune_kernels.matmul import KERNEL as MATMUL
 from autotune_kernels.rmsnorm import KERNEL as RMSNORM
-from tests.child.trace.test_reader import of_body, of_kernel
+from tests.child.trace.test_reader import of_body, of_kernel, read
 
 F32 = jnp.float32
 

@@ -20,7 +20,8 @@ from jax.sharding import AbstractDevice, AbstractMesh, use_abstract_mesh
 
 from autotune.candidates import rules
 from autotune.candidates.roofline import roofline
-from autotune.child.trace.reader import NoPallasCallError, NotTunableError, all_orders, read
+from autotune.child.trace import reader
+from autotune.child.trace.reader import NoPallasCallError, NotTunableError, all_orders
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.trace import Trace
@@ -35,6 +36,11 @@ from tests.samples.traces import V5E
 
 F32 = jnp.float32
 TILE = (8, 128)
+
+
+def read(function, arrays, orders=None, mesh=None):
+    """The traces of a function, as the child reads them."""
+    return reader.traces(reader.find(function, arrays, mesh), orders)
 
 
 def of_kernel(kernel, shape, dtype=None, *options, order=(), orders=None, **axes):

@@ -12,11 +12,11 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import use_abstract_mesh
 
-from autotune.child.trace.reader import all_orders, find, read
+from autotune.child.trace.reader import all_orders, find
 from autotune.domain.config import make_config
 from autotune.kernel import Array
 from autotune_kernels.gathered_matmul import KERNEL as GATHERED
-from tests.child.trace.test_reader import MESH, TILE, of_kernel
+from tests.child.trace.test_reader import MESH, TILE, of_kernel, read
 
 F32 = jnp.float32
 

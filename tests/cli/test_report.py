@@ -1,0 +1,159 @@
+"""The table of a search on narrow terminals, what the gate refused, and a search that has ended."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.cli.report import SearchReport, print_report
+from autotune.cost_model.estimate import MODEL
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.job import Progress
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
+from autotune.domain.problem import ProblemSpec
+from autotune.domain.record import Evidence
+from autotune.domain.toolchain import installed_toolchain
+from autotune.domain.trial import Trial
+from autotune.publishing.publish import Publication
+from autotune_db import open_store
+from tests.samples import estimates, records
+from tests.servers.commands import autotune
+
+AXES = ("block_rows_of_the_queries", "block_columns_of_the_keys", "buffers_for_pages")
+
+
+def tried(number: int, us: float, model: str = MODEL) -> Trial:
+    estimate = estimates.estimate(estimates.parts(issue=us / 2, latency=us / 2), model=model)
+    values = (8 * 2**number, 128, 2 + number)
+    config = Config(axes=tuple(zip(AXES, values, strict=True)), grid_order=("m", "n"))
+    outcome = Estimated(estimate=estimate, program=str(number))
+    return replace(records.trial(number, outcome), config=config)
+
+
+def shown(width: int, *wrong: int) -> str:
+    trials = [tried(number, 100.0 / (number + 1)) for number in range(4)]
+    published = Publication(
+        record=None,
+        reason="a reason",
+        winner=trials[2],
+        default=trials[0],
+        baseline=Evidence(config=None, time_us=None, note="nothing is known"),
+        wrong=tuple((trials[number], "off by 3") for number in wrong),
+    )
+    report = SearchReport(
+        key=records.key(),
+        axes=AXES,
+        trials=trials,
+        publication=published,
+        ids={number: number + 1 for number in range(4)},
+        place="here",
+        done="4 trials",
+    )
+    console = Console(width=width, file=StringIO(), record=True)
+    print_report(report, console)
+    return console.export_text()
+
+
+@pytest.mark.parametrize("width", [80, 120, 200])
+def test_headers_are_whole_and_everything_is_there(width: int) -> None:
+    lines = shown(width).splitlines()
+    (header,) = [line for line in lines if "× default" in line]
+    assert max(map(len, lines)) <= width
+    for name in ("trial", "estimated", "VMEM used"):
+        assert name in header
+    for name in AXES if width == 200 else ["config"]:
+        assert name in header
+    assert ("limited by" in header) == (width == 200)
+    for value in ("16", "128", "winner", "default", "plain XLA", "m>n"):
+        assert any(value in line for line in lines)
+
+
+def test_a_part_that_no_config_says_has_no_column() -> None:
+    assert "sem." not in shown(200)
+    assert "order" in shown(200)
+
+
+def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated() -> None:
+    text = shown(120, 3)
+    assert "4 trials: 3 estimated, 1 wrong result." in text
+    (row,) = [line for line in text.splitlines() if "WRONG" in line]
+    assert row.split()[1] == "4"
+
+
+@pytest.fixture
+def ended(tmp_path: Path) -> Key:
+    """The key of a search of four trials, in ``test.db``."""
+    ref, toolchain = find_kernel("vector_add"), installed_toolchain()
+    assert toolchain is not None
+    spec = KernelSpec(
+        name="vector_add",
+        fingerprint=fingerprint(ref),
+        problems=ProblemSpec(dims=("n",), dtypes=("float32",)),
+        axes=AXES,
+        grid=("n",),
+        doc="",
+    )
+    problem = spec.problems.parse("n=65536", None, ())
+    key = Key(
+        kernel=spec.name,
+        fingerprint=spec.fingerprint,
+        problem=problem,
+        chip=Chip.V5E,
+        toolchain=toolchain,
+    )
+    with open_store(str(tmp_path / "test.db"), create=True) as store:
+        store.save_kernel(spec)
+        trials = [tried(number, 100.0 / (number + 1)) for number in range(4)]
+        for one in trials:
+            store.save_trial(key, one)
+        won = trials[3]
+        assert won.estimate is not None
+        found = replace(records.record(key), config=won.config, estimate=won.estimate, trials=4)
+        store.save_record(found)
+    return key
+
+
+ASKED = ("search", "vector_add", "--shape", "n=65536", "--chip", "v5e")
+PROBE = """
+import sys
+from autotune.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print("STARTED", {"optuna", "autotune.compiler.process"} & set(sys.modules))
+"""
+
+
+@pytest.mark.usefixtures("ended")
+def test_a_search_that_has_ended_prints_its_result_without_a_compiler(tmp_path: Path) -> None:
+    asked = (*ASKED, "--trials", "4", "--db", str(tmp_path / "test.db"))
+    done = subprocess.run(
+        [sys.executable, "-c", PROBE, *asked], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "STARTED set()"
+    assert "Searched before" in done.stdout and "4 trials: 4 estimated" in done.stdout
+
+
+def test_a_space_that_was_exhausted_is_done_with_fewer(ended: Key, tmp_path: Path) -> None:
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        store.searches.report(ended, "", Progress(done=4, goal=4, exhausted=True), over=True)
+    done = autotune(*ASKED, "--trials", "40", cwd=tmp_path)
+    assert "Searched before" in done.stdout
+
+
+@pytest.mark.usefixtures("ended")
+@pytest.mark.slow
+@pytest.mark.parametrize("more", [("--trials", "5"), ("--trials", "4", "--seed", "1", "--json")])
+def test_what_is_not_done_is_searched(more: tuple[str, ...], tmp_path: Path) -> None:
+    done = autotune(*ASKED, *more, cwd=tmp_path)
+    assert "Searched before" not in done.stdout
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,56 @@
+"""What of a time another config can save, and what to change first."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.domain import explanation as names
+from autotune.domain.explanation import PARTS, Explanation
+from autotune.domain.outcome import Estimate
+from autotune.wording.facts import what_to_change
+from tests.samples.estimates import estimate, parts
+
+
+def explained(*, roofline_us: float = 0.0, mxu_us: float = 0.0, **us: float) -> Estimate:
+    return estimate(parts(**us), roofline_us=roofline_us, mxu_us=mxu_us)
+
+
+def why(found: Estimate) -> Explanation:
+    assert found.explanation is not None
+    return found.explanation
+
+
+def test_the_largest_part_that_a_config_can_reduce_is_named() -> None:
+    assert explained(latency=10, fill=5).limiting_part == names.LATENCY
+    assert explained(xla=50, scalar=10).limiting_part == names.SCALAR
+    assert explained(issue=50, scalar=10).limiting_part == names.SCALAR  # vector arithmetic stays
+    assert explained(issue=50, mxu_us=20, scalar=10).limiting_part == names.ISSUE
+    assert explained(issue=50, matrix=40, mxu_us=80, fill=20).limiting_part == names.FILL
+
+
+def test_waits_for_the_least_traffic_are_nobodys_to_save() -> None:
+    least = explained(hbm=80, scalar=20, roofline_us=100, latency=6)
+    assert least.limiting_part == names.SCALAR
+    assert explained(hbm=80, scalar=20, roofline_us=40).limiting_part == names.HBM
+
+
+def test_where_nothing_can_be_saved_the_largest_part_is_named_and_that_is_said() -> None:
+    best = explained(issue=90, matrix=9, mxu_us=97, fill=1, roofline_us=97)
+    assert best.limiting_part == names.ISSUE
+    assert what_to_change(best, why(best)) == "no other config can save much of it"
+
+
+def test_there_is_a_remedy_for_each_part_that_can_be_reduced() -> None:
+    for short, name in zip(
+        ("issue", "scalar", "matrix", "lanes", "hbm", "latency", "fill", "xla"), PARTS, strict=True
+    ):
+        found = explained(**{short: 10.0}, mxu_us=1.0)
+        assert ("µs less" in what_to_change(found, why(found))) == (name != names.XLA)
+
+
+@given(st.lists(st.floats(0, 1e6), min_size=8, max_size=8), st.floats(0, 1e6), st.floats(0, 1e6))
+def test_no_more_than_a_part_can_be_saved_of_it(
+    us: list[float], roofline_us: float, mxu_us: float
+) -> None:
+    found = estimate(dict(zip(PARTS, us, strict=True)), roofline_us=roofline_us, mxu_us=mxu_us)
+    for name, saved_us in why(found).reducible_us.items():
+        assert 0 <= saved_us <= why(found).part_us(name)
