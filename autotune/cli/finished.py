@@ -26,7 +26,7 @@ _MOST_CALLS = 1_000  # searched keys of a function that are looked through
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class SearchQuestion:
     """What is searched, as the command line says it."""
 
     ref: KernelRef
@@ -38,7 +38,7 @@ class Question:
     python: str
 
 
-def finished(question: Question, goal: int, database: str | None) -> SearchReport | None:
+def finished(question: SearchQuestion, goal: int, database: str | None) -> SearchReport | None:
     """The result of the same search of the same source, where it is there and has ``goal`` trials,
     or all that there are."""
     toolchain = _toolchain(question.python)
@@ -65,7 +65,9 @@ def _toolchain(python: str) -> Toolchain | None:
     return next((one.toolchain for one in made if one.python == python), None)
 
 
-def _keys(store: Any, question: Question, toolchain: Toolchain) -> Iterator[tuple[KernelSpec, Key]]:
+def _keys(
+    store: Any, question: SearchQuestion, toolchain: Toolchain
+) -> Iterator[tuple[KernelSpec, Key]]:
     """What the question may mean: of a call those that were asked for in the same words."""
     chip, ref = question.chip, question.ref
     for spec in store.kernels():

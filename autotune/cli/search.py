@@ -115,12 +115,12 @@ def search(
     """
     from autotune.catalogue.discovery import find_kernel
     from autotune.cli import report
-    from autotune.cli.finished import Question, finished
+    from autotune.cli.finished import SearchQuestion, finished
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     is_timed = measure and target in attached_chips()
     if not (as_json or starts or fixed or only or is_timed):
-        question = Question(ref, target, shape, dtype, options, call, compilers["python"])
+        question = SearchQuestion(ref, target, shape, dtype, options, call, compilers["python"])
         if earlier := finished(question, trials, database):
             report.print_report(earlier)
             sys.exit(0)

@@ -8,7 +8,7 @@ from typing import Any
 from autotune.domain.chip import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.errors import InvalidInputError
-from autotune.tables.python_source import Entry, ConstructorCall, entries, variables, with_rows
+from autotune.tables.python_source import ConstructorCall, Entry, entries, variables, with_rows
 from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
 
 Named = dict[str, Any]
