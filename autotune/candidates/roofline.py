@@ -1,5 +1,6 @@
 """The least time that a candidate can take, from its trace and the chip alone."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from autotune.candidates.rules import split_axis
@@ -26,11 +27,6 @@ class Roofline:
     fill_us: float
     cores: int
     by_hand_us: float = 0.0
-
-    @property
-    def bound_us(self) -> float:
-        """No schedule can be faster than this."""
-        return max(self.compute_us, self.memory_us)
 
     @property
     def guess_us(self) -> float:
@@ -77,8 +73,23 @@ def _blocks_bytes(trace: Trace) -> float:
     return sum(moved)
 
 
+def physical_bound_us(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> float:
+    """The least that one run of a call takes at the chip's peak rates: its certain operations, and
+    the blocks that are known to move. ``in_vmem``: operands that XLA put there ahead of it."""
+    moved = [
+        op
+        for n, op in enumerate(trace.operands)
+        if op.is_pipelined and op.exact and n not in in_vmem
+    ]
+    cores = _of_call(trace, chip).cores
+    memory_us = sum(op.hbm_bytes for op in moved) / (chip.hbm_bytes_per_s * cores) * 1e6
+    peak = peak_ops_per_s(trace.mxu_dtype, chip) * cores
+    return max(memory_us, trace.least_mxu_flops / peak * 1e6)
+
+
 def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:
     """Peak of the matrix unit. A float32 product at default precision is one bf16 pass."""
-    if dtype in ("int8", "uint8", "int4") and chip.int8_ops_per_s:
-        return chip.int8_ops_per_s
-    return chip.bf16_ops_per_s
+    narrow = chip.fp8_ops_per_s if dtype and dtype.startswith("float8") else 0.0
+    if dtype in ("int8", "uint8", "int4", "uint4"):
+        narrow = chip.int8_ops_per_s * (2 if dtype.endswith("4") else 1)
+    return max(narrow, chip.bf16_ops_per_s)

@@ -130,6 +130,7 @@ def _tpu_info(chip: Chip) -> dict[str, Any]:
         "hbm_bytes_per_s": float(info.mem_bw_bytes_per_second),
         "bf16_ops_per_s": float(info.bf16_ops_per_second),
         "int8_ops_per_s": float(info.int8_ops_per_second),
+        "fp8_ops_per_s": float(getattr(info, "fp8_ops_per_second", 0)),
     }
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from autotune.candidates.roofline import roofline
+from autotune.candidates.roofline import physical_bound_us, roofline
 from autotune.candidates.vmem import limit_bytes, vmem_by_name
 from autotune.cost_model.operation import XlaTime, xla_time
 from autotune.domain import explanation as parts
@@ -16,11 +16,14 @@ from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated,
 from autotune.domain.trace import Trace
 from autotune.simulator import Parts
 from autotune.simulator.constants import error_bar, resolution, xla_error
+from autotune.wording.facts import below_bound_text
 
 MODEL = "schedule simulation 4"  # the number grows when the same listing gets another time
 
 # When the core waits for less than this share of the time, it is the core that limits.
 _WAIT_SHARE = 0.2
+
+_ROUNDING = 0.01  # of clocks and peaks as they are printed
 
 _LISTED_SHARE, _MOST_LISTED = 0.01, 8  # of XLA's operations, those that are kept by name
 
@@ -33,12 +36,26 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
         return NotEstimated(reason=refusal, vmem_used_bytes=used, program=compiled.program)
     calls = zip(trace.calls, compiled.calls, strict=True)
     found = [_from_simulation(call, made, chip) for call, made in calls]
+    impossible = next((e for e in found if _is_impossible(e)), None)
+    if impossible is not None and impossible.explanation is not None:
+        return NotEstimated(
+            reason=below_bound_text(impossible.time_us, impossible.explanation.roofline_us),
+            vmem_used_bytes=used,
+            program=compiled.program,
+        )
     kernels = found[0] if len(found) == 1 and trace.runs == 1 else _together(trace, found)
     runs = [call.runs or 1 for call in trace.calls]
     around = xla_time(
         compiled.schedule, [e.time_us * n for e, n in zip(found, runs, strict=True)], chip
     )
     return Estimated(estimate=_with_xla(kernels, around), program=compiled.program)
+
+
+def _is_impossible(found: Estimate) -> bool:
+    """Whether a simulated time is below what the chip's peak rates allow: the listing or the trace
+    was misread, and a number would hide that."""
+    bound_us = found.explanation.roofline_us if found.explanation else 0.0
+    return found.time_us < bound_us * (1 - _ROUNDING)
 
 
 def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
@@ -145,35 +162,41 @@ def _explained_together(found: Sequence[tuple[Explanation | None, int]]) -> Expl
 
 
 def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimate:
-    """HBM bytes are the trace's (both cores); the simulated core moves its own share of them.
-    Operands that XLA put in VMEM ahead of the call move none.
+    """HBM bytes are the trace's (both cores), or what the simulated core moves where the kernel
+    itself says what that is. Operands that XLA put in VMEM ahead of the call move none.
     """
     run = compiled.simulation
     assert run is not None
-    placed = {index - trace.scalar_operands for index in run["vmem_operands"]}
-    piped_bytes = sum(op.hbm_bytes for n, op in enumerate(trace.operands) if n not in placed)
-    rate = (
-        roofline(replace(trace, runs=1, more=()), chip).cores * chip.hbm_bytes_per_s / 1e6
-    )  # bytes per us
+    placed = _placed(trace, run)
+    moved = [op for n, op in enumerate(trace.operands) if n not in placed]
+    cores = roofline(replace(trace, runs=1, more=()), chip).cores
+    hbm_bytes = sum(op.hbm_bytes for op in moved)
+    if any(op.space in ("any", "hbm") for op in moved):  # what it needs of them is in its listing
+        hbm_bytes = (run["hbm_bytes_read"] + run["hbm_bytes_written"]) * cores
     explained = _explanation(trace, run, chip)
     limit = regime(Parts(**run["parts"]))
     return Estimate(
         time_us=float(run["us_shared"]),
         compute_us=(run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6,
-        memory_us=piped_bytes / rate,
+        memory_us=hbm_bytes / (cores * chip.hbm_bytes_per_s) * 1e6,
         overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
         fill_us=explained.part_us(parts.FILL),
         limited_by=limit,
         model=MODEL,
         vmem_used_bytes=compiled.vmem_used_bytes,
         vmem_allowed_bytes=limit_bytes(trace.vmem_limit_bytes, chip),
-        hbm_bytes=piped_bytes,
+        hbm_bytes=hbm_bytes,
         flops=trace.mxu_flops,
         notes=(*run["notes"], *trace.notes),
         error=error_bar(chip.chip.value, limit),
         resolution=resolution(limit),
         explanation=explained,
     )
+
+
+def _placed(trace: Trace, run: Mapping[str, Any]) -> set[int]:
+    """Operands that XLA put in VMEM ahead of the call: they move no bytes in it."""
+    return {index - trace.scalar_operands for index in run["vmem_operands"]}
 
 
 def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explanation:
@@ -189,7 +212,7 @@ def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explan
     }
     return Explanation(
         parts_us=tuple((name, count * to_us) for name, count in by_name.items()),
-        roofline_us=roofline(replace(trace, runs=1, more=()), chip).bound_us,
+        roofline_us=physical_bound_us(trace, chip, _placed(trace, run)),
         mxu_us=run["mxu_busy_cycles"] * to_us,
         steps=run["steps"],
         dma_count=run["dma_count"],

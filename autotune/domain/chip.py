@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
+from autotune.domain.codec import OmitDefault
 from autotune.errors import UnknownNameError
 
 
@@ -53,6 +54,7 @@ class ChipInfo:
     hbm_bytes_per_s: float
     bf16_ops_per_s: float
     int8_ops_per_s: float
+    fp8_ops_per_s: OmitDefault[float] = 0.0
     num_lanes: int = 128
     num_sublanes: int = 8
     single_buffer_fallback: bool = False

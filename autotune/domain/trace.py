@@ -18,6 +18,7 @@ class Operand:
     ``buffers`` is what the kernel asks for, 0 where it leaves that to the compiler.
     ``at_boundary``: the array is an argument or a result of the whole function as it is; any other
     one XLA computes, and may keep where it likes.
+    ``exact``: the visits are known; where not, a new block at every step is counted.
     ``is_unread``: an output that nothing uses after the call. One whose block never changes is
     scratch memory by another name.
     """
@@ -37,6 +38,7 @@ class Operand:
     buffers: int = 0
     at_boundary: bool = False
     is_unread: bool = False
+    exact: OmitDefault[bool] = True
 
     @property
     def is_pipelined(self) -> bool:
@@ -71,10 +73,11 @@ class Trace:
     """One ``pallas_call`` for one problem, config and grid order.
 
     ``aliases`` are (operand index of an input, operand index of an output); operands are inputs
-    then outputs; the ``scalar_operands`` of scalar prefetch, which come before them, are apart.
+    then outputs; the ``scalar_operands``, grid bounds and scalar prefetch, which come before them,
+    are apart.
     ``mxu_flops`` counts the multiply-adds of matrix products as two and ``vector_ops`` the
     elements of all other arithmetic, both over the whole grid and weighted by how often each
-    conditional region runs.
+    conditional region runs; ``least_mxu_flops`` is what runs of ``mxu_dtype`` for certain.
     A function may make several calls: ``more`` are those after the first. ``name``: of the kernel;
     ``runs``: how often the function makes this call, None where that depends on data.
     ``dimension_semantics`` are those of all grid axes; ``added_axes`` are those that ``vmap`` has
@@ -102,6 +105,7 @@ class Trace:
     runs: OmitDefault[int | None] = 1
     more: OmitDefault[tuple["Trace", ...]] = ()
     added_axes: OmitDefault[tuple[int, ...]] = ()
+    least_mxu_flops: OmitDefault[int] = 0
 
     @property
     def calls(self) -> tuple["Trace", ...]:

@@ -38,6 +38,7 @@ _OPERAND = re.compile(
     r"\[shape: (\w+)\[([\d,]*)\][^\]]*?index: (\d{1,6}), kind: (\w+)"
 )
 
+NO_MEMORY = "<no memory space>"  # of an operand that is a scalar
 DYNAMIC_BOUND = 2147483647  # printed in iteration_bounds for a grid axis given at run time
 
 
@@ -64,7 +65,7 @@ class CallOperand(NamedTuple):
     """One operand of the custom call, as the entry bundle declares it."""
 
     name: str
-    memory: str  # "hbm", "vmem", "cmem" (v4), "smem" or "<no memory space>" (a scalar)
+    memory: str  # "hbm", "vmem", "cmem" (v4), "smem" or NO_MEMORY
     number: int
     kind: str  # "input" or "output"
     dtype: str = "s32"  # as XLA prints it

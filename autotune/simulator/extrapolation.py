@@ -15,6 +15,7 @@ PIPELINE_STAGES = 2  # the pipelined grid loop runs this many more times than th
 STAGES = (2_100, 18_000, 150_000)
 
 SETTLED = 0.003  # periods of one run that differ by less are the same
+UNSETTLED = 0.1  # those that differ by more say nothing of the passes that were not run
 
 
 class Recording(NamedTuple):

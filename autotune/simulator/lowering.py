@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NamedTuple
 
-from autotune.simulator.bundles import Bundle, CallOperand, Listing
+from autotune.simulator.bundles import NO_MEMORY, Bundle, CallOperand, Listing
 from autotune.simulator.graph import Block, Branch, Graph
 from autotune.simulator.memory import Scalars, operand_address, signed_words
 from autotune.simulator.outcome import UnfitError
@@ -61,17 +62,18 @@ def lower(
     costs: Costs,
     scalars: Scalars,
     *,
+    granule_bytes: int,
     tell_blocks: bool = False,
 ) -> LoweredKernel:
-    """Generate and compile the function. ``tell_blocks``: emit a BLOCK event for each as well."""
+    """Generate and compile the function. ``granule_bytes``: the unit of DMA sizes. ``tell_blocks``:
+    emit a BLOCK event for each as well."""
     writer = _Writer(listing, graph, part, costs, tell_blocks)
     source = "\n".join([*_prologue(part, scalars), *writer.dispatch(), " return walk", ""])
     scope: dict[str, Any] = {"CoreWork": CoreWork}
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
     memory = part.memory
-    return LoweredKernel(
-        walk=scope["make"](memory.load, memory.store),
-    )
+    fill = partial(memory.fill, granule_bytes=granule_bytes)
+    return LoweredKernel(walk=scope["make"](memory.load, memory.store, fill))
 
 
 def _prologue(part: Slice, scalars: Scalars) -> list[str]:
@@ -81,7 +83,7 @@ def _prologue(part: Slice, scalars: Scalars) -> list[str]:
     names += [f"slot_{store.slot}" for store in part.stores.values() if store.slot]
     names += [f"slot_{load.slot}" for load in part.instructions.values() if load.slot]
     names += [_branch_test(root.name) for root in part.roots.values() if root.opcode == "sbr.rel"]
-    lines = ["def make(load, store):", " def walk(emit, max_steps, max_blocks):"]
+    lines = ["def make(load, store, fill):", " def walk(emit, max_steps, max_blocks):"]
     lines += [f"  {name} = 0" for name in dict.fromkeys(names)]
     for name in _read_operands(part):
         targets = [identifier(name), *map(_incoming, part.phis_fed.get(name, ()))]
@@ -97,7 +99,7 @@ def _read_operands(part: Slice) -> list[str]:
 
 def _operand_value(operand: CallOperand, scalars: Scalars) -> str:
     """A scalar operand is its value; where it is not given, reading it in the slice refuses."""
-    if operand.memory != "<no memory space>":
+    if operand.memory != NO_MEMORY:
         return str(operand_address(operand))
     words = signed_words(scalars.get(operand.number, ())[:1])
     return str(words[0]) if words else "0"
@@ -109,7 +111,7 @@ def check_scalars(part: Slice, scalars: Scalars, *, dynamic_grid: bool) -> None:
     readers += [store for name, store in part.stores.items() if name not in part.poisoned]
     read = {name for reader in readers for name in _decisive_reads(reader)}
     for name, operand in part.operands.items():
-        missing = operand.memory == "<no memory space>" and not scalars.get(operand.number)
+        missing = operand.memory == NO_MEMORY and not scalars.get(operand.number)
         if missing and name in read:
             what = "the grid bound or another scalar" if dynamic_grid else "a scalar"
             raise UnfitError(f"operand {operand.number} is {what} that decides the time: not given")
@@ -204,7 +206,7 @@ class _Writer:
                 if name in part.stores:
                     lines += self._store(part.stores[name], name in part.poisoned)
             elif name in part.roots:
-                lines += _root(part.roots[name], offset, part.bursts.get(name, 0))
+                lines += _root(part, name, offset)
             elif name in part.instructions and operation.opcode not in PHIS:
                 lines += self._assign(part.instructions[name])
         return lines
@@ -242,7 +244,8 @@ class _Writer:
         return _guarded([f"store({address}, {value})"], store)
 
 
-def _root(root: Instruction, offset: float, burst: int) -> list[str]:
+def _root(part: Slice, name: str, offset: float) -> list[str]:
+    root, copied = part.roots[name], part.copies.get(name)
     if root.opcode == "sbr.rel":
         return [f"{_branch_test(root.name)} = {root.guard.test if root.guard else True}"]
     if root.opcode in (WAIT, SIGNAL):
@@ -250,9 +253,12 @@ def _root(root: Instruction, offset: float, burst: int) -> list[str]:
         kind, more = WAITED if root.opcode == WAIT else SIGNALLED, "()"
     else:
         amount, semaphore = root.arguments[1], root.arguments[3]
-        kind, more = _traffic(root.opcode), f"({burst},)"
-    event = f"(t + {offset}, {amount.source}, {semaphore.source}, {kind}, {more})"
-    return _guarded([f"emit({event})"], root)
+        kind, more = _traffic(root.opcode), f"({part.bursts.get(name, 0)},)"
+    lines = [f"emit((t + {offset}, {amount.source}, {semaphore.source}, {kind}, {more}))"]
+    if copied is not None:
+        begin, target = copied.source.source, root.arguments[2].source
+        lines += [f"fill({copied.operand}, {begin}, {amount.source}, {target})"]
+    return _guarded(lines, root)
 
 
 def _branch_test(name: str) -> str:

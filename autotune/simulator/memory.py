@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from autotune.domain.tiling import sublane_tile
-from autotune.simulator.bundles import CallOperand, Listing, Operation
+from autotune.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import ALLOCATION_SHIFT, Expression, Instruction, understand
 
@@ -16,6 +16,9 @@ Scalars = Mapping[int, Sequence[int]]  # operand index -> its elements, flat
 LANES = 128
 _ROWS_PER_WORD = {"s8": 4, "u8": 4, "s16": 2, "u16": 2, "s32": 1, "u32": 1}
 _FIRST_OPERAND = 1 << 10  # operands get addresses above every allocation a listing has
+_WORD_BYTES = 4
+_MASK = 0xFFFFFFFF
+_FILLED = "scalar memory that is filled while the kernel runs decides the time"
 _COPIES = (
     "int_to_ptr.hbm",
     "int_to_ptr.vmem",
@@ -32,8 +35,9 @@ class ScalarMemory:
 
     given: Mapping[int, Sequence[int]]  # allocation -> words
     absent: Mapping[int, int]  # allocation -> operand whose words were not given
-    opaque: bool  # some copy into SMEM has a destination that is not understood
-    stored: dict[int, int | None] = field(default_factory=dict)  # None: not computable
+    opaque: bool  # some copy into SMEM cannot be followed
+    operands: Mapping[int, Sequence[int] | None]  # number -> words in HBM, None: not given
+    stored: dict[int, int | str] = field(default_factory=dict)  # or why it is not known
 
     def load(self, address: int) -> int:
         """Return the word; UnfitError where it is data that was not given.
@@ -43,28 +47,53 @@ class ScalarMemory:
         """
         if address in self.stored:
             word = self.stored[address]
-            if word is None:
-                raise UnfitError("a scalar computed from vector data decides the time")
+            if isinstance(word, str):
+                raise UnfitError(word)
             return word
         allocation, word_index = divmod(address, 1 << ALLOCATION_SHIFT)
         words = self.given.get(allocation)
         if words is not None:
             return words[word_index] if word_index < len(words) else 0
         if allocation in self.absent:
-            index = self.absent[allocation]
-            raise UnfitError(f"the contents of scalar operand {index} decide the time: not given")
+            raise UnfitError(_not_given(self.absent[allocation]))
         if self.opaque:
-            raise UnfitError("scalar memory that is filled while the kernel runs decides the time")
+            raise UnfitError(_FILLED)
         return 0
 
     def store(self, address: int, word: int | None) -> None:
-        """Write one word."""
-        self.stored[address] = word
+        """Write one word, None where it cannot be computed."""
+        known = "a scalar computed from vector data decides the time" if word is None else word
+        self.stored[address] = known
+
+    def fill(
+        self, operand: int, source: int, granules: int, target: int, *, granule_bytes: int
+    ) -> None:
+        """Copy what a DMA copies from an operand, whose address may have been shifted from units of
+        512 bytes to granules."""
+        count = granules * granule_bytes // _WORD_BYTES
+        addresses = range(target, target + count)
+        words = self.operands.get(operand)
+        if words is None:
+            self.stored.update(dict.fromkeys(addresses, _not_given(operand)))
+            return
+        offsets = ((source - base) & _MASK for base in _addresses(operand))
+        first = min(offsets) * granule_bytes // _WORD_BYTES
+        copied = [*words[first : first + count], *[0] * count][:count]
+        self.stored.update(zip(addresses, copied, strict=True))
+
+
+def _addresses(operand: int) -> tuple[int, int]:
+    plain = (_FIRST_OPERAND + operand % 512) << ALLOCATION_SHIFT
+    return plain, plain << 4
+
+
+def _not_given(operand: int) -> str:
+    return f"the contents of scalar operand {operand} decide the time: not given"
 
 
 def operand_address(operand: CallOperand) -> int:
     """Return a distinct stand-in for the address of an operand."""
-    return (_FIRST_OPERAND + operand.number % 512) << ALLOCATION_SHIFT
+    return _addresses(operand.number)[0]
 
 
 def signed_words(words: Sequence[int]) -> tuple[int, ...]:
@@ -98,45 +127,42 @@ def packed(elements: Sequence[int], dtype: str, shape: tuple[int, ...]) -> tuple
     return signed_words(words)
 
 
-def layout(
-    listing: Listing, definitions: Mapping[str, Operation], scalars: Scalars
-) -> ScalarMemory:
-    """Find the copies of operands into SMEM (scalar prefetch) and fill in what was given."""
-    operands = {operand.name: operand for operand in listing.operands}
-    filled = {
-        operand_address(operand) >> ALLOCATION_SHIFT: operand
+def layout(listing: Listing, scalars: Scalars, *, opaque: bool) -> ScalarMemory:
+    """What was given of the operands, and those of them that are in SMEM from the beginning."""
+    words = {
+        operand.number: packed(scalars[operand.number], operand.dtype, operand.shape)
+        if operand.number in scalars
+        else None
+        for operand in listing.operands
+        if operand.memory != NO_MEMORY
+    }
+    in_smem = {
+        operand_address(operand) >> ALLOCATION_SHIFT: operand.number
         for operand in listing.operands
         if operand.memory == "smem"
     }
-    opaque = False
-    for copy in _copies_to_smem(listing):
-        source = _origin(copy.arguments[0].reads, definitions)
-        target = _constant_allocation(copy, definitions)
-        if copy.guard or source not in operands or target is None:
-            opaque = True
-        else:
-            filled[target] = operands[source]
     return ScalarMemory(
-        given={
-            a: packed(scalars[o.number], o.dtype, o.shape)
-            for a, o in filled.items()
-            if o.number in scalars
-        },
-        absent={a: o.number for a, o in filled.items() if o.number not in scalars},
+        given={a: known for a, n in in_smem.items() if (known := words[n]) is not None},
+        absent={a: n for a, n in in_smem.items() if words[n] is None},
         opaque=opaque,
+        operands=words,
     )
 
 
-def _copies_to_smem(listing: Listing) -> list[Instruction]:
-    copies = [
-        understand(operation)
-        for bundle in listing.bundles
-        for operation in bundle.operations
-        if operation.opcode.startswith("dma.") and operation.opcode.endswith("_to_smem")
-    ]
-    if any(len(copy.arguments) < 4 for copy in copies):
+def copied_from(
+    copy: Instruction,
+    definitions: Mapping[str, Operation],
+    operands: Mapping[str, CallOperand],
+) -> Expression | None:
+    """Where a DMA to scalar memory reads: a whole operand, or a place in HBM that is computed. None
+    where that cannot be followed."""
+    if len(copy.arguments) < 4:
         raise UnfitError("unreadable DMA to scalar memory")
-    return copies
+    origin = _origin(copy.arguments[0].reads, definitions) or ""
+    if origin in operands:
+        return Expression(str(operand_address(operands[origin])), (origin,))
+    is_plain = copy.opcode == "dma.hbm_to_smem" and "steps_per_stride" not in copy.argument_names
+    return copy.arguments[0] if is_plain else None
 
 
 def _origin(reads: tuple[str, ...], definitions: Mapping[str, Operation]) -> str | None:
@@ -152,13 +178,6 @@ def _origin(reads: tuple[str, ...], definitions: Mapping[str, Operation]) -> str
             return reads[0]
         reads = before[0].reads
     return None
-
-
-def _constant_allocation(copy: Instruction, definitions: Mapping[str, Operation]) -> int | None:
-    address = constant(copy.arguments[2], definitions)
-    if address is None or address % (1 << ALLOCATION_SHIFT):
-        return None
-    return address >> ALLOCATION_SHIFT
 
 
 def constant(value: Expression, definitions: Mapping[str, Operation]) -> int | None:

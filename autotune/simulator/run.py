@@ -52,6 +52,10 @@ def _simulate(
     stages: tuple[int, ...],
 ) -> Simulation:
     recording, line, drift = settle(listing, chip, scalars, stages)
+    if drift > extrapolation.UNSETTLED:
+        raise UnfitError(
+            f"after {recording.passes:,} passes of its loop, periods still differ by {drift:.0%}"
+        )
     alone = dma.replay(recording.events, dma.independent(chip), recording.final)
     alone_cycles = extrapolation.finish(alone, recording, listing).cycles
     end = extrapolation.finish(line, recording, listing)
@@ -115,7 +119,15 @@ def record(
     check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
     graph = connect(listing, chip.delay_slots)
     costs, told = price(listing, chip), watch is not None
-    program = lower(listing, graph, part, costs, scalars, tell_blocks=told)
+    program = lower(
+        listing,
+        graph,
+        part,
+        costs,
+        scalars,
+        granule_bytes=chip.granule_bytes,
+        tell_blocks=told,
+    )
     events: list[Event] = []
     emit = events.append if watch is None else _fork(events, watch)
     clock, work, left, endless = program.walk(emit, max(max_steps, FEWEST_STEPS), MOST_BLOCKS)

@@ -7,11 +7,12 @@ addresses vanish, and with them most of the scalar code.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from autotune.simulator.bundles import CallOperand, Listing, Operation
-from autotune.simulator.memory import ScalarMemory, Scalars, constant, layout
+from autotune.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
+from autotune.simulator.memory import ScalarMemory, Scalars, constant, copied_from, layout
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import Expression, Instruction, understand, value_of
 
@@ -22,6 +23,13 @@ _STEP_BYTES = 512  # of a strided DMA (block shapes against printed strides, v5e
 PHIS = ("sphi", "pphi")
 WAIT = "dma.done.wait"
 SIGNAL = "vsyncadd"  # a local copy done with vector loads and stores signals its semaphore so
+
+
+class Copy(NamedTuple):
+    """To scalar memory: from which operand, and where that begins."""
+
+    operand: int
+    source: Expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +44,7 @@ class Slice:
     operands: Mapping[str, CallOperand]
     memory: ScalarMemory
     bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
+    copies: Mapping[str, Copy]  # DMAs to scalar memory that are followed, by name
 
 
 def cut(listing: Listing, scalars: Scalars) -> Slice:
@@ -46,6 +55,8 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
     roots = {root.name: root for root in map(_root, _root_operations(listing))}
     for root in roots.values():
         search.include(_needs(root))
+    to_smem = [root for root in roots.values() if root.opcode.endswith("_to_smem")]
+    copies = {root.name: source for root in to_smem if (source := search.copied(root, scalars))}
     return Slice(
         instructions=search.found,
         roots=roots,
@@ -53,8 +64,9 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
         poisoned=frozenset(search.poisoned),
         phis_fed=_phis_fed(search.found),
         operands=operands,
-        memory=layout(listing, definitions, scalars),
+        memory=layout(listing, scalars, opaque=len(copies) < len(to_smem)),
         bursts=_bursts(roots, definitions),
+        copies=copies,
     )
 
 
@@ -193,20 +205,41 @@ class _Search:
             if not _may_read(load, store):
                 continue
             self.kept[operation.name] = store
-            if load.slot or self._computable(store):
+            if load.slot or self._all_reads(store.arguments, self.operands) is not None:
                 needed += store.reads()
             else:
                 self.poisoned.add(operation.name)
                 needed += _all_but_value(store)
         return needed
 
-    def _computable(self, store: Instruction) -> bool:
-        trial = _Search(definitions=self.definitions, stores=[], operands=self.operands)
+    def copied(self, copy: Instruction, scalars: Scalars) -> Copy | None:
+        """What a copy to scalar memory reads; None where that, or where it writes, is not known."""
+        source = copied_from(copy, self.definitions, self.operands)
+        if source is None:
+            return None
+        known = {
+            name: operand
+            for name, operand in self.operands.items()
+            if operand.memory != NO_MEMORY or scalars.get(operand.number)
+        }
+        reads = self._all_reads([source, copy.arguments[2]], known) or ()
+        arrays = [known[n] for n in reads if n in known and known[n].memory != NO_MEMORY]
+        if len(arrays) != 1:
+            return None
+        self.include([*source.reads, *copy.arguments[2].reads])
+        return Copy(arrays[0].number, source)
+
+    def _all_reads(
+        self, values: Sequence[Expression], operands: Mapping[str, CallOperand]
+    ) -> set[str] | None:
+        """What values depend on; None where they cannot be computed."""
+        trial = _Search(definitions=self.definitions, stores=[], operands=operands)
         try:
-            trial.include([name for value in store.arguments for name in value.reads])
+            trial.include([name for value in values for name in value.reads])
         except UnfitError:
-            return False
-        return True
+            return None
+        read = (name for one in trial.found.values() for name in one.reads())
+        return {*read, *(name for value in values for name in value.reads)}
 
 
 def _may_read(load: Instruction, store: Instruction) -> bool:

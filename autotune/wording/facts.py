@@ -124,6 +124,14 @@ _CHANGES: dict[str, str] = {
 }
 
 
+def below_bound_text(time_us: float, bound_us: float) -> str:
+    """Why a simulated time is no estimate."""
+    return (
+        f"the simulated {part_us(time_us)} is less than the {part_us(bound_us)} that its bytes and "
+        "operations take at the chip's peak rates: something was misread"
+    )
+
+
 def _roofline(e: Estimate, why: Explanation) -> str:
     times = _over(e.time_us, why.roofline_us)
     return f"{part_us(why.roofline_us)}, the time is {times:.2f}× that" if times else "–"

@@ -96,6 +96,44 @@ def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel() -> None:
     assert outcome.estimate.hbm_bytes == 820_000
 
 
+@pytest.mark.parametrize(
+    ("fields", "run_fields"),
+    [({}, {}), ({"exact": False}, {}), ({}, {"vmem_operands": (0,)}), ({"space": "any"}, {})],
+)
+def test_a_time_below_what_its_bytes_take_is_no_estimate(
+    fields: dict[str, Any], run_fields: dict[str, Any]
+) -> None:
+    """Unless nobody knows whether they move."""
+    x = operand(
+        (8, 128), (8, 128), **{"hbm_bytes": round(20 * V5E.hbm_bytes_per_s / 1e6), **fields}
+    )
+    outcome = estimate(trace(x), compiled({**simulation(10), **run_fields}), V5E)
+    if fields or run_fields:
+        assert isinstance(outcome, Estimated)
+    else:
+        assert isinstance(outcome, NotEstimated) and "peak rates" in outcome.reason
+        assert "10.0 µs is less than the 20.0 µs" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("dtype", "times"), [("bfloat16", 1), ("float32", 1), ("int8", 2), ("int4", 4)]
+)
+def test_a_time_below_what_its_operations_take_is_no_estimate(dtype: str, times: int) -> None:
+    flops = round(20e-6 * V5E.bf16_ops_per_s * times)
+    for share, kind in ((0.98, NotEstimated), (1.0, Estimated)):
+        made = compiled(simulation(20 * share))
+        certain = trace(mxu_flops=flops, least_mxu_flops=flops, mxu_dtype=dtype)
+        assert isinstance(estimate(certain, made, V5E), kind)
+        uncertain = replace(certain, least_mxu_flops=0)
+        assert isinstance(estimate(uncertain, made, V5E), Estimated)
+
+
+def test_what_a_kernel_moves_by_hand_is_what_its_listing_moves() -> None:
+    cache = operand((1 << 20, 1024), (1 << 20, 1024), space="any", hbm_bytes=1 << 31)
+    outcome = estimate(trace(cache), compiled(simulation(10)), V5E)
+    assert isinstance(outcome, Estimated) and outcome.estimate.hbm_bytes == 8192
+
+
 def around(*operations: ScheduledOperation) -> Estimate:
     made = replace(compiled(simulation(100)), schedule=operations)
     outcome = estimate(trace(), made, V5E)

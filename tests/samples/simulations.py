@@ -18,6 +18,8 @@ def simulation(total_us: float, **cycles_us: float) -> dict[str, Any]:
         "stall_cycles": parts["matrix_stall"] + parts["lane_stall"],
         "fill_cycles": parts["fill"],
         "mxu_busy_cycles": 0,
+        "hbm_bytes_read": 4096,
+        "hbm_bytes_written": 4096,
         "steps": 4,
         "dma_count": 8,
         "burst_bytes": 4096,

@@ -182,6 +182,33 @@ def test_a_copy_to_an_unknown_place_in_smem_makes_all_of_smem_unknown():
     assert never_written.hbm_bytes_read == 16 * 32
 
 
+@pytest.mark.parametrize(
+    ("shifted", "given", "size"),
+    [
+        (("%s4_s4 = sshll.u32 %s3_s3, 4",), {0: [0] * 128 + [64]}, 64),  # v5e: units of 512 bytes
+        ((), {0: [0] * 8 + [64]}, 64),  # v6e: granules
+        ((), {0: [0] * 7 + [64]}, 0),
+        ((), {}, None),
+    ],
+)
+def test_a_copy_to_smem_may_begin_within_an_operand(shifted, given, size):
+    begin = "%s4_s4" if shifted else "%s3_s3"
+    copy = (
+        f"%50 = dma.hbm_to_smem (%p2_p2), /*hbm=*/{begin}, /*size_in_granules=*/16, "
+        "/*smem=*/[#allocation5], /*dst_syncflagno=*/[#allocation3]"
+    )
+    lines = ["%s3_s3 = scalar_lea.hbm %s0_s0, 1", *shifted]
+    used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    test = "%p2_p2 = scmp.eq.s32.totalorder {}, 0"
+    result = run(*lines, test.format("0"), copy, *used, scalars=given)
+    if size is None:
+        assert "scalar operand 0" in result.reason
+    else:
+        assert result.hbm_bytes_read == (16 + size) * 32
+    skipped = run(*lines, test.format("1"), copy, *used, scalars=given)
+    assert skipped.hbm_bytes_read == 0
+
+
 def test_a_semaphore_raised_without_a_dma_satisfies_a_wait():
     assert run(*DONE, "%7 = vsyncadd [#allocation4], 64", wait(8, flag="[#allocation4]")).steps == 1
     assert "wait" in run(*DONE, wait(8, flag="[#allocation4]")).reason

@@ -30,6 +30,7 @@ def operand_of(mapping: Any, found: Visits, is_output: bool) -> Operand:
         blocks=found.blocks,
         blocks_total=prod(-(-s // b) for s, b in zip(shape, block, strict=True)),
         hbm_bytes=_operand_bytes(mapping, found, dtype),
+        exact=found.exact,
         buffers=int(getattr(mode, "buffer_count", 0) or 0),
     )
 

@@ -13,6 +13,7 @@ from autotune.child.trace.scalars import (
     axis_index,
     called_jaxpr,
     constant,
+    mean_turns,
     open_jaxpr,
     parameters,
 )
@@ -67,9 +68,12 @@ _WRITTEN: tuple[int, ...] = ()  # a reference written at every step; otherwise: 
 
 @dataclass(slots=True)
 class Body:
-    """Totals over the whole grid. ``carried``: scratch number → reset axes (None: no reset)."""
+    """Totals over the whole grid; ``sure_flops``: what runs for certain, by dtype of its product.
+    ``carried``: scratch number → reset axes (None: no reset)."""
 
     mxu_flops: float = 0.0
+    least_mxu_flops: float = 0.0
+    sure_flops: dict[str, float] = field(default_factory=dict)
     vector_ops: float = 0.0
     mxu_dtype: str | None = None
     kept_bytes: int = 0
@@ -84,9 +88,9 @@ def analyse(
     scratch: Sequence[int],
     named: Sequence[int] | None = None,
 ) -> Body:
-    """Walk a kernel body. ``scalars``: contents of the leading scalar-prefetch references (None
-    when unknown); ``scratch``: positions of the scratch references among the body's arguments;
-    ``named``: the grid axes that the body counts (``vmap`` adds others), all by default.
+    """Walk a kernel body. ``scalars``: contents of the leading references, scalar prefetch and
+    inputs (None when unknown); ``scratch``: positions of the scratch references among the body's
+    arguments; ``named``: the grid axes that the body counts (``vmap`` adds others), all by default.
 
     A reference counts as written by a step when all of it is stored, or a part whose place does
     not depend on the grid; what is left unwritten then is found by verification, not here.
@@ -97,6 +101,8 @@ def analyse(
     walker = _Walker(body, grid, named)
     walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
     body.mxu_flops *= prod(grid)
+    body.sure_flops = {dtype: flops * prod(grid) for dtype, flops in body.sure_flops.items()}
+    body.least_mxu_flops *= prod(grid)
     body.vector_ops *= prod(grid)
     return body
 
@@ -107,6 +113,10 @@ _State = dict[int, tuple[int, ...]]
 class _Walker:
     def __init__(self, body: Body, grid: Sequence[int], named: Sequence[int] | None) -> None:
         self.body, self.grid = body, grid
+        self.unsure = 0  # loops and branches around the place that may not run as often as counted
+        self.unsure = (
+            0  # loops and branches around the place, of which nobody knows whether they run
+        )
         self.named = range(len(grid)) if named is None else named
 
     def walk(
@@ -178,17 +188,26 @@ class _Walker:
     def _loop(
         self, eqn: Any, env: ScalarEnvironment, names: dict[Any, int], state: _State, weight: float
     ) -> None:
-        """A loop body counts once per iteration; a ``while`` of unknown length counts once."""
+        """A loop body counts once per iteration; one of unknown length counts once."""
         if eqn.primitive.name == "scan":
             jaxpr, invars, turns = eqn.params["jaxpr"], list(eqn.invars), eqn.params["length"]
         else:
-            jaxpr, turns = eqn.params["body_jaxpr"], 1
+            jaxpr, turns = eqn.params["body_jaxpr"], mean_turns(eqn, env)
             invars = list(eqn.invars[eqn.params["cond_nconsts"] :])
-            self.body.notes.append("a loop of unknown length is counted once")
+        if turns is None:
+            self.body.notes.append(
+                "operations in a loop of unknown length are counted once; the time is that of the "
+                "instructions"
+            )
         plain = open_jaxpr(jaxpr)
         inside, inner_names = self._inner(jaxpr, plain.invars, invars, env, names)
         inside.values.clear()  # what is carried changes from turn to turn
-        self.walk(plain, inside, inner_names, state, weight * turns, in_loop=True)
+        # In a branch that some steps take, these may be the steps with fewer turns.
+        is_unsure = turns is None or (weight < 1 and eqn.primitive.name == "while")
+        self.unsure += is_unsure
+        times = weight * (1 if turns is None else turns)
+        self.walk(plain, inside, inner_names, state, times, in_loop=True)
+        self.unsure -= is_unsure
 
     def _branch(
         self,
@@ -210,7 +229,9 @@ class _Walker:
             plain = open_jaxpr(branch)
             inside, inner_names = self._inner(branch, plain.invars, eqn.invars[1:], env, names)
             after = dict(state)
+            self.unsure += taken is None
             self.walk(plain, inside, inner_names, after, weight * share, in_loop=in_loop)
+            self.unsure -= taken is None
             reset = None if taken is None else _reset_axes(taken, self.grid)
             if share < 1.0 and reset is not None:
                 state.update({s: reset for s in after if s not in state})
@@ -263,8 +284,12 @@ class _Walker:
             lhs, rhs = (v.aval for v in eqn.invars[:2])
             (lhs_contract, _), _ = eqn.params["dimension_numbers"]
             depth = prod(lhs.shape[d] for d in lhs_contract)
-            self.body.mxu_flops += 2.0 * weight * depth * prod(eqn.outvars[0].aval.shape)
-            self.body.mxu_dtype = _wider(self.body.mxu_dtype, str(rhs.dtype), str(lhs.dtype))
+            flops = 2.0 * weight * depth * prod(eqn.outvars[0].aval.shape)
+            self.body.mxu_flops += flops
+            dtype = _wider(str(rhs.dtype), str(lhs.dtype)) or ""
+            self.body.mxu_dtype = _wider(self.body.mxu_dtype, dtype)
+            if not self.unsure:
+                self.body.sure_flops[dtype] = self.body.sure_flops.get(dtype, 0.0) + flops
         elif name in _ARITHMETIC or name in _TRANSCENDENTAL:
             shapes = [getattr(v.aval, "shape", ()) for v in (*eqn.invars, *eqn.outvars)]
             self.body.vector_ops += weight * max((prod(s) for s in shapes if s), default=0)

@@ -95,13 +95,14 @@ class Call:
             grid=grid,
             operands=tuple(operands),
             scratch=self._scratch(order),
-            scalar_operands=len(self._scalar_vars()),
+            scalar_operands=self.mapping.num_dynamic_grid_bounds + len(self._scalar_vars()),
             scalar_prefetch_bytes=sum(value_bytes(v.aval) for v in self._scalar_vars()),
             aliases=aliases,
             alias_safe=safe,
             dimension_semantics=self._semantics(params),
             vmem_limit_bytes=params.get("vmem_limit_bytes"),
             mxu_flops=round(self.body.mxu_flops),
+            least_mxu_flops=int(self.body.sure_flops.get(self.body.mxu_dtype or "", 0)),
             vector_ops=round(self.body.vector_ops),
             mxu_dtype=self.body.mxu_dtype,
             io_bytes=self.io_bytes,
@@ -164,7 +165,16 @@ class Call:
 
     def _body(self) -> Body:
         jaxpr = self.eqn.params["jaxpr"]
-        return analyse(jaxpr, self.grid, self.scalars, self._scratch_places(), self._named_axes())
+        known = [*self.scalars, *map(self._whole_scalars, range(self.mapping.num_inputs))]
+        return analyse(jaxpr, self.grid, known, self._scratch_places(), self._named_axes())
+
+    def _whole_scalars(self, number: int) -> Any:
+        """Known contents of an input that lies in SMEM as a whole, or None."""
+        mapping = self.mapping.block_mappings[number]
+        is_whole = block_shape(mapping) == tuple(array_of(mapping).shape)
+        if memory_space(mapping.block_aval) != "smem" or not is_whole:
+            return None
+        return self.known[self.mapping.num_dynamic_grid_bounds + len(self.scalars) + number]
 
     def _scratch_places(self) -> list[int]:
         """Arguments of the body that are scratch memory: unread outputs and what is declared so."""

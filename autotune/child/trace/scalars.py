@@ -208,6 +208,42 @@ class ScalarEnvironment:
         return np.asarray(contents)[tuple(np.broadcast_arrays(*safe))] if safe else None
 
 
+def mean_turns(eqn: Any, env: ScalarEnvironment) -> float | None:
+    """How often a ``while`` runs, in the mean over the grid: one that counts up by one to a limit
+    that stays, as ``fori_loop`` makes it. None for any other, and where the ends are not known."""
+    condition, body = (open_jaxpr(eqn.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
+    outer, own = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    if [one.primitive.name for one in condition.eqns] != ["lt"]:
+        return None
+    known = {var: place - outer for place, var in enumerate(condition.invars)}
+    ends = condition.eqns[0].invars
+    places = [None if hasattr(var, "val") else known.get(var) for var in ends]
+    if places[0] is None or not _adds_one(body, own, places[0]):
+        return None
+    if places[1] is not None and places[1] >= 0 and not _stays(body, own, places[1]):
+        return None
+    start, limit = (
+        env.read(var if place is None else eqn.invars[place + outer + (own if place >= 0 else 0)])
+        for var, place in zip(ends, places, strict=True)
+    )
+    if start is None or limit is None:
+        return None
+    return float(np.mean(np.maximum(limit - start, 0)))
+
+
+def _adds_one(body: Any, own: int, place: int) -> bool:
+    """Whether a loop's body adds one to an element of what it carries."""
+    step = next((one for one in body.eqns if body.outvars[place] in one.outvars), None)
+    if place < 0 or step is None or step.primitive.name != "add":
+        return False
+    one = [var.val for var in step.invars if hasattr(var, "val")]
+    return body.invars[own + place] in step.invars and one == [1]
+
+
+def _stays(body: Any, own: int, place: int) -> bool:
+    return body.outvars[place] is body.invars[own + place]
+
+
 def scalar_indices(eqn: Any, read: Callable[[Any], Value]) -> list[Value] | None:
     """The index values of a ``get`` of one element, or None when it is a slice or not known."""
     import jax

@@ -164,7 +164,59 @@ def test_work_in_a_loop_counts_once_a_turn():
         out[...] = jax.lax.fori_loop(0, 5, lambda _, v: v + jnp.dot(x[:, :8], v), x[...])
 
     found = of_body(body, grid=(4,))
-    assert found.mxu_flops == 4 * 5 * 2 * 8 * 8 * 128
+    assert found.mxu_flops == found.least_mxu_flops == 4 * 5 * 2 * 8 * 8 * 128
+
+
+PRODUCT = 2 * 8 * 8 * 128
+
+
+def times(x, turns):
+    return jax.lax.fori_loop(*turns, lambda _, v: v + jnp.dot(x[:, :8], v), x[...])
+
+
+@pytest.mark.parametrize(
+    ("turns", "counted"),
+    [
+        (lambda: (0, pl.program_id(0)), 0 + 1 + 2 + 3),
+        (lambda: (pl.program_id(0), 3), 3 + 2 + 1 + 0),
+        (lambda: (pl.program_id(0), pl.num_programs(0) * 2), 8 + 7 + 6 + 5),
+    ],
+)
+def test_turns_that_depend_on_the_step_are_counted(turns, counted):
+    def body(x, out, total):
+        out[...] = times(x, turns())
+
+    found = of_body(body, grid=(4,))
+    assert found.mxu_flops == found.least_mxu_flops == counted * PRODUCT
+    assert not found.notes
+
+
+@pytest.mark.parametrize("step", [2, -1])
+def test_a_loop_that_counts_otherwise_has_an_unknown_length(step):
+    def body(x, out, total):
+        def turn(carry):
+            return carry[0] + step, carry[1] + jnp.dot(x[:, :8], carry[1])
+
+        begin = (pl.program_id(0), x[...])
+        out[...] = jax.lax.while_loop(lambda carry: carry[0] < 3, turn, begin)[1]
+
+    found = of_body(body, grid=(4,))
+    assert (found.mxu_flops, found.least_mxu_flops) == (4 * PRODUCT, 0)
+    assert "unknown length" in found.notes[0]
+
+
+def test_what_only_some_steps_may_do_is_not_certain():
+    def body(x, out, total):
+        @pl.when(x[0, 0] > 0)
+        def _():
+            out[...] = jnp.dot(x[:, :8], x[...])
+
+        @pl.when(pl.program_id(0) == 0)
+        def _():
+            out[...] = times(x, (0, pl.program_id(0)))
+
+    found = of_body(body, grid=(4,))
+    assert found.mxu_flops > 0 and found.least_mxu_flops == 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""Loops that run as often as scalars say, through the real compiler: the time follows them from
+wherever they come, and there is none without them."""
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import estimate
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import Estimated, NotEstimated
+from tests.samples import counted_loops
+from tests.samples.counted_loops import ROWS, TURNS
+
+REF = find_kernel(f"{counted_loops.__file__}:KERNEL")
+CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E)  # v7x: XLA puts the operand in VMEM
+
+
+def outcome(pool: CompilerPool, chip: Chip, *options: str) -> Estimated | NotEstimated:
+    problem = pool.describe(REF).problems.parse("n=1", None, list(options))
+    answer = pool.compile(REF, problem, make_config({"rows": ROWS}), chip).result().answer
+    assert isinstance(answer, tuple), answer
+    return estimate(*answer, pool.chip_info(chip))
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_a_loop_runs_as_often_wherever_its_length_comes_from(
+    pool: CompilerPool, chip: Chip
+) -> None:
+    ways = ("prefetch", "whole", "blocked", "copied")
+    found = [outcome(pool, chip, f"way={way}") for way in ways]
+    assert all(isinstance(one, Estimated) for one in found), found
+    busy = [one.estimate.explanation.mxu_us for one in found]
+    assert busy == pytest.approx([busy[0]] * len(ways), rel=0.01)
+
+
+def test_operations_of_known_turns_are_counted(pool: CompilerPool) -> None:
+    for way in ("prefetch", "whole"):
+        found = outcome(pool, Chip.V5E, f"way={way}")
+        assert isinstance(found, Estimated)
+        assert found.estimate.flops == int(TURNS.sum()) * 2 * ROWS * 128 * 128
+        assert not any("unknown length" in note for note in found.estimate.notes)
+
+
+@pytest.mark.parametrize("way", ["prefetch", "whole", "blocked", "copied"])
+def test_without_its_length_there_is_no_time(pool: CompilerPool, way: str) -> None:
+    found = outcome(pool, Chip.V5E, f"way={way}", "turns=unknown")
+    assert isinstance(found, NotEstimated)
+    assert found.reason == "the contents of scalar operand 1 decide the time: not given" or (
+        way == "prefetch" and "operand 0" in found.reason
+    )
