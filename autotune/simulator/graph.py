@@ -168,7 +168,9 @@ def shadow(bundles: tuple[Bundle, ...], branch: Branch, delay_slots: int) -> int
     empty = [i for i, bundle in enumerate(window) if bundle.empty]
     if starts is not None:
         return max((i + 1 for i in empty if i < starts), default=delay_slots)
-    must = _last_needed(window, branch, bundles[branch.address].depth)
+    # The bundle of the back edge may be printed outside of its loop (seen in tokamax's ragged dot).
+    depth = max(bundles[branch.address].depth, bundles[branch.target].depth)
+    must = _last_needed(window, branch, depth)
     first = next((i for i in empty if i >= must), None)
     if first is None:
         return delay_slots

@@ -96,6 +96,24 @@ def test_grouped_matmul_with_its_metadata(name):
             assert outcome == result  # this operand does not decide the time
 
 
+def test_a_back_edge_that_is_printed_outside_of_its_loop():
+    """tokamax's ragged dot (gradient of the rows, 16 groups of 256 rows, tiles of 128 by 512 by 256
+    with three buffers): behind it stands what turns to the next buffer. 3 by 32 by 2 steps, each
+    with a block of weights; a DMA wait that nothing satisfies otherwise."""
+    tiles = [*range(32), *[31] * 15]
+    scalars = {
+        0: [32],
+        1: list(range(0, 4097, 256)),
+        2: [tile // 2 for tile in tiles],
+        3: tiles,
+        4: [0],
+    }
+    result = recordings.run("v7x-0.10.2-gmm_tokamax_4096_1024_768_16", scalars=scalars)
+    assert result.steps == 3 * 32 * 2
+    assert result.hbm_bytes_read == result.steps * 512 * 256 * 2
+    assert result.hbm_bytes_written == 4096 * 768 * 2
+
+
 @pytest.mark.parametrize("length", [64, 128])
 def test_paged_attention_reads_the_pages_of_each_sequence(length):
     """8 sequences, 2 key-value heads of 128 in bf16, pages in blocks of four."""
