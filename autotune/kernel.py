@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, overload
 
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.problem import Option, Problem, ProblemSpec
@@ -82,6 +82,10 @@ class Array:
     ``row_major``: the argument arrives in the layout that a kernel reads. By default XLA lays out
     an array with a last dimension that is no multiple of 128 its own way, and copies it first.
     ``spec``: how it is divided over the mesh of the kernel, as a ``PartitionSpec`` says it.
+    ``memory``: "hbm" for what lies there in the model. Else the compiler may copy an argument that
+    is small in this problem (a cache of a few pages) to VMEM first, and that copy may choose the
+    winner. ``donated``: the caller gives it up, as with ``jax.jit(donate_argnums=…)``: an output
+    that shares its memory is written in place, where it would be copied first.
     """
 
     name: str
@@ -91,6 +95,13 @@ class Array:
     row_major: bool = False
     std: float = 1.0
     spec: tuple[str | tuple[str, ...] | None, ...] = ()
+    memory: Literal["any", "hbm"] = "any"
+    donated: bool = False
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` with a sentence for a memory that an argument cannot be kept in."""
+        if self.memory not in ("any", "hbm"):
+            raise ValueError(f"memory of argument {self.name} is {self.memory!r}: any or hbm")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

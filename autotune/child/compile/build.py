@@ -123,13 +123,11 @@ def draw_config(
 
 def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> XlaCost:
     """What the compiler made of the plain-XLA version."""
-    import jax
-
     arrays = list(kernel.inputs(problem))
     function = plain_xla(kernel, problem)
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
-        done = jax.jit(function).trace(*specs(arrays, target)).lower().compile()
+        done = _traced(_in_hbm(function, arrays), arrays, target).lower().compile()
     listed = libtpu.listings(dump)
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
@@ -232,12 +230,36 @@ def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None)
 def _trace(
     function: Callable[..., Any], arrays: Sequence[Array], chip: Chip | None, axes: Axes
 ) -> _Staged:
-    import jax
-
     target = None if chip is None else compile_only_target(chip, axes)
     with told_of(chip, axes):
-        traced = jax.jit(function).trace(*specs(arrays, target))
-    return _Staged(reader.calls(traced.jaxpr, arrays), traced, target)
+        traced = _traced(function, arrays, target)
+        placed = _in_hbm(function, arrays)
+        compiled = traced if placed is function else _traced(placed, arrays, target)
+    return _Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
+
+
+def _traced(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> Any:
+    import jax
+
+    donated = tuple(n for n, array in enumerate(arrays) if array.donated)
+    return jax.jit(function, donate_argnums=donated).trace(*specs(arrays, target))
+
+
+def _in_hbm(function: Callable[..., Any], arrays: Sequence[Array]) -> Callable[..., Any]:
+    """The function with the arguments in HBM that are to be there. One that is donated needs no
+    constraint: what shares its memory with an output is there already."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    constrained = getattr(pltpu, "with_memory_space_constraint", None)  # older ones have none
+    kept = [array.memory == "hbm" and not array.donated for array in arrays]
+    if constrained is None or not any(kept):
+        return function
+
+    def placed(*given: Any) -> Any:
+        known = zip(given, kept, strict=True)
+        return function(*(constrained(x, pltpu.HBM) if here else x for x, here in known))
+
+    return placed
 
 
 @contextmanager

@@ -107,8 +107,8 @@ def _inputs(problem: Problem) -> list[Array]:
     lengths, page_table = partial(_lengths, problem), partial(_page_table, problem)
     return [
         Array(name="q", shape=(batch, problem["q_heads"], head_dim), dtype=problem.dtype),
-        Array(name="k_pages", shape=pool, dtype=problem.dtype),
-        Array(name="v_pages", shape=pool, dtype=problem.dtype),
+        Array(name="k_pages", shape=pool, dtype=problem.dtype, memory="hbm"),
+        Array(name="v_pages", shape=pool, dtype=problem.dtype, memory="hbm"),
         Array(name="lengths", shape=(batch,), dtype="int32", values=lengths),
         Array(name="page_table", shape=table, dtype="int32", values=page_table),
     ]

@@ -167,7 +167,7 @@ def _inputs(problem: Problem) -> list[Array]:
 
     return [
         Array(name="q", shape=q, dtype=problem.dtype),
-        Array(name="kv_pages", shape=pages, dtype=problem.dtype),
+        Array(name="kv_pages", shape=pages, dtype=problem.dtype, memory="hbm"),
         scalars("kv_lens", (seqs,), _kv_lengths),
         scalars("page_table", (seqs, problem["pages"]), _page_table),
         scalars("query_starts", (seqs + 1,), _query_starts),

@@ -46,7 +46,7 @@ def _inputs(problem: Problem) -> list[Array]:
     return [
         Array(name="new_kv", shape=(problem["tokens"], *row), dtype=problem.dtype),
         Array(name="slices", shape=slices.shape, dtype="int32", values=partial(_padded, problem)),
-        Array(name="kv_cache", shape=(cached, *row), dtype=problem.dtype),
+        Array(name="kv_cache", shape=(cached, *row), dtype=problem.dtype, donated=True),
         Array(name="num_slices", shape=(1,), dtype="int32", values=partial(_count, problem)),
     ]
 

@@ -71,7 +71,7 @@ def _inputs(problem: Problem) -> list[Array]:
     heads = {"q": problem["heads"], "k": problem["kv_heads"], "v": problem["kv_heads"]}
     return [
         *(Array(name=n, shape=(tokens, count, dim), dtype=dtype) for n, count in heads.items()),
-        Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True),
+        Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
         *(
             Array(name=name, shape=values.shape, dtype="int32", values=partial(np.asarray, values))
             for name, values in _integers(problem).items()

@@ -1,0 +1,88 @@
+"""Where a declaration says that an argument lies, through the real compiler."""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import Compiled
+from autotune.domain.config import make_config
+from autotune.kernel import Array, Axis, Kernel
+
+CACHE = (512, 128)
+
+
+def _body(new, cache, out, done):
+    for source, target in (
+        (new, out.at[pl.ds(0, 8)]),
+        (cache.at[pl.ds(8, 8)], out.at[pl.ds(8, 8)]),
+    ):
+        copy = pltpu.make_async_copy(source, target, done)
+        copy.start()
+        copy.wait()
+
+
+def _update(aliases):
+    return pl.pallas_call(
+        _body,
+        in_specs=[pl.BlockSpec(memory_space=pl.ANY)] * 2,
+        out_specs=pl.BlockSpec(memory_space=pl.ANY),
+        out_shape=jax.ShapeDtypeStruct(CACHE, jnp.float32),
+        scratch_shapes=[pltpu.SemaphoreType.DMA],
+        input_output_aliases=aliases,
+    )
+
+
+def _kernel(aliases, **placed):
+    arrays = [
+        Array(name="new", shape=(8, 128), dtype="float32", memory=placed.get("memory", "any")),
+        Array(name="cache", shape=CACHE, dtype="float32", **placed),
+    ]
+    return Kernel(
+        name="update",
+        dims=("n",),
+        dtypes=("float32",),
+        axes=(Axis(name="unused", choices=lambda _: (1,)),),
+        default=lambda _: {"unused": 1},
+        inputs=lambda _: arrays,
+        build=lambda _, __: _update(aliases),
+    )
+
+
+PLAIN, IN_HBM = _kernel({}), _kernel({}, memory="hbm")
+COPIED, DONATED = _kernel({1: 0}), _kernel({1: 0}, donated=True, memory="hbm")
+
+
+def compiled(pool: CompilerPool, name: str) -> Compiled:
+    ref = find_kernel(f"{__file__}:{name}")
+    problem = pool.describe(ref).problems.parse("n=1", None, [])
+    answer = pool.compile(ref, problem, make_config({"unused": 1}), Chip.V7X).result().answer
+    assert isinstance(answer, tuple), answer
+    return answer[1]
+
+
+def test_an_argument_in_hbm_is_not_copied_to_vmem_first(pool: CompilerPool) -> None:
+    assert compiled(pool, "PLAIN").simulation["vmem_operands"]
+    found = compiled(pool, "IN_HBM")
+    assert not found.simulation["vmem_operands"]
+    assert not any(one.opcode.startswith("copy") for one in found.schedule)
+
+
+def test_a_donated_argument_is_written_in_place(pool: CompilerPool) -> None:
+    def copies(name: str) -> int:
+        schedule = compiled(pool, name).schedule
+        return sum(one.hbm_bytes for one in schedule if one.kernel is None)
+
+    assert copies("COPIED") >= 2 * 512 * 128 * 4
+    assert copies("DONATED") == 0
+
+
+def test_another_memory_is_refused_at_once() -> None:
+    with pytest.raises(ValueError, match="memory of argument x is 'smem'"):
+        replace(Array(name="x", shape=(1,), dtype="int32"), memory="smem")
