@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from enum import StrEnum
 
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
@@ -68,10 +69,25 @@ class KeyMiss:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyFilter:
-    """Which keys of a kernel are meant; None: any."""
+    """Which keys are meant; None: any. ``words``: each stands in the kernel, the problem, the chip,
+    the toolchain, or the name of a token that brought a record; ``name=value`` and ``8x128`` are
+    dimensions. ``has_record``: whether anything was ever published."""
 
+    kernel: str | None = None
+    words: tuple[str, ...] = ()
+    has_record: bool | None = None
     chip: Chip | None = None
     toolchain: Toolchain | None = None
+
+
+class KeyOrder(StrEnum):
+    """Times and gains are those of the trials."""
+
+    NEWEST = "newest"
+    KERNEL = "kernel"
+    CHIP = "chip"
+    FASTEST = "fastest"
+    GAIN = "gain"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,3 +140,28 @@ class SearchStatus:
     progress: Progress
     over: bool
     heard_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningSearch:
+    """A search that was heard of a moment ago. ``trial_s``: seconds from one trial to the next,
+    as the last ones came in; None where there are too few."""
+
+    searched: SearchedKey
+    status: SearchStatus
+    trial_s: float | None
+
+    @property
+    def left_s(self) -> float | None:
+        """Until its last trial, at this rate."""
+        progress = self.status.progress
+        return self.trial_s and self.trial_s * max(0, progress.goal - progress.done)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """When what is still missed was first asked for, and when checks found what is broken; each
+    from the oldest."""
+
+    missed_at: tuple[datetime, ...]
+    broken_at: tuple[datetime, ...]

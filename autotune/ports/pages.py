@@ -1,16 +1,20 @@
 """What the pages of a service show: never more rows than are asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from autotune.domain.browsing import (
     CheckCount,
     CheckFilter,
+    History,
     Improvement,
     KeyFilter,
     KeyMiss,
+    KeyOrder,
     NumberedCheck,
     NumberedTrial,
+    RunningSearch,
     SameConfig,
     SearchedKey,
     TargetCount,
@@ -18,6 +22,7 @@ from autotune.domain.browsing import (
 from autotune.domain.config import Config
 from autotune.domain.job import Job
 from autotune.domain.key import Key
+from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 
 
@@ -36,23 +41,35 @@ class OverviewPages(Protocol):
     def open_jobs(self, limit: int) -> Sequence[Job]:
         """Those that wait or run, the newest first."""
 
+    def running(self, since: datetime) -> Sequence[RunningSearch]:
+        """Searches that are not over and were heard of since then, the last heard of first."""
+
+    def history(self) -> History:
+        """What went wrong when."""
+
 
 class KeyPages(Protocol):
-    """A kernel's page: its keys."""
+    """Lists of keys."""
 
     def problems(
-        self, kernel: str, only: KeyFilter, offset: int, limit: int
+        self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST
     ) -> Sequence[SearchedKey]:
-        """The keys of a kernel that have trials, the newest key first."""
+        """Keys that were searched, published or asked for."""
 
-    def count_problems(self, kernel: str, only: KeyFilter) -> int:
+    def count_problems(self, only: KeyFilter) -> int:
         """How many there are of these."""
+
+    def numbers(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        """The numbers of keys that are there."""
 
     def searched(self, key_id: int) -> SearchedKey | None:
         """One key by its number."""
 
     def other_toolchains(self, key: Key) -> Sequence[SearchedKey]:
         """The same kernel, problem and chip with any source and toolchain that has trials."""
+
+    def other_chips(self, key: Key) -> Sequence[SearchedKey]:
+        """The same kernel and problem on other chips, with any source and toolchain."""
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
         """For each of some keys the fastest configs and those that failed, and what became of
@@ -82,6 +99,9 @@ class ProblemPages(Protocol):
 
     def by_number(self, key_id: int, number: int) -> NumberedTrial | None:
         """The trial with this number within its key."""
+
+    def published(self, key_id: int, limit: int) -> Sequence[tuple[int, Record]]:
+        """All that was ever published for a key, with numbers, the newest first."""
 
     def newest(self, key_id: int) -> int:
         """The number, in the whole database, of the newest trial of a key; 0: there is none."""

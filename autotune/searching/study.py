@@ -197,6 +197,22 @@ class CandidateStudy:
                 self._finish(trial.number, None)
 
 
+def axis_importances(
+    timed: Sequence[tuple[Mapping[str, str], float]],
+) -> dict[str, float]:
+    """By PED-ANOVA: the share of each coordinate in what tells the best tenth from the others."""
+    choices = {name: sorted({values[name] for values, _ in timed}) for name in timed[0][0]}
+    space: dict[str, BaseDistribution] = {
+        name: CategoricalDistribution(values) for name, values in choices.items()
+    }
+    with _errors_only():
+        study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
+        for values, time_us in timed:
+            study.add_trial(create_trial(params=dict(values), distributions=space, value=time_us))
+        evaluator = optuna.importance.PedAnovaImportanceEvaluator()
+        return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
+
+
 class _Proposer(BaseSampler):
     """Hands Optuna the candidate that ``propose`` picks, so that each proposal is stored."""
 

@@ -3,11 +3,13 @@
 from collections.abc import Sequence
 
 from autotune.domain.chip import Chip
+from autotune.domain.comparison import Comparison
 from autotune.domain.measurement import Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Failure, Outcome
 from autotune.domain.record import Method, Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import ProofLevel, Standard, Verdict
+from autotune.wording.comparison import why
 
 TIE_RULE = (
     "an error bar of at most twice the narrowest, then the least VMEM, then the larger blocks"
@@ -89,7 +91,7 @@ def verification(verdict: Verdict) -> str:
 
 
 _AGREES = {
-    Standard.REFERENCE: "right",
+    Standard.REFERENCE: "correct",
     Standard.DEFAULT: "agrees with the default config",
 }
 _RUN_IN = {
@@ -160,3 +162,13 @@ def _against_next(run: Measurement) -> str:
 
 def _interval(timed: Timed) -> str:
     return f"{timed.low:.3f} to {timed.high:.3f}"
+
+
+def not_served(best: Comparison) -> str:
+    """Why the fastest trial is not what is served. ``best``: the fastest is the faster of these."""
+    if best.tie:
+        return f"{why(best)} Of such the one with {TIE_RULE} is served."
+    return (
+        f"{best.faster.name} is estimated {best.times_as_fast:.2f} times as fast as what is "
+        "served: it could not be verified, or came in after the last publication."
+    )

@@ -1,16 +1,20 @@
 """What the dashboard asks: every statement follows an index and reads a page of rows."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, func, select
+from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
 from sqlalchemy.orm import Session
 
 from autotune.domain.browsing import (
+    History,
     Improvement,
     KeyFilter,
     KeyMiss,
+    KeyOrder,
     NumberedTrial,
+    RunningSearch,
     SameConfig,
     SearchedKey,
     TargetCount,
@@ -20,18 +24,47 @@ from autotune.domain.codec import to_data
 from autotune.domain.config import Config
 from autotune.domain.job import Job, State
 from autotune.domain.key import Key
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import Refusals
 from autotune.domain.toolchain import Toolchain
 from autotune_db import query, rows
 from autotune_db.check_pages import SqlCheckPages
-from autotune_db.json_columns import digest
+from autotune_db.json_columns import digest, to_text
 from autotune_db.query import MAX_ID
-from autotune_db.tables import JobRow, KeyRow, TrialRow
+from autotune_db.searches import status_from_row
+from autotune_db.tables import (
+    CheckRow,
+    JobRow,
+    KeyRow,
+    MissRow,
+    RecordRow,
+    SearchRow,
+    TrialRow,
+)
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_KEYS = 12  # with the same problem under other toolchains
 
-_TRIED = select(TrialRow.id).where(TrialRow.key_id == KeyRow.id).exists()
+_RATED = 10  # trials that the rate of a running search is taken from
+_MOST_MOMENTS = 10_000
+
+_TRIED, _RECORDED, _MISSED = (
+    select(row.id).where(row.key_id == KeyRow.id).exists() for row in (TrialRow, RecordRow, MissRow)
+)
+_BEST = select(func.min(TrialRow.time_us)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
+_DEFAULT = (
+    select(TrialRow.time_us)
+    .where(TrialRow.key_id == KeyRow.id, TrialRow.number == 0)
+    .scalar_subquery()
+)
+_ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
+    KeyOrder.NEWEST: (),
+    KeyOrder.KERNEL: (KeyRow.kernel,),
+    KeyOrder.CHIP: (KeyRow.chip, KeyRow.kernel),
+    KeyOrder.FASTEST: (_BEST.asc().nulls_last(),),
+    KeyOrder.GAIN: ((_DEFAULT / _BEST).desc().nulls_last(),),
+}
 
 
 class SqlBrowse(SqlCheckPages):
@@ -50,15 +83,57 @@ class SqlBrowse(SqlCheckPages):
         return sorted(found, key=lambda one: one.last_at or _BEGINNING, reverse=True)
 
     def problems(
-        self, kernel: str, only: KeyFilter, offset: int, limit: int
+        self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST
     ) -> Sequence[SearchedKey]:
-        wanted = select(KeyRow).where(*_of(kernel, only)).order_by(KeyRow.id.desc())
+        wanted = select(KeyRow).where(*_of(only)).order_by(*_ORDERS[order], KeyRow.id.desc())
         page = wanted.offset(offset).limit(limit)
         return self._work.read(lambda s: [query.tried(s, key) for key in s.scalars(page)])
 
-    def count_problems(self, kernel: str, only: KeyFilter) -> int:
-        counted = select(func.count()).select_from(KeyRow).where(*_of(kernel, only))
+    def count_problems(self, only: KeyFilter) -> int:
+        counted = select(func.count()).select_from(KeyRow).where(*_of(only))
         return self._work.read(lambda s: s.scalar(counted)) or 0
+
+    def numbers(self, keys: Collection[Key]) -> Mapping[Key, int]:
+        return self._work.read(lambda s: query.find_keys(s, keys))
+
+    def published(self, key_id: int, limit: int) -> Sequence[tuple[int, Record]]:
+        found = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.key_id == key_id)
+        page = found.order_by(RecordRow.id.desc()).limit(limit)
+        return self._work.read(
+            lambda s: [
+                (row.id, rows.record_from_row(row, rows.key_from_row(key)))
+                for key, row in s.execute(page)
+            ]
+        )
+
+    def running(self, since: datetime) -> Sequence[RunningSearch]:
+        going = select(KeyRow, SearchRow).join(SearchRow, SearchRow.key_id == KeyRow.id)
+        going = going.where(SearchRow.over.is_(False), SearchRow.heard_at >= since)
+
+        def find(session: Session) -> list[RunningSearch]:
+            return [
+                RunningSearch(
+                    searched=query.tried(session, key),
+                    status=status_from_row(row),
+                    trial_s=_trial_s(session, key.id),
+                )
+                for key, row in session.execute(going.order_by(SearchRow.heard_at.desc()))
+            ]
+
+        return self._work.read(find)
+
+    def history(self) -> History:
+        missed = select(MissRow.first_at).where(
+            ~select(RecordRow.id).where(RecordRow.key_id == MissRow.key_id).exists()
+        )
+        broken = select(CheckRow.checked_at).where(CheckRow.verdict == CheckVerdict.BROKEN.value)
+
+        def moments(session: Session, wanted: Select[datetime]) -> tuple[datetime, ...]:
+            return tuple(sorted(session.scalars(wanted.limit(_MOST_MOMENTS))))
+
+        return self._work.read(
+            lambda s: History(missed_at=moments(s, missed), broken_at=moments(s, broken))
+        )
 
     def searched(self, key_id: int) -> SearchedKey | None:
         def find(session: Session) -> SearchedKey | None:
@@ -134,6 +209,13 @@ class SqlBrowse(SqlCheckPages):
         wanted = select(KeyRow).where(*same, _TRIED).order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
         return self._work.read(lambda s: [query.tried(s, row) for row in s.scalars(wanted)])
 
+    def other_chips(self, key: Key) -> Sequence[SearchedKey]:
+        own = rows.key_identity(key)
+        same = (getattr(KeyRow, name) == own[name] for name in ("kernel", "problem_digest"))
+        others = select(KeyRow).where(*same, KeyRow.chip != own["chip"], _TRIED)
+        wanted = others.order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
+        return self._work.read(lambda s: [query.tried(s, row) for row in s.scalars(wanted)])
+
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
         chosen = (
             one.trial.config
@@ -186,13 +268,50 @@ def _target_count(row: Row[str, str, str, str, str, int]) -> TargetCount:
     return TargetCount(kernel=kernel, chip=Chip(chip), toolchain=toolchain, searched=count)
 
 
-def _of(kernel: str, only: KeyFilter) -> tuple[ColumnElement[bool], ...]:
-    conditions: list[ColumnElement[bool]] = [KeyRow.kernel == kernel, _TRIED]
-    if only.chip is not None:
-        conditions.append(KeyRow.chip == only.chip.value)
+def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
+    conditions = [or_(_TRIED, _RECORDED, _MISSED), *query.only(only.kernel, only.chip)]
+    if only.has_record is not None:
+        conditions.append(_RECORDED if only.has_record else ~_RECORDED)
     if only.toolchain is not None:
         t = only.toolchain
         conditions.append(
             and_(KeyRow.jax == t.jax, KeyRow.jaxlib == t.jaxlib, KeyRow.libtpu == t.libtpu)
         )
-    return tuple(conditions)
+    return [*conditions, *map(_has_word, only.words)]
+
+
+def _has_word(word: str) -> ColumnElement[bool]:
+    places = (KeyRow.kernel, KeyRow.chip, KeyRow.jax, KeyRow.libtpu, KeyRow.fingerprint)
+    brought = select(RecordRow.id).where(
+        RecordRow.key_id == KeyRow.id, RecordRow.pushed_by.icontains(word, autoescape=True)
+    )
+    return or_(
+        *(place.icontains(word, autoescape=True) for place in places),
+        *(KeyRow.problem.ilike(pattern, escape="\\") for pattern in _patterns(word)),
+        brought.exists(),
+    )
+
+
+def _patterns(word: str) -> list[str]:
+    """Of the JSON text of a problem."""
+    sizes = word.lower().split("x")
+    if len(sizes) > 1 and all(size.isdecimal() for size in sizes):
+        return ["%" + ",%".join(f'":{size}' for size in sizes) + end for end in (",%", "}%")]
+    name, equals, value = (_escaped(part) for part in word.partition("="))
+    if not equals:
+        return [f"%{name}%"]
+    return [f'%"{name}":{given}{end}' for given in (value, f'"{value}"') for end in (",%", "}%")]
+
+
+def _escaped(text: str) -> str:
+    """As JSON has it, with nothing in it that LIKE takes for a pattern."""
+    text = to_text(text)[1:-1]
+    for character in "\\%_":
+        text = text.replace(character, "\\" + character)
+    return text
+
+
+def _trial_s(session: Session, key_id: int) -> float | None:
+    newest = select(TrialRow.created_at).where(TrialRow.key_id == key_id)
+    found = list(session.scalars(newest.order_by(TrialRow.id.desc()).limit(_RATED)))
+    return (found[0] - found[-1]).total_seconds() / (len(found) - 1) if len(found) > 1 else None

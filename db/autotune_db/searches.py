@@ -34,20 +34,22 @@ class SqlSearches(Adapter):
     def progress(self, key: Key) -> Progress:
         def read(session: Session) -> Progress:
             wanted = select(SearchRow).where(SearchRow.key_id == query.find_key(session, key))
-            status = _status_from_row(session.scalar(wanted))
-            return status.progress if status else Progress()
+            row = session.scalar(wanted)
+            return status_from_row(row).progress if row else Progress()
 
         return self._work.read(read)
 
     def status(self, key_id: int) -> SearchStatus | None:
         wanted = select(SearchRow).where(SearchRow.key_id == key_id)
 
-        return self._work.read(lambda session: _status_from_row(session.scalar(wanted)))
+        def read(session: Session) -> SearchStatus | None:
+            row = session.scalar(wanted)
+            return None if row is None else status_from_row(row)
+
+        return self._work.read(read)
 
 
-def _status_from_row(row: SearchRow | None) -> SearchStatus | None:
-    if row is None:
-        return None
+def status_from_row(row: SearchRow) -> SearchStatus:
     return SearchStatus(
         space=row.space,
         progress=Progress(**from_text(row.progress)),

@@ -30,9 +30,13 @@ from autotune_service.middleware.request_id import RequestIdMiddleware
 from autotune_service.middleware.safe_headers import SafeHeadersMiddleware
 from autotune_service.pages.assets import assets
 from autotune_service.pages.audit import router as audit
+from autotune_service.pages.compare import router as compare
 from autotune_service.pages.exports import exports
+from autotune_service.pages.jobs import router as jobs
 from autotune_service.pages.live import live
+from autotune_service.pages.problems import router as problems
 from autotune_service.pages.routes import router as pages
+from autotune_service.pages.snapshots import router as snapshots
 from autotune_service.pages.upgrades import upgrades
 from autotune_service.settings import Settings
 
@@ -62,6 +66,10 @@ _ROUTERS = (
     upgrades,
     exports,
     audit,
+    compare,
+    jobs,
+    problems,
+    snapshots,
     pages,
 )
 

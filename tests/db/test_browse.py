@@ -58,16 +58,16 @@ def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
 
 def test_problems_are_paged_and_filtered(filled: SqlStore) -> None:
     browse = filled.browse
-    assert [one.id for one in browse.problems("matmul", KeyFilter(), 0, 9)] == [3, 2, 1]
-    assert [one.id for one in browse.problems("matmul", KeyFilter(), 1, 1)] == [2]
+    assert [one.id for one in browse.problems(KeyFilter(kernel="matmul"), 0, 9)] == [4, 3, 2, 1]
+    assert [one.id for one in browse.problems(KeyFilter(kernel="matmul"), 1, 1)] == [3]
     for only, ids in (
         (KeyFilter(chip=Chip.V6E), [3]),
         (KeyFilter(toolchain=OLD.toolchain), [2]),
         (KeyFilter(chip=Chip.V6E, toolchain=OLD.toolchain), []),
         (KeyFilter(chip=Chip.V4), []),
     ):
-        assert [one.id for one in browse.problems("matmul", only, 0, 9)] == ids
-        assert browse.count_problems("matmul", only) == len(ids)
+        assert [one.id for one in browse.problems(replace(only, kernel="matmul"), 0, 9)] == ids
+        assert browse.count_problems(replace(only, kernel="matmul")) == len(ids)
 
 
 def test_a_key_with_what_its_trials_came_to(filled: SqlStore) -> None:
@@ -208,4 +208,4 @@ def test_pushed_refusals_take_no_place(store: SqlStore) -> None:
 def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:
     store.searches.report(key(), "", Progress(), over=False)
     assert store.searches.status(1) is not None
-    assert store.browse.problems("matmul", KeyFilter(), 0, 9) == []
+    assert store.browse.problems(KeyFilter(kernel="matmul"), 0, 9) == []

@@ -1,12 +1,13 @@
 """A million trials: no query of the store reads a whole table to find a few rows."""
 
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 from sqlalchemy import Connection, event
 
-from autotune.domain.browsing import KeyFilter
+from autotune.domain.browsing import KeyFilter, KeyOrder
 from autotune.domain.chip import Chip
 from autotune_db.store import SqlStore, open_store
 from tests.samples.records import key, record, spec, trial
@@ -39,8 +40,15 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
 OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
     "places": lambda store: store.browse.targets(),
     "latest": lambda store: store.browse.latest(10),
-    "problems": lambda store: store.browse.problems("matmul", KeyFilter(chip=Chip.V5E), 0, 50),
-    "problems counted": lambda store: store.browse.count_problems("matmul", KeyFilter()),
+    "problems": lambda store: store.browse.problems(
+        KeyFilter(kernel="matmul", chip=Chip.V5E), 0, 50
+    ),
+    "problems counted": lambda store: store.browse.count_problems(KeyFilter(kernel="matmul")),
+    "all that fit words": lambda store: store.browse.problems(
+        KeyFilter(words=("m=256", "ci")), 0, 50, KeyOrder.GAIN
+    ),
+    "other chips": lambda store: store.browse.other_chips(key()),
+    "running": lambda store: store.browse.running(datetime(2026, 1, 1, tzinfo=UTC)),
     "other toolchains": lambda store: store.browse.other_toolchains(key()),
 }
 """These look at keys, of which there are few; at trials only through indexes."""

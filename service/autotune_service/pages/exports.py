@@ -8,7 +8,6 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from autotune.domain.browsing import (
-    KeyFilter,
     NumberedCheck,
     NumberedTrial,
     SameConfig,
@@ -23,8 +22,7 @@ from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
 from autotune_service.pages.filters import query_of
-from autotune_service.pages.kernel import ProblemRow, rows
-from autotune_service.pages.overview import newest_first
+from autotune_service.pages.problems import ProblemRow, key_filter, rows
 from autotune_service.pages.routes import number_of
 from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
 from autotune_service.pages.upgrades import check_filter
@@ -111,21 +109,13 @@ async def toolchains(request: Request, key_id: str, form: str) -> Response:
 
 
 @exports.get("/export/kernel.{form}")
-async def kernel(request: Request, form: str, name: str) -> Response:
-    """The problems of a kernel with what is published."""
-    query, browse, snapshot = (
-        query_of(request),
-        store(request).browse,
-        snapshots_of(request).current,
-    )
-    places = await ask(request, browse.targets, name)
-    only = KeyFilter(
-        chip=query.chip({p.chip for p in places}),
-        toolchain=query.toolchain(newest_first({p.toolchain for p in places})),
-    )
+async def kernel(request: Request, form: str, name: str = "") -> Response:
+    """The problems of a kernel, or of all, with what is published."""
+    browse, snapshot = store(request).browse, snapshots_of(request).current
+    only, _ = await key_filter(request, query_of(request), name or None)
 
     def read(offset: int) -> list[ProblemRow]:
-        return rows(browse.problems(name, only, offset, AT_ONCE), snapshot)
+        return rows(browse.problems(only, offset, AT_ONCE), snapshot)
 
     return await table(request, "problems", form, map(_problem, pages_of(read)))
 

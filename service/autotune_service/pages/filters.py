@@ -11,6 +11,7 @@ from autotune.domain.toolchain import Toolchain
 PAGE_ROWS = 50
 _MOST_PAGES = 10**6
 _MOST_CHARACTERS = 80  # of what was asked, in a note
+_MOST_TEXT = 200  # characters that are looked for
 
 
 @dataclass(slots=True)
@@ -32,6 +33,13 @@ class Query:
             self._ignore(name, value, f"there is {some}")
             return None
         self.kept[name] = value
+        return value
+
+    def text(self, name: str) -> str:
+        """Whatever it is."""
+        value = self.given.pop(name, "").strip()[:_MOST_TEXT]
+        if value:
+            self.kept[name] = value
         return value
 
     def chip(self, chips: Iterable[Chip]) -> Chip | None:

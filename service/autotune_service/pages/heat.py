@@ -9,8 +9,10 @@ from autotune.domain.refusals import Refusals, Refused
 from autotune.wording.units import micros
 from autotune_service.pages.axes import values_of
 from autotune_service.pages.candidates import (
+    DEFAULT,
     ESTIMATED,
     GROUPS,
+    WINNER,
     ShownTrial,
     escaped,
     group_of,
@@ -26,6 +28,7 @@ _SIGNS = {
     "no time": "no time",
 }
 _GROUPS = list(_SIGNS)
+_ROLES = {WINNER: "★", DEFAULT: "■"}
 _MOST_TEXTS = 150  # cells with their time written in them
 _SLOW = 2.0  # times the best: from here on one colour
 _SPREAD = 1.1  # at least: what differs by less than estimates can tell looks alike
@@ -113,7 +116,7 @@ def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
     best = [[_best(cell) for cell in row] for row in grid]
     known = [c.time_us for row in best for c in row if c and c.time_us]
     written = len(grid) * len(grid[0]) <= _MOST_TEXTS
-    texts = [[micros(c.time_us) if c and written else "" for c in row] for row in best]
+    texts = [[_text(cell, written=written) for cell in row] for row in grid]
     return {
         "type": "heatmap",
         **names,
@@ -130,6 +133,14 @@ def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
         "hovertext": [[_hover(cell) if _best(cell) else "" for cell in row] for row in grid],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
+
+
+def _text(cell: HeatCell, *, written: bool) -> str:
+    """The time, where there is room; what is served and the default are always marked."""
+    best = _best(cell)
+    roles = {c.role for c in cell.tried if c.group == ESTIMATED}
+    signs = [sign for role, sign in _ROLES.items() if role in roles]
+    return " ".join([*signs, *([micros(best.time_us)] if best and written else [])])
 
 
 def _scale(times: Sequence[float]) -> Figure:

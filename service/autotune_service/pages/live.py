@@ -8,7 +8,7 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from fastapi import APIRouter, Request
@@ -17,11 +17,12 @@ from starlette.types import Receive, Scope, Send
 
 from autotune.domain.browsing import SearchedKey, SearchStatus
 from autotune.domain.job import Job
-from autotune.domain.key import Key
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import address_of
 from autotune_service.middleware.calls import STREAMED
+from autotune_service.pages.jobs import is_for
+from autotune_service.pages.overview import SILENT
 from autotune_service.pages.routes import number_of
 
 live = APIRouter(include_in_schema=False)
@@ -32,7 +33,6 @@ _EVERY_S = 1.0
 _LIFE_S = 5.0  # shorter than the time that a server has for stopping
 _BACK_MS = 200
 _MOST_JOBS = 100
-_SILENT = timedelta(minutes=5)  # a candidate, or a verification, may take some
 
 
 @live.get("/keys/{key_id}/events")
@@ -122,17 +122,7 @@ def job_progress(job: Job) -> dict[str, Any]:
 
 def search_progress(status: SearchStatus | None, now: datetime) -> dict[str, Any] | None:
     """None where no search runs, or where it has died."""
-    if status is None or status.over or now - status.heard_at > _SILENT:
+    if status is None or status.over or now - status.heard_at > SILENT:
         return None
     p = status.progress
     return {"done": p.done, "goal": p.goal, "note": p.note}
-
-
-def is_for(job: Job, key: Key) -> bool:
-    """Whether a job searches this key, as far as it says what it wants."""
-    wanted = job.request
-    return (
-        (wanted.kernel, wanted.problem, wanted.chip) == (key.kernel, key.problem, key.chip)
-        and wanted.fingerprint in (None, key.fingerprint)
-        and wanted.toolchain in (None, key.toolchain)
-    )

@@ -1,17 +1,26 @@
-"""The first page: where something is tuned, and where not."""
+"""The first page: what runs, how much faster tuning has made what is published, what is missing."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from urllib.parse import quote
+from datetime import datetime, timedelta
 
-from autotune.domain.browsing import TargetCount
+from autotune.domain.browsing import RunningSearch, TargetCount
 from autotune.domain.chip import Chip
+from autotune.domain.job import Job
 from autotune.domain.toolchain import Toolchain
 from autotune.lookups.versions import versions_of
+from autotune.wording.units import ratio
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.render import link
+from autotune_service.pages.gains import Dot, Gain, Scale, dots, middle
+from autotune_service.pages.jobs import is_for
+from autotune_service.pages.render import kernel_path, link
 from autotune_service.snapshot_cache import Place as Published
+
+MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
+SILENT = timedelta(minutes=5)
+"""A search that was not heard of for so long has died: a candidate, or a verification, may take
+some."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,42 +39,85 @@ class CoverageCell:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageColumn:
-    toolchain: Toolchain
-    chips: tuple[Chip, ...]
+class ChipRow:
+    """``said``: in words, what the dots show."""
+
+    chip: Chip
+    over_default: Sequence[Dot]
+    over_xla: Sequence[Dot]
+    said: str
+    cells: Sequence[CoverageCell]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CoverageTable:
-    """``rows``: each kernel with a cell for each chip of each column."""
+class KernelCard:
+    """A kernel with a row for each chip. ``middle``: times the default."""
 
-    columns: tuple[CoverageColumn, ...]
-    rows: tuple[tuple[str, tuple[CoverageCell, ...]], ...]
+    name: str
+    middle: float | None
+    rows: Sequence[ChipRow]
 
 
-def coverage(
+def cards(
     places: Sequence[TargetCount],
     published: "Counter[Published]",
     kernels: Sequence[str],
-    only: Toolchain | None,
-) -> CoverageTable:
-    """Also kernels that were described and never searched."""
+    gains: Sequence[Gain],
+    shown: Sequence[Toolchain],
+    scale: Scale,
+) -> list[KernelCard]:
+    """Also of kernels that were described and never searched."""
     searched = Counter({(p.kernel, p.chip, p.toolchain): p.searched for p in places})
-    there = {place for place in {*searched, *published} if only in (None, place[2])}
-    toolchains = newest_first({place[2] for place in there})
-    columns = tuple(
-        CoverageColumn(toolchain=one, chips=tuple(sorted({p[1] for p in there if p[2] == one})))
-        for one in toolchains
+    there = {place[:2] for place in {*searched, *published} if place[2] in shown}
+    by_place: dict[tuple[str, Chip], list[Gain]] = {}
+    for one in gains:
+        by_place.setdefault((one.key.kernel, one.key.chip), []).append(one)
+    made = []
+    for name in sorted({name for name, _ in there} | set(kernels)):
+        chips = sorted(chip for kernel, chip in there if kernel == name)
+        mine = [one for chip in chips for one in by_place.get((name, chip), ())]
+        rows = [
+            _row(name, chip, by_place.get((name, chip), ()), scale, searched, published, shown)
+            for chip in chips
+        ]
+        times = [one.over_default for one in mine]
+        made.append(KernelCard(name=name, middle=middle(times), rows=rows))
+    return made
+
+
+def _row(
+    name: str,
+    chip: Chip,
+    gains: Sequence[Gain],
+    scale: Scale,
+    searched: "Counter[Published]",
+    published: "Counter[Published]",
+    shown: Sequence[Toolchain],
+) -> ChipRow:
+    several = link(kernel_path(name), chip=chip.value)
+    return ChipRow(
+        chip=chip,
+        over_default=dots(gains, scale, lambda one: one.over_default, "its default", several),
+        over_xla=dots(gains, scale, lambda one: one.over_xla, "plain XLA", several),
+        said=_said(gains),
+        cells=[
+            _cell(searched[name, chip, one], published[name, chip, one], name, chip, one)
+            for one in shown
+        ],
     )
-    names = sorted({place[0] for place in there} | set(kernels if only is None else ()))
-    rows = []
-    for name in names:
-        found = [(name, chip, c.toolchain) for c in columns for chip in c.chips]
-        rows.append((name, tuple(_cell(searched[p], published[p], *p) for p in found)))
-    return CoverageTable(columns=columns, rows=tuple(rows))
 
 
-def newest_first(toolchains: set[Toolchain]) -> list[Toolchain]:
+def _said(gains: Sequence[Gain]) -> str:
+    if not gains:
+        return "nothing is published"
+    default, xla = (
+        ratio(middle([getattr(one, name) for one in gains]), 1)
+        for name in ("over_default", "over_xla")
+    )
+    return f"{len(gains)} published; in the middle {default} the default, {xla} plain XLA"
+
+
+def newest_first(toolchains: Collection[Toolchain]) -> list[Toolchain]:
     return sorted(toolchains, key=lambda one: (versions_of(one), one), reverse=True)
 
 
@@ -76,6 +128,86 @@ def _cell(
     return CoverageCell(searched=max(searched, published), published=published, link=where)
 
 
-def kernel_path(name: str) -> str:
-    """Names come from outside: only letters, digits and ``_.-~`` stand as they are."""
-    return f"/kernels/{quote(name, safe='')}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningWork:
+    """What is being tuned now: a search, a job, or a search for a job."""
+
+    name: str
+    problem: str
+    chip: Chip
+    link: str
+    done: int
+    goal: int
+    note: str
+    best_us: float | None
+    default_us: float | None
+    left_s: float | None
+    job: int | None
+
+
+def activities(running: Sequence[RunningSearch], jobs: Sequence[Job]) -> list[RunningWork]:
+    """``jobs``: those that run. One whose search is told of by itself is not told twice."""
+    found, left = [], list(jobs)
+    for one in running:
+        key = one.searched.key
+        job = next((job for job in left if is_for(job, key)), None)
+        if job is not None:
+            left.remove(job)
+        found.append(_of_search(one, job))
+    return [*found, *map(_of_job, left)]
+
+
+def _of_search(one: RunningSearch, job: Job | None) -> RunningWork:
+    key, progress = one.searched.key, one.status.progress
+    return RunningWork(
+        name=key.kernel,
+        problem=str(key.problem),
+        chip=key.chip,
+        link=f"/keys/{one.searched.id}",
+        done=progress.done,
+        goal=progress.goal,
+        note=progress.note,
+        best_us=one.searched.best_us,
+        default_us=one.searched.default_us,
+        left_s=one.left_s,
+        job=job.number if job else None,
+    )
+
+
+def _of_job(job: Job) -> RunningWork:
+    asked, progress = job.request, job.progress
+    return RunningWork(
+        name=asked.kernel,
+        problem=str(asked.problem),
+        chip=asked.chip,
+        link=f"/jobs#job-{job.number}",
+        done=progress.done,
+        goal=progress.goal or asked.trials,
+        note=progress.note or f"{job.worker} has it",
+        best_us=progress.best_us,
+        default_us=progress.default_us,
+        left_s=None,
+        job=job.number,
+    )
+
+
+def sparkline(points: Sequence[tuple[datetime, float]]) -> str:
+    """The path of a step line in a box of 100 by 24, from the first moment to the last."""
+    if len(points) < 2:
+        return ""
+    first, last = points[0][0], points[-1][0]
+    span = (last - first).total_seconds() or 1.0
+    low, high = min(v for _, v in points), max(v for _, v in points)
+    height = (high - low) or 1.0
+    step = max(1, len(points) // 100)
+    kept = [*points[::step], points[-1]]
+    places = [
+        (100 * (at - first).total_seconds() / span, 22 - 20 * (value - low) / height)
+        for at, value in kept
+    ]
+    return f"M0 {places[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in places)
+
+
+def counted(moments: Sequence[datetime]) -> list[tuple[datetime, float]]:
+    """How many there were by then."""
+    return [(at, float(number)) for number, at in enumerate(sorted(moments), 1)]

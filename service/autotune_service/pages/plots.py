@@ -7,8 +7,6 @@ from math import log10
 from typing import Any
 
 from autotune.domain.browsing import Improvement
-from autotune.domain.explanation import PARTS
-from autotune.domain.outcome import Estimate
 from autotune.wording.config import VMEM_LIMIT, limit_sizes
 from autotune.wording.units import micros
 from autotune_service.pages.candidates import (
@@ -272,42 +270,3 @@ def varying(found: Sequence[ShownTrial]) -> list[str]:
     """What of the config is not the same for all."""
     names = dict.fromkeys(name for c in found for name in c.values)
     return [name for name in names if len({str(c.values.get(name)) for c in found}) > 1]
-
-
-def made_of(winner: Estimate, default: Estimate) -> Figure | None:
-    """The parts that add up to the time, of the winner and the default, as shares of it."""
-    if winner.explanation is None or default.explanation is None:
-        return None
-    bars = (("winner", winner), ("default", default))
-    names = [f"{name}, {micros(e.time_us)}" for name, e in bars]
-    data = []
-    for number, part in enumerate(PARTS):
-        us = [e.explanation.part_us(part) for _, e in bars if e.explanation]
-        if any(us):
-            data.append(
-                {
-                    "type": "bar",
-                    "orientation": "h",
-                    "name": part,
-                    "y": names,
-                    "x": [
-                        100 * part_us / e.time_us for part_us, (_, e) in zip(us, bars, strict=True)
-                    ],
-                    "text": list(map(micros, us)),
-                    "textposition": "inside",
-                    "insidetextanchor": "middle",
-                    "marker": {"color": f"@part{number}"},
-                    "textangle": 0,
-                    "insidetextfont": {"color": "@on-failure"},
-                    "constraintext": "inside",
-                    "hovertemplate": f"{part}: %{{text}}, %{{x:.1f}} %<extra></extra>",
-                }
-            )
-    layout = {
-        "barmode": "stack",
-        "yaxis": {"autorange": "reversed"},
-        "height": 300,
-        "xaxis": {"title": {"text": "share of the estimated time (%)"}, "range": [0, 100]},
-        "uniformtext": {"mode": "hide", "minsize": 10},
-    }
-    return {"data": data, "layout": layout}

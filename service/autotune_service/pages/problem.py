@@ -2,22 +2,29 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 
+from autotune.cost_model.comparison import compare
 from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
+from autotune.domain.comparison import NamedEstimate
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.ports import ProblemPages
+from autotune.wording.comparison import why
+from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS, part_us
+from autotune.wording.publication import not_served
 from autotune.wording.units import micros
 from autotune_service.pages.axes import Axes, axes
-from autotune_service.pages.candidates import GROUPS, ShownTrial, candidates, group_of
+from autotune_service.pages.candidates import GROUPS, WINNER, ShownTrial, candidates, group_of
 from autotune_service.pages.filters import Query
 from autotune_service.pages.heat import heat_map
 from autotune_service.pages.measured import MeasuredRow, rows
 from autotune_service.pages.parallel import parallel
-from autotune_service.pages.plots import Figure, made_of, over_time, over_trials, vmem
+from autotune_service.pages.plots import Figure, over_time, over_trials, vmem
+from autotune_service.pages.ranges import PartBar, TimeLine, bars, time_lines
 from autotune_service.pages.roof import roofline
 from autotune_service.pages.speed import Speed, speed
 
@@ -58,6 +65,9 @@ def find(browse: ProblemPages, key_id: int, record: Record | None) -> StoredProb
 
 @dataclass(slots=True, kw_only=True)
 class ProblemView:
+    """``why``: the winner against the default, in words. ``best``: why the fastest trial is not
+    what is served; empty where it is. ``bars``: the parts of their times."""
+
     searched: SearchedKey
     record: Record | None
     speed: Speed | None
@@ -67,6 +77,10 @@ class ProblemView:
     plots: dict[str, Figure | None]
     parts: Table
     facts: Table
+    bars: list[tuple[str, list[PartBar]]]
+    why: str
+    best: str
+    ranges: Sequence[TimeLine]
     groups: list[tuple[str, str, str, int]] = field(default_factory=list)
 
 
@@ -86,9 +100,13 @@ def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemVi
         measured=rows(record, shown),
         shown=shown,
         axes=chosen,
-        plots=_plots(found, shown, record, chosen, beside),
+        plots=_plots(found, shown, record, chosen),
         parts=_parts(beside),
         facts=_facts(beside),
+        bars=list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),
+        why=_why(beside),
+        best=_best(shown, record),
+        ranges=time_lines(record) if record else (),
         groups=outcome_groups(found.searched),
     )
 
@@ -107,7 +125,6 @@ def _plots(
     shown: Sequence[ShownTrial],
     record: Record | None,
     chosen: Axes,
-    beside: list[tuple[str, Estimate]],
 ) -> dict[str, Figure | None]:
     if not shown:
         return {}
@@ -124,7 +141,6 @@ def _plots(
         "parallel": parallel(shown),
         "vmem": vmem(shown),
         "roofline": roofline(shown),
-        "made_of": made_of(*(e for _, e in beside)) if len(beside) == 2 else None,
     }
 
 
@@ -148,6 +164,40 @@ def _beside(shown: Sequence[ShownTrial]) -> list[tuple[str, Estimate]]:
     if default is not None and default is not winner:
         chosen.append((f"default (trial {default.id})", default))
     return [(name, c.estimate) for name, c in chosen if c.estimate]
+
+
+def _why(beside: list[tuple[str, Estimate]]) -> str:
+    if len(beside) < 2:
+        return ""
+    one, other = (NamedEstimate(name=name, estimate=e) for name, e in beside)
+    return why(compare(one, other))
+
+
+def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
+    timed = [c for c in shown if c.estimate and c.group == "estimated"]
+    best = min(timed, key=lambda c: c.time_us or 0.0, default=None)
+    if record is None or best is None or best.estimate is None or best.role == WINNER:
+        return ""
+    if best.estimate.time_us >= record.estimate.time_us:
+        return ""
+    served = next((c.estimate for c in timed if c.role == WINNER), None) or record.estimate
+    return not_served(
+        compare(
+            NamedEstimate(name=f"trial {best.id}", estimate=best.estimate),
+            NamedEstimate(name="what is served", estimate=served),
+        )
+    )
+
+
+def importance(drawn: Sequence[NumberedTrial]) -> Sequence[tuple[str, float]] | None:
+    """The share of each part of the config in what makes trials fast, the largest first; None
+    where Optuna is not installed."""
+    if find_spec("optuna") is None:
+        return None
+    from autotune.searching.importance import importances
+
+    timed = [one.trial for one in drawn if one.trial.estimate]
+    return importances([(parts_of(t.config), t.estimate.time_us) for t in timed if t.estimate])
 
 
 def _parts(beside: list[tuple[str, Estimate]]) -> Table:

@@ -18,9 +18,12 @@ from starlette.types import Scope
 
 from autotune import __version__
 from autotune.domain.key import Key
+from autotune.wording.command import search_command
 from autotune.wording.measurement import run_line
 from autotune.wording.publication import verified_label, who_says
+from autotune.wording.terms import TERMS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
+from autotune_service.middleware.access import COOKIE
 from autotune_service.pages.candidates import GROUPS
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.static_files import address
@@ -46,8 +49,14 @@ _TITLES = {
 async def page(request: Request, template: str, **values: Any) -> Response:
     """A page as HTML; made in a thread, so that no lookup waits for it."""
 
+    is_closed = request.state.access.closed and COOKIE in request.cookies
+
     def render() -> Response:
-        text = _environment().get_template(template).render(path=request.url.path, **values)
+        text = (
+            _environment()
+            .get_template(template)
+            .render(path=request.url.path, closed=is_closed, **values)
+        )
         return _answer(text, 200, request.scope)
 
     return await asyncio.to_thread(render)
@@ -59,7 +68,9 @@ def error_page(scope: Scope, status: int, message: str) -> Response | None:
         return None
     template = _environment().get_template("error.html")
     title = _TITLES.get(status, "Something went wrong")
-    text = template.render(path=scope["path"], status=status, title=title, message=message)
+    text = template.render(
+        path=scope["path"], closed=False, status=status, title=title, message=message
+    )
     return _answer(text, status, scope)
 
 
@@ -121,7 +132,12 @@ def _colour_of(group: str) -> str:
     return GROUPS[group][0].removeprefix("@")
 
 
-def _config_call(key: Key) -> str:
+def kernel_path(name: str) -> str:
+    """Names come from outside: only letters, digits and ``_.-~`` stand as they are."""
+    return f"/kernels/{quote(name, safe='')}"
+
+
+def config_call(key: Key) -> str:
     """The call of the API that answers what a page shows."""
     options = [("option", f"{name}={value}") for name, value in key.problem.options]
     asked = {
@@ -163,6 +179,9 @@ def _environment() -> Environment:
         colour_of=_colour_of,
         run_line=run_line,
         who_says=who_says,
-        config_call=_config_call,
+        config_call=config_call,
+        search_command=search_command,
+        kernel_path=kernel_path,
+        terms=TERMS,
     )
     return environment

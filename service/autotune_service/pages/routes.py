@@ -1,26 +1,48 @@
 """The routes of the pages. Each parses its address, asks the database, and shows what it found."""
 
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from fastapi import APIRouter, Request, Response
+from starlette.responses import RedirectResponse
 
-from autotune.domain.browsing import KeyFilter, SearchedKey
+from autotune.domain.browsing import CheckFilter, NumberedTrial, SearchedKey
+from autotune.domain.codec import to_data
+from autotune.domain.job import State
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import Record
+from autotune.wording.command import search_command
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import COOKIE, secret_of
-from autotune_service.pages import kernel as kernels
 from autotune_service.pages import problem, versions
 from autotune_service.pages import trial as onetrial
 from autotune_service.pages.candidates import candidates
-from autotune_service.pages.filters import PAGE_ROWS, Pagination, pages, query_of
-from autotune_service.pages.overview import coverage, kernel_path, newest_first
-from autotune_service.pages.render import page
+from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, pages, query_of
+from autotune_service.pages.gains import gains, middle, over_time
+from autotune_service.pages.gains import scale as scale_of
+from autotune_service.pages.jobs import is_for
+from autotune_service.pages.next_steps import MOST as MOST_STEPS
+from autotune_service.pages.next_steps import NextStep, next_steps, stale
+from autotune_service.pages.overview import (
+    MOST_TOOLCHAINS,
+    SILENT,
+    activities,
+    cards,
+    counted,
+    newest_first,
+    sparkline,
+)
+from autotune_service.pages.problems import rows
+from autotune_service.pages.render import config_call, page
+from autotune_service.pages.taking import taken
 
 router = APIRouter(include_in_schema=False)
 
-_LATEST, _JOBS = 10, 10
+_LATEST, _JOBS, _VERSIONS = 8, 100, 10
 
 
 @router.get("/docs")
@@ -31,31 +53,69 @@ async def docs(request: Request) -> Response:
 
 @router.get("/")
 async def overview(request: Request) -> Response:
-    """What is tuned, what is missing."""
+    """What runs, what tuning has gained, what is missing."""
     query, browse, now = query_of(request), store(request).browse, snapshots_of(request)
+    snapshot = now.current
     places = await ask(request, browse.targets)
-    published = await ask(request, now.current.places)
+    published = await ask(request, snapshot.places)
     toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in published})
     only = query.toolchain(toolchains)
-    specs = await ask(request, store(request).kernels)
-    wanted = await ask(request, browse.missed_keys, 0, PAGE_ROWS)
-    grid = coverage(places, published, [spec.name for spec in specs], only)
+    shown = [only] if only else toolchains[:MOST_TOOLCHAINS]
+    gained = await ask(request, gains, browse, snapshot)
+    scale = scale_of(gained)
+    specs = [] if only else await ask(request, store(request).kernels)
+    history = await ask(request, browse.history)
+    latest = await ask(request, browse.latest, _LATEST)
     return await page(
         request,
         "overview.html",
         query=query.done(),
         toolchains=toolchains,
+        shown=shown,
         only=only,
-        grid=grid,
-        latest=await ask(request, browse.latest, _LATEST),
-        wanted=wanted[:_LATEST],
-        more_wanted=len(wanted) > _LATEST,
-        jobs=await ask(request, browse.open_jobs, _JOBS),
-        snapshot=now.current,
+        scale=scale,
+        cards=cards(
+            places,
+            published,
+            [spec.name for spec in specs],
+            [one for one in gained if only in (None, one.key.toolchain)],
+            shown,
+            scale,
+        ),
+        latest=rows(latest, snapshot),
+        gained=middle([one.over_default for one in gained]),
+        steps=await _next_steps(request),
+        snapshot=snapshot,
         made_at=now.made_at,
         searched=sum(p.searched for p in places),
-        kernel_path=kernel_path,
+        history=history,
+        lines={
+            "published": sparkline(counted([one.at for one in gained])),
+            "gain": sparkline(over_time(gained)),
+            "missed": sparkline(counted(history.missed_at)),
+            "broken": sparkline(counted(history.broken_at)),
+        },
+        **await _activity(request),
     )
+
+
+async def _activity(request: Request) -> dict[str, Any]:
+    since = datetime.now(UTC) - SILENT
+    running = await ask(request, store(request).browse.running, since)
+    jobs = await ask(request, store(request).jobs.list, State.RUNNING, _JOBS)
+    queued = (await ask(request, store(request).jobs.counts)).get(State.QUEUED, 0)
+    return {"running": activities(running, jobs), "queued": queued}
+
+
+async def _next_steps(request: Request) -> Sequence[NextStep]:
+    browse, snapshot = store(request).browse, snapshots_of(request).current
+    checks = await ask(request, browse.worst_checks, CheckFilter(), 0, MOST_STEPS * 2)
+    misses = await ask(request, browse.missed_keys, 0, MOST_STEPS)
+    old = (await ask(request, stale, snapshot))[:MOST_STEPS]
+    numbers = await ask(request, browse.numbers, [key for key, _ in old])
+    jobs = await ask(request, browse.open_jobs, _JOBS)
+    found = [(key, numbers[key]) for key, _ in old if key in numbers]
+    return next_steps(checks, misses, found, snapshot, jobs)
 
 
 @router.get("/misses")
@@ -72,41 +132,6 @@ async def misses(request: Request) -> Response:
         query=query.done(),
         wanted=found[:PAGE_ROWS],
         pages=Pagination(number=number, total=total),
-        kernel_path=kernel_path,
-    )
-
-
-@router.get("/kernels/{name:path}")
-async def kernel(request: Request, name: str) -> Response:
-    """Its problems, and what is published for them."""
-    query, browse = query_of(request), store(request).browse
-    snapshot = snapshots_of(request).current
-    spec, places = (
-        await ask(request, store(request).kernel, name),
-        await ask(request, browse.targets, name),
-    )
-    if spec is None and not places:
-        raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
-    chips = sorted({place.chip for place in places})
-    toolchains = newest_first({place.toolchain for place in places})
-    only = KeyFilter(chip=query.chip(chips), toolchain=query.toolchain(toolchains))
-    shown = pages(query, await ask(request, browse.count_problems, name, only))
-    found = await ask(request, browse.problems, name, only, shown.offset, PAGE_ROWS)
-    rows = kernels.rows(found, snapshot)
-    return await page(
-        request,
-        "kernel.html",
-        query=query.done(),
-        name=name,
-        spec=spec,
-        chips=chips,
-        toolchains=toolchains,
-        only=only,
-        pages=shown,
-        rows=rows,
-        plot=kernels.speedups(rows),
-        measured=any(row.speed and row.speed.measured_us for row in rows),
-        kernel_path=kernel_path,
     )
 
 
@@ -115,6 +140,8 @@ async def key(request: Request, key_id: str) -> Response:
     """A problem on one chip with one toolchain: its search, and why its winner wins."""
     query, browse = query_of(request), store(request).browse
     searched, record = await _known(request, key_id)
+    if not searched.trials and record is None:
+        return await _never_searched(request, query, searched)
     found = await ask(request, problem.find, browse, searched.id, record)
     assert found is not None  # keys are never taken away
     view = await ask(request, problem.view, found, record, query)
@@ -132,6 +159,7 @@ async def key(request: Request, key_id: str) -> Response:
     shown = pages(query, total if kind or fastest else searched.trials)
     table = partial(browse.trials, fastest=fastest, offset=shown.offset, limit=PAGE_ROWS)
     listed = await ask(request, table, searched.id, kind)
+    importance = await _importance(request, query, found.drawn)
     return await page(
         request,
         "key.html",
@@ -147,7 +175,39 @@ async def key(request: Request, key_id: str) -> Response:
         newest=found.newest,
         status=await ask(request, store(request).searches.status, searched.id),
         others=len(await ask(request, browse.other_toolchains, searched.key)),
-        kernel_path=kernel_path,
+        chips=await ask(request, browse.other_chips, searched.key),
+        served=await ask(request, browse.published, searched.id, _VERSIONS),
+        take=taken(record, str(request.base_url).rstrip("/") + config_call(searched.key))
+        if record
+        else (),
+        importance=importance,
+    )
+
+
+async def _importance(
+    request: Request, query: Query, drawn: Sequence[NumberedTrial]
+) -> Sequence[tuple[str, float]] | None:
+    """None: it was not asked for, or cannot be computed here. In a thread: it takes a second."""
+    if query.choice("importance", ["1"]) is None:
+        return None
+    found: Sequence[tuple[str, float]] | None = await ask(request, problem.importance, drawn)
+    if found is None:
+        query.notes.append("The importance of axes needs Optuna: pip install optuna.")
+    return found
+
+
+async def _never_searched(request: Request, query: Query, searched: SearchedKey) -> Response:
+    """A problem that was asked for, or has been checked, and has no trials."""
+    jobs = await ask(request, store(request).browse.open_jobs, _JOBS)
+    return await page(
+        request,
+        "unsearched.html",
+        query=query.done(),
+        searched=searched,
+        status=await ask(request, store(request).searches.status, searched.id),
+        body=json.dumps(to_data(searched.key)),
+        command=search_command(searched.key),
+        job=next((job for job in jobs if is_for(job, searched.key)), None),
     )
 
 
@@ -168,7 +228,6 @@ async def toolchains(request: Request, key_id: str) -> Response:
         columns=columns,
         lines=lines,
         plot=versions.times(columns),
-        kernel_path=kernel_path,
     )
 
 
@@ -184,7 +243,7 @@ async def trial(request: Request, trial_id: str) -> Response:
     around = await ask(request, onetrial.neighbours, browse, searched.id, one)
     told = await ask(request, store(request).searches.progress, searched.key)
     view = onetrial.view(searched, one, record, around, told.asked)
-    return await page(request, "trial.html", query=query.done(), view=view, kernel_path=kernel_path)
+    return await page(request, "trial.html", query=query.done(), view=view)
 
 
 @router.get("/session")
@@ -199,6 +258,14 @@ async def session(request: Request) -> Response:
         samesite="strict",
         secure=request.url.scheme == "https",
     )
+    return response
+
+
+@router.get("/session/end")
+async def sign_out() -> Response:
+    """Forgets the token of this browser."""
+    response = RedirectResponse("/", 303)
+    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
     return response
 
 

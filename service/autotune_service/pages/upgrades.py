@@ -15,7 +15,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import action, finding
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.pages.filters import PAGE_ROWS, Query, pages, query_of, toolchain_name
-from autotune_service.pages.overview import kernel_path, newest_first
+from autotune_service.pages.overview import newest_first
 from autotune_service.pages.render import page
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -80,7 +80,6 @@ async def show(request: Request) -> Response:
         only=only,
         pages=shown,
         rows=[row(one, snapshots_of(request).current) for one in found],
-        kernel_path=kernel_path,
     )
 
 

@@ -17,6 +17,7 @@ from autotune_service.pages.filters import Query
 from autotune_service.pages.heat import heat_map
 from autotune_service.pages.parallel import MOST, parallel
 from autotune_service.pages.problem import outcome_groups
+from autotune_service.pages.ranges import bars
 from autotune_service.pages.render import as_json
 from autotune_service.pages.roof import bandwidth, peak, roofline
 from tests.samples.dashboard import (
@@ -56,7 +57,7 @@ def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
     assert figure is not None
     failures, times = figure["data"]
     assert (times["x"], times["y"]) == (["1", "2", "3"], ["128", "256", "384", "512"])
-    assert times["text"][0] == ["100.0 µs", "25.0 µs", "9.5 µs"]
+    assert times["text"][0] == ["■ 100.0 µs", "25.0 µs", "★ 9.5 µs"]
     assert failures["text"][1] == ["", "VMEM", "illegal"]
     assert failures["text"][2] == ["failed", "failed", "failed"]
     assert failures["text"][3] == ["wrong", "no time", ""]
@@ -88,7 +89,7 @@ def test_what_a_trial_found_counts_before_the_rules() -> None:
     figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", REFUSALS)
     assert figure is not None
     assert figure["data"][0]["text"][0][0] == ""
-    assert figure["data"][1]["text"][0][0] == "100.0 µs"
+    assert figure["data"][1]["text"][0][0] == "■ 100.0 µs"
     refused = Refusals(values={}, cells={("bm", "unroll"): {("256", "2"): UNALIGNED}})
     figure = heat_map(found(OUTCOMES[:5]), "bm", "unroll", refused)
     assert figure is not None
@@ -147,13 +148,13 @@ def test_hover_texts_are_lines_and_escaped() -> None:
 def test_one_axis_makes_one_row() -> None:
     figure = heat_map(found(OUTCOMES[:3]), "unroll", None)
     assert figure is not None
-    assert figure["data"][1]["text"] == [["100.0 µs", "25.0 µs", "9.5 µs"]]
+    assert figure["data"][1]["text"] == [["■ 100.0 µs", "25.0 µs", "★ 9.5 µs"]]
 
 
 def test_a_cell_shows_its_best_and_counts_the_others() -> None:
     figure = heat_map(found(OUTCOMES[:5]), "unroll", None)
     assert figure is not None
-    assert figure["data"][1]["text"][0][0] == "10.0 µs"  # not the 100.0 µs of the default
+    assert figure["data"][1]["text"][0][0] == "■ 10.0 µs"  # not the 100.0 µs of the default
     assert figure["data"][1]["hovertext"][0][0].endswith("1 more here")
     assert figure["data"][1]["hovertext"][0][1].endswith("1 more here, 1 without a time")
 
@@ -211,13 +212,11 @@ def test_parallel_draws_the_winner_last_and_not_too_many() -> None:
     assert lines == MOST + 1
 
 
-def test_parts_of_the_time_are_shares_of_it() -> None:
-    winner, default = (found()[n].estimate for n in (2, 0))
-    assert winner and default
-    figure = plots.made_of(winner, default)
-    assert figure is not None
-    assert sum(trace["x"][0] for trace in figure["data"]) == pytest.approx(100)
-    assert figure["data"][0]["y"] == ["winner, 9.5 µs", "default, 100.0 µs"]
+def test_the_parts_of_times_share_a_scale() -> None:
+    winner, default = bars([found()[n].estimate for n in (2, 0)])
+    assert sum(part.share for part in default) == pytest.approx(100, abs=0.1)
+    assert sum(part.share for part in winner) == pytest.approx(9.5, abs=0.1)
+    assert bars([None]) == [[]]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_what_is_not_known_is_ignored_and_said(service: Running) -> None:
 
 
 def test_the_counts_lead_to_the_rows(service: Running) -> None:
-    text = html(service, "/upgrades").partition("<form")[0]
+    text = html(service, "/upgrades").partition("<main")[2].partition("<form")[0]
     links = [unescape(one) for one in findall(r'<td class="num"><a href="([^"]+)">', text)]
     assert len(links) == 3
     for one in links:
@@ -79,7 +79,7 @@ def test_it_is_found(service: Running) -> None:
 class TestRequests:
     def test_what_the_button_sends_is_a_job(self, own: Running, store: SqlStore) -> None:
         secret = store.tokens.create("ci", "writer", None)[1]
-        (asked,) = findall('data-job="([^"]+)"', html(own, "/upgrades?kernel=mm&chip=v5e"))
+        (asked,) = findall('data-body="([^"]+)"', html(own, "/upgrades?kernel=mm&chip=v5e"))
         status, job = own.post("/v1/jobs", json.loads(unescape(asked)), secret)
         assert status == 201, job
         made = store.jobs.get(job["number"])
@@ -90,7 +90,7 @@ class TestRequests:
     def test_what_was_tuned_since_is_not_asked_for(self, own: Running, store: SqlStore) -> None:
         store.save_record(published(CHECKS[0].target))
         until(lambda: "published for it" in html(own, "/upgrades?kernel=mm&chip=v5e"))
-        assert "data-job" not in html(own, "/upgrades?kernel=mm&chip=v5e")
+        assert "data-body" not in html(own, "/upgrades?kernel=mm&chip=v5e")
 
     def test_a_check_of_an_earlier_config_says_so(self, own: Running, store: SqlStore) -> None:
         other = published(question())

@@ -78,6 +78,10 @@ function draw(name) {
   for (const part of [place, $(`[data-save="${name}"]`)]) part.hidden = !figure;
   $(`[data-empty="${name}"]`).hidden = Boolean(figure);
   if (!figure || !window.Plotly) return;
+  if (place.closest("details:not([open])")) {
+    place.dataset.drawn = "when it is opened";
+    return;
+  }
   const style = getComputedStyle(document.documentElement);
   const layout = layoutOf(figure, style, place.clientWidth);
   const data = colours(figure.data, style).map(place.clientWidth < 600 ? flat : (trace) => trace);
@@ -142,19 +146,9 @@ function watch(box) {
     source = null;
   }
 
-  async function refresh() {
+  function refresh() {
     waiting = null;
-    try {
-      const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
-      if (!answer.ok) return;
-      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
-      for (const part of $$("[data-live]")) {
-        const newer = $(`[data-live="${part.dataset.live}"]`, fresh);
-        if (newer) part.replaceChildren(...newer.childNodes);
-      }
-      readFigures(fresh);
-      drawAll();
-    } catch { /* the server is gone: the stream will say when it is back */ }
+    renew();
   }
 
   document.addEventListener("visibilitychange", () => (document.hidden ? close() : open()));
@@ -168,11 +162,36 @@ function watch(box) {
   open();
 }
 
+// Takes over what has changed on this page; what somebody is using, or has just done, stays.
+async function renew() {
+  try {
+    const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
+    if (!answer.ok) return;
+    const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    for (const part of $$("[data-live]")) {
+      const newer = $(`[data-live="${part.dataset.live}"]`, fresh);
+      if (!newer || part.contains(document.activeElement) || part.innerHTML === newer.innerHTML) continue;
+      for (const [place, one] of $$("details", newer).entries()) one.open = $$("details", part)[place]?.open ?? one.open;
+      part.replaceChildren(...newer.childNodes);
+      if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
+    }
+    readFigures(fresh);
+    drawAll();
+  } catch { /* the server is gone: it is asked again */ }
+}
+
+function poll(part) {
+  setTimeout(async () => {
+    if (!document.hidden) await renew();
+    poll(part);
+  }, Number(part.dataset.poll) * 1000);
+}
+
 function told(now) {
   const counts = Object.entries(now.outcomes).map(([kind, n]) => `${n} ${kind}`).join(", ");
   const parts = [`${now.trials} trials: ${counts || "none yet"}`];
   if (now.search) parts.unshift(`${now.search.done} of ${now.search.goal}: ${now.search.note}`);
-  if (now.best_us) parts.push(`best ${now.best_us.toLocaleString("en", { maximumFractionDigits: 1 })} µs, estimated`);
+  if (now.best_us) parts.push(`best trial ${now.best_us.toLocaleString("en", { maximumFractionDigits: 1 })} µs, estimated`);
   if (now.times_default) parts.push(`${now.times_default.toFixed(2)}× the default`);
   if (now.job) parts.push(`job ${now.job.number} is ${now.job.state}, ${now.job.done} of ${now.job.goal}${now.job.note ? ": " + now.job.note : ""}`);
   return parts.join(" · ");
@@ -192,35 +211,41 @@ async function message(answer) {
   }
 }
 
-async function requestAll(button) {
+async function postAll(button) {
   const said = $(".said", button.parentElement);
+  const wanted = () => $$('button[data-post="/v1/jobs"]:not(:disabled)');
   let asked = 0;
   button.disabled = true;
-  for (const one of $$("button[data-job]:not(:disabled)")) {
-    await request(one); // one after another: a service takes only so many writes in a second
+  for (const one of wanted()) {
+    await post(one); // one after another: a service takes only so many writes in a second
     if (!one.disabled) break;
     asked += 1;
     said.textContent = `${asked} requested`;
   }
-  button.disabled = $$("button[data-job]:not(:disabled)").length === 0;
+  button.disabled = wanted().length === 0;
 }
 
-async function request(button) {
+// What a button does needs a token; what came of it stands beside it.
+async function post(button) {
   const said = $(".said", button.parentElement);
   const field = $("#token");
   if (!field.value) {
     said.textContent = "give a token first";
+    const closed = field.closest("details:not([open])");
+    if (closed) closed.open = true;
     field.focus();
     return;
   }
   button.disabled = true;
   try {
-    const answer = await fetch("/v1/jobs", {
+    const answer = await fetch(button.dataset.post, {
       method: "POST",
       headers: { "Content-Type": "application/json", ...bearer(field.value) },
-      body: button.dataset.job || JSON.stringify({ miss: Number(button.dataset.miss) }),
+      body: button.dataset.body || undefined,
     });
-    said.textContent = answer.ok ? `job ${(await answer.json()).number}` : await message(answer);
+    const made = answer.ok && (await answer.json());
+    if (made) said.textContent = made.snapshot ? `done: snapshot ${made.snapshot}` : `job ${made.number}`;
+    else said.textContent = await message(answer);
     button.disabled = answer.ok;
   } catch {
     said.textContent = "the service does not answer";
@@ -234,9 +259,24 @@ async function openSession(form) {
   else $(".said", form).textContent = await message(answer);
 }
 
+// On plain HTTP there is no clipboard: then the old command, and else the text is shown, selected.
 async function copy(button) {
-  await navigator.clipboard.writeText($("#" + button.dataset.copy).textContent);
-  $(".said", button.parentElement).textContent = "copied";
+  const source = $("#" + button.dataset.copy);
+  const said = $(".said", button.parentElement);
+  try {
+    await navigator.clipboard.writeText(source.textContent);
+    said.textContent = "copied";
+    return;
+  } catch { /* not allowed, or not there */ }
+  const hidden = source.closest("details:not([open])");
+  if (hidden) hidden.open = true;
+  getSelection().selectAllChildren(source);
+  let done = false;
+  try {
+    done = document.execCommand("copy");
+  } catch { /* it says no by false, or so */ }
+  if (done && hidden) hidden.open = false;
+  said.textContent = done ? "copied" : "this browser does not allow copying: the text is selected, press Ctrl+C";
 }
 
 document.addEventListener("click", (event) => {
@@ -244,8 +284,8 @@ document.addEventListener("click", (event) => {
   if (!button) return;
   if (button.id === "theme") setTheme(THEMES[(THEMES.indexOf(theme()) + 1) % THEMES.length]);
   if (button.dataset.save) save(button);
-  if (button.dataset.miss || button.dataset.job) request(button);
-  if ("jobs" in button.dataset) requestAll(button);
+  if (button.dataset.post) post(button);
+  if ("jobs" in button.dataset) postAll(button);
   if (button.dataset.copy) copy(button);
 });
 
@@ -261,8 +301,28 @@ if (tokenField) {
   tokenField.value = kept(sessionStorage, "token");
   tokenField.addEventListener("input", () => kept(sessionStorage, "token", tokenField.value));
 }
+// A phone shows the answer; the other sections open at a tap, or when a link leads to them.
+function fold() {
+  const wanted = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+  for (const one of $$("details.fold")) one.open = innerWidth > 700 || Boolean(wanted && one.contains(wanted));
+  if (wanted) wanted.scrollIntoView();
+}
+
+function unfold() {
+  const wanted = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
+  const closed = wanted && wanted.closest("details.fold");
+  if (closed) closed.open = true;
+}
+
+fold();
+window.addEventListener("hashchange", unfold);
+document.addEventListener("toggle", (event) => {
+  if (event.target.open && event.target.matches("details.fold")) drawAll();
+}, true);
 readFigures(document);
 drawAll();
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 const live = $("[data-events]");
 if (live) watch(live);
+const polled = $("[data-poll]");
+if (polled) poll(polled);

@@ -1,0 +1,152 @@
+"""Trials and problems beside each other: what differs in their configs, and in their times."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+
+from autotune.cost_model.comparison import compare
+from autotune.domain.browsing import NumberedTrial, SearchedKey
+from autotune.domain.comparison import NamedEstimate
+from autotune.domain.config import Config
+from autotune.domain.outcome import Estimate
+from autotune.ports import Pages
+from autotune.wording.comparison import why
+from autotune.wording.config import parts_of
+from autotune.wording.facts import FACTS
+from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.pages.filters import query_of
+from autotune_service.pages.ranges import bars
+from autotune_service.pages.render import page
+from autotune_service.pages.trial import find
+from autotune_service.snapshot_cache import IndexedSnapshot
+
+router = APIRouter(include_in_schema=False)
+
+MOST = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """One column. ``outcome``: what became of it, where it has no time."""
+
+    name: str
+    link: str
+    searched: SearchedKey
+    config: Config
+    estimate: Estimate | None
+    outcome: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparedLine:
+    """``differs``: not the same in all columns."""
+
+    name: str
+    cells: Sequence[str]
+
+    @property
+    def differs(self) -> bool:
+        return len(set(self.cells)) > 1
+
+
+@router.get("/compare")
+async def show(request: Request) -> Response:
+    """``key`` and ``trial``, each as often as wanted."""
+    given = request.query_params
+    query = query_of(request)
+    found: list[Compared] = []
+    for name, read in (("key", _key), ("trial", _trial)):
+        query.given.pop(name, None)
+        for text in dict.fromkeys(given.getlist(name)):
+            number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+            browse, snapshot = store(request).browse, snapshots_of(request).current
+            one = await ask(request, read, browse, number, snapshot)
+            if one is None:
+                query.notes.append(f"{name}={text[:40]} was ignored: there is nothing to compare.")
+            elif len(found) < MOST:
+                found.append(one)
+    return await page(
+        request,
+        "compare.html",
+        query=query.done(),
+        columns=found,
+        lines=lines(found),
+        bars=bars([one.estimate for one in found]),
+        said=_said(found),
+    )
+
+
+def _key(browse: Pages, number: int, snapshot: IndexedSnapshot) -> Compared | None:
+    """What is served for a problem, or else the best trial of it."""
+    searched = browse.searched(number)
+    if searched is None:
+        return None
+    record = snapshot.index.exact(searched.key)
+    place = f"problem {number}"
+    if record is not None:
+        return Compared(
+            name=f"{place}, served",
+            link=f"/keys/{number}",
+            searched=searched,
+            config=record.config,
+            estimate=record.estimate,
+        )
+    best = browse.trials(number, None, fastest=True, offset=0, limit=1)
+    return _compared(f"{place}, best trial", searched, best[0]) if best else None
+
+
+def _trial(browse: Pages, number: int, _: IndexedSnapshot) -> Compared | None:
+    found = find(browse, number)
+    return _compared(f"trial {number}", *found) if found else None
+
+
+def _compared(name: str, searched: SearchedKey, one: NumberedTrial) -> Compared:
+    return Compared(
+        name=name,
+        link=f"/trials/{one.id}",
+        searched=searched,
+        config=one.trial.config,
+        estimate=one.trial.estimate,
+        outcome=f"{one.trial.outcome.kind}: {one.trial.outcome.reason}",
+    )
+
+
+def lines(found: Sequence[Compared]) -> list[ComparedLine]:
+    """What they are, then what is known of their times."""
+    configs = [parts_of(one.config) for one in found]
+    names = dict.fromkeys(name for config in configs for name in config)
+    made = [
+        ComparedLine(name="kernel", cells=[one.searched.key.kernel for one in found]),
+        ComparedLine(name="source", cells=[one.searched.key.fingerprint for one in found]),
+        ComparedLine(name="problem", cells=[str(one.searched.key.problem) for one in found]),
+        ComparedLine(name="chip", cells=[one.searched.key.chip.value for one in found]),
+        ComparedLine(name="toolchain", cells=[str(one.searched.key.toolchain) for one in found]),
+    ]
+    made += [
+        ComparedLine(name=name, cells=[str(config.get(name, "–")) for config in configs])
+        for name in names
+    ]
+    for name, cell in FACTS:
+        cells = []
+        for one in found:
+            e = one.estimate
+            known = cell(e, e.explanation) if e and e.explanation else ""
+            cells.append(known or (one.outcome if name == "time" and not e else "–"))
+        if set(cells) != {"–"}:
+            made.append(ComparedLine(name=name, cells=cells))
+    return made
+
+
+def _said(found: Sequence[Compared]) -> list[str]:
+    """The first against each of the others."""
+    timed = [
+        (one, NamedEstimate(name=one.name, estimate=one.estimate)) for one in found if one.estimate
+    ]
+    said = []
+    for other, named in timed[1:]:
+        first = timed[0][0].searched
+        alike = first.id == other.searched.id
+        if first.key.problem == other.searched.key.problem:
+            said.append(why(compare(timed[0][1], named, alike=alike)))
+    return said

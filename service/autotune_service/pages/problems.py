@@ -1,0 +1,113 @@
+"""Lists of problems: of one kernel, or all that fit what somebody looks for."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from fastapi import APIRouter, Request, Response
+from starlette.responses import RedirectResponse
+
+from autotune.domain.browsing import KeyFilter, KeyOrder, SearchedKey
+from autotune.domain.record import Record
+from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.errors import HttpError
+from autotune_service.pages.filters import PAGE_ROWS, Query, pages, query_of
+from autotune_service.pages.overview import newest_first
+from autotune_service.pages.ranges import TimeLine, time_lines
+from autotune_service.pages.render import page
+from autotune_service.pages.speed import Speed, speed
+from autotune_service.snapshot_cache import IndexedSnapshot
+
+router = APIRouter(include_in_schema=False)
+
+_STATES = {"published": True, "unpublished": False}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemRow:
+    """A problem with what is published for it in the snapshot in force."""
+
+    searched: SearchedKey
+    record: Record | None
+    speed: Speed | None
+
+    @property
+    def lines(self) -> Sequence[TimeLine]:
+        return time_lines(self.record, with_default=False) if self.record else ()
+
+
+def rows(found: Sequence[SearchedKey], snapshot: IndexedSnapshot) -> list[ProblemRow]:
+    return [_row(one, snapshot.index.exact(one.key)) for one in found]
+
+
+def _row(searched: SearchedKey, record: Record | None) -> ProblemRow:
+    return ProblemRow(searched=searched, record=record, speed=speed(record) if record else None)
+
+
+@router.get("/problems")
+async def problems(request: Request) -> Response:
+    """All that fit; the problem itself where it is the only one that was looked for."""
+    query = query_of(request)
+    asked_only = set(query.given) == {"q"}
+    only, choices = await key_filter(request, query, None)
+    shown = pages(query, await ask(request, store(request).browse.count_problems, only))
+    if asked_only and shown.total == 1:
+        (one,) = await ask(request, store(request).browse.problems, only, 0, 1)
+        return RedirectResponse(f"/keys/{one.id}", 303)
+    specs = {spec.name for spec in await ask(request, store(request).kernels)}
+    named = [
+        name for name in sorted(specs) if only.words and all(word in name for word in only.words)
+    ]
+    values = await _listed(request, query, only, shown)
+    return await page(request, "problems.html", kernel=None, named=named, **choices, **values)
+
+
+@router.get("/kernels/{name:path}")
+async def kernel(request: Request, name: str) -> Response:
+    """Its problems, and what is published for them."""
+    query, browse = query_of(request), store(request).browse
+    spec = await ask(request, store(request).kernel, name)
+    total = await ask(request, browse.count_problems, KeyFilter(kernel=name))
+    if spec is None and not total:
+        raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
+    only, choices = await key_filter(request, query, name)
+    shown = pages(query, await ask(request, browse.count_problems, only))
+    values = await _listed(request, query, only, shown)
+    return await page(request, "problems.html", kernel=name, spec=spec, **choices, **values)
+
+
+async def key_filter(
+    request: Request, query: Query, kernel: str | None
+) -> tuple[KeyFilter, dict[str, Any]]:
+    """What the address asks for, and what there is to choose from."""
+    searched = await ask(request, store(request).browse.targets, kernel)
+    published = await ask(request, snapshots_of(request).current.places)
+    places = {(p.chip, p.toolchain) for p in searched}
+    places |= {place[1:] for place in published if kernel in (None, place[0])}
+    chips = sorted({chip for chip, _ in places})
+    toolchains = newest_first({toolchain for _, toolchain in places})
+    state = query.choice("state", list(_STATES))
+    only = KeyFilter(
+        kernel=kernel,
+        words=tuple(query.text("q").split()),
+        has_record=_STATES[state] if state else None,
+        chip=query.chip(chips),
+        toolchain=query.toolchain(toolchains),
+    )
+    return only, {"chips": chips, "toolchains": toolchains, "state": state}
+
+
+async def _listed(request: Request, query: Query, only: KeyFilter, shown: Any) -> dict[str, Any]:
+    order = KeyOrder(query.choice("order", list(KeyOrder)) or KeyOrder.NEWEST)
+    browse, snapshot = store(request).browse, snapshots_of(request).current
+    found = await ask(request, browse.problems, only, shown.offset, PAGE_ROWS, order)
+    listed = rows(found, snapshot)
+    return {
+        "query": query.done(),
+        "only": only,
+        "order": order,
+        "pages": shown,
+        "rows": listed,
+        "newest": snapshot.newest,
+        "measured": any(one.speed and one.speed.measured_us for one in listed),
+    }
