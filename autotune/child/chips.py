@@ -2,8 +2,8 @@
 
 import inspect
 import re
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -77,9 +77,22 @@ def mesh_of(devices: Sequence[Any], axes: Axes) -> Any:
     return Mesh(found, tuple(axes), **_automatic(len(axes)))
 
 
-def told_of(chip: Chip | None, axes: Axes) -> AbstractContextManager[Any]:
-    """Tells code under trace which TPU it is for, where that is known, and its mesh."""
-    return nullcontext() if chip is None else abstract_mesh(compile_only_target(chip, axes))
+@contextmanager
+def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
+    """Tells code under trace which TPU it is for, where that is known, and its mesh. Much of it
+    asks ``jax.default_backend()`` whether to interpret: here it runs on a CPU for a TPU."""
+    import jax
+
+    if chip is None:
+        yield
+        return
+    asked = jax.default_backend
+    jax.default_backend = lambda: "tpu"
+    try:
+        with abstract_mesh(compile_only_target(chip, axes)):
+            yield
+    finally:
+        jax.default_backend = asked
 
 
 def abstract_mesh(target: Any) -> AbstractContextManager[Any]:

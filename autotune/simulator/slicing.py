@@ -190,6 +190,8 @@ class _Search:
         operation = self.definitions.get(name)
         if operation is None:
             raise UnfitError(f"{name} decides the time of this kernel and is never defined")
+        if ".f32" in operation.opcode:
+            raise UnfitError(f"a floating-point number decides the time ({operation.opcode})")
         instruction = understand(operation)
         if instruction.opcode not in (*PHIS, "sld"):
             value_of(instruction)  # refuses what it does not know

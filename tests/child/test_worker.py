@@ -195,6 +195,7 @@ def test_numpy_numbers_among_the_choices(compiler: Compiler, tmp_path: Path) -> 
 
 ASKS_FOR_THE_TPU = """
 import dataclasses
+import jax
 from jax.experimental.pallas import tpu as pltpu
 
 def _asking(problem, config):
@@ -202,6 +203,7 @@ def _asking(problem, config):
 
     def function(*arrays):
         assert pltpu.get_tpu_info().num_cores == {cores}
+        assert jax.default_backend() == "tpu"
         return call(*arrays)
 
     return function
