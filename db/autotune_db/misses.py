@@ -40,13 +40,15 @@ class SqlMisses(Adapter):
         self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False
     ) -> None:
         now = self._clock()
-        in_order = sorted(counts.items(), key=lambda item: str(item[0]))  # else two could deadlock
 
         def write(session: Session, _: bool) -> None:
             known = set(session.scalars(select(KernelRow.name))) if known_only else None
-            for (key, answer), count in in_order:
-                if known is None or key.kernel in known:
-                    query.count_miss(session, key, answer, count, now)
+            taken = {
+                (key, answer): count
+                for (key, answer), count in counts.items()
+                if known is None or key.kernel in known
+            }
+            query.count_misses(session, taken, now)
             _forget(session, now)
 
         self._work.write(write)

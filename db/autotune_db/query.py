@@ -1,8 +1,9 @@
 """The statements behind the store, each inside a session that its caller commits."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
+from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, text
@@ -67,7 +68,7 @@ def insert_new(session: Session, table: type[Base], values: Sequence[dict[str, A
     """Rows, but for those that are there already by a unique constraint."""
     if values:
         dialect = postgresql if is_postgresql(session) else sqlite
-        session.execute(dialect.insert(table).on_conflict_do_nothing(), values)
+        session.execute(dialect.insert(table.__table__).on_conflict_do_nothing(), values)
 
 
 def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:
@@ -80,19 +81,18 @@ def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:
 
 def find_keys(session: Session, wanted: Iterable[Key]) -> dict[Key, int]:
     """The numbers of those that are there."""
-    identities = {key: rows.key_identity(key) for key in wanted}
-    names = tuple(next(iter(identities.values()), ()))
-    keys = {tuple(identity.values()): key for key, identity in identities.items()}
-    found: dict[Key, int] = {}
-    columns = [getattr(KeyRow, name) for name in names]
-    for part in map(list, batched(keys, AT_ONCE)):
+    columns = {key: rows.key_identity(key) for key in wanted}
+    names = tuple(next(iter(columns.values()), ()))
+    identities = {key: tuple(own.values()) for key, own in columns.items()}
+    found: dict[tuple[Any, ...], int] = {}
+    for part in batched(set(identities.values()), AT_ONCE):
         kernels = {own[names.index("kernel")] for own in part}
         digests = {own[names.index("problem_digest")] for own in part}
         same = KeyRow.kernel.in_(kernels), KeyRow.problem_digest.in_(digests)
-        for number, *values in session.execute(select(KeyRow.id, *columns).where(*same)):
-            if tuple(values) in keys:
-                found[keys[tuple(values)]] = number
-    return found
+        of_row = (getattr(KeyRow, name) for name in names)
+        for number, *values in session.execute(select(KeyRow.id, *of_row).where(*same)):
+            found[tuple(values)] = number
+    return {key: found[own] for key, own in identities.items() if own in found}
 
 
 def find_key(session: Session, key: Key) -> int | None:
@@ -154,17 +154,20 @@ def one_publisher(session: Session) -> None:
         session.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
 
 
-def count_miss(session: Session, key: Key, answer: str, count: int, now: datetime) -> None:
-    """One statement, so that hosts that ask at once are all counted."""
-    values = {
-        "key_id": key_id(session, key),
-        "answer": answer,
-        "count": count,
-        "first_at": now,
-        "last_at": now,
-    }
-    again = {"count": MissRow.count + count, "last_at": now}
-    upsert(session, MissRow, values, ["key_id", "answer"], again)
+def count_misses(session: Session, counts: Mapping[tuple[Key, str], int], now: datetime) -> None:
+    """Few statements for all, so that nobody waits for the database long, and one for each count,
+    so that hosts that ask at once are all counted."""
+    ids = key_ids(session, [key for key, _ in counts])
+    values = [
+        {"key_id": ids[key], "answer": answer, "count": n, "first_at": now, "last_at": now}
+        for (key, answer), n in counts.items()
+    ]
+    if values:
+        new = (postgresql if is_postgresql(session) else sqlite).insert(MissRow.__table__)
+        again = {"count": MissRow.count + new.excluded.count, "last_at": new.excluded.last_at}
+        counted = new.on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
+        values.sort(key=itemgetter("key_id", "answer"))  # else two could deadlock
+        session.execute(counted, values)
 
 
 def missed() -> Select[KeyRow, MissRow]:

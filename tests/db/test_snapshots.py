@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -172,6 +173,16 @@ class TestMisses:
         assert [store.miss(one.number) for one in found] == found
         assert store.miss(99) is None and store.miss(-1) is None
 
+    def test_the_same_with_its_dimensions_in_another_order_is_counted_with_it(
+        self, store: SqlStore
+    ) -> None:
+        one = key()
+        turned = replace(one.problem, dims=one.problem.dims[::-1])
+        asked = {(one, "default"): 1, (replace(one, problem=turned), "default"): 2}
+        assert len(asked) == 2
+        store.save_misses(asked)
+        assert [miss.count for miss in store.misses()] == [3]
+
     def test_beyond_a_bound_what_was_asked_for_the_least_is_forgotten(
         self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -220,17 +231,10 @@ class TestMisses:
         assert [one.key for one in store.misses()] == [key()]
 
     def test_all_or_none(self, store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-        from autotune_db import query
+        def fail(*_: object) -> None:
+            raise RuntimeError("stop")
 
-        real, calls = query.count_miss, []
-
-        def fail(*arguments: object) -> None:
-            calls.append(arguments)
-            if len(calls) == 2:
-                raise RuntimeError("stop")
-            real(*arguments)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(query, "count_miss", fail)
+        monkeypatch.setattr(misses, "_forget", fail)
         with pytest.raises(RuntimeError, match="stop"):
             store.save_misses({(key(), "default"): 1, (key(m=1), "default"): 1})
         assert store.misses() == []

@@ -39,9 +39,17 @@ _MOST_JOBS = 100
 async def events(request: Request, key_id: str) -> StreamingResponse:
     """``progress`` at once and whenever something changed; ``id`` is the newest trial."""
     number = number_of(key_id, "problem")
+    _refuse_too_many(request)  # before the database is asked
     if await ask(request, store(request).browse.searched, number) is None:
         raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
     return _LimitedStream(request, _stream(request, number))
+
+
+def _refuse_too_many(request: Request) -> None:
+    """Raises ``HttpError``."""
+    streams: Counter[str] = request.state.streams
+    if streams[address_of(request.scope)] >= MOST_OF_ADDRESS or streams.total() >= MOST_STREAMS:
+        raise HttpError(429, "too_many_streams", "too many pages follow a search: try again")
 
 
 class _LimitedStream(StreamingResponse):
@@ -51,8 +59,7 @@ class _LimitedStream(StreamingResponse):
     def __init__(self, request: Request, content: AsyncIterator[str]) -> None:
         self._open: Counter[str] = request.state.streams
         self._address = address_of(request.scope)
-        if self._open[self._address] >= MOST_OF_ADDRESS or self._open.total() >= MOST_STREAMS:
-            raise HttpError(429, "too_many_streams", "too many pages follow a search: try again")
+        _refuse_too_many(request)
         self._open[self._address] += 1
         headers = {"Cache-Control": "no-store"}
         super().__init__(content, media_type="text/event-stream", headers=headers)

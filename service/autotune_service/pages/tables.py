@@ -9,12 +9,14 @@ from typing import Any, TypeVar
 from fastapi import Request, Response
 from starlette.responses import StreamingResponse
 
+from autotune_db.query import batched
 from autotune_service.dependencies import ask
 from autotune_service.errors import HttpError
 
 T = TypeVar("T")
 
 AT_ONCE = 500  # rows of a page
+_LINES = 100  # in one piece: each is a turn of a thread
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 _KINDS = {"csv": "text/csv; charset=utf-8", "json": "application/json"}
 
@@ -40,7 +42,7 @@ async def table(request: Request, name: str, form: str, lines: Iterable[Line]) -
     found = iter(()) if first is None else _from(first, kept)
     text = _json(found) if form == "json" else _csv(first, found)
     return StreamingResponse(
-        text,
+        map("".join, batched(text, _LINES)),
         media_type=_KINDS[form],
         headers={"Content-Disposition": f'attachment; filename="{name}.{form}"'},
     )
