@@ -6,12 +6,17 @@
 nearest ones, older snapshots, pages that follow a search, and a machine that pushes twice a second.
 First alone, then with one attacker of each kind at once (``--each``: also one after another), each
 from an address of its own. Exit code 1 where a rightful call was not answered.
+
+All of it shares this machine. Attackers have the lowest priority, because a real one brings
+processors of his own. The clients' own processes have to wait for a processor too: by how much they
+woke up late is shown, and left in their times.
 """
 
 import argparse
 import http.client
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -20,7 +25,10 @@ import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from resource import RUSAGE_CHILDREN, RUSAGE_SELF
 from typing import Any
+
+import psutil
 
 from benchmarks.harness.attackers import KINDS
 from benchmarks.harness.servers import p99_of
@@ -67,6 +75,7 @@ def measure(
     attackers = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert attackers.stdout is not None and attackers.stdout.readline() == "ready\n"
     time.sleep(_BEFORE_S)
+    begun, before = time.perf_counter(), _processor_s(service, attackers)
     watches = [Watch(service.port, "/healthz")]
     watches += [Watch(service.port, "/keys/1/events") for _ in range(_FOLLOWERS)]
     with tempfile.TemporaryDirectory() as folder:
@@ -86,13 +95,33 @@ def measure(
             (writer,), readers = load.finish()
         for watch in watches:
             watch.ended = True
+        seconds = time.perf_counter() - begun
+        after = _processor_s(service, attackers)
     failed = len(readers["failures"]) + len(writer["failures"]) + readers["wrong_count"]
     return {
         "seconds": {**readers["seconds"], "push": writer["seconds"], "health": watches[0].seconds},
         "failed": failed + sum(watch.failed for watch in watches),
         "why": readers["failures"][:3] + writer["failures"][:3] + readers["wrong"][:3],
+        "late": readers["late"],
+        "cores": {who: (after[who] - before[who]) / seconds for who in after},
         "got": json.loads(attackers.communicate(timeout=60)[0]),
     }
+
+
+def _processor_s(service: Service, attackers: subprocess.Popen[str]) -> dict[str, float]:
+    """What each has taken so far, in seconds of one core; those who have ended, with ourselves, are
+    the clients."""
+    own, children = (resource.getrusage(of) for of in (RUSAGE_SELF, RUSAGE_CHILDREN))
+    return {
+        "the service": sum(_seconds_of(one) for one in service.answering()),
+        "attackers": _seconds_of(psutil.Process(attackers.pid)),
+        "clients": sum(one.ru_utime + one.ru_stime for one in (own, children)),
+    }
+
+
+def _seconds_of(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)
 
 
 def lookups(found: dict[str, Any]) -> list[float]:
@@ -113,6 +142,11 @@ def report(title: str, found: dict[str, Any], alone: dict[str, Any]) -> int:
                 f"  {kind:<18} {len(after):6,} answers, median {median:.1f} ms, p99 {p99:.1f} ms: "
                 f"{ratio}"
             )
+    print("  processors:", ", ".join(f"{who} {n:.2f}" for who, n in found["cores"].items()))
+    late = (
+        f"{statistics.median(found['late']) * 1e3:.1f} ms, p99 {p99_of(found['late']) * 1e3:.1f} ms"
+    )
+    print(f"  clients woke up late by {late}")
     for name, most_s, times in (
         ("lookups", MOST_LOOKUP_S, lookups(found)),
         ("/healthz", MOST_HEALTH_S, found["seconds"]["health"]),

@@ -1,5 +1,7 @@
 """Who guesses tokens, or says to be somebody else, takes nothing from a rightful caller."""
 
+import time
+
 import pytest
 
 from autotune_db import SqlStore
@@ -13,15 +15,14 @@ def test_a_writer_is_not_refused_for_what_strangers_do(
 ) -> None:
     with running(database, writes_per_second=20) as service:
         for _ in range(15):
-            statuses = [service.post(CANCEL, token="autotune_guess")[0] for _ in range(5)]
+            statuses = [service.post(CANCEL, token="autotune_guess")[0] for _ in range(2)]
             assert set(statuses) <= {401, 429}
             assert service.post(CANCEL, token=writer)[0] == 404  # there is no such job
 
 
 def test_guesses_are_soon_not_looked_up(store: SqlStore, database: str, writer: str) -> None:
     with running(database) as service:
-        statuses = [service.post(CANCEL, token=f"autotune_{n}")[0] for n in range(120)]
-        assert 429 in statuses
+        assert any(service.post(CANCEL, token=f"autotune_{n}")[0] == 429 for n in range(120))
         assert service.post(CANCEL, token=writer)[0] == 404
 
 
@@ -29,14 +30,30 @@ def test_writers_are_counted_by_token(
     store: SqlStore, database: str, writer: str, admin: str
 ) -> None:
     with running(database, writes_per_second=3) as service:
-        assert 429 in [service.post(CANCEL, token=writer)[0] for _ in range(30)]
+        assert any(service.post(CANCEL, token=writer)[0] == 429 for _ in range(30))
         assert service.post(CANCEL, token=admin)[0] == 404
 
 
 def test_nobody_is_believed_to_be_another(store: SqlStore, database: str) -> None:
     with running(database, reads_per_second=5) as service:
-        found = [_from(service, f"10.0.0.{number}") for number in range(60)]
-        assert 429 in found
+        assert any(_from(service, f"10.0.0.{number}") == 429 for number in range(60))
+
+
+def test_what_costs_more_counts_as_more(store: SqlStore, database: str) -> None:
+    many = b'{"questions": []}'.ljust(1 << 20)
+    for path, body in (("/v1/lookup", many), ("/v1/records", None), ("/", None)):
+        with running(database, reads_per_second=300) as service:
+            method = "POST" if body else "GET"
+            assert service.raw(method, path, body)[0] == 200
+            assert any(service.raw(method, path, body)[0] == 429 for _ in range(60)), path
+
+
+def test_who_asks_again_at_once_is_answered_late(store: SqlStore, database: str) -> None:
+    """Else refusing alone would take all of a processor."""
+    with running(database, reads_per_second=1) as service:
+        begun = time.monotonic()
+        assert [service.raw("GET", "/healthz")[0] for _ in range(10)].count(429) >= 5
+        assert time.monotonic() - begun > 1
 
 
 def test_a_proxy_that_is_named_is(

@@ -38,13 +38,15 @@ def digest(body: bytes) -> str:
 
 
 class Readers:
-    """``seen``: a digest of each answer by snapshot and set; ``wrong``: what must not be."""
+    """``seen``: a digest of each answer by snapshot and set; ``wrong``: what must not be; ``late``:
+    by how many seconds pauses were too long, as any answer is then seen too late."""
 
     def __init__(self, spec: dict[str, Any]) -> None:
         self.spec, self.random = spec, random.Random(7)
         self.calls: dict[str, Counter[int]] = defaultdict(Counter)
         self.seconds: dict[str, list[float]] = defaultdict(list)
         self.failures: list[tuple[float, int, bool, float]] = []
+        self.late: list[float] = []
         self.seen: dict[str, str] = {}
         self.wrong: list[str] = []
         self.pinned, self._pinned_at, self.ended = 0, 0.0, False
@@ -79,8 +81,13 @@ class Readers:
                 self._check(kind, answer, number)
             else:
                 self.failures.append((begun, answer[0], "retry-after" in answer[1], taken))
-            await asyncio.sleep(self.spec["pause_s"] * self.random.uniform(0.5, 1.5))
+            await self._pause(self.spec["pause_s"] * self.random.uniform(0.5, 1.5))
         connection.drop()
+
+    async def _pause(self, seconds: float) -> None:
+        begun = time.perf_counter()
+        await asyncio.sleep(seconds)
+        self.late.append(time.perf_counter() - begun - seconds)
 
     def _choose(self) -> tuple[str, str, str, bytes, int]:
         """What it is, the call, and which set or snapshot it asks for."""
@@ -155,6 +162,7 @@ def main(spec: dict[str, Any]) -> None:
     found = {
         "calls": readers.calls,
         "seconds": readers.seconds,
+        "late": readers.late,
         "failures": readers.failures,
         "seen": readers.seen,
         "wrong": readers.wrong[:20],

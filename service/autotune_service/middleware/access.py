@@ -30,6 +30,7 @@ _OPEN = ("/healthz", "/readyz", "/metrics")
 tuned."""
 _STATIC = "/static/"
 _FAILURES_PER_SECOND = 20
+_REFUSAL_S = 0.25
 
 
 def writes(scope: Scope) -> bool:
@@ -49,7 +50,7 @@ class AccessMiddleware:
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             access: Access = scope["state"]["access"]
-            if writes(scope) or (access.closed and not _is_open(scope["path"])):
+            if writes(scope) or (access.closed and not is_open(scope["path"])):
                 return self._with_token(access, scope, receive, send)
         return self._app(scope, receive, send)
 
@@ -62,7 +63,7 @@ class AccessMiddleware:
     async def _caller(self, scope: Scope, access: "Access") -> Token:
         address, secret = address_of(scope), secret_of(scope)
         if self._failures.is_used_up(address) and not access.knows(secret):
-            raise too_many_calls()
+            await refuse_late()
         found = await access.writer(secret) if writes(scope) else access.reader(secret)
         if found is None:
             self._failures.allows(address)
@@ -76,11 +77,13 @@ def address_of(scope: Scope) -> str:
     return str(client[0]) if client else ""
 
 
-def too_many_calls() -> HttpError:
-    return HttpError(429, "too_many_calls", "too many calls in this second: try again")
+async def refuse_late() -> None:
+    """Who asks again at once is answered so often only as there are connections for an address."""
+    await asyncio.sleep(_REFUSAL_S)
+    raise HttpError(429, "too_many_calls", "too many calls in this second: try again")
 
 
-def _is_open(path: str) -> bool:
+def is_open(path: str) -> bool:
     return path in _OPEN or path.startswith(_STATIC)
 
 

@@ -4,8 +4,13 @@ from collections.abc import Awaitable
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune_service.middleware.access import address_of, too_many_calls, writes
+from autotune_service.middleware.access import LOOKUP, address_of, is_open, refuse_late, writes
+from autotune_service.middleware.body import MAX_LOOKUP_BYTES
 from autotune_service.middleware.throttle import Throttle
+
+_BYTES = 4096  # of questions, some thirty: as much work as one call
+_PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
+_LIGHT = "/v1/configs/"
 
 
 class LimitsMiddleware:
@@ -17,8 +22,17 @@ class LimitsMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            throttle = self._writes if writes(scope) else self._reads
+            throttle, calls = (self._writes, 1) if writes(scope) else (self._reads, _calls(scope))
             token = scope["state"].get("token")
-            if not throttle.allows(token.number if token else address_of(scope)):
-                raise too_many_calls()
+            if not throttle.allows(token.number if token else address_of(scope), calls):
+                return refuse_late()
         return self._app(scope, receive, send)
+
+
+def _calls(scope: Scope) -> int:
+    """As how many lookups one that reads counts."""
+    path: str = scope["path"]
+    if path == LOOKUP:
+        length = dict(scope["headers"]).get(b"content-length", b"")
+        return 1 + (int(length) if length.isdigit() else MAX_LOOKUP_BYTES) // _BYTES
+    return 1 if is_open(path) or path.startswith(_LIGHT) else _PAGE

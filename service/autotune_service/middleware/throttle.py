@@ -19,13 +19,15 @@ class Throttle:
         fresh = self._second == int(self._clock())
         return bool(self._limit) and fresh and self._counts.get(caller, 0) >= self._limit
 
-    def allows(self, caller: Hashable) -> bool:
+    def allows(self, caller: Hashable, calls: int = 1) -> bool:
+        """``calls``: as how many it counts; the first of a second is allowed however much that
+        is."""
         if not self._limit:
             return True
         second = int(self._clock())
         if second != self._second:
             self._second, self._counts = second, {}
-        count = self._counts.get(caller, 0) + 1
-        if count > 1 or len(self._counts) < _MOST_CALLERS:
-            self._counts[caller] = count
-        return count <= self._limit
+        before = self._counts.get(caller, 0)
+        if before or len(self._counts) < _MOST_CALLERS:
+            self._counts[caller] = before + calls
+        return before == 0 or before + calls <= self._limit
