@@ -102,6 +102,7 @@ def create_app(
         },
         generate_unique_id_function=lambda route: route.name,
         redirect_slashes=False,  # it would lead to whatever the Host header names
+        openapi_url=None,  # in the event loop it would take half a second: see ``reading``
         docs_url=None,
         redoc_url=None,
     )
@@ -109,6 +110,7 @@ def create_app(
         needs_token = chosen.closed and router is not reading.unversioned
         api.include_router(router, dependencies=[BEARER] if needs_token else [])
     api.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
+    _build_routes(api)
     return Router(
         routes=[
             *lookup.routes,
@@ -117,6 +119,12 @@ def create_app(
         lifespan=lifespan_with(opened or from_url, meter, chosen),
         middleware=_middleware(meter, chosen),
     )
+
+
+def _build_routes(api: FastAPI) -> None:
+    """FastAPI would do it at the first call, which all others would wait for."""
+    for route in api.routes:
+        route.matches({"type": "http", "method": "GET", "path": "", "headers": []})
 
 
 def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:

@@ -1,6 +1,7 @@
 """What a process of the service does from its start to its end."""
 
 import asyncio
+import gc
 import logging
 import sys
 from collections import Counter
@@ -8,6 +9,8 @@ from collections.abc import AsyncIterator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import Any
+
+import anyio
 
 from autotune.errors import StoreError
 from autotune_db import SqlStore
@@ -23,6 +26,7 @@ from autotune_service.snapshot_cache import SnapshotCache
 _log = logging.getLogger("autotune.service")
 
 _JOBS_EVERY = 5  # refreshes
+_COLLECTIONS = (10_000, 20, 100)  # a full one takes tens of milliseconds and finds next to nothing
 _SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at each of its calls
 
 
@@ -74,6 +78,11 @@ async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str
     await state["access"].refresh()
     await asyncio.to_thread(prepare)
     await _report(state, jobs=True)
+    async with anyio.create_task_group():
+        pass  # what streams need is imported now: nobody waits for it later
+    gc.collect()
+    gc.freeze()  # else each full collection visits all records and routes, and holds up lookups
+    gc.set_threshold(*_COLLECTIONS)
     return state
 
 

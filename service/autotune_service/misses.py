@@ -10,10 +10,10 @@ from autotune.ports import MissCounter
 
 _log = logging.getLogger("autotune.service")
 
-_AT_ONCE = 200  # some tenths of a second, in which nobody else writes to SQLite,
+_AT_ONCE = 200  # a few hundredths of a second, in which nobody else writes to SQLite,
 _PAUSE_S = 0.1  # and time for others, who look for a free lock as often
 
-MOST_KEYS = 10_000  # between two writes: what is beyond is dropped, so that nobody fills the memory
+MOST_KEYS = 2_000  # between two writes: what is beyond is dropped, so that nobody fills the memory
 
 
 class MissBuffer:

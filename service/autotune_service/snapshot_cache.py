@@ -1,7 +1,6 @@
 """The snapshots that a process of the service holds: lookups never wait for a database."""
 
 import asyncio
-import gc
 import logging
 from collections import Counter, OrderedDict
 from dataclasses import replace
@@ -137,8 +136,6 @@ class SnapshotCache:
         """The newest snapshot, before the first call. Raises ``StoreError``."""
         number, self.made_at = await self._latest()
         self.current = await asyncio.to_thread(self._read, number, EMPTY)
-        gc.collect()
-        gc.freeze()  # else each full collection visits all records and holds up lookups
 
     async def refresh(self) -> None:
         """Takes over what is newer. Raises ``StoreError``; what is held stays then."""

@@ -6,6 +6,7 @@ from dataclasses import asdict
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Path, Request, Response
+from fastapi.responses import JSONResponse
 
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
@@ -97,10 +98,13 @@ async def records(
     cursor: Cursor | None = None,
 ) -> Records:
     """All that was ever published, with numbers, the newest first."""
-    before = number_of(cursor)
-    found = await ask(request, store(request).published, kernel, chip, limit + 1, before)
-    data = [RecordData(number=number, record=to_data(record)) for number, record in found[:limit]]
-    return Records(records=data, next=next_of(found, data))
+
+    def find() -> Records:  # with all that is made of records: in the thread
+        found = store(request).published(kernel, chip, limit + 1, number_of(cursor))
+        data = [RecordData(number=n, record=to_data(record)) for n, record in found[:limit]]
+        return Records(records=data, next=next_of(found, data))
+
+    return await ask(request, find)
 
 
 @router.get("/candidates", responses=_READ)
@@ -112,9 +116,13 @@ async def candidates(
 ) -> Candidates:
     """What was pushed to a service with ``--recheck``, and what its workers found, the newest
     first. In lookups is what was accepted only."""
-    found = await ask(request, store(request).candidates, state, limit + 1, number_of(cursor))
-    data = [CandidateData(**to_data(one)) for one in found[:limit]]
-    return Candidates(candidates=data, next=next_of(found, data))
+
+    def find() -> Candidates:
+        found = store(request).candidates(state, limit + 1, number_of(cursor))
+        data = [CandidateData(**to_data(one)) for one in found[:limit]]
+        return Candidates(candidates=data, next=next_of(found, data))
+
+    return await ask(request, find)
 
 
 @router.get("/misses", responses=_READ)
@@ -193,6 +201,12 @@ def _health(request: Request) -> HealthData:
         records=len(current),
         database="ok" if state.database.is_up else "unavailable",
     )
+
+
+@unversioned.get("/openapi.json", include_in_schema=False)
+async def openapi(request: Request) -> Response:
+    """Made at the first call."""
+    return JSONResponse(await asyncio.to_thread(request.app.openapi))
 
 
 @unversioned.get("/metrics", response_class=Response)
