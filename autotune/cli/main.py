@@ -15,6 +15,7 @@ from autotune.errors import AutotuneError
 _COMMANDS = {
     "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
     "import": ("autotune.cli.import_table:import_table", "Read a table of tuned configs."),
+    "audit": ("autotune.cli.audit:audit", "Say what a table of tuned configs is worth."),
     "estimate": ("autotune.cli.estimate:estimate", "Estimate single configs, side by side."),
     "lookup": ("autotune.cli.lookup:lookup", "Print the published config for a problem."),
     "explain": ("autotune.cli.explain:explain", "Say where the time of a trial goes."),

@@ -2,12 +2,11 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from autotune.domain.chip import parse_chip
 from autotune.domain.known_config import KnownConfig
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+from autotune.tables.table import Table, TableRow, UnreadRow
 
 _BLOCKS = {
     "sa_block_q": "block_q",
@@ -31,7 +30,6 @@ class MaxTextFlags:
 
     name: str = "maxtext"
     file: str = ""
-    lookup: Lookup | None = None
 
     def read(self, text: str, file: str) -> Table:
         try:
@@ -79,9 +77,6 @@ class MaxTextFlags:
             axes=tuple(axes.items()),
             source=f"{self.name} {row.place}",
         )
-
-    def asks(self, row: TableRow) -> Sequence[dict[str, Any]]:  # noqa: ARG002
-        return ()
 
     def row(self, known: KnownConfig) -> TableRow | str:
         problem, axes = dict(known.problem), dict(known.axes)

@@ -17,7 +17,7 @@ from autotune.domain.chip import parse_chip
 from autotune.domain.config import AxisValue
 from autotune.domain.known_config import KnownConfig, named
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+from autotune.tables.table import Table, TableRow, UnreadRow
 
 COLUMNS = ("kernel", "chip", "problem", "config", "time_us", "kind")
 _NEEDED = ("kernel", "problem", "config")
@@ -29,7 +29,6 @@ class PlainTable:
 
     name: str
     file: str = ""
-    lookup: Lookup | None = None
 
     def read(self, text: str, file: str) -> Table:
         rows: list[TableRow] = []
@@ -56,9 +55,6 @@ class PlainTable:
             source=f"{self.name} {row.place}",
             time_us=row.time_us,
         )
-
-    def asks(self, row: TableRow) -> Sequence[dict[str, Any]]:  # noqa: ARG002
-        return ()
 
     def row(self, known: KnownConfig) -> TableRow | str:
         chip = known.chips[0].value if known.chips else ""

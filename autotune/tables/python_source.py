@@ -66,8 +66,8 @@ def variables(text: str, file: str) -> list[str]:
     return [name for name, value in _assignments(_parsed(text, file)).items() if value.keys]
 
 
-def imports_of(text: str, module: str) -> bool:
-    """Whether source imports ``module``, or something of it."""
+def imports_of(text: str, module: str, own: str) -> bool:
+    """Whether the source of the module ``own`` imports ``module``, or something of it."""
     parent, _, leaf = module.rpartition(".")
     try:
         tree = ast.parse(text)
@@ -77,10 +77,9 @@ def imports_of(text: str, module: str) -> bool:
         if isinstance(node, ast.Import) and any(one.name == module for one in node.names):
             return True
         if isinstance(node, ast.ImportFrom):
-            names = {one.name for one in node.names}
-            if node.module == module or (node.module == parent and leaf in names):
-                return True
-            if node.level and (node.module == leaf or (node.module is None and leaf in names)):
+            base = own.split(".")[: -node.level] if node.level else []
+            source = ".".join([*base, *filter(None, [node.module])])
+            if source == module or (source == parent and leaf in {one.name for one in node.names}):
                 return True
     return False
 

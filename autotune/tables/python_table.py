@@ -2,14 +2,14 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from autotune.domain.chip import Chip
-from autotune.domain.known_config import KnownConfig
+from autotune.domain.known_config import KnownConfig, named
 from autotune.errors import InvalidInputError
 from autotune.tables.python_source import ConstructorCall, Entry, entries, variables, with_rows
-from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+from autotune.tables.table import Table, TableRow, UnreadRow
 
 Named = dict[str, Any]
 Level = tuple[str, ...] | re.Pattern[str]
@@ -60,11 +60,6 @@ class PythonTable:
     def file(self) -> str:
         return self.module.replace(".", "/") + ".py"
 
-    @property
-    def lookup(self) -> Lookup | None:
-        variable = self.looked_up or self.variable
-        return Lookup(module=self.module, function=self.function, variable=variable)
-
     def read(self, text: str, file: str) -> Table:
         found, unread = entries(text, self.variable, file)
         rows: list[TableRow] = []
@@ -88,7 +83,7 @@ class PythonTable:
         if self.meaning is None:
             return self.absent
         key, value = dict(row.key), dict(row.value)
-        chips = self.chips.get(key.get(self.device), ()) if self.device else ()
+        chips = tuple(self.chips_of(row))
         if self.device and not chips:
             return f"{key[self.device]!r} is no TPU that is known"
         found = self.meaning(key, value)
@@ -102,7 +97,30 @@ class PythonTable:
             source=f"{self.name} {row.place}",
         )
 
+    def chips_of(self, row: TableRow) -> Sequence[Chip]:
+        """The TPUs that a row is for; none where the table does not say."""
+        return self.chips.get(row[self.device], ()) if self.device else ()
+
+    def leaf(self, row: TableRow) -> Any:
+        """The value of a row as the table has it."""
+        if self.value_class:
+            return ConstructorCall(self.value_class, row.value)
+        return tuple(part for _, part in row.value)
+
+    def valued(self, row: TableRow, leaf: Any) -> TableRow:
+        """The row with another value."""
+        return replace(row, value=tuple(_fields(leaf, self.value, self.optional).items()))
+
+    def difference(self, row: TableRow, path: tuple[Any, ...]) -> str:
+        """Where the key at ``path`` differs from that of the row."""
+        try:
+            asked = _flat(path, self.levels)
+        except ValueError:
+            return str(path)
+        return named((n, v) for n, v in asked.items() if n not in dict(row.key) or row[n] != v)
+
     def asks(self, row: TableRow) -> Sequence[Named]:
+        """Arguments of the library's lookup, any of which should lead to the row."""
         key = {name: value for name, value in row.key if name != self.device}
         if self.key_class:
             return [{"tuning_key": ConstructorCall(self.key_class, tuple(key.items()))}]
@@ -128,12 +146,7 @@ class PythonTable:
         )
 
     def write(self, text: str, rows: Sequence[TableRow]) -> str:
-        def leaf(row: TableRow) -> Any:
-            if self.value_class:
-                return ConstructorCall(self.value_class, tuple(row.value))
-            return tuple(part for _, part in row.value)
-
-        return with_rows(text, self.variable, [(row.path, leaf(row)) for row in rows])
+        return with_rows(text, self.variable, [(row.path, self.leaf(row)) for row in rows])
 
 
 def generic(text: str, file: str) -> PythonTable:
@@ -154,10 +167,6 @@ def generic(text: str, file: str) -> PythonTable:
 
 class _Generic(PythonTable):
     __slots__ = ()
-
-    @property
-    def lookup(self) -> Lookup | None:
-        return None
 
     def _row(self, entry: Entry) -> TableRow | UnreadRow:
         key = [part for level in entry.path for part in _parts(level)]

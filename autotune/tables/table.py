@@ -41,16 +41,6 @@ class Table:
     unread: Sequence[UnreadRow] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Lookup:
-    """How a library looks a row up: ``function`` of ``module``, over the dictionary ``variable``.
-    What it takes for a problem is in the arguments that a format makes of a row."""
-
-    module: str
-    function: str
-    variable: str
-
-
 class TableFormat(Protocol):
     """One kind of table. ``file``: where its package has it; a pattern, below site-packages."""
 
@@ -60,17 +50,11 @@ class TableFormat(Protocol):
     @property
     def file(self) -> str: ...
 
-    @property
-    def lookup(self) -> Lookup | None: ...
-
     def read(self, text: str, file: str) -> Table:
         """All that ``text`` holds. Raises ``InvalidInputError`` where it is no such table."""
 
     def known(self, row: TableRow) -> KnownConfig | str:
         """The row in the words of the catalogue, or why it has none there."""
-
-    def asks(self, row: TableRow) -> Sequence[dict[str, Any]]:
-        """Arguments of the library's lookup, any of which should lead to the row."""
 
     def row(self, known: KnownConfig) -> TableRow | str:
         """The inverse of ``known``, or why the format has no place for it."""

@@ -13,7 +13,7 @@ from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.dtype import parse_dtype
 from autotune.domain.known_config import KnownConfig
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.tables.table import Lookup, Table, TableRow, UnreadRow
+from autotune.tables.table import Table, TableRow, UnreadRow
 
 _SHAPE = re.compile(r"([a-z0-9_]+)\[([\d,]*)\](\{.*\})?")
 _SPEC = re.compile(r"(?!^)([A-Z])")
@@ -28,11 +28,11 @@ Named = dict[str, Any]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokamaxCache:
-    """Implements ``TableFormat``. The key of a row has the device, the op, and its arguments."""
+    """Implements ``TableFormat``. The key of a row has the device, the op, and its arguments; its
+    path the number of its entry."""
 
     name: str = "tokamax"
     file: str = "tokamax/data/autotuning/tpu*/*.json"
-    lookup: Lookup | None = None
 
     def read(self, text: str, file: str) -> Table:
         data = _loaded(text, file)
@@ -66,9 +66,6 @@ class TokamaxCache:
             source=f"{self.name} {row.place}",
             time_us=row.time_us if _is_plain(value, blocks) else None,
         )
-
-    def asks(self, row: TableRow) -> Sequence[Named]:  # noqa: ARG002 (its keys are whole calls)
-        return ()
 
     def row(self, known: KnownConfig) -> TableRow | str:
         if known.kernel != "tokamax_ragged_dot":
@@ -124,11 +121,11 @@ def _entries(data: Mapping[str, Any], file: str) -> Iterator[TableRow | UnreadRo
         except ValueError as error:
             yield UnreadRow(place=place, reason=f"its key is no JSON: {error}")
             continue
-        yield from _rows(place, path.parent.name, path.stem, arguments, configs)
+        yield from _rows(place, path.parent.name, path.stem, arguments, configs, (number,))
 
 
 def _rows(
-    place: str, device: str, op: str, arguments: Any, configs: Any
+    place: str, device: str, op: str, arguments: Any, configs: Any, path: tuple[int, ...] = ()
 ) -> Iterator[TableRow | UnreadRow]:
     if configs == {}:
         yield UnreadRow(place=place, reason="no config: tokamax takes its own heuristics there")
@@ -140,7 +137,11 @@ def _rows(
         try:
             value = json.loads(config)
             yield TableRow(
-                place=place, key=key, value=tuple(value.items()), time_us=_median_us(times)
+                place=place,
+                key=key,
+                value=tuple(value.items()),
+                path=path,
+                time_us=_median_us(times),
             )
         except (ValueError, AttributeError, TypeError) as error:
             yield UnreadRow(place=place, reason=f"its config cannot be read: {error}")

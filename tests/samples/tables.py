@@ -79,3 +79,24 @@ base_num_kv_heads: 8
 head_dim: 128
 max_target_length: 2048
 """
+
+LIBRARY = """
+import jax
+
+TUNED_BLOCK_SIZES_RAW = {
+    (6, 1024, 1024, 4096, 'int8', 'int8'): (1024, 256, 4096),
+    (6, 640, 1024, 4096, 'int8', 'int8'): (640, 256, 4096),
+    (6, 2000, 1024, 4096, 'int8', 'int8'): (512, 256, 4096),
+    (7, 64, 1024, 4096, 'int8', 'int8'): (64, 256, 4096),
+    (6, 7, 1024, 4096, 'int8', 'int8'): (8, 256, 4096),
+}
+TUNED_BLOCK_SIZES = dict(TUNED_BLOCK_SIZES_RAW)
+
+def get_tuned_block_sizes(n_batch, n_out, n_in, x_q_dtype, w_q_dtype):
+    kind = jax.devices()[0].device_kind
+    print('a library may print')
+    assert n_batch >= 8, 'too few rows'
+    rounded = 1 << (n_batch - 1).bit_length()
+    key = (int(kind[5] if kind.startswith('TPU v') else 7), rounded, n_out, n_in, 'int8', w_q_dtype)
+    return TUNED_BLOCK_SIZES.get(key, (128, 128, 128))
+"""

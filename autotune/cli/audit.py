@@ -1,0 +1,220 @@
+"""``autotune audit``: what a table of tuned block sizes is worth, row by row."""
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import click
+
+from autotune.cli.import_table import table_options
+from autotune.cli.options import (
+    compiler_options,
+    database_option,
+    json_option,
+    new_pool,
+    open_database,
+    print_json,
+)
+from autotune.cli.output import echo, visible
+from autotune.domain.chip import Chip, parse_chip
+from autotune.errors import InvalidInputError
+from autotune.searching.one_config import parts_of_text
+from autotune.tables.audit import Reach, RowAudit, RowStanding, TableAudit
+from autotune.tables.formats import FoundTable, find_tables
+from autotune.wording.units import micros
+
+_NEAR, _SHOWN = 0.03, 20
+_UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED)
+
+
+@click.command()
+@click.argument("table")
+@table_options
+@click.option(
+    "--chip",
+    "names",
+    multiple=True,
+    required=True,
+    help="Audit the rows for this TPU generation; may be given several times.",
+)
+@click.option(
+    "--limit",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Compile so many random rows of each table and chip.",
+)
+@click.option("--seed", default=0, show_default=True, help="Which rows are drawn.")
+@click.option(
+    "--assume",
+    default="",
+    metavar="seqs=64,batch=decode",
+    help="What the table does not say of its problems.",
+)
+@click.option(
+    "--markdown",
+    default=None,
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Write what is found as Markdown, for an issue or a pull request.",
+)
+@compiler_options
+@database_option
+@json_option
+def audit(
+    table: str,
+    form: str | None,
+    names: tuple[str, ...],
+    limit: int,
+    seed: int,
+    assume: str,
+    markdown: Path | None,
+    database: str | None,
+    as_json: bool,
+    **compilers: Any,
+) -> None:
+    """Say of each row of TABLE whether its library ever finds it, and of --limit of them whether
+    they compile, how long they take, and what would be faster.
+
+    TABLE is as in `autotune import`. The library's own lookup is called, under --python, as if on
+    that TPU. What is compiled is kept as trials: the same command goes on where it was stopped, and
+    knows what a search has found since. Exit code 1 when a row is never found, or does not compile.
+    """
+    chips = [parse_chip(name) for name in names]
+    found = find_tables(table, form, compilers["python"])
+    work = TableAudit(
+        python=compilers["python"],
+        assumed=parts_of_text(assume) if assume else {},
+        limit=limit,
+        seed=seed,
+    )
+    rows = _asked(work, found, chips, database, compilers)
+    if markdown is not None:
+        _write(markdown, found, rows)
+    if as_json:
+        left = [asdict(one) | {"file": str(t.path)} for t in found for one in t.table.unread]
+        print_json({"rows": [asdict(one) for one in rows], "unread": left})
+    else:
+        for line in _lines(found, chips, rows):
+            echo(line)
+    sys.exit(1 if any(map(_is_bad, rows)) else 0)
+
+
+def _asked(
+    work: TableAudit,
+    found: Sequence[FoundTable],
+    chips: Sequence[Chip],
+    database: str | None,
+    compilers: dict[str, Any],
+) -> list[RowAudit]:
+    reached = work.reaches(found, chips)
+    if not work.limit:
+        return [one.audit for _, rows in reached for one in rows]
+    done: list[RowAudit] = []
+    with new_pool(**compilers) as pool, open_database(database, create=True) as store:
+        for chip, rows in reached:
+            done += work.compiled(rows, chip, pool, store, lambda one: echo(_line(one), err=True))
+    return done
+
+
+def _is_bad(one: RowAudit) -> bool:
+    return one.reach in _UNREACHED or one.standing is RowStanding.BROKEN
+
+
+def _lines(
+    found: Sequence[FoundTable], chips: Sequence[Chip], rows: Sequence[RowAudit]
+) -> list[str]:
+    said = []
+    for one in found:
+        said.append(f"{one.format.name} {one.path}")
+        said += [f"  {unread.place}: {unread.reason}" for unread in one.table.unread]
+    bad = [_line(one) for one in rows if _is_bad(one)]
+    said += bad[:_SHOWN]
+    if len(bad) > _SHOWN:
+        said.append(f"and {len(bad) - _SHOWN} more: --markdown and --json have them")
+    counts = _counts(rows)
+    places = [(one.format.name, chip) for one in found for chip in chips]
+    for place in dict.fromkeys([*places, *counts]):
+        said.append(f"{place[0]} on {place[1]}: {counts.get(place, 'no rows')}")
+    return said
+
+
+def _line(one: RowAudit) -> str:
+    parts = [f"{one.table} {one.place} on {one.chip}: {one.reach.value}"]
+    if one.standing is not RowStanding.NOT_COMPILED:
+        parts.append(one.standing.value)
+    if one.row_us is not None:
+        parts.append(_times(one))
+    return ", ".join(filter(None, [*parts, one.why]))
+
+
+def _times(one: RowAudit) -> str:
+    assert one.row_us is not None
+    said = f"{micros(one.row_us)} with {one.config}"
+    if one.fallback_us is not None:
+        said += f", {micros(one.fallback_us)} with the fallback"
+    if one.standing in (RowStanding.BEATEN, RowStanding.TIE) and one.best_us is not None:
+        share = one.row_us / one.best_us - 1
+        said += f", {micros(one.best_us)} with {one.best} ({share:.1%} less)"
+    return said
+
+
+def _counts(rows: Sequence[RowAudit]) -> dict[tuple[str, Chip], str]:
+    groups: dict[tuple[str, Chip], list[RowAudit]] = {}
+    for one in rows:
+        groups.setdefault((one.table, one.chip), []).append(one)
+    return {place: _counted(own) for place, own in groups.items()}
+
+
+def _counted(rows: Sequence[RowAudit]) -> str:
+    reach = Counter(one.reach for one in rows)
+    standing = Counter(one.standing for one in rows)
+    parts = [f"{len(rows)} rows"]
+    parts += [f"{reach[one]} {one.value}" for one in Reach if reach[one]]
+    parts += [
+        f"{standing[one]} {one.value}"
+        for one in RowStanding
+        if standing[one] and one is not RowStanding.NOT_COMPILED
+    ]
+    timed = [(a, a.row_us / a.best_us) for a in rows if a.row_us is not None and a.best_us]
+    if timed:
+        near = sum(ratio <= 1 + _NEAR for _, ratio in timed)
+        parts.append(f"{near} of {len(timed)} within {_NEAR:.0%} of the best that is known")
+    lost = [ratio - 1 for a, ratio in timed if a.standing is RowStanding.BEATEN]
+    if lost:
+        parts.append(f"beaten by {median(lost):.0%} in the median, {max(lost):.0%} at most")
+    return ", ".join(parts)
+
+
+def _write(path: Path, found: Sequence[FoundTable], rows: Sequence[RowAudit]) -> None:
+    lines = [f"`{_cell(one.format.name)}`: {len(one.table.rows)} rows" for one in found]
+    lines += [
+        "",
+        *(f"- {table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()),
+    ]
+    lines += ["", "| row | TPU | lookup | standing | row | fallback | best | why |"]
+    lines.append("|" + "---|" * 8)
+    for one in rows:
+        if _is_bad(one) or one.standing is not RowStanding.NOT_COMPILED:
+            cells = [f"{one.place}: {one.key}", one.chip.value, one.reach.value]
+            cells += [one.standing.value, *map(_time, (one.row_us, one.fallback_us, one.best_us))]
+            lines.append("| " + " | ".join(map(_cell, [*cells, one.why])) + " |")
+    try:
+        path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _time(time_us: float | None) -> str:
+    return "" if time_us is None else micros(time_us)
+
+
+def _cell(text: str) -> str:
+    """Names of foreign tables form no table, link or tag."""
+    for sign, spelt in (("\\", "\\\\"), ("|", "\\|"), ("<", "&lt;"), ("[", "\\["), ("`", "'")):
+        text = text.replace(sign, spelt)
+    return visible(" ".join(text.split()))

@@ -1,0 +1,149 @@
+"""What the library of a table makes of it: its own functions are called, in its own interpreter."""
+
+import json
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from autotune.domain.chip import Chip
+from autotune.errors import CompilerUnavailableError, InvalidInputError
+from autotune.tables.python_source import ConstructorCall, imports_of
+from autotune.tables.python_table import PythonTable
+from autotune.tables.table import TableRow
+
+_CHILD = Path(__file__).parents[1] / "child"
+_LIMIT_S = 600.0
+_KINDS = {  # ``Device.device_kind``, as libraries read it
+    Chip.V4: "TPU v4",
+    Chip.V5E: "TPU v5 lite",
+    Chip.V5P: "TPU v5",
+    Chip.V6E: "TPU v6 lite",
+    Chip.V7X: "TPU7x",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LookupAnswer:
+    """``paths``: what the lookup asked its table for, for each way to ask for the row; ``made``:
+    what it makes of the row's value, ``fallback``: what it takes where the table has nothing;
+    ``error``: what it has against the question."""
+
+    paths: tuple[tuple[Any, ...], ...]
+    made: Any = None
+    fallback: Any = None
+    error: str = ""
+
+
+def ask_lookup(
+    form: PythonTable, rows: Sequence[TableRow], chip: Chip, python: str, file: Path | None = None
+) -> list[LookupAnswer]:
+    """Of each row, under a device of that generation. ``file`` is imported in the place of the
+    installed module. Raises ``AutotuneError``."""
+    request = {
+        "module": form.module,
+        "function": form.function,
+        "variable": form.looked_up or form.variable,
+        "file": None if file is None else str(file),
+        "device_kind": kind_of(chip),
+        "rows": [
+            {
+                "path": _to_plain(row.path),
+                "depth": len(row.path),
+                "value": _to_plain(form.leaf(row)),
+                "asks": [{n: _to_plain(v) for n, v in one.items()} for one in form.asks(row)],
+            }
+            for row in rows
+        ],
+    }
+    found = ask_child("table_lookup.py", request, python)
+    return [
+        LookupAnswer(
+            paths=tuple(_from_plain(path) for path in one["paths"] if path is not None),
+            made=_from_plain(one.get("made")),
+            fallback=_from_plain(one.get("fallback")),
+            error=one.get("error", ""),
+        )
+        for one in found["rows"]
+    ]
+
+
+def ask_tokamax(files: Sequence[Path], python: str) -> Mapping[Path, Sequence[str]]:
+    """Why each entry of each cache file is never found; empty where it is. Raises
+    ``CompilerUnavailableError``."""
+    texts = [one.read_text(encoding="utf-8") for one in files]
+    asked = [{"op": one.stem, "text": text} for one, text in zip(files, texts, strict=True)]
+    found = ask_child("tokamax_cache.py", {"task": "read", "files": asked}, python)["files"]
+    return {
+        file: [why or one["whole"] for why in one["entries"] or [""] * len(json.loads(text))]
+        for file, text, one in zip(files, texts, found, strict=True)
+    }
+
+
+def kind_of(chip: Chip) -> str:
+    kind = _KINDS.get(chip)
+    if kind is None:
+        raise InvalidInputError(f"no library has a table for {chip}")
+    return kind
+
+
+def ask_child(script: str, request: Mapping[str, Any], python: str) -> dict[str, Any]:
+    """The answer of a script of the child's room. Raises ``CompilerUnavailableError``."""
+    try:
+        done = subprocess.run(
+            [python, "-P", str(_CHILD / script)],
+            input=json.dumps(request),
+            capture_output=True,
+            text=True,
+            timeout=_LIMIT_S,
+            env={**os.environ, "JAX_PLATFORMS": "cpu"},
+        )
+        found: dict[str, Any] = json.loads(done.stdout)
+    except OSError as error:
+        raise CompilerUnavailableError(
+            f"the interpreter {python} cannot be started: {error.strerror}"
+        ) from error
+    except (subprocess.TimeoutExpired, ValueError) as error:
+        raise CompilerUnavailableError(
+            f"the library of the table gave no answer: {error}"
+        ) from error
+    if "error" in found:
+        raise CompilerUnavailableError(
+            f"the library of the table cannot be asked under {python}: {found['error']}"
+        )
+    return found
+
+
+@cache
+def is_imported(module: str, folder: Path) -> bool:
+    """Whether any other module of the installed package imports that of the table."""
+    package, leaf = folder / module.partition(".")[0], module.rpartition(".")[2]
+    own = folder / (module.replace(".", "/") + ".py")
+    for file in package.rglob("*.py"):
+        if file == own or file.stem.endswith("_test"):
+            continue
+        text = file.read_text(encoding="utf-8", errors="replace")
+        if leaf in text and imports_of(text, module, _module_of(file, folder)):
+            return True
+    return False
+
+
+def _module_of(file: Path, folder: Path) -> str:
+    return ".".join(file.relative_to(folder).with_suffix("").parts)
+
+
+def _to_plain(value: Any) -> Any:
+    if isinstance(value, ConstructorCall):
+        fields = {name: _to_plain(one) for name, one in value.fields}
+        return {"made": value.name, "fields": fields}
+    return [_to_plain(one) for one in value] if isinstance(value, tuple) else value
+
+
+def _from_plain(data: Any) -> Any:
+    if isinstance(data, dict):
+        fields = tuple((name, _from_plain(one)) for name, one in data["fields"].items())
+        return ConstructorCall(data["made"], fields)
+    return tuple(_from_plain(one) for one in data) if isinstance(data, list) else data

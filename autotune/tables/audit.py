@@ -1,0 +1,309 @@
+"""A table, row by row: does its library ever find the row, and is it any good here and now?"""
+
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from enum import StrEnum
+from pathlib import Path
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.checking.prior import PriorConfig
+from autotune.checking.record_check import RecordChecker
+from autotune.cost_model.comparison import margin
+from autotune.cost_model.estimate import MODEL
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.known_config import KnownConfig, named
+from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
+from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.record_check import CheckVerdict
+from autotune.errors import InvalidInputError
+from autotune.ports.compilers import Compilers
+from autotune.ports.search import SearchStore
+from autotune.searching.loop import Subject
+from autotune.searching.one_config import config_judge
+from autotune.searching.subject import describe_subject
+from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
+from autotune.tables.formats import FoundTable
+from autotune.tables.python_table import PythonTable
+from autotune.tables.table import TableFormat, TableRow
+from autotune.tables.tokamax import TokamaxCache
+
+
+class Reach(StrEnum):
+    """Whether the library's own lookup ever gets to a row."""
+
+    REACHED = "reached"
+    OTHER_ROW = "another row is found"
+    FALLBACK = "the fallback is taken"
+    NOT_IMPORTED = "nothing imports the table"
+    REFUSED = "the lookup fails"
+    NOT_ASKED = "not asked"
+
+
+class RowStanding(StrEnum):
+    """What a row is worth, by estimates."""
+
+    BEST = "best that is known"
+    TIE = "tie with the best"
+    BEATEN = "beaten"
+    NO_ESTIMATE = "compiles, no estimate"
+    BROKEN = "does not compile"
+    NO_PROBLEM = "not in the catalogue"
+    NOT_COMPILED = "not compiled"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowAudit:
+    """``why``: what the lookup asks for instead, or why it has no standing. Times are estimates in
+    microseconds: of the row, of what the library falls back to, of the best config that is known
+    here (``best``). ``table_us``: what the table says."""
+
+    table: str
+    place: str
+    key: str
+    chip: Chip
+    reach: Reach
+    standing: RowStanding = RowStanding.NOT_COMPILED
+    why: str = ""
+    problem: str = ""
+    config: str = ""
+    row_us: float | None = None
+    fallback_us: float | None = None
+    best: str = ""
+    best_us: float | None = None
+    table_us: float | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class _Row:
+    form: TableFormat
+    row: TableRow
+    known: KnownConfig | str
+    answer: LookupAnswer | None
+    audit: RowAudit
+
+
+@dataclass(slots=True, kw_only=True)
+class TableAudit:
+    """``assumed``: parts of problems that no table says. ``limit``: so many random rows of each
+    table and chip are compiled; what was compiled before is not compiled again."""
+
+    python: str
+    assumed: Mapping[str, str] = field(default_factory=dict)
+    limit: int = 0
+    seed: int = 0
+
+    def reaches(
+        self, tables: Sequence[FoundTable], chips: Sequence[Chip]
+    ) -> list[tuple[Chip, list[_Row]]]:
+        """Which rows for those chips the libraries find; no compiler is asked."""
+        asked = [
+            (chip, one, [row for row in one.table.rows if self._is_for(one.format, row, chip)])
+            for one in tables
+            for chip in chips
+        ]
+        caches = {one.path for _, one, rows in asked if rows and _is_cache(one)}
+        whys = ask_tokamax(sorted(caches), self.python) if caches else {}
+        return [(chip, self._reached(one, chip, rows, whys)) for chip, one, rows in asked]
+
+    def _reached(
+        self,
+        found: FoundTable,
+        chip: Chip,
+        rows: Sequence[TableRow],
+        whys: Mapping[Path, Sequence[str]],
+    ) -> list[_Row]:
+        answers: Sequence[LookupAnswer | None] = [None] * len(rows)
+        if isinstance(found.format, PythonTable) and found.format.module and rows:
+            answers = ask_lookup(found.format, rows, chip, self.python)
+        elif found.path in whys:
+            answers = [_tokamax_answer(row, whys[found.path][row.path[0] - 1]) for row in rows]
+        here = {row.path for row in found.table.rows}
+        return [
+            self._reach(found, chip, row, answer, here)
+            for row, answer in zip(rows, answers, strict=True)
+        ]
+
+    def compiled(
+        self,
+        rows: Sequence[_Row],
+        chip: Chip,
+        compilers: Compilers,
+        store: SearchStore,
+        done: Callable[[RowAudit], None],
+    ) -> list[RowAudit]:
+        """All of them, with the standing of a sample of those that are in the catalogue."""
+        can = [place for place, one in enumerate(rows) if isinstance(one.known, KnownConfig)]
+        chosen = set(random.Random(self.seed).sample(can, min(self.limit, len(can))))  # noqa: S311
+
+        def judged(place: int) -> RowAudit:
+            one = rows[place]
+            if isinstance(one.known, str):
+                return replace(
+                    one.audit, standing=RowStanding.NO_PROBLEM, why=one.audit.why or one.known
+                )
+            if place not in chosen:
+                return one.audit
+            try:
+                found = _Judge(compilers, store, one, chip, self.assumed).audit()
+            except InvalidInputError as error:
+                found = replace(one.audit, standing=RowStanding.NO_PROBLEM, why=str(error))
+            done(found)
+            return found
+
+        with ThreadPoolExecutor(compilers.size, "audit") as threads:
+            return list(threads.map(judged, range(len(rows))))
+
+    def _is_for(self, form: TableFormat, row: TableRow, chip: Chip) -> bool:
+        if isinstance(form, PythonTable):
+            chips = form.chips_of(row)
+        else:
+            known = form.known(row)
+            chips = () if isinstance(known, str) else known.chips
+        return not chips or chip in chips
+
+    def _reach(
+        self,
+        found: FoundTable,
+        chip: Chip,
+        row: TableRow,
+        answer: LookupAnswer | None,
+        here: set[tuple[object, ...]],
+    ) -> _Row:
+        form, why = found.format, ""
+        if answer is None:
+            reach = Reach.NOT_ASKED
+        elif not answer.paths:
+            reach, why = Reach.REFUSED, answer.error
+        elif row.path in answer.paths or not isinstance(form, PythonTable):
+            reach = Reach.REACHED
+            if isinstance(form, PythonTable) and not _is_used(form, found):
+                reach = Reach.NOT_IMPORTED
+        else:
+            asked = answer.paths[0]
+            reach = Reach.OTHER_ROW if asked in here else Reach.FALLBACK
+            why = f"its lookup asks for {form.difference(row, asked)}"
+        known = form.known(row)
+        audit = RowAudit(
+            table=form.name,
+            place=row.place,
+            key=named(row.key),
+            chip=chip,
+            reach=reach,
+            why=why,
+            config=named(row.value),
+            table_us=row.time_us,
+        )
+        return _Row(form=form, row=row, known=known, answer=answer, audit=audit)
+
+
+def _is_cache(found: FoundTable) -> bool:
+    """Not an ``AutotuningResult``, whose calls are found while it is in force only."""
+    return isinstance(found.format, TokamaxCache) and any(row.path for row in found.table.rows)
+
+
+def _is_used(form: PythonTable, found: FoundTable) -> bool:
+    return found.folder is None or is_imported(form.module, found.folder)
+
+
+def _tokamax_answer(row: TableRow, why: str) -> LookupAnswer:
+    return LookupAnswer(paths=() if why else (row.path,), error=why)
+
+
+@dataclass(slots=True)
+class _Judge:
+    """One row, compiled."""
+
+    compilers: Compilers
+    store: SearchStore
+    one: _Row
+    chip: Chip
+    assumed: Mapping[str, str]
+
+    def audit(self) -> RowAudit:
+        known = self.one.known
+        assert isinstance(known, KnownConfig)
+        subject = describe_subject(
+            self.compilers,
+            find_kernel(known.kernel),
+            self.chip,
+            lambda spec: self._problem(spec, known),
+        )
+        self.compilers.check(subject.ref, subject.problem, self.chip)
+        self.store.save_kernel(subject.spec)
+        check = self._check(subject, dict(known.axes))
+        fallback = self._fallback()
+        found = replace(
+            self.one.audit,
+            problem=str(subject.problem),
+            config=str(check.config),
+            row_us=check.after_us,
+            fallback_us=check.default_us
+            if fallback is None
+            else self._check(subject, fallback).after_us,
+        )
+        return self._with_best(found, subject, check)
+
+    def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
+        said: dict[str, OptionValue] = {**self.assumed, **dict(known.problem)}
+        dims = {n: int(v) for n, v in said.items() if n in spec.problems.dims}
+        names = {option.name for option in spec.problems.options}
+        options = {n: v for n, v in said.items() if n in names}
+        dtype = said.get("dtype")
+        return spec.problems.problem(dims, None if dtype is None else str(dtype), options)
+
+    def _check(self, subject: Subject, axes: Mapping[str, object]) -> Check:
+        config = config_judge(self.compilers, subject).complete(dict(axes))  # type: ignore[arg-type]
+        blank = Check(
+            key=subject.key,
+            config=config,
+            toolchain=subject.toolchain,
+            chip=self.chip,
+            verdict=CheckVerdict.NOT_CHECKED,
+            checked_at=datetime.now(UTC),
+        )
+        prior = PriorConfig(key=subject.key, config=config, outcome=None)
+        return RecordChecker(
+            compilers=self.compilers, store=self.store, subject=subject, prior=prior, blank=blank
+        ).check()
+
+    def _fallback(self) -> Mapping[str, object] | None:
+        """What the library takes for the row's problem where the table has nothing."""
+        answer, form = self.one.answer, self.one.form
+        if answer is None or answer.fallback is None or not isinstance(form, PythonTable):
+            return None
+        meant = form.known(form.valued(self.one.row, answer.fallback))
+        return None if isinstance(meant, str) else dict(meant.axes)
+
+    def _with_best(self, found: RowAudit, subject: Subject, check: Check) -> RowAudit:
+        outcome = check.winner
+        if isinstance(outcome, NotEstimated):
+            return replace(found, standing=RowStanding.NO_ESTIMATE, why=found.why or outcome.reason)
+        if not isinstance(outcome, Estimated):
+            return replace(found, standing=RowStanding.BROKEN, why=_broken(found, check, outcome))
+        config, best = min(self._estimates(subject), key=lambda pair: pair[1].time_us)
+        least = margin(best, outcome.estimate)
+        if config == check.config:
+            standing = RowStanding.BEST
+        elif best.time_us >= outcome.estimate.time_us * (1 - least):
+            standing = RowStanding.TIE
+        else:
+            standing = RowStanding.BEATEN
+        return replace(found, standing=standing, best=str(config), best_us=best.time_us)
+
+    def _estimates(self, subject: Subject) -> Iterator[tuple[Config, Estimate]]:
+        for trial in self.store.trials(subject.key):
+            if trial.estimate is not None and trial.estimate.model == MODEL:
+                yield trial.config, trial.estimate
+
+
+def _broken(found: RowAudit, check: Check, outcome: Outcome | None) -> str:
+    said = outcome.reason if outcome is not None else ""
+    if check.verdict is CheckVerdict.NEEDS_LIMIT:
+        said += f"; it compiles with vmem_limit_bytes={check.least_limit_bytes}"
+    return "; ".join(filter(None, [found.why, said]))
