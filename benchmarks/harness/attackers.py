@@ -73,13 +73,13 @@ class Attacker:
 
 
 def post(path: str, body: bytes, *more: str) -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "Host: x", "Connection: close", *more)
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Connection: close", *more)
     head = "\r\n".join((*lines, "Content-Type: application/json", f"Content-Length: {len(body)}"))
     return head.encode() + b"\r\n\r\n" + body
 
 
 def get(path: str) -> bytes:
-    return f"GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n".encode()
+    return f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
 
 
 def unknown(attacker: Attacker, questions: int) -> bytes:
@@ -104,7 +104,7 @@ async def half_heads(a: Attacker) -> None:
 
 
 async def half_bodies(a: Attacker) -> None:
-    start = b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Length: 999\r\n\r\n{"
+    start = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 999\r\n\r\n{"
     await many(lambda: a.hold(start, b" "))
 
 

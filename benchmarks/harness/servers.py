@@ -216,7 +216,7 @@ def request(records: list[Record]) -> bytes:
     data = {"chip": "v5e", "toolchain": toolchain, "questions": questions}
     body = json.dumps(data).encode()
     head = (
-        "POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+        "POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

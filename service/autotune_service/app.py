@@ -24,6 +24,7 @@ from autotune_service.middleware.body import BodyMiddleware
 from autotune_service.middleware.calls import CallsMiddleware
 from autotune_service.middleware.errors import ErrorMiddleware, answer_bug
 from autotune_service.middleware.head import HeadMiddleware
+from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import Meter
 from autotune_service.middleware.request_id import RequestIdMiddleware
@@ -129,10 +130,12 @@ def _build_routes(api: FastAPI) -> None:
 
 def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
+    hosts = allowed_hosts(settings)
     return [
         Middleware(RequestIdMiddleware),
         Middleware(CallsMiddleware, meter, settings.log),
         Middleware(ErrorMiddleware),
+        *([Middleware(HostsMiddleware, hosts)] if hosts is not None else []),
         Middleware(AccessMiddleware),
         Middleware(LimitsMiddleware, settings.reads_per_second, settings.writes_per_second),
         Middleware(BodyMiddleware),

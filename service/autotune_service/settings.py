@@ -25,6 +25,9 @@ class Settings:
 
     host: str = _setting("127.0.0.1", "Address to listen on.")
     port: int = _setting(8700, "Port to listen on; 0 takes a free one.", 0, 65535)
+    hosts: str = _setting(
+        "", "Host names to answer for, with commas between; *: any, as where others can call."
+    )
     workers: int = _setting(1, "Processes that answer.", 1, 64)
     refresh_s: float = _setting(
         1.0, "How often a newer snapshot is looked for, in seconds.", 0.01, 3600

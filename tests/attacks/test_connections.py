@@ -11,8 +11,8 @@ from autotune_service import connections
 from tests.samples.matching import question
 from tests.servers.service import Running, running
 
-HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: x\r\nX-Slow: "
-HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{"
+HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
 @pytest.fixture
@@ -83,7 +83,7 @@ def test_many_small_headers_are_too_large_together(service: Running) -> None:
 def test_one_address_has_so_many(impatient: Running) -> None:
     with ExitStack() as stack:
         held = [stack.enter_context(connected(impatient)) for _ in range(20)]
-        with connected(impatient, b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n") as another:
+        with connected(impatient, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n") as another:
             assert rest_of(another) == b""
         for connection in held:
             rest_of(connection)  # each ends by itself: then there is room again
@@ -102,7 +102,7 @@ def whole_answer(connection: socket.socket) -> bytes:
 
 def test_a_connection_that_is_used_stays(impatient: Running) -> None:
     """Longer than any of the limits for one call."""
-    call = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
+    call = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
     with connected(impatient) as connection:
         for _ in range(6):
             connection.sendall(call)

@@ -137,7 +137,8 @@ class TestLimits:
     def test_a_large_body_is_refused_before_it_is_read(self, service: Running, writer: str) -> None:
         with socket.create_connection(("127.0.0.1", service.port), 10) as connection:
             head = (
-                f"POST /v1/results HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {writer}\r\n"
+                "POST /v1/results HTTP/1.1\r\nHost: localhost\r\n"
+                f"Authorization: Bearer {writer}\r\n"
                 f"Content-Length: {MAX_UPLOAD_BYTES + 1}\r\n\r\n"
             )
             connection.sendall(head.encode())
@@ -170,6 +171,13 @@ class TestEveryAnswer:
         for body, expected in ((b'{"questions": []}', 200), (b"{", 400)):
             status, headers, _ = service.raw("POST", "/v1/lookup", body)
             assert (status, len(headers["x-request-id"])) == (expected, 16)
+
+    def test_a_lookup_is_nothing_but_json(self, service: Running) -> None:
+        """So it needs no policy, which all other answers have."""
+        _, headers, _ = service.raw("POST", "/v1/lookup", b'{"questions": []}')
+        assert headers["content-type"] == "application/json"
+        assert headers["x-content-type-options"] == "nosniff"
+        assert "content-security-policy" not in headers
 
     @pytest.mark.parametrize("given", ["", "a b", "x" * 65, "é", '"; drop'])
     def test_an_id_of_another_form_is_not_taken(self, service: Running, given: str) -> None:

@@ -1,8 +1,11 @@
 """Schemathesis on a running service: all of its checks, with a token and without."""
 
+import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -10,18 +13,23 @@ from autotune.domain.job import Request
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
-from tests.servers.service import Running
+from tests.servers.service import Running, running
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
 
-def schemathesis(service: Running, cwd: Path, *more: str) -> None:
+def schemathesis(service: Running, cwd: Path, *more: str, token: str | None = None) -> None:
+    """``token``: for the schema; calls have none unless ``more`` brings one."""
+    schema = cwd / "openapi.json"
+    schema.write_text(json.dumps(service.get("/openapi.json", token)[1]))
     command = [
         Path(sys.executable).with_name("schemathesis"),
         "--config-file",
         CONFIG,
         "run",
-        f"{service.url}/openapi.json",
+        schema,
+        "--url",
+        service.url,
         "--checks",
         "all",
         "--seed",
@@ -53,6 +61,24 @@ def test_nothing_breaks_and_every_answer_is_in_the_schema(
     assert service.get("/healthz")[0] == 200
 
 
+@pytest.fixture
+def closed(store: SqlStore, database: str) -> Iterator[Running]:
+    with running(database, closed=True) as service:
+        yield service
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("phases", ["examples,coverage", "fuzzing,stateful"])
+def test_nothing_breaks_where_reading_is_closed(
+    closed: Running, admin: str, tmp_path: Path, phases: str
+) -> None:
+    """Among the checks is one that each operation with a token refuses calls without."""
+    bearer = f"Authorization: Bearer {admin}"
+    more = ("-H", bearer, "--max-examples", "10", "--phases", phases)
+    schemathesis(closed, tmp_path, *more, token=admin)
+    assert closed.get("/healthz")[0] == 200
+
+
 @pytest.mark.slow
 def test_without_a_token_nothing_is_written(
     service: Running, store: SqlStore, tmp_path: Path
@@ -62,3 +88,23 @@ def test_without_a_token_nothing_is_written(
     schemathesis(service, tmp_path, "--max-examples", "5", *without)
     assert latest_snapshot(store) == 2
     assert store.jobs.list() == []
+
+
+@pytest.mark.slow
+def test_without_a_token_a_closed_service_tells_nothing(
+    closed: Running, store: SqlStore, admin: str, tmp_path: Path
+) -> None:
+    """Every answer that is no refusal is one of the few that are open to all."""
+    har = tmp_path / "calls.har"
+    kept = ("--report", "har", "--report-har-path", str(har))
+    without = ("--exclude-checks", "unsupported_method,positive_data_acceptance")
+    schemathesis(closed, tmp_path, "--max-examples", "5", *without, *kept, token=admin)
+    entries = json.loads(har.read_text())["log"]["entries"]
+    answered = {
+        (urlsplit(one["request"]["url"]).path, one["request"]["method"])
+        for one in entries
+        if one["response"]["status"] not in (401, 429)
+    }
+    assert len(entries) > 100
+    assert {path for path, _ in answered} <= {"/healthz", "/readyz", "/metrics"}, answered
+    assert latest_snapshot(store) == 2

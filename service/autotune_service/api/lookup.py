@@ -102,6 +102,8 @@ def _read(content: bytes) -> LookupRequest:
     return asked
 
 
+# No policy as other answers have: of JSON that it must not take for anything else no browser makes
+# a page that could load or run something.
 _HEADERS = [(b"content-type", b"application/json"), (b"x-content-type-options", b"nosniff")]
 router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 
