@@ -56,6 +56,11 @@ class SearchReport:
         return [trial for trial, _ in self.publication.wrong]
 
     @property
+    def unverified(self) -> list[Trial]:
+        """Finalists of which the gate could not say whether they are right."""
+        return [trial for trial, _ in self.publication.unverified]
+
+    @property
     def kinds(self) -> Counter[str]:
         """Trials by what became of them, the gate's verdicts included."""
         return Counter(
@@ -216,9 +221,10 @@ def _top(report: SearchReport) -> list[Trial]:
 
 
 def _rows(report: SearchReport) -> list[Trial]:
-    """The best ones, those that somebody has given, and those that were found to be wrong."""
+    """The best ones, those that somebody has given, and those that were passed over."""
     rows, published = _top(report), report.publication
-    for extra in (*report.given, published.default, published.winner, *report.wrong):
+    passed_over = (*report.wrong, *report.unverified)
+    for extra in (*report.given, published.default, published.winner, *passed_over):
         if extra is not None and extra not in rows:
             rows.append(extra)
     return rows
@@ -227,6 +233,7 @@ def _rows(report: SearchReport) -> list[Trial]:
 def _roles(trial: Trial, report: SearchReport) -> list[str]:
     roles = {
         "WRONG": trial in report.wrong,
+        "NOT VERIFIED": trial in report.unverified,
         "winner": trial is report.publication.winner,
         "default": trial is report.publication.default,
         "given": trial in report.given,

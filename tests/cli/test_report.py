@@ -38,7 +38,7 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
     return replace(records.trial(number, outcome), config=config)
 
 
-def shown(width: int, *wrong: int) -> str:
+def shown(width: int, *wrong: int, unverified: tuple[int, ...] = ()) -> str:
     trials = [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
@@ -47,6 +47,7 @@ def shown(width: int, *wrong: int) -> str:
         default=trials[0],
         baseline=Evidence(config=None, time_us=None, note="nothing is known"),
         wrong=tuple((trials[number], "off by 3") for number in wrong),
+        unverified=tuple((trials[number], "timed out") for number in unverified),
     )
     report = SearchReport(
         key=records.key(),
@@ -86,6 +87,14 @@ def test_what_the_gate_refused_is_marked_and_not_counted_as_estimated() -> None:
     assert "4 trials: 3 estimated, 1 wrong result." in text
     (row,) = [line for line in text.splitlines() if "WRONG" in line]
     assert row.split()[1] == "4"
+
+
+def test_what_the_gate_could_not_verify_is_marked() -> None:
+    """It may be the fastest: that something slower is published is not said in a footnote only."""
+    text = shown(120, unverified=(3,))
+    (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
+    assert row.split()[2] == "4"
+    assert "4 trials: 4 estimated." in text
 
 
 @pytest.fixture
