@@ -53,12 +53,21 @@ def _describe(name: str, as_json: bool) -> None:
 def chips(as_json: bool) -> None:
     """List the TPU generations, their core mode, and the names they are known by."""
     from autotune.domain.chip import Chip, aliases
+    from autotune.simulator.constants import CHIPS
 
     if as_json:
-        print_json(
-            {c.value: {"cores_per_device": c.cores_per_device, "aliases": aliases(c)} for c in Chip}
-        )
+        known = {
+            c.value: {
+                "cores_per_device": c.cores_per_device,
+                "timed": c in CHIPS,
+                "aliases": aliases(c),
+            }
+            for c in Chip
+        }
+        print_json(known)
         return
     for chip in Chip:
         mode = "megacore, 2 cores" if chip.is_megacore else "1 core"
-        echo(f"{chip:<4} one device = {mode:<18} also: {', '.join(aliases(chip))}")
+        also = ", ".join(aliases(chip))
+        timed = "" if chip in CHIPS else "compiled and checked, not timed; "
+        echo(f"{chip:<4} one device = {mode:<18} {timed}also: {also}")

@@ -17,7 +17,7 @@ from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.key import Key
-from autotune.domain.outcome import OutcomeKind
+from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.wording.comparison import why
@@ -144,13 +144,31 @@ def print_report(report: SearchReport, console: Console | None = None) -> None:
     if found is not None:
         console.print(measured_table(found, report.trials))
         console.print(measured_line(found))
-    for line in (*_against_given(report), *_winner_lines(report), *_count_lines(report)):
+    lines = (*_own_blocks(report), *_against_given(report), *_winner_lines(report))
+    for line in (*lines, *_count_lines(report)):
         console.print(line)
     state = f"Published, {verified_label(record)}" if record else "Nothing published"
     console.print(f"{state}: {report.publication.reason}.")
     if record is not None:
         console.print(f"Checked: {record.verification}.")
     console.print(f"Kept in {report.place}", soft_wrap=True)
+
+
+def _own_blocks(report: SearchReport) -> list[str]:
+    """Of a default that does not fit as it is: the limit that its blocks want."""
+    default = report.publication.default
+    if default is None or not isinstance(default.outcome, OutOfVmem):
+        return []
+    for trial in report.trials:
+        e, config = trial.estimate, trial.config
+        own = (config.axes, config.grid_order) == (default.config.axes, default.config.grid_order)
+        if own and e is not None and config.vmem_limit_bytes is not None:
+            return [
+                f"The default's blocks fit with vmem_limit_bytes = {config.vmem_limit_bytes:_} "
+                f"(trial {report.ids.get(trial.number)}, {micros(e.time_us)}); they use "
+                f"{e.vmem_used_bytes:_}, which is the least that is enough."
+            ]
+    return []
 
 
 def _against_given(report: SearchReport) -> list[str]:

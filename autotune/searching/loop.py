@@ -2,18 +2,19 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from itertools import chain
 from math import inf
 from typing import Protocol
 
 from autotune.candidates import rules
 from autotune.candidates.space import Candidate, Space, climb, limit_named
 from autotune.candidates.survey import survey
-from autotune.candidates.vmem import limit_rungs
+from autotune.candidates.vmem import limit_bytes, limit_rungs
 from autotune.cost_model.estimate import MODEL, estimate
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
@@ -173,11 +174,11 @@ class _Loop:
         try:
             if not any(trial.number == 0 for trial in self.trials):
                 self._default_first()
-            for config in start_from:
-                if limits.stop() or time.monotonic() > deadline:
+            for config in chain(self._own_blocks(), start_from):
+                is_over = limits.stop() or time.monotonic() > deadline
+                if is_over or len(self.trials) >= limits.trials:
                     break
-                if len(self.trials) < limits.trials:
-                    self._try(config)
+                self._try(config)
             while not limits.stop():
                 reason = self._fill(limits.trials, deadline)
                 if not self._running:
@@ -212,6 +213,28 @@ class _Loop:
         outcome, seconds = self._judged(self._attempt(candidate.config))
         self._keep(candidate.config, outcome, seconds)
         self._learn(candidate, outcome)
+
+    def _own_blocks(self) -> Iterator[Config]:
+        """The blocks of the default, where they do not fit as they are: under one higher limit
+        after the other until they do."""
+        default, chip = self.space.default, self.subject.chip
+
+        def is_own(config: Config) -> bool:
+            return (config.axes, config.grid_order) == (default.axes, default.grid_order)
+
+        while tried := [trial for trial in self.trials if is_own(trial.config)]:
+            if not all(isinstance(trial.outcome, OutOfVmem) for trial in tried):
+                return
+            highest = max(limit_bytes(t.config.vmem_limit_bytes, chip) for t in tried)
+            limits = {
+                limit: candidate.config
+                for candidate in self.space.candidates[::-1]
+                if is_own(candidate.config)
+                and (limit := limit_bytes(candidate.config.vmem_limit_bytes, chip)) > highest
+            }
+            if not limits:
+                return
+            yield limits[min(limits)]
 
     def _try(self, config: Config) -> None:
         """One config now, unless it was tried."""

@@ -94,6 +94,8 @@ def out_of_vmem_text(
     at_least, allowed = "at least " * by_rule, mebibytes(allowed_bytes)
     limit = _LIMITS[limited_by].format(allowed) if limited_by else f"{allowed} are allowed"
     text = f"needs {at_least}{mebibytes(used_bytes)} of VMEM, {limit}"
+    if remedy_bytes is None and limited_by in (LimitSource.COMPILER, LimitSource.CONFIG):
+        return f"{text}: `vmem_limit_bytes` >= {used_bytes:_} is needed"
     if remedy_bytes is None:
         return text
     return (

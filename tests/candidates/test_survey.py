@@ -97,7 +97,8 @@ def test_a_limit_closes_what_needs_more_for_certain(found: Refusals) -> None:
     one = cells["32", "own"]
     assert (one.kind, one.points) == ("out of VMEM", 16)
     assert (
-        one.reason == "needs at least 32.00 MiB of VMEM, the compiler's default limit is 16.00 MiB"
+        one.reason == "needs at least 32.00 MiB of VMEM, the compiler's default limit is 16.00 MiB:"
+        " `vmem_limit_bytes` >= 33_554_432 is needed"
     )
     assert ("32", "32.00 MiB") not in cells
     assert {limit for a, limit in cells if a == "1"} == {

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -17,7 +18,7 @@ from autotune.domain.config import Config
 from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimated
+from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.problem import ProblemSpec
 from autotune.domain.record import Evidence
 from autotune.domain.toolchain import installed_toolchain
@@ -38,12 +39,14 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
     return replace(records.trial(number, outcome), config=config)
 
 
-def shown(width: int, *wrong: int, unverified: tuple[int, ...] = ()) -> str:
-    trials = [tried(number, 100.0 / (number + 1)) for number in range(4)]
+def shown(
+    width: int, *wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()
+) -> str:
+    trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
         reason="a reason",
-        winner=trials[2],
+        winner=trials[-2],
         default=trials[0],
         baseline=Evidence(config=None, time_us=None, note="nothing is known"),
         wrong=tuple((trials[number], "off by 3") for number in wrong),
@@ -95,6 +98,16 @@ def test_what_the_gate_could_not_verify_is_marked() -> None:
     (row,) = [line for line in text.splitlines() if line.lstrip().startswith("NOT VERIFIED")]
     assert row.split()[2] == "4"
     assert "4 trials: 4 estimated." in text
+
+
+def test_the_limit_that_the_default_wants_is_said() -> None:
+    fits = tried(1, 50.0)
+    config = fits.config.replace(vmem_limit_bytes=32 << 20)
+    refused = OutOfVmem(reason="too big", used_bytes=2, allowed_bytes=1)
+    default = replace(fits, number=0, outcome=refused)
+    text = shown(200, trials=[default, replace(fits, config=config)])
+    assert "The default's blocks fit with vmem_limit_bytes = 33_554_432 (trial 2, 50.0 µs)" in text
+    assert "they use" not in shown(200)
 
 
 @pytest.fixture

@@ -164,6 +164,22 @@ def test_what_is_out_of_vmem_climbs_and_the_climbed_one_survives_a_resume() -> N
     assert again.compiled_configs == []
 
 
+def test_blocks_of_the_default_that_do_not_fit_are_tried_under_higher_limits_first() -> None:
+    store, where = MemoryStore(), space()
+    too_big = next(c for c in where.candidates if not candidatesamples.fits(c))
+    result, _ = search(store, 4, where=replace(where, default=too_big.config))
+    own = [t for t in store.kept if t.config.axes == too_big.config.axes]
+    assert [t.number for t in own] == list(range(len(own)))
+    limits = [t.config.vmem_limit_bytes for t in own]
+    assert limits == [None, 32 << 20, 64 << 20, 128 << 20][: len(own)] and len(own) > 1
+    assert [t.outcome.kind for t in own[:-1]] == ["out of VMEM"] * (len(own) - 1)
+    assert own[-1].outcome.kind == "estimated"
+    assert len(result.trials) == 4
+    capped = MemoryStore()
+    search(capped, 1, where=replace(space(), default=too_big.config))
+    assert len(capped.kept) == 1
+
+
 def test_ctrl_c_keeps_what_is_finished() -> None:
     store = MemoryStore()
     result, _ = search(store, 30, watcher=Quiet(interrupt_after=7))
