@@ -55,10 +55,10 @@ def next_steps(
 
 def stale(snapshot: IndexedSnapshot) -> list[tuple[Key, str]]:
     """Records of an older source than the newest, where the newest has none: (key, the newest)."""
-    found = []
+    newest_of, found = dict(iter(snapshot.index.kernels)), []  # the one described last
     for record in snapshot.index:
         key = record.key
-        newest = snapshot.newest.get(key.kernel, key.fingerprint)
+        newest = newest_of.get(key.kernel, key.fingerprint)
         if newest != key.fingerprint:
             same = replace(key, fingerprint=newest)
             if snapshot.index.exact(same) is None:

@@ -1,0 +1,309 @@
+"""Finding, comparing, the queue and the snapshots."""
+
+import json
+import re
+from dataclasses import replace
+from html import unescape
+from pathlib import Path
+
+import pytest
+
+import autotune
+from autotune.domain.check import Check
+from autotune.domain.codec import from_data
+from autotune.domain.config import Config
+from autotune.domain.job import Ability, Request, State
+from autotune.domain.token import ADMIN, READER, WRITER
+from autotune.wording.terms import TERMS
+from autotune_db import SqlStore
+from autotune_service.pages import heat
+from autotune_service.pages.ranges import time_lines
+from autotune_service.pages.taking import taken
+from tests.samples.dashboard import (
+    CHECKS,
+    HTML,
+    config,
+    estimated,
+    evil_key,
+    html,
+    published,
+    trial,
+)
+from tests.samples.database import key_id, latest_snapshot
+from tests.samples.matching import NOON, question
+from tests.servers.service import Running, running, until
+
+
+def plain(text: str) -> str:
+    return " ".join(re.sub(r"<[^>]+>", " ", unescape(text)).split())
+
+
+def listed(text: str) -> list[int]:
+    """The problems of a list, in order."""
+    return [int(one) for one in re.findall(r'name="key" value="(\d+)"', text)]
+
+
+class TestFind:
+    @pytest.mark.parametrize(
+        ("words", "wanted"),
+        [
+            ("mm m=1024", {1, 2}),
+            ("0.12.0", {2}),
+            ("1024x128 v5e bfloat16 0.10", {1}),
+            ("causal=false 0.12", {2}),
+            ("m=102", set()),
+            ("m=%", set()),
+            ("V5E MM 0.10.2", {1}),
+        ],
+    )
+    def test_each_word_narrows(self, service: Running, words: str, wanted: set[int]) -> None:
+        text = html(service, f"/problems?{_query(q=words)}&order=kernel")
+        found = set(listed(text)) & {1, 2}
+        assert found == wanted
+
+    def test_a_token_is_found_by_what_it_brought(self, own: Running, store: SqlStore) -> None:
+        store.save_record(replace(published(question(5, 5)), pushed_by="night-ci"))
+        number = key_id(store, question(5, 5))
+        status, headers, _ = own.raw("GET", "/problems?q=night-ci", **HTML)
+        assert (status, headers["location"]) == (303, f"/keys/{number}")
+
+    def test_orders_stand_in_the_address(self, service: Running) -> None:
+        gain = listed(html(service, "/problems?order=gain"))
+        fastest = listed(html(service, "/problems?order=fastest"))
+        assert gain[0] == fastest[0] == 1
+        assert "order=slowest was ignored" in html(service, "/problems?order=slowest")
+
+    def test_what_is_published_is_told_from_what_is_not(self, service: Running) -> None:
+        assert 2 not in listed(html(service, "/problems?state=published"))
+        assert {1, 2} & set(listed(html(service, "/problems?state=unpublished"))) == {2}
+
+    def test_nothing_fits(self, service: Running) -> None:
+        assert "No problem was searched" in html(service, "/problems?q=zzz")
+
+    def test_a_kernel_is_found_by_its_name(self, service: Running) -> None:
+        assert '<a href="/kernels/mm">mm</a>' in html(service, "/problems?q=mm")
+
+
+def _query(**values: str) -> str:
+    from urllib.parse import urlencode
+
+    return urlencode(values)
+
+
+def test_a_record_without_trials_stands_on_its_kernels_page(own: Running, store: SqlStore) -> None:
+    store.save_record(published(question(5, 5, chip=CHECKS[1].chip)))
+    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    text = html(own, "/kernels/mm")
+    assert key_id(store, question(5, 5, chip=CHECKS[1].chip)) in listed(text)
+    assert "chip=v6e was ignored" not in html(own, "/kernels/mm?chip=v6e")
+
+
+class TestNeverSearched:
+    def test_it_says_so_and_what_to_do(self, own: Running, store: SqlStore) -> None:
+        miss = store.misses()[0].key
+        text = html(own, f"/keys/{key_id(store, miss)}")
+        assert "older version" not in text
+        assert "Nobody has searched this yet" in text
+        assert "autotune search mm --shape m=77,k=5" in text
+
+    def test_its_button_makes_a_job(self, own: Running, store: SqlStore) -> None:
+        path = f"/keys/{key_id(store, store.misses()[0].key)}"
+        (body,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', html(own, path))
+        secret = store.tokens.create("ci", WRITER, None)[1]
+        status, job = own.post("/v1/jobs", json.loads(unescape(body)), secret)
+        assert status == 201, job
+        assert f"job {job['number']}</a> is queued" in html(own, path)
+
+
+class TestTaken:
+    def test_each_form_is_the_config(self) -> None:
+        record = replace(published(question()), config=config(2).replace(vmem_limit_bytes=1 << 20))
+        found = dict(taken(record, "http://host/v1/configs/mm?shape='m'"))
+        assert eval(found["Python"], {"autotune": autotune}) == record.config
+        assert from_data(Config, json.loads(found["JSON"])) == record.config
+        assert found["curl"].startswith("curl 'http://host/v1/configs/mm?shape='\"'\"'m'")
+        assert found["Tuned"] == (
+            "TUNED.config(TUNED.problem(dtype='bfloat16', m=1024, k=128, causal=False))"
+        )
+
+    def test_the_page_has_them_beside_their_buttons(self, service: Running) -> None:
+        text = html(service, "/keys/1")
+        for name in ("Python", "JSON", "curl", "Tuned"):
+            assert f'data-copy="take-{name}"' in text
+            assert f'id="take-{name}"' in text
+        (call,) = re.findall(r'id="take-curl">curl (.*?)</pre>', text, re.S)
+        path = unescape(call).strip("'").removeprefix(service.url)
+        assert service.get(path)[1]["match"] == "exact"
+
+
+def test_plain_xla_is_said_in_words_with_its_range_drawn(service: Running) -> None:
+    text = html(service, "/keys/1")
+    assert "Plain XLA is likely faster: it needs at least 4.8 µs" in text
+    served, default, xla = time_lines(published(question()))
+    assert xla.least <= (xla.at or 0) <= xla.most < default.least
+    assert (served.least, default.most) != (served.most, default.least)
+    assert xla.text == "5.6 µs to 32.7 µs"
+
+
+class TestJobs:
+    def test_a_waiting_job_says_why(self, service: Running) -> None:
+        text = plain(html(service, "/jobs"))
+        assert "No worker is at work. It needs a worker with bad" in text
+
+    def test_it_waits_for_a_worker_that_is_busy(self, own: Running, store: SqlStore) -> None:
+        key = question()
+        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
+        assert store.jobs.claim("w", able)
+        assert "1 worker is busy with other jobs" in plain(html(own, "/jobs?state=queued"))
+
+    def test_all_states_with_what_can_be_done(self, own: Running, store: SqlStore) -> None:
+        key = question()
+        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip, trials=7))
+        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
+        job = store.jobs.claim("w", able)
+        assert job is not None
+        assert f'data-post="/v1/jobs/{job.number}/cancel"' in html(own, "/jobs?state=running")
+        store.jobs.finish(job, State.FAILED, "no such luck")
+        text = html(own, "/jobs?state=failed")
+        assert "no such luck" in text
+        (again,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', text)
+        secret = store.tokens.create("ci", WRITER, None)[1]
+        status, made = own.post("/v1/jobs", json.loads(unescape(again)), secret)
+        assert (status, made["request"]["trials"]) == (201, 7)
+
+    def test_a_job_leads_to_its_problem(self, own: Running, store: SqlStore) -> None:
+        key = question()
+        store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        link = unescape(re.findall(r'href="(/kernels/mm\?[^"]+)"', html(own, "/jobs"))[0])
+        assert {1, 2} <= set(listed(html(own, link)))
+
+
+class TestSnapshots:
+    def test_what_changed_from_one_to_another(self, own: Running, store: SqlStore) -> None:
+        other = replace(published(question()), config=config(3), pushed_by="night-ci")
+        store.save_record(replace(other, created_at=NOON))
+        until(lambda: own.get("/healthz")[1]["snapshot"] == 3)
+        text = plain(html(own, "/snapshots?from=2&to=3"))
+        assert "1 record differs" in text
+        assert "bm=128 unroll=3" in text and "bm=256 unroll=1" in text
+        assert "night-ci" in text
+        assert "Nothing differs" in html(own, "/snapshots?from=3&to=3")
+        html(own, "/snapshots?from=1&to=99", 404)
+
+    def test_each_can_be_rolled_back_to(self, own: Running, store: SqlStore) -> None:
+        path = "/v1/snapshots/1/rollback"
+        assert f'data-post="{path}"' in html(own, "/snapshots")
+        secret = store.tokens.create("boss", ADMIN, None)[1]
+        assert own.post(path, None, secret)[0] == 200
+        assert "rolled back to snapshot 1" in html(own, "/snapshots")
+
+    def test_a_problem_tells_who_published_and_offers_what_was_before(
+        self, own: Running, store: SqlStore
+    ) -> None:
+        store.save_record(replace(published(question()), config=config(3), pushed_by="night-ci"))
+        until(lambda: own.get("/healthz")[1]["snapshot"] == 3)
+        text = html(own, "/keys/1")
+        assert "by <strong>night-ci</strong>" in text
+        number = store.published("mm")[1][0]
+        assert f'data-post="/v1/records/{number}/pin"' in text
+
+
+class TestCompare:
+    def test_configs_and_times_stand_side_by_side(self, service: Running) -> None:
+        text = html(service, "/compare?trial=1&trial=3&trial=5")
+        assert re.search(r'<tr class="differs"><th scope="row">unroll', text)
+        assert not re.search(r'<tr class="differs"><th scope="row">chip', text)
+        assert "Trial 3 is 10.53 times as fast as trial 1, by estimate." in text
+        assert "out of VMEM: needs 32 MiB" in text
+
+    def test_toolchains_are_told_apart(self, service: Running) -> None:
+        text = html(service, "/compare?key=1&key=2")
+        assert "problem 1, served" in text
+        assert "problem 2, best trial" in text
+        assert re.search(r'<tr class="differs"><th scope="row">toolchain', text)
+
+    def test_what_is_not_there_is_said(self, service: Running) -> None:
+        text = html(service, "/compare?trial=99&trial=x&key=1")
+        assert text.count("was ignored") == 2
+        assert "Choose two or more" in html(service, "/compare")
+
+
+class TestImportance:
+    def test_what_decides_comes_first(self, own: Running, store: SqlStore) -> None:
+        key = question(3, 3)
+        for number in range(24):
+            slow = 100.0 * (1 + number // 3 % 4)
+            store.save_trial(key, trial(number, estimated(slow + number % 3)))
+        path = f"/keys/{key_id(store, key)}"
+        assert "Compute it" in html(own, path)
+        text = html(own, f"{path}?importance=1")
+        shown = plain(text[text.index('id="importance"') :])
+        assert re.search(r"bm \d+ % unroll \d+ %", shown)
+
+    def test_too_few_trials_say_so(self, service: Running) -> None:
+        assert "This needs eight trials" in html(service, "/keys/1?importance=1")
+
+
+STYLES = Path(heat.__file__).parent / "static" / "dashboard.css"
+
+
+def colours(scheme: str) -> dict[str, str]:
+    """The variables of a scheme."""
+    text = STYLES.read_text()
+    start = ":root {" if scheme == "light" else ':root[data-theme="dark"] {'
+    block = text[text.index(start) :].partition("}")[0]
+    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+
+
+def contrast(one: str, other: str) -> float:
+    """As WCAG 2 defines it."""
+
+    def luminance(colour: str) -> float:
+        parts = [int(colour[n : n + 2], 16) / 255 for n in (1, 3, 5)]
+        linear = [p / 12.92 if p <= 0.04045 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_in_figures_can_be_read(scheme: str) -> None:
+    named = colours(scheme)
+    assert contrast("#ffffff", "#7aa7d9") < 4.5  # what was seen once
+    shown = heat.heat_map([], "x", None)
+    assert shown is None
+    for group in heat._GROUPS:
+        colour = heat.GROUPS[group][0].removeprefix("@")
+        assert contrast(named[colour], named["on-failure"]) >= 4.5, group
+
+
+def test_terms_are_one_sentence_each() -> None:
+    for name, sentence in TERMS.items():
+        assert sentence[0].isupper() or sentence[0] == "±", name
+        assert sentence.endswith(".") and ". " not in sentence, name
+
+
+class TestSignIn:
+    def test_people_are_asked_in_their_words(self, store: SqlStore, database: str) -> None:
+        with running(database, closed=True) as closed:
+            text = html(closed, "/", 401)
+            said = plain(text[text.index("<main") :])
+            assert said.index("Sign in with a token") < said.index("Authorization")
+            secret = store.tokens.create("r", READER, None)[1]
+            until(lambda: closed.get("/v1/misses", secret)[0] == 200)
+            mine = {"Cookie": f"autotune_token={secret}"}
+            assert '<a href="/session/end">Sign out</a>' in html(closed, "/", **mine)
+            status, headers, _ = closed.raw("GET", "/session/end", **mine)
+            assert status == 303
+            assert "Max-Age=0" in headers["set-cookie"]
+
+    def test_an_open_service_has_nothing_to_leave(self, service: Running) -> None:
+        assert "Sign out" not in html(service, "/")
+
+
+def test_checks_alone_make_no_page_of_nothing(own: Running, store: SqlStore) -> None:
+    target: Check = CHECKS[1]
+    assert "Nobody has searched this yet" in html(own, f"/keys/{key_id(store, target.target)}")
+    assert evil_key().kernel not in html(own, "/problems")

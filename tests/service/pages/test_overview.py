@@ -1,0 +1,145 @@
+"""The first page: what runs, what was gained, what to do next."""
+
+import re
+from dataclasses import replace
+from datetime import timedelta
+from html import unescape
+
+import pytest
+
+from autotune.domain.job import Ability, Progress, Request
+from autotune_db import SqlStore
+from autotune_service.pages.gains import Gain, Scale, dots, middle
+from autotune_service.pages.overview import counted, sparkline
+from tests.samples.dashboard import config, estimated, evil_key, html, published, trial
+from tests.samples.database import latest_snapshot
+from tests.samples.matching import NOON, SPEC, question
+from tests.servers.service import Running, until
+
+
+def section(text: str, name: str) -> str:
+    found = re.search(rf'<section aria-labelledby="{name}".*?</section>', text, re.S)
+    assert found
+    return " ".join(re.sub(r"<[^>]+>", " ", unescape(found[0])).split())
+
+
+class TestRunning:
+    def test_a_search_stands_first_with_how_far_it_is(self, own: Running, store: SqlStore) -> None:
+        said = Progress(done=3, goal=9, note="compiling")
+        store.searches.report(question(), "9 points", said, over=False)
+        text = html(own, "/")
+        shown = section(text, "running")
+        assert "3 of 9 trials · best so far 9.5 µs, 10.53× the default" in shown
+        assert "about 18.0 s left · compiling" in shown  # six trials, one every three seconds
+        assert text.index('id="running"') < text.index('class="tiles"')
+        assert '<progress max="9" value="3"' in text
+
+    def test_one_that_is_over_does_not_run(self, own: Running, store: SqlStore) -> None:
+        store.searches.report(question(), "", Progress(done=9, goal=9), over=True)
+        assert "No search runs" in section(html(own, "/"), "running")
+
+    def test_a_job_and_its_search_are_told_once(self, own: Running, store: SqlStore) -> None:
+        key = question()
+        wanted = Request(kernel=key.kernel, problem=key.problem, chip=key.chip)
+        store.jobs.add(wanted)
+        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
+        job = store.jobs.claim("w", able)
+        assert job is not None
+        store.jobs.heartbeat(job, Progress(done=1, goal=9, note="begins"))
+        assert "mm m=1024,k=128,dtype=bfloat16,causal=False" in section(html(own, "/"), "running")
+        store.searches.report(key, "", Progress(done=2, goal=9, note="goes on"), over=False)
+        shown = section(html(own, "/"), "running")
+        assert (shown.count("of 9 trials"), f"job {job.number}" in shown) == (1, True)
+
+    def test_a_job_that_waits_is_counted(self, service: Running) -> None:
+        assert "1 job waits for a worker" in section(html(service, "/"), "running")
+
+
+class TestOneNumber:
+    """What is served; the best trial beside it, where it is another."""
+
+    def test_the_best_trial_is_told_with_the_reason(self, own: Running, store: SqlStore) -> None:
+        assert "best trial" not in section(html(own, "/"), "latest")
+        store.save_trial(question(), trial(40, estimated(9.4)))
+        assert "9.5 µs ± 5% best trial 9.4 µs" in section(html(own, "/"), "latest")
+        said = section(html(own, "/keys/1"), "answer")
+        assert "A tie: trial" in said and "is estimated 1.1% faster than what is served" in said
+
+    def test_one_that_is_clearly_faster_could_not_be_served(
+        self, own: Running, store: SqlStore
+    ) -> None:
+        store.save_trial(question(), trial(40, estimated(4.75)))
+        said = section(html(own, "/keys/1"), "answer")
+        assert "2.00 times as fast as what is served: it could not be verified" in said
+
+
+class TestGains:
+    def test_each_published_problem_is_a_dot(self, service: Running) -> None:
+        text = html(service, "/")
+        assert re.search(r'<a href="/keys/1" tabindex="-1"><circle class="default"', text)
+        assert "jax 0.10.2: 10.53× its default" in text
+        assert "jax 0.10.2: 0.80× plain XLA" in text
+        assert "1 published; in the middle 10.53× the default, 0.80× plain XLA" in text
+
+    def test_dots_at_one_place_are_one(self) -> None:
+        of = [
+            Gain(key=question(m), key_id=m, over_default=times, over_xla=None, at=NOON)
+            for m, times in ((1, 2.0), (2, 2.0001), (3, 8.0))
+        ]
+        scale = Scale(low=0.5, high=16.0)
+        found = dots(of, scale, lambda one: one.over_default, "its default", "/several")
+        assert [(one.count, one.link) for one in found] == [(2, "/several"), (1, "/keys/3")]
+        assert found[0].x == pytest.approx(40, abs=1)
+        assert dots(of, scale, lambda one: one.over_xla, "", "") == []
+
+    def test_the_scale_always_shows_where_nothing_is_gained(self) -> None:
+        for low, high in ((0.3, 3.0), (0.01, 2000.0), (0.4, 60.0)):
+            assert "1×" in [text for _, text in Scale(low=low, high=high).ticks]
+
+    def test_the_middle_of_twice_and_half_is_neither(self) -> None:
+        assert middle([2.0, 0.5, None]) == pytest.approx(1.0)
+        assert middle([None]) is None
+
+    def test_a_line_over_time(self) -> None:
+        days = [NOON + timedelta(days=n) for n in (4, 0, 1)]
+        assert sparkline(counted(days)) == "M0 22.0H0.0V22.0H25.0V12.0H100.0V2.0H100.0V2.0"
+        assert sparkline(counted(days[:1])) == ""
+
+
+class TestNext:
+    def test_what_is_broken_comes_before_what_is_missing(self, service: Running) -> None:
+        shown = section(html(service, "/"), "next")
+        assert shown.index("broken mm") < shown.index("missing mm")
+        assert "asked for 5 times, answered with: nearest" in shown
+
+    def test_what_is_asked_for_already_has_no_button(self, own: Running, store: SqlStore) -> None:
+        miss = store.misses()[0].key
+        store.jobs.add(Request(kernel=miss.kernel, problem=miss.problem, chip=miss.chip))
+        assert "job 2 is open" in section(html(own, "/"), "next")
+
+    def test_a_record_of_an_older_source_is_stale(self, own: Running, store: SqlStore) -> None:
+        assert "stale" not in section(html(own, "/"), "next").split()
+        store.save_kernel(replace(SPEC, fingerprint="newer"))
+        store.save_record(published(question(5, 5)))
+        until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        shown = section(html(own, "/"), "next")
+        assert "stale mm m=5,k=5" in shown
+        store.save_record(published(question(5, 5, fingerprint="newer")))
+        until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+        assert "m=5,k=5" not in section(html(own, "/"), "next")
+
+
+def test_toolchains_are_short_and_say_the_rest(service: Running) -> None:
+    text = html(service, "/kernels/mm")
+    assert 'title="jaxlib 0.10.2, libtpu 0.0.42">jax 0.10.2</abbr>' in text
+
+
+def test_semantics_are_spelled_out(service: Running) -> None:
+    text = html(service, "/keys/1")
+    assert '<abbr tabindex="0" title="parallel">P</abbr>' in text
+    assert "P is parallel, A arbitrary" in text
+
+
+def test_names_from_outside_are_text(service: Running) -> None:
+    assert evil_key().kernel not in html(service, "/")
+    assert config(2) is not None
