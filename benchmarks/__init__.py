@@ -18,6 +18,7 @@ GROUPS = {
         "upgrades",
         "check",
         "throughput",
+        "workload",
         "faults",
     ),
     "How good are the estimates?": (

@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip
+from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
@@ -39,15 +40,19 @@ def selected(
     records: Iterable[Record],
     *,
     kernels: Collection[str] = (),
+    problems: Collection[tuple[str, Problem]] | None = None,
     chips: Collection[Chip] = (),
     made_with: VersionFilter | None = None,
     not_with: Toolchain | None = None,
 ) -> list[Record]:
-    """The newest record of each kernel, problem and chip; all of them where none is named."""
+    """The newest record of each kernel, problem and chip; all of them where none is named.
+    ``problems``: with the name of their kernel."""
     newest: dict[object, Record] = {}
     for record in records:
         key = record.key
         if (kernels and key.kernel not in kernels) or (chips and key.chip not in chips):
+            continue
+        if problems is not None and (key.kernel, key.problem) not in problems:
             continue
         if key.toolchain == not_with or (made_with and not made_with.admits(key.toolchain)):
             continue

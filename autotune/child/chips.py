@@ -111,12 +111,39 @@ def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
         "platform": "tpu",
     }
     known = inspect.signature(sharding.AbstractDevice).parameters
-    described = sharding.AbstractDevice(**{n: v for n, v in wanted.items() if n in known})
+    described = _watched(sharding.AbstractDevice)(**{n: v for n, v in wanted.items() if n in known})
     mesh = sharding.AbstractMesh(
         tuple(axes.values()), tuple(axes), abstract_device=described, **_automatic(len(axes))
     )
     context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
     return context
+
+
+READS: list[str] = []
+"""What code under trace has asked of its device, by anybody who is told of one."""
+
+
+@cache
+def _watched(kind: type[Any]) -> type[Any]:
+    """Devices that note who asks for their kind: what does not is the same on every chip. JAX
+    compares and hashes them all the time, which is not asking."""
+
+    def fields_of(device: Any) -> tuple[Any, ...]:
+        return tuple(sorted(object.__getattribute__(device, "__dict__").items()))
+
+    class WatchedDevice(kind):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("device_kind", "num_cores"):
+                READS.append(name)
+            return object.__getattribute__(self, name)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, WatchedDevice) and fields_of(self) == fields_of(other)
+
+        def __hash__(self) -> int:
+            return hash(fields_of(self))
+
+    return WatchedDevice
 
 
 def _automatic(count: int) -> dict[str, Any]:

@@ -98,15 +98,10 @@ class CompilerWorker:
                 raise ValueError(sentence)
 
     def do_trace(self, asked: protocol.TraceConfig) -> protocol.Traces:
-        return protocol.Traces(
-            build.trace_config(
-                self._kernel(asked),
-                asked.problem,
-                asked.config,
-                orders=asked.orders,
-                chip=asked.chip,
-            )
-        )
+        chips.READS.clear()
+        kernel, problem, chip = self._kernel(asked), asked.problem, asked.chip
+        found = build.trace_config(kernel, problem, asked.config, orders=asked.orders, chip=chip)
+        return protocol.Traces(found, bool(chips.READS))
 
     def do_compile(self, asked: protocol.CompileConfig) -> protocol.CompiledConfig:
         trace, compiled = build.compile_config(*self._candidate(asked), self.dump)

@@ -1,6 +1,7 @@
 """``autotune check``: what an upgrade or another chip does to what is tuned."""
 
 import sys
+from pathlib import Path
 from typing import Any
 
 import click
@@ -47,6 +48,13 @@ from autotune.errors import InvalidInputError
     type=click.Path(exists=True, dir_okay=False),
     metavar="FILE",
     help="Check the records of this file, not those of the database.",
+)
+@click.option(
+    "--workload",
+    default=None,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Only the problems of this workload, as `autotune tune` takes it.",
 )
 @click.option(
     "--verify",
@@ -105,6 +113,7 @@ def check(
     made_with: str | None,
     chips: tuple[str, ...],
     bundle: str | None,
+    workload: Path | None,
     verify: bool,
     retune: bool,
     trials: int,
@@ -145,7 +154,13 @@ def check(
         "database": database,
     }
     compared: dict[str, Any] = {"shapes": shapes, "dtype": dtype, "options": options}
-    followed: dict[str, Any] = {"verify": verify, "retune": retune, "again": again, "xla": xla}
+    followed: dict[str, Any] = {
+        "workload": workload,
+        "verify": verify,
+        "retune": retune,
+        "again": again,
+        "xla": xla,
+    }
     question: AgainstCheck | UpgradeCheck
     if against is None:
         _refuse(compared, "is for --against: records have their problems")

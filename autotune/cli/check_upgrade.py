@@ -1,8 +1,8 @@
 """``autotune check`` of what is published: against other versions of JAX, or on other chips."""
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,7 @@ from autotune.checking.selection import VersionFilter, selected
 from autotune.cli.options import new_pool, open_database
 from autotune.cli.output import echo
 from autotune.cli.progress import TerminalObserver, terminal_observer
+from autotune.cli.tune import load_workload
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
@@ -21,13 +22,15 @@ from autotune.domain.record import Record
 from autotune.environments.environment import environments_folder, find_environment
 from autotune.lookups.bundle import read_bundle
 from autotune.ports.compilers import Compilers
+from autotune.publishing.whole_model import NamedProblem, name_problems
 from autotune.searching.loop import SearchLimits
 from autotune.wording.checks import subject_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeCheck:
-    """What is checked, as the command line says it; ``trials`` of each search of ``retune``."""
+    """What is checked, as the command line says it; ``trials`` of each search of ``retune``;
+    ``workload``: the file of one whose problems alone are checked."""
 
     kernels: Sequence[str]
     chips: Sequence[Chip]
@@ -39,6 +42,7 @@ class UpgradeCheck:
     again: bool
     xla: bool
     trials: int
+    workload: Path | None = None
 
     def ask(self, pythons: Sequence[str], pool: Mapping[str, Any]) -> list[Check]:
         """``pool``: what ``new_pool`` takes beside the interpreter."""
@@ -52,10 +56,18 @@ class UpgradeCheck:
 
     def _under(self, compilers: Compilers, store: Any, records: Sequence[Record]) -> list[Check]:
         refs = find_refs(compilers, self.kernels, records)
+        kernels = list(refs) if self.kernels else ()
+        problems = None
+        if self.workload is not None:
+            problems = set()
+            for one in _named_problems(compilers, self.workload):
+                refs[one.spec.name] = replace(one.ref, call="")
+                problems.add((one.spec.name, one.problem))
         some = selected(
             records,
             not_with=compilers.toolchain(),
-            kernels=list(refs) if self.kernels else (),
+            kernels=kernels,
+            problems=problems,
             made_with=self.made_with,
         )
         run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
@@ -68,6 +80,17 @@ class UpgradeCheck:
             retuner = Retuner(compilers=compilers, store=store, limits=limits)
             retuner.retune_each(checks, refs, _searching, lambda line: echo(line, err=True))
         return checks
+
+
+def _named_problems(compilers: Compilers, path: Path) -> Iterator[NamedProblem]:
+    """What is wrong with the others is said."""
+    workload = load_workload(path)
+    named = name_problems(compilers, workload.problems, path.parent)
+    for one in (*workload.invalid, *named):
+        if isinstance(one, NamedProblem):
+            yield one
+        else:
+            echo(f"not checked: {one}", err=True)
 
 
 def progress_lines(total: int) -> Callable[[Check], None]:

@@ -38,8 +38,9 @@ database_option = click.option(
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
-def call_options(command: F) -> F:
-    """``--args`` in the place of ``--shape``, ``--dtype`` and ``--option``."""
+def call_options(command: F, *, several: bool = False) -> F:
+    """``--args`` in the place of ``--shape``, ``--dtype`` and ``--option``. ``several``: shapes, as
+    ``shapes``."""
     given = click.option(
         "--args",
         "call",
@@ -47,10 +48,10 @@ def call_options(command: F) -> F:
         metavar="q=bf16[2,8,4096,128],causal=true…",
         help="How a decorated function is called, in the place of --shape.",
     )
-    return given(problem_options(command, required=False))
+    return given(problem_options(command, required=False, several=several))
 
 
-def problem_options(command: F, *, required: bool = True) -> F:
+def problem_options(command: F, *, required: bool = True, several: bool = False) -> F:
     """``--shape``, ``--dtype`` and ``--option``."""
     for option in (
         click.option(
@@ -63,10 +64,12 @@ def problem_options(command: F, *, required: bool = True) -> F:
         click.option("--dtype", default=None, help="Element type (bf16, float32, int8 …)."),
         click.option(
             "--shape",
+            "shapes" if several else "shape",
             required=required,
-            default=None,
+            multiple=several,
             metavar="m=…,k=…|AxBxC",
-            help="Dimensions by name, or in the kernel's own order.",
+            help="Dimensions by name, or in the kernel's own order"
+            + ("; may be given several times." if several else "."),
         ),
     ):
         command = option(command)

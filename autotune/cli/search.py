@@ -2,7 +2,9 @@
 
 import signal
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
@@ -22,7 +24,9 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import echo
 from autotune.domain.job import DEFAULT_TRIALS
-from autotune.measuring.attached import attached_chips
+from autotune.domain.workload import Workload, WorkloadProblem
+from autotune.errors import InvalidInputError
+from autotune.measuring.attached import attached_chip, attached_chips
 
 if TYPE_CHECKING:
     from autotune.searching.loop import SearchResult
@@ -30,8 +34,13 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("kernel")
-@call_options
-@click.option("--chip", default=None, help="TPU generation; default: the attached TPU.")
+@partial(call_options, several=True)
+@click.option(
+    "--chip",
+    "chips",
+    multiple=True,
+    help="TPU generation, default the attached TPU; may be given several times.",
+)
 @click.option(
     "--trials",
     default=DEFAULT_TRIALS,
@@ -86,11 +95,11 @@ if TYPE_CHECKING:
 @json_option
 def search(
     kernel: str,
-    shape: str | None,
+    shapes: tuple[str, ...],
     dtype: str | None,
     options: tuple[str, ...],
     call: str,
-    chip: str | None,
+    chips: tuple[str, ...],
     trials: int,
     timeout: float | None,
     seed: int,
@@ -112,11 +121,39 @@ def search(
     given its arguments with --args. Ctrl-C loses nothing: the same command resumes. What is
     published is the best of all trials of the problem, those of earlier and wider searches
     included.
+
+    Several shapes or chips are searched side by side, as by `autotune tune`.
     """
     from autotune.catalogue.discovery import find_kernel
     from autotune.cli import report
     from autotune.cli.finished import SearchQuestion, finished
+    from autotune.cli.tune import tune_workload
 
+    if len(shapes) > 1 or len(chips) > 1:
+        if starts or fixed or only:
+            raise InvalidInputError("--start-from, --fix and --only are for one shape on one chip")
+        tune_workload(
+            Workload(
+                problems=tuple(
+                    WorkloadProblem(
+                        kernel=kernel, shape=shape, dtype=dtype, options=options, args=call
+                    )
+                    for shape in shapes or ("",)
+                ),
+                chips=chips or (attached_chip().value,),
+            ),
+            None,
+            trials=trials,
+            timeout_s=timeout,
+            seed=seed,
+            method=method,
+            allow_unverified=allow_unverified,
+            timing=(device, measure_seconds) if measure else None,
+            database=database,
+            as_json=as_json,
+            **compilers,
+        )
+    shape, chip = next(iter(shapes), None), next(iter(chips), None)
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     is_timed = measure and target in attached_chips()
     if not (as_json or starts or fixed or only or is_timed):
@@ -158,7 +195,7 @@ def search(
             whole = not (fixed or only)
             observer.end(exhausted=whole and result.stopped_by == "exhausted")
             if published is None:
-                _say_interrupted(result, str(store))
+                say_interrupted([result], str(store))
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}
             place = str(store)
     if as_json:
@@ -170,11 +207,12 @@ def search(
     sys.exit(0 if published.record else 1)
 
 
-def _say_interrupted(result: "SearchResult", place: str) -> NoReturn:
+def say_interrupted(results: "Sequence[SearchResult]", place: str) -> NoReturn:
     """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trials = sum(len(result.trials) for result in results)
     echo(
-        f"interrupted: {len(result.trials)} trials are kept in {place}, the same command resumes",
+        f"interrupted: {trials} trials are kept in {place}, the same command resumes",
         err=True,
     )
     sys.exit(130)

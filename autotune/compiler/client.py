@@ -14,7 +14,7 @@ from autotune.compiler.process import (
     ChildTimedOutError,
     CompilerProcess,
 )
-from autotune.compiler.protocol import ChildQuestion, Drawn, Raised
+from autotune.compiler.protocol import ChildQuestion, Drawn, Raised, Traces
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import to_data
 from autotune.domain.compiled import Attempt, XlaCost
@@ -24,7 +24,6 @@ from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, Illegal, TimedOut
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
 from autotune.errors import (
     CompilerUnavailableError,
@@ -86,7 +85,7 @@ class Compiler:
         *,
         orders: bool,
         chip: Chip | None = None,
-    ) -> list[Trace] | Failure:
+    ) -> Traces | Failure:
         """The traces of a config (one per grid order, or one), or why there are none.
 
         A kernel that asks for the TPU while it is traced needs the ``chip``.
@@ -94,8 +93,7 @@ class Compiler:
         question = protocol.TraceConfig(
             ref=ref, problem=problem, chip=chip, config=config, orders=orders
         )
-        found = self._try(question)
-        return found.traces if isinstance(found, protocol.Traces) else found
+        return self._try(question)
 
     def compile(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Attempt:
         """What became of one candidate; never raises for what the candidate does."""

@@ -11,7 +11,8 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from autotune.compiler.client import Compiler
 from autotune.compiler.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
-from autotune.compiler.protocol import Drawn
+from autotune.compiler.protocol import Drawn, Traces
+from autotune.compiler.shared import SharedAcrossChips
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, XlaCost
 from autotune.domain.config import Config
@@ -61,6 +62,7 @@ class CompilerPool:
         self._free: LifoQueue[Compiler] = LifoQueue()
         for compiler in self._compilers:
             self._free.put(compiler)
+        self._shared = SharedAcrossChips()
         self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")
 
     @property
@@ -74,7 +76,9 @@ class CompilerPool:
         return self._ask(Compiler.chip_info, chip)
 
     def describe(self, ref: KernelRef) -> KernelSpec:
-        return self._ask(Compiler.describe, ref)
+        spec = self._ask(Compiler.describe, ref)
+        self._shared.described(ref, spec.fingerprint)
+        return spec
 
     def problem(self, ref: KernelRef) -> Problem:
         return self._ask(Compiler.problem, ref)
@@ -94,15 +98,23 @@ class CompilerPool:
         orders: bool,
         chip: Chip | None = None,
     ) -> Iterator[list[Trace] | Failure]:
+        known = self._shared.traces(ref, problem)
         pending = [
-            self.submit(Compiler.trace, ref, problem, config, orders=orders, chip=chip)
+            None
+            if (config, orders) in known
+            else self.submit(Compiler.trace, ref, problem, config, orders=orders, chip=chip)
             for config in configs
         ]
         try:
-            for future in pending:
-                yield future.result()
+            for config, future in zip(configs, pending, strict=True):
+                if future is None:
+                    yield known[config, orders]
+                    continue
+                found = future.result()
+                self._shared.take(ref, problem, (config, orders), found)
+                yield found.traces if isinstance(found, Traces) else found
         finally:
-            for future in pending:
+            for future in filter(None, pending):
                 future.cancel()
 
     def compile(
@@ -120,6 +132,11 @@ class CompilerPool:
         return self._ask(Compiler.baseline, ref, problem, chip)
 
     def verify(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
+        return self._shared.verdict(
+            ref, problem, config, lambda: self._verdict(ref, problem, config, chip)
+        )
+
+    def _verdict(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
         verdict = self._ask(Compiler.verify, ref, problem, config, chip)
         if verdict.is_final:
             return verdict

@@ -47,9 +47,10 @@ class Greeting(NamedTuple):
 
 
 class Traces(NamedTuple):
-    """One, or one for each order of a named grid."""
+    """One, or one for each order of a named grid. ``asks_chip``: they may differ on another."""
 
     traces: list[Trace]
+    asks_chip: bool = False
 
 
 class CompiledConfig(NamedTuple):

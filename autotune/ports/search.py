@@ -43,6 +43,9 @@ class SearchStore(Protocol):
 class PublishStore(Protocol):
     """Where the decision about a search is kept."""
 
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        """As ``SearchStore`` has it: what was verified before."""
+
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         """As ``SearchStore`` has it: a finalist that gave a wrong result."""
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from autotune.domain.compiled import XlaCost
 from autotune.domain.config import Config
+from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimated, Outcome, WrongResult
 from autotune.domain.record import Evidence, Method, Record
@@ -65,7 +66,10 @@ def publish(
     passed over unless ``allow_unverified``; it then carries the label.
     """
     default = next((t for t in result.trials if t.number == 0), None)
-    gate = _Gate(verifier, store, result.subject, announce, allow_unverified=allow_unverified)
+    before = _verified_before(store, result.subject.key)
+    gate = _Gate(
+        verifier, store, result.subject, announce, allow_unverified=allow_unverified, before=before
+    )
     draft = _Draft(result, default, _baseline(verifier, result), gate)
     published = (measure and _by_measurement(draft, measure)) or _by_estimate(draft)
     if published.record is not None:
@@ -73,15 +77,23 @@ def publish(
     return replace(published, wrong=tuple(gate.wrong), unverified=tuple(gate.unverified))
 
 
+def _verified_before(store: PublishStore, key: Key) -> Record | None:
+    """What an earlier run with this database has published for the key."""
+    own = (r for r in store.records(key.kernel, key.chip) if r.key == key and not r.pushed_by)
+    return next((record for record in own if record.verified), None)
+
+
 @dataclass(slots=True)
 class _Gate:
-    """Verifies each trial once, and marks in the store what is wrong."""
+    """Verifies each trial once, and marks in the store what is wrong. What won ``before`` is not
+    verified again."""
 
     verifier: Verifier
     store: PublishStore
     subject: "Subject"
     announce: Callable[[str], None]
     allow_unverified: bool
+    before: Record | None = None
     wrong: list[tuple[Trial, str]] = field(default_factory=list)
     unverified: list[tuple[Trial, str]] = field(default_factory=list)
     _passed: dict[int, Verdict | None] = field(default_factory=dict)
@@ -92,7 +104,18 @@ class _Gate:
             self._passed[trial.number] = self._asked(trial)
         return self._passed[trial.number]
 
+    def in_words(self, trial: Trial, verdict: Verdict) -> str:
+        """How a trial that passed was verified."""
+        known = self._known(trial)
+        return known.verification if known else words.verification(verdict)
+
+    def _known(self, trial: Trial) -> Record | None:
+        return self.before if self.before and self.before.config == trial.config else None
+
     def _asked(self, trial: Trial) -> Verdict | None:
+        known = self._known(trial)
+        if known is not None:
+            return Verdict(ok=True, reason=known.verification, proof=known.proof)
         self.announce(words.verifying(trial))
         subject = self.subject
         verdict = self.verifier.verify(
@@ -233,7 +256,7 @@ def _record(
         baseline=baseline,
         is_default=default is not None and trial.number == default.number,
         reason=reason,
-        verification=words.verification(verdict),
+        verification=draft.gate.in_words(trial, verdict),
         verified=verdict.ok is True,
         proof=verdict.proof,
         trials=len(draft.result.trials),

@@ -1,5 +1,8 @@
 """A whole search: try, verify, time where a TPU is attached, publish."""
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -9,7 +12,16 @@ from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import Publication, publish
 from autotune.publishing.timing import Timing, new_measure
-from autotune.searching.loop import Observer, SearchLimits, SearchResult, Subject, run_search
+from autotune.searching.loop import (
+    Observer,
+    Search,
+    SearchLimits,
+    SearchResult,
+    Subject,
+    open_search,
+    run_search,
+    run_together,
+)
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
 
 
@@ -63,9 +75,84 @@ def tune(
     )
     if result.stopped_by == "interrupted":
         return result, None
-    timing = plan.timing
+    return result, _published(compilers, store, result, plan, watcher)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuningTask:
+    """One of several searches. ``weight``: how often what is searched runs; ``start_from``: tried
+    right after the default."""
+
+    subject: Subject
+    space: Space
+    watcher: Watcher
+    weight: float = 1.0
+    start_from: tuple[Config, ...] = ()
+
+
+def tune_all(
+    compilers: Compilers,
+    store: TuningStore,
+    tasks: Sequence[TuningTask],
+    plan: Plan,
+    published: Callable[[TuningTask, Publication], None] = lambda _, __: None,
+) -> list[tuple[SearchResult, Publication | None]]:
+    """As ``tune``, all side by side: trials go where they pay, and what is over is verified and
+    published while the others go on; ``published`` is told then. ``plan.limits.trials``: of each.
+    """
+    with ExitStack() as stack:
+        searches = [
+            stack.enter_context(closing(_opened(compilers, store, task, plan))) for task in tasks
+        ]
+        # Not waited for after Ctrl-C: closing the compilers ends what runs.
+        threads = ThreadPoolExecutor(compilers.size, thread_name_prefix="publishing")
+        stack.callback(threads.shutdown, wait=False, cancel_futures=True)
+        pending: dict[int, Future[Publication]] = {}
+
+        def publish_soon(search: Search) -> None:
+            place = next(n for n, one in enumerate(searches) if one is search)
+            pending[place] = threads.submit(publish_now, tasks[place], search.result())
+
+        def publish_now(task: TuningTask, result: SearchResult) -> Publication:
+            found = _published(compilers, store, result, plan, task.watcher)
+            published(task, found)
+            return found
+
+        limits = plan.limits
+        run_together(searches, compilers.size, limits.timeout_s, limits.stop, publish_soon)
+        if any(search.stopped_by == "interrupted" for search in searches):
+            done = {n: future for n, future in pending.items() if future.done()}
+        else:
+            done = pending
+        return [
+            (search.result(), done[n].result() if n in done else None)
+            for n, search in enumerate(searches)
+        ]
+
+
+def _opened(compilers: Compilers, store: TuningStore, task: TuningTask, plan: Plan) -> Search:
+    known = tuned_elsewhere(compilers, store, task.subject, task.watcher.announce)
+    return open_search(
+        compilers,
+        store,
+        task.subject,
+        task.space,
+        plan.limits.trials,
+        task.watcher,
+        study_url=store.url,
+        seed=plan.seed,
+        method=plan.method,
+        start_from=tuple(dict.fromkeys((*task.start_from, *known))),
+        weight=task.weight,
+    )
+
+
+def _published(
+    compilers: Compilers, store: TuningStore, result: SearchResult, plan: Plan, watcher: Watcher
+) -> Publication:
+    timing, subject = plan.timing, result.subject
     timer = new_measure(compilers, subject, timing, watcher.announce) if timing else None
-    published = publish(
+    return publish(
         compilers,
         store,
         result,
@@ -73,4 +160,3 @@ def tune(
         announce=watcher.announce,
         measure=timer,
     )
-    return result, published

@@ -2,14 +2,14 @@
 
 import hashlib
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain
 from math import inf
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from autotune.candidates import rules
 from autotune.candidates.space import Candidate, Space, climb, limit_named
@@ -33,6 +33,7 @@ from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.study import CandidateStudy, coordinates
 
+_FIRST_TRIALS = 4  # of each search, before any has more
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
@@ -108,7 +109,38 @@ def run_search(
     candidates or not. After them what won for the problem under other toolchains and on other
     chips, where it is a candidate.
     """
-    started = time.monotonic()
+    search = open_search(
+        compilers,
+        store,
+        subject,
+        space,
+        limits.trials,
+        observer,
+        study_url=study_url,
+        seed=seed,
+        method=method,
+        start_from=start_from,
+    )
+    with closing(search):
+        run_together([search], compilers.size, limits.timeout_s, limits.stop)
+    return search.result()
+
+
+def open_search(
+    compilers: CandidateCompiler,
+    store: SearchStore,
+    subject: Subject,
+    space: Space,
+    trials: int,
+    observer: Observer,
+    *,
+    study_url: str | None,
+    seed: int = 0,
+    method: str = "gp",
+    start_from: Sequence[Config] = (),
+    weight: float = 1.0,
+) -> "Search":
+    """A search that knows what earlier runs have found, and has started nothing yet."""
     store.save_kernel(subject.spec)
     if space.judged:
         store.save_refusals(subject.key, survey(space, subject.chip))
@@ -121,26 +153,35 @@ def run_search(
         seed=seed,
         method=method,
     )
-    with closing(study):
-        loop = _Loop(compilers, store, subject, space, study, observer, list(earlier))
-        loop.reuse()
-        goal = max(len(earlier), min(limits.trials, loop.reachable))
-        observer.space_ready(space, earlier, goal)
-        elsewhere = winners_elsewhere(store.records(subject.spec.name), subject.key, space)
-        stopped_by = loop.run(limits, started, [*start_from, *elsewhere])
-    return SearchResult(
-        subject=subject,
-        space=space,
-        trials=loop.trials,
-        reused=len(earlier),
-        stopped_by=stopped_by,
-        seconds=time.monotonic() - started,
-        start_from=tuple(start_from),
+    search = Search(
+        compilers, store, subject, space, study, observer, list(earlier), goal=trials, weight=weight
     )
+    search.reuse()
+    observer.space_ready(space, earlier, max(len(earlier), min(trials, search.reachable)))
+    elsewhere = winners_elsewhere(store.records(subject.spec.name), subject.key, space)
+    search.begin_with(start_from, elsewhere)
+    return search
+
+
+class _Running(NamedTuple):
+    """``asked``: the study gave it out, and is told. ``candidate``: None for a config that is given
+    and is none."""
+
+    config: Config
+    candidate: Candidate | None
+    asked: bool
 
 
 @dataclass(slots=True)
-class _Loop:
+class Search:
+    """A search that is advanced a trial at a time: ``start`` hands the next one to the compilers,
+    ``collect`` keeps those that are done. The default comes first and alone, whatever becomes of
+    it, then each config that is given; after those as many at a time as are started.
+
+    ``goal``: how many trials at most, earlier ones included. ``weight``: how often what is searched
+    runs. ``stopped_by``: empty while there is something to do.
+    """
+
     compilers: CandidateCompiler
     store: SearchStore
     subject: Subject
@@ -148,7 +189,98 @@ class _Loop:
     study: CandidateStudy
     observer: Observer
     trials: list[Trial]
-    _running: dict[Future[Attempt], Candidate] = field(default_factory=dict)
+    goal: int = 100
+    weight: float = 1.0
+    stopped_by: str = ""
+    running: dict[Future[Attempt], _Running] = field(default_factory=dict)
+    _given: tuple[Config, ...] = ()
+    _first: Iterator[Config] = iter(())
+    _blocked: bool = False
+    _reused: int = 0
+    _began: float = field(default_factory=time.monotonic)
+
+    def begin_with(self, given: Sequence[Config], elsewhere: Sequence[Config]) -> None:
+        """What is tried ahead of all else, one after another."""
+        self._given, self._reused = tuple(given), len(self.trials)
+        first = [self.space.default] * all(trial.number for trial in self.trials)
+        self._first = chain(first, self._own_blocks(), given, elsewhere)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether ``start`` may have something to do."""
+        return not self.stopped_by and not self._blocked
+
+    @property
+    def begun(self) -> int:
+        """Trials, those that run included."""
+        return len(self.trials) + len(self.running)
+
+    def promise_us(self) -> float:
+        """By how much the next trial is expected to shorten the best time, times the weight."""
+        times = [t.estimate.time_us for t in self.trials if t.estimate]
+        best_us = min(times, default=self.space.candidates[0].roofline.guess_us)
+        return self.weight * best_us * (self.study.promise() if times else 1.0)
+
+    def start(self, *, late: bool = False) -> None:
+        """Hand the next trial to the compilers; ``late``: only the default, where it is not known.
+        Where there is none, it waits for what runs, or is over."""
+        reason = self._start(late)
+        if not self.running:
+            self.stopped_by = reason
+        self._blocked = bool(reason)
+
+    def _start(self, late: bool) -> str:
+        """Why nothing was started, or an empty string."""
+        if any(not one.asked for one in self.running.values()):
+            return "the first is not done"
+        while not (late and self.trials) and (config := next(self._first, None)):
+            if self._tried(config):
+                continue
+            if self.trials and len(self.trials) >= self.goal:
+                return "trials"
+            if config != self.space.default or self.space.default_verdict is None:
+                return self._run(_Running(config, self._candidate(config), asked=False))
+            self._keep(config, self.space.default_verdict, 0.0)
+        if self.begun >= self.goal:
+            return "trials"
+        candidate = None if late else self.study.ask()
+        if candidate is None:
+            return "timeout" if late else "exhausted"
+        return self._run(_Running(candidate.config, candidate, asked=True))
+
+    def _run(self, one: _Running) -> str:
+        self.running[compile_config(self.compilers, self.subject, one.config)] = one
+        return ""
+
+    def collect(self, done: Collection[Future[Attempt]]) -> None:
+        """Keep those of ``done`` that are its own."""
+        for future in [one for one in self.running if one in done]:
+            one = self.running[future]
+            outcome, seconds = self._judged(future)
+            self._keep(one.config, outcome, seconds)
+            del self.running[future]
+            self._blocked = False
+            if one.candidate is None:
+                continue
+            if one.asked:
+                self.study.tell(one.candidate, _time(outcome), outcome.reason)
+            else:
+                self.study.learn(one.candidate, _time(outcome), outcome.reason)
+            self._climb(one.candidate, outcome)
+
+    def result(self) -> SearchResult:
+        return SearchResult(
+            subject=self.subject,
+            space=self.space,
+            trials=self.trials,
+            reused=self._reused,
+            stopped_by=self.stopped_by,
+            seconds=time.monotonic() - self._began,
+            start_from=self._given,
+        )
+
+    def close(self) -> None:
+        self.study.close()
 
     @property
     def reachable(self) -> int:
@@ -168,51 +300,15 @@ class _Loop:
             if candidate is not None:
                 self._learn(candidate, trial.outcome)
 
-    def run(self, limits: SearchLimits, started: float, start_from: Sequence[Config] = ()) -> str:
-        """Why it stopped. Ctrl-C ends it too: what is finished is kept."""
-        deadline = inf if limits.timeout_s is None else started + limits.timeout_s
-        try:
-            if not any(trial.number == 0 for trial in self.trials):
-                self._default_first()
-            for config in chain(self._own_blocks(), start_from):
-                is_over = limits.stop() or time.monotonic() > deadline
-                if is_over or len(self.trials) >= limits.trials:
-                    break
-                self._try(config)
-            while not limits.stop():
-                reason = self._fill(limits.trials, deadline)
-                if not self._running:
-                    return reason
-                self._collect()
-            self._keep_finished()
-            return "interrupted"
-        except KeyboardInterrupt:
-            with suppress(KeyboardInterrupt):
-                self._keep_finished()
-            return "interrupted"
-        except BaseException:
-            with suppress(StoreError):  # it may be the store that is lost
-                self._keep_finished()
-            raise
-
-    def _keep_finished(self) -> None:
+    def keep_finished(self) -> None:
         """Candidates that were done when the search was stopped are trials like all others."""
-        for future, candidate in self._running.items():
+        for future, one in self.running.items():
             finished = future.done() and not future.cancelled() and future.exception() is None
-            if finished and all(trial.config != candidate.config for trial in self.trials):
-                self._keep(candidate.config, *self._judged(future))
+            if finished and not self._tried(one.config):
+                self._keep(one.config, *self._judged(future))
 
-    def _default_first(self) -> None:
-        """Trial 0 is the default config, whatever becomes of it."""
-        verdict = self.space.default_verdict
-        candidate = self._default()
-        if verdict is not None:
-            self._keep(self.space.default, verdict, 0.0)
-            return
-        assert candidate is not None
-        outcome, seconds = self._judged(self._attempt(candidate.config))
-        self._keep(candidate.config, outcome, seconds)
-        self._learn(candidate, outcome)
+    def _tried(self, config: Config) -> bool:
+        return any(trial.config == config for trial in self.trials)
 
     def _own_blocks(self) -> Iterator[Config]:
         """The blocks of the default, where they do not fit as they are: under one higher limit
@@ -235,42 +331,6 @@ class _Loop:
             if not limits:
                 return
             yield limits[min(limits)]
-
-    def _try(self, config: Config) -> None:
-        """One config now, unless it was tried."""
-        if any(trial.config == config for trial in self.trials):
-            return
-        candidate = self._candidate(config)
-        outcome, seconds = self._judged(self._attempt(config))
-        self._keep(config, outcome, seconds)
-        if candidate is not None:
-            self._learn(candidate, outcome)
-
-    def _fill(self, goal: int, deadline: float) -> str:
-        """Keep every compiler busy; the reason not to start more, or an empty string."""
-        while len(self._running) < self.compilers.size:
-            if len(self.trials) + len(self._running) >= goal:
-                return "trials"
-            if time.monotonic() > deadline:
-                return "timeout"
-            candidate = self.study.ask()
-            if candidate is None:
-                return "exhausted"
-            self._running[self._attempt(candidate.config)] = candidate
-        return ""
-
-    def _collect(self) -> None:
-        done, _ = wait(self._running, timeout=1.0, return_when=FIRST_COMPLETED)
-        for future in done:
-            candidate = self._running[future]
-            outcome, seconds = self._judged(future)
-            self._keep(candidate.config, outcome, seconds)
-            del self._running[future]
-            self.study.tell(candidate, _time(outcome), outcome.reason)
-            self._climb(candidate, outcome)
-
-    def _attempt(self, config: Config) -> Future[Attempt]:
-        return compile_config(self.compilers, self.subject, config)
 
     def _judged(self, future: Future[Attempt]) -> tuple[Outcome, float]:
         """The outcome of a candidate and the wall clock that it took."""
@@ -304,6 +364,63 @@ class _Loop:
             if candidate.config == config:
                 return candidate
         return None
+
+
+def run_together(
+    searches: Sequence[Search],
+    size: int,
+    timeout_s: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    finished: Callable[[Search], None] = lambda _: None,
+) -> None:
+    """Advance all searches until each is over, ``size`` trials at a time, where they pay: each gets
+    its first trials before any gets more, then the one that promises most for its weight. After
+    ``timeout_s`` only defaults that are not known are still tried. ``finished`` is told of each
+    that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept."""
+    deadline = inf if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while not stop():
+            _fill(searches, size, deadline, finished)
+            running = [future for search in searches for future in search.running]
+            if not running:
+                return
+            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+            for search in searches:
+                search.collect(done)
+        _interrupted(searches)
+    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            _interrupted(searches)
+    except BaseException:
+        with suppress(StoreError):  # it may be the store that is lost
+            _interrupted(searches)
+        raise
+
+
+def _fill(
+    searches: Sequence[Search], size: int, deadline: float, finished: Callable[[Search], None]
+) -> None:
+    """Keep every compiler busy."""
+    while sum(len(search.running) for search in searches) < size:
+        ready = [search for search in searches if search.is_ready]
+        if not ready:
+            return
+        search = ready[0] if len(ready) == 1 else max(ready, key=_priority)
+        search.start(late=time.monotonic() > deadline)
+        if search.stopped_by:
+            finished(search)
+
+
+def _priority(search: Search) -> tuple[int, float]:
+    return -min(search.begun, _FIRST_TRIALS), search.promise_us()
+
+
+def _interrupted(searches: Sequence[Search]) -> None:
+    open_ones = [search for search in searches if not search.stopped_by]
+    for search in open_ones:
+        search.stopped_by = "interrupted"
+    for search in open_ones:
+        search.keep_finished()
 
 
 def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:

@@ -4,10 +4,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import datetime, timedelta
+from math import exp
 from typing import Any
 
 import numpy as np
 import optuna
+from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
@@ -56,6 +58,7 @@ class CandidateStudy:
         self._failed: set[int] = set()
         self._random = np.random.default_rng(seed)
         self._surrogate: Surrogate | None = None
+        self._scores: tuple[tuple[int, ...], NDArray[np.float64]] | None = None
         self._space = _distributions(self._candidates, limits)
         self._storage = _storage(url)
         with _errors_only():
@@ -90,6 +93,11 @@ class CandidateStudy:
         self._open.discard(number)
         self._asked[number] = trial
         return self._candidates[number]
+
+    def promise(self) -> float:
+        """The share of the best time that the next candidate is expected to save; nothing where
+        none is left."""
+        return exp(self._scored()[sorted(self._open)].max()) if self._open else 0.0
 
     def tell(self, candidate: Candidate, time_us: float | None, reason: str) -> None:
         """What became of a candidate that ``ask`` gave out. None: it failed, for ``reason``."""
@@ -136,12 +144,20 @@ class CandidateStudy:
         """One of the best scores; each third time only next to the best so far, where a smooth
         model may overlook a narrow valley. The seed decides between equals: twins in another grid
         order and candidates of which equally little is known."""
-        if self._surrogate is None:
-            self._surrogate = Surrogate(self._candidates)
-        score = self._surrogate.scores(self._times, sorted(self._failed), list(self._asked))
+        score = self._scored()
         pool = np.array(self._near_the_best() or sorted(self._open))
         best = pool[score[pool] >= score[pool].max() - _TIE]
         return int(self._random.choice(best))
+
+    def _scored(self) -> NDArray[np.float64]:
+        """Computed once for each state of the study."""
+        state = (len(self._candidates), len(self._times), len(self._failed), len(self._asked))
+        if self._surrogate is None:
+            self._surrogate = Surrogate(self._candidates)
+        if self._scores is None or self._scores[0] != state:
+            found = self._surrogate.scores(self._times, sorted(self._failed), list(self._asked))
+            self._scores = state, found
+        return self._scores[1]
 
     def _near_the_best(self) -> list[int]:
         """Empty when it is not their turn, or when there are none left."""

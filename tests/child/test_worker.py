@@ -18,6 +18,7 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.client import Compiler
 from autotune.compiler.libtpu import clear
 from autotune.compiler.process import CompilerProcess
+from autotune.compiler.protocol import Traces
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
@@ -45,7 +46,7 @@ def compile_vector_add(compiler: Compiler) -> tuple[KernelSpec, object]:
     problem = spec.problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
     trace = compiler.trace(ref, problem, config, orders=True)
-    assert isinstance(trace, list)
+    assert isinstance(trace, Traces)
     return spec, compiler.compile(ref, problem, config, Chip.V5E).answer
 
 
@@ -221,9 +222,11 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
     problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
     told = compiler.trace(ref, problem, config, orders=True, chip=chip)
-    assert isinstance(told, list), told
-    plain = compiler.trace(find_kernel("vector_add"), problem, config, orders=True)
-    assert told == plain
+    assert isinstance(told, Traces), told
+    plain = compiler.trace(find_kernel("vector_add"), problem, config, orders=True, chip=chip)
+    assert isinstance(plain, Traces)
+    assert told.traces == plain.traces
+    assert (told.asks_chip, plain.asks_chip) == (True, False)
     untold = compiler.trace(ref, problem, config, orders=True)
     assert isinstance(untold, CompileFailed)
     assert untold.reason.startswith("trace raised")

@@ -1,5 +1,6 @@
 """What gets published: only what is right, and only what beats the default."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
@@ -119,9 +120,13 @@ def verified_blocks(compilers: FakeCompilers) -> list[int]:
 
 
 class FakeStore:
-    def __init__(self) -> None:
+    def __init__(self, known: Sequence[Record] = ()) -> None:
+        self.known = known
         self.saved: list[Record] = []
         self.wrong: dict[int, Outcome] = {}
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        return self.known
 
     def save_record(self, record: Record) -> None:
         self.saved.append(record)
@@ -131,7 +136,10 @@ class FakeStore:
 
 
 def run(
-    outcomes: list[Outcome], verdicts: dict[int, bool | None] | None = None, **options: Any
+    outcomes: list[Outcome],
+    verdicts: dict[int, bool | None] | None = None,
+    known: Sequence[Record] = (),
+    **options: Any,
 ) -> tuple[Publication, FakeStore, FakeCompilers]:
     trials = [trial(number, outcome) for number, outcome in enumerate(outcomes)]
     line = Roofline(compute_us=1, memory_us=1, overhead_us=0, fill_us=0, cores=1)
@@ -143,7 +151,7 @@ def run(
     result = SearchResult(
         subject=SUBJECT, space=space, trials=trials, reused=0, stopped_by="trials", seconds=0.0
     )
-    compilers, store = gate(verdicts or {}), FakeStore()
+    compilers, store = gate(verdicts or {}), FakeStore(known)
     any_store: Any = store
     return publish(compilers, any_store, result, **options), store, compilers
 
@@ -154,6 +162,20 @@ def test_the_fastest_right_one_wins() -> None:
     assert store.saved[0].verified and not store.saved[0].is_default
     assert verified_blocks(compiler) == [2]
     assert published.reason == "estimated 2.50 times as fast as the default"
+
+
+def test_what_won_before_is_not_verified_again() -> None:
+    times = [estimated(100), estimated(50), estimated(40)]
+    first = run(times)[1].saved[0]
+    _, store, compiler = run(times, known=[first])
+    assert verified_blocks(compiler) == []
+    assert replace(store.saved[0], created_at=first.created_at) == first
+    pushed = replace(first, pushed_by="somebody")
+    unverified = replace(first, verified=False)
+    other = replace(first, key=replace(first.key, fingerprint="another"))
+    for record in (pushed, unverified, other):
+        assert verified_blocks(run(times, known=[record])[2]) == [2]
+    assert verified_blocks(run([*times, estimated(30)], known=[first])[2]) == [3]
 
 
 def test_a_wrong_one_is_marked_and_the_next_is_tried() -> None:

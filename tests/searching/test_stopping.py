@@ -14,7 +14,7 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
 from autotune.errors import CompilerUnavailableError, StoreError
-from autotune.searching.loop import SearchLimits, _Loop
+from autotune.searching.loop import Search, run_together
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
 DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)
@@ -67,7 +67,9 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     )
     observer: Any = SimpleNamespace(trial_done=watch)
     fakes: tuple[Any, Any] = (compilers, store)
-    return _Loop(*fakes, subject, space, study, observer, [first]).run(SearchLimits(), 0.0)
+    search = Search(*fakes, subject, space, study, observer, [first])
+    run_together([search], compilers.size)
+    return search.stopped_by
 
 
 def quiet(trial: Trial) -> None:

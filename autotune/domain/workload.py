@@ -1,0 +1,64 @@
+"""A workload: the problems of a model, how often each runs, and for which chips and toolchains."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadProblem:
+    """As the command line of a search says it: ``shape``, ``dtype`` and ``options``, or ``args``.
+
+    ``weight``: how often a step of the model runs it. ``config``: what the model runs today, as
+    ``autotune estimate --config`` reads it. ``line``: in the file.
+    """
+
+    kernel: str
+    shape: str = ""
+    dtype: str | None = None
+    options: tuple[str, ...] = ()
+    args: str = ""
+    weight: float = 1.0
+    config: str = ""
+    chips: tuple[str, ...] = ()
+    jax: tuple[str, ...] = ()
+    line: int = 0
+
+    def __str__(self) -> str:
+        said = [self.kernel, self.args or self.shape, self.dtype or "", *self.options]
+        return " ".join(filter(None, said))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UndeclaredKernel:
+    """A ``pallas_call`` that no declaration is known of. ``vmem_bytes``: of its blocks, buffered;
+    ``limit_bytes``: what it asks for itself."""
+
+    name: str
+    grid: tuple[int, ...] = ()
+    blocks: tuple[tuple[int, ...], ...] = ()
+    vmem_bytes: int = 0
+    limit_bytes: int | None = None
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvalidProblem:
+    """One that cannot be tuned, and why; ``line``: in the file."""
+
+    line: int
+    problem: str
+    reason: str
+
+    def __str__(self) -> str:
+        return f"line {self.line}: {self.problem}: {self.reason}" if self.line else self.reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Workload:
+    """``chips`` and ``jax`` (versions): of every problem that names none. ``invalid``: entries of
+    the file that are no problems."""
+
+    problems: tuple[WorkloadProblem, ...] = ()
+    chips: tuple[str, ...] = ()
+    jax: tuple[str, ...] = ()
+    undeclared: tuple[UndeclaredKernel, ...] = ()
+    invalid: tuple[InvalidProblem, ...] = ()

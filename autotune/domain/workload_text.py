@@ -1,0 +1,200 @@
+"""The file of a workload: TOML, or JSON lines (one problem a line; one without ``kernel`` holds for
+all).
+
+    chips = ["v5e", "v6e"]
+
+    [[problem]]
+    kernel = "matmul"
+    shape = "m=4096,k=4096,n=4096"
+    dtype = "bfloat16"
+    options = {activation = "gelu"}
+    weight = 32
+"""
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Mapping
+from math import isfinite
+from typing import Any
+
+from autotune.domain.workload import InvalidProblem, UndeclaredKernel, Workload, WorkloadProblem
+from autotune.errors import InvalidInputError
+
+_TABLE = re.compile(r"^[ \t]*\[\[", re.MULTILINE)
+_OF_ALL = {"chips", "jax"}
+_OF_ONE = {"kernel", "shape", "dtype", "options", "args", "weight", "config", *_OF_ALL}
+_MOST_PROBLEMS = 10_000
+
+
+def read_workload(text: str) -> Workload:
+    """Raises ``InvalidInputError`` for a text that is neither TOML nor JSON lines; what is wrong
+    with one problem is said in ``invalid``, with its line."""
+    is_json = text.lstrip()[:1] == "{"
+    rows = _json_rows(text) if is_json else _toml_rows(text)
+    problems, invalid, general = [], [], dict[str, Any]()
+    undeclared = []
+    for line, kind, row in rows:
+        try:
+            if kind == "undeclared":
+                undeclared.append(_undeclared(row))
+            elif kind == "problem":
+                problems.append(_problem(row, line))
+            else:
+                general |= _known(row, _OF_ALL)
+        except (ValueError, TypeError, InvalidInputError) as error:
+            if not kind:
+                raise InvalidInputError(f"line {line}: {error}") from error
+            name = row.get("kernel") if isinstance(row, Mapping) else None
+            invalid.append(InvalidProblem(line=line, problem=str(name or kind), reason=str(error)))
+        if len(problems) > _MOST_PROBLEMS:
+            raise InvalidInputError(f"a workload has at most {_MOST_PROBLEMS} problems")
+    if not problems and not invalid and not undeclared:
+        raise InvalidInputError("the workload has no problems: it needs [[problem]] tables")
+    return Workload(
+        problems=tuple(problems),
+        chips=_names(general, "chips"),
+        jax=_names(general, "jax"),
+        undeclared=tuple(undeclared),
+        invalid=tuple(invalid),
+    )
+
+
+def workload_text(workload: Workload) -> str:
+    """As TOML; ``read_workload`` is the inverse, but for lines."""
+    lines = [f"{name} = {_toml(getattr(workload, name))}" for name in ("chips", "jax")]
+    lines = [line for line in lines if not line.endswith("[]")]
+    for problem in workload.problems:
+        lines += ["", "[[problem]]", *_fields(problem)]
+    for kernel in workload.undeclared:
+        lines += ["", "[[undeclared]]", *_fields(kernel)]
+    return "\n".join(lines) + "\n"
+
+
+def _toml_rows(text: str) -> Iterator[tuple[int, str, Any]]:
+    """Line, kind and fields of each table."""
+    try:
+        whole = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, RecursionError) as error:
+        raise InvalidInputError(f"it is no TOML: {error}") from error
+    lines = iter(_lines_of_problems(text))
+    yield 1, "", {n: v for n, v in whole.items() if n not in ("problem", "undeclared")}
+    for row in _tables(whole, "problem"):
+        yield next(lines, 1), "problem", row
+    for row in _tables(whole, "undeclared"):
+        yield 1, "undeclared", row
+
+
+def _tables(whole: Mapping[str, Any], kind: str) -> list[Any]:
+    found = whole.get(kind, [])
+    return found if isinstance(found, list) else [found]
+
+
+def _lines_of_problems(text: str) -> list[int]:
+    """The parser does not say lines, but from one table of a list to the next a text is a document
+    of its own."""
+    found, begin = list[int](), 0
+    for end in [*(match.start() for match in _TABLE.finditer(text)), len(text)]:
+        try:
+            part = tomllib.loads(text[begin:end])
+        except tomllib.TOMLDecodeError:  # this "[[" stands in a text, or in a list
+            continue
+        found += [text.count("\n", 0, begin) + 1] * len(_tables(part, "problem"))
+        begin = end
+    return found
+
+
+def _json_rows(text: str) -> Iterator[tuple[int, str, Any]]:
+    for number, line in enumerate(text.split("\n"), 1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise InvalidInputError(f"line {number}: it is no JSON: {error}") from error
+        yield number, "problem" if not isinstance(row, dict) or "kernel" in row else "", row
+
+
+def _problem(row: Any, line: int) -> WorkloadProblem:
+    fields = _known(row, _OF_ONE)
+    weight = fields.get("weight", 1)
+    if type(weight) not in (int, float) or not isfinite(weight) or weight <= 0:
+        raise ValueError(f"weight = {weight} is no number above 0")
+    kernel = fields.get("kernel")
+    if not isinstance(kernel, str) or not kernel:
+        raise ValueError("it names no kernel")
+    return WorkloadProblem(
+        kernel=kernel,
+        shape=_assignments(fields.get("shape", "")),
+        dtype=_text(fields, "dtype") or None,
+        options=tuple(filter(None, _assignments(fields.get("options", "")).split(","))),
+        args=_text(fields, "args"),
+        weight=float(weight),
+        config=_text(fields, "config"),
+        chips=_names(fields, "chips"),
+        jax=_names(fields, "jax"),
+        line=line,
+    )
+
+
+def _undeclared(row: Any) -> UndeclaredKernel:
+    known = _known(row, set(UndeclaredKernel.__dataclass_fields__))
+    return UndeclaredKernel(
+        **known
+        | {
+            "grid": tuple(known.get("grid", ())),
+            "blocks": tuple(map(tuple, known.get("blocks", ()))),
+        }
+    )
+
+
+def _known(row: Any, names: set[str]) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise ValueError(f"{row!r} is no table")
+    for name in row:
+        if name not in names:
+            raise ValueError(f"there is no field {name!r}: there are {', '.join(sorted(names))}")
+    return row
+
+
+def _text(fields: Mapping[str, Any], name: str) -> str:
+    found = fields.get(name, "")
+    if not isinstance(found, str):
+        raise ValueError(f"{name} = {found!r} is no text")
+    return found
+
+
+def _names(fields: Mapping[str, Any], name: str) -> tuple[str, ...]:
+    found = fields.get(name, [])
+    some = [found] if isinstance(found, str) else found
+    if not isinstance(some, list) or not all(isinstance(one, str) for one in some):
+        raise ValueError(f"{name} = {found!r} is no list of names")
+    return tuple(some)
+
+
+def _assignments(given: Any) -> str:
+    """``name=value,…``, which may be given as a table."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list):
+        return ",".join(map(str, given))
+    if not isinstance(given, dict):
+        raise ValueError(f"{given!r} is neither text nor a table")
+    return ",".join(f"{name}={_value(value)}" for name, value in given.items())
+
+
+def _value(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _fields(value: WorkloadProblem | UndeclaredKernel) -> list[str]:
+    names = [name for name in type(value).__dataclass_fields__ if name != "line"]
+    pairs = [(name, getattr(value, name)) for name in names]
+    return [f"{name} = {_toml(one)}" for name, one in pairs if one not in ("", None, ())]
+
+
+def _toml(value: Any) -> str:
+    """JSON's texts, numbers and lists are TOML's, but for DEL."""
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,111 @@
+"""From the problems of a workload to searches: what is asked for, on which chips, where to look."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache, partial
+from pathlib import Path
+from typing import NamedTuple
+
+from autotune.candidates.space import Space
+from autotune.catalogue.discovery import find_kernel
+from autotune.domain.chip import parse_chip
+from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.problem import Problem
+from autotune.domain.workload import InvalidProblem, WorkloadProblem
+from autotune.errors import AutotuneError, InvalidInputError
+from autotune.ports.compilers import Compilers, Describer
+from autotune.searching.loop import Subject
+from autotune.searching.one_config import config_judge
+from autotune.searching.subject import explore_space
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelProblem:
+    """A problem of a model on one chip, however often the workload names it."""
+
+    asked: WorkloadProblem
+    subject: Subject
+    weight: float
+
+
+class NamedProblem(NamedTuple):
+    """What a problem of a workload means, on whatever chip."""
+
+    asked: WorkloadProblem
+    ref: KernelRef
+    spec: KernelSpec
+    problem: Problem
+
+
+def name_problems(
+    compilers: Describer, asked: Sequence[WorkloadProblem], folder: Path
+) -> Iterator[NamedProblem | InvalidProblem]:
+    """``folder``: that files of kernels are found from."""
+    for one in asked:
+        try:
+            ref = find_kernel(str(folder / one.kernel) if ".py" in one.kernel else one.kernel)
+            if not one.args:
+                spec = compilers.describe(ref)
+                problem = spec.problems.parse(one.shape, one.dtype, one.options)
+            elif one.shape or one.dtype or one.options:
+                raise InvalidInputError("shape, dtype and options are part of args: say them there")
+            else:
+                ref = replace(ref, call=one.args)
+                spec, problem = compilers.describe(ref), compilers.problem(ref)
+        except AutotuneError as error:
+            yield _invalid(one, error)
+        else:
+            yield NamedProblem(one, ref, spec, problem)
+
+
+def find_problems(
+    compilers: Describer, asked: Sequence[WorkloadProblem], chips: Sequence[str], folder: Path
+) -> tuple[list[ModelProblem], list[InvalidProblem]]:
+    """Those that there are, and why there is no other. ``chips``: of those that name none. The
+    chips of one problem follow one another: it is traced for all of them at once."""
+    toolchain, info = compilers.toolchain(), cache(compilers.chip_info)
+    found: dict[Key, ModelProblem] = {}
+    invalid = []
+    for named in name_problems(compilers, asked, folder):
+        if isinstance(named, InvalidProblem):
+            invalid.append(named)
+            continue
+        one, ref, spec, problem = named
+        if not (one.chips or chips):
+            why = InvalidInputError("no chip is named: neither in the file nor by --chip")
+            invalid.append(_invalid(one, why))
+        for name in one.chips or chips:
+            try:
+                chip = info(parse_chip(name))
+            except AutotuneError as error:
+                invalid.append(_invalid(one, error))
+                continue
+            subject = Subject(ref=ref, spec=spec, problem=problem, chip=chip, toolchain=toolchain)
+            new = ModelProblem(asked=one, subject=subject, weight=0.0)
+            same = found.get(subject.key, new)
+            found[subject.key] = replace(same, weight=same.weight + one.weight)
+    return list(found.values()), invalid
+
+
+def explore_all(
+    compilers: Compilers,
+    problems: Sequence[ModelProblem],
+    tracing: Callable[[ModelProblem, int, int], None],
+) -> Iterator[tuple[ModelProblem, Space, tuple[Config, ...]] | InvalidProblem]:
+    """Each with its space and the config that the model runs today, where that is known."""
+    for one in problems:
+        try:
+            space = explore_space(compilers, one.subject, partial(tracing, one))
+            today = one.asked.config
+            configs = (config_judge(compilers, one.subject).read(today),) if today else ()
+        except AutotuneError as error:
+            yield _invalid(one.asked, error)
+        else:
+            yield one, space, configs
+
+
+def _invalid(one: WorkloadProblem, error: Exception) -> InvalidProblem:
+    return InvalidProblem(line=one.line, problem=str(one), reason=str(error))

@@ -1,0 +1,127 @@
+"""``autotune tune`` with the real TPU compiler: a workload, from its file to its records."""
+
+import json
+import signal
+import sqlite3
+import subprocess
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.servers.commands import autotune
+
+pytestmark = pytest.mark.slow
+
+WORKLOAD = """
+chips = ["v5e", "v6e"]
+
+[[problem]]
+kernel = "rmsnorm"
+shape = "1024x1024"
+weight = 3
+config = "block_rows=64,block_features=1024"
+
+[[problem]]
+kernel = "rmsnorm"
+shape = {rows = 1024, features = 1024}
+
+[[problem]]
+kernel = "vector_ad"
+shape = "1024"
+
+[[problem]]
+kernel = "vector_add"
+shape = "n=65536"
+chips = ["v5e", "v9"]
+"""
+HEARS_CTRL_C = """
+import signal
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+from autotune.cli.main import main
+main()
+"""
+TUNE = ("tune", "model.toml", "--trials", "5", "--compilers", "1")
+
+
+@pytest.fixture(scope="module")
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any], list[str]]:
+    """A folder with a database after one run; its report, and what it wrote while it ran."""
+    folder = tmp_path_factory.mktemp("tuned")
+    (folder / "model.toml").write_text(WORKLOAD)
+    done = autotune(*TUNE, cwd=folder)
+    assert done.returncode == 1, done.stderr
+    again = autotune(*TUNE, "--json", cwd=folder)
+    assert again.returncode == 1, again.stderr
+    return folder, json.loads(again.stdout), [done.stdout, done.stderr]
+
+
+def test_all_is_tuned_but_what_cannot_be_and_that_names_its_line(
+    tuned: tuple[Path, dict[str, Any], list[str]],
+) -> None:
+    _, report, (printed, errors) = tuned
+    problems = report["problems"]
+    asked = [(p["key"]["kernel"], p["key"]["chip"], p["weight"]) for p in problems]
+    assert asked == [("rmsnorm", "v5e", 4), ("rmsnorm", "v6e", 4), ("vector_add", "v5e", 1)]
+    assert all(p["record"]["verified"] and p["trials"] == 5 for p in problems)
+    assert problems[0]["before"]["axes"]["block_rows"] == 64
+    assert [one["line"] for one in report["invalid"]] == [14, 18]
+    assert "line 14: vector_ad 1024: unknown kernel" in printed
+    assert "line 18: vector_add n=65536: unknown chip 'v9'" in printed
+    assert sum("/3 " in line for line in errors.splitlines()) == 3
+
+
+def test_the_model_is_the_weighted_sum_of_its_problems(
+    tuned: tuple[Path, dict[str, Any], list[str]],
+) -> None:
+    _, report, _ = tuned
+    for row in report["model"]:
+        some = [p for p in report["problems"] if p["key"]["chip"] == row["chip"]]
+        for when in ("before_us", "after_us"):
+            assert row[when] == pytest.approx(sum(p["weight"] * p[when] for p in some))
+
+
+def test_what_is_finished_is_neither_compiled_nor_verified_again(
+    tuned: tuple[Path, dict[str, Any], list[str]],
+) -> None:
+    folder, report, _ = tuned
+    history = json.loads(autotune("history", "--trials", "--json", cwd=folder).stdout)
+    assert [len(key["trials"]) for key in history] == [5, 5, 5]
+    assert [p["verification_s"] for p in report["problems"]] == [0.0, 0.0, 0.0]
+
+
+def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    (tmp_path / "model.toml").write_text(WORKLOAD)
+    command = [*TUNE[:3], "12", *TUNE[4:]]
+    kept = 0
+    for number, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
+        run = subprocess.Popen(
+            [sys.executable, "-c", HEARS_CTRL_C, *command, "--db", "test.db"],
+            cwd=tmp_path,
+            stderr=subprocess.PIPE,
+        )
+        deadline = time.monotonic() + 200
+        while _trials(tmp_path) < kept + 3:
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.1)
+        run.send_signal(number)
+        _, errors = run.communicate(timeout=150)
+        assert run.returncode == code, errors
+        assert b"Traceback" not in errors
+        kept = _trials(tmp_path)
+    assert 6 <= kept < 36
+    assert autotune(*command, cwd=tmp_path).returncode == 1
+    assert _trials(tmp_path) == 36
+
+
+def _trials(folder: Path) -> int:
+    if not (folder / "test.db").exists():
+        return 0
+    with closing(sqlite3.connect(folder / "test.db", timeout=30)) as connection:
+        try:
+            found: int = connection.execute("select count(*) from autotune_trials").fetchone()[0]
+        except sqlite3.OperationalError:  # no such table yet
+            return 0
+    return found

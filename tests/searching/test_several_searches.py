@@ -1,0 +1,91 @@
+"""Several searches over the same compilers: who gets the next trial."""
+
+from collections.abc import Callable
+from contextlib import closing
+from typing import Any
+
+from autotune.domain.config import Config
+from autotune.searching.loop import Search, open_search, run_together
+from tests.fakes.compiler import FakeCompilers, MemoryStore
+from tests.searching.test_loop import SUBJECT, Quiet, answer, space
+
+
+class Recording(FakeCompilers):
+    """Knows which search asked, by the dimension of its problem."""
+
+    def __init__(self, stop_after: int = 10**6) -> None:
+        super().__init__(compiled=answer)
+        self.order: list[int] = []
+        self._stop_after = stop_after
+
+    def compile(self, ref: Any, problem: Any, config: Config, chip: Any) -> Any:
+        self.order.append(problem.dims[0][1])
+        return super().compile(ref, problem, config, chip)
+
+    def enough(self) -> bool:
+        return len(self.order) >= self._stop_after
+
+
+def searches(
+    compilers: Recording, weights: dict[int, float], trials: int = 12
+) -> tuple[list[Search], list[MemoryStore]]:
+    """One for each size of the first dimension, with its weight."""
+    found, stores = [], []
+    for size, weight in weights.items():
+        store: Any = MemoryStore()
+        name = SUBJECT.problem.dims[0][0]
+        problem = SUBJECT.problem.with_dims(**{name: size})
+        subject = type(SUBJECT)(
+            ref=SUBJECT.ref,
+            spec=SUBJECT.spec,
+            problem=problem,
+            chip=SUBJECT.chip,
+            toolchain=SUBJECT.toolchain,
+        )
+        found.append(
+            open_search(
+                compilers, store, subject, space(), trials, Quiet(), study_url=None, weight=weight
+            )
+        )
+        stores.append(store)
+    return found, stores
+
+
+def run(some: list[Search], compilers: Recording, **limits: Any) -> list[int]:
+    """The sizes of those that were said to be over, in turn."""
+    over: list[Search] = []
+    done: Callable[[Search], None] = over.append
+    run_together(some, compilers.size, finished=done, **limits)
+    for search in some:
+        with closing(search):
+            pass
+    return [search.subject.problem.dims[0][1] for search in over]
+
+
+def test_each_gets_its_first_trials_before_any_gets_its_last() -> None:
+    compilers = Recording()
+    some, stores = searches(compilers, {8: 1.0, 16: 1000.0, 32: 10.0})
+    assert sorted(run(some, compilers)) == [8, 16, 32]
+    assert [len(store.kept) for store in stores] == [12, 12, 12]
+    assert sorted(compilers.order[:3]) == [8, 16, 32]
+    assert {size: compilers.order[:12].count(size) for size in (8, 16, 32)} == {8: 4, 16: 4, 32: 4}
+    assert all(search.stopped_by == "trials" for search in some)
+
+
+def test_the_rest_goes_where_it_pays() -> None:
+    compilers = Recording(stop_after=26)
+    some, stores = searches(compilers, {8: 1.0, 16: 1e6}, trials=40)
+    run(some, compilers, stop=compilers.enough)
+    counts = [compilers.order.count(size) for size in (8, 16)]
+    assert counts[0] <= 5
+    assert counts[1] >= 20
+    assert [search.stopped_by for search in some] == ["interrupted", "interrupted"]
+    assert sum(len(store.kept) for store in stores) == len(compilers.order)
+
+
+def test_when_time_is_up_each_has_its_default() -> None:
+    compilers = Recording()
+    some, stores = searches(compilers, {8: 1.0, 16: 1.0, 32: 1.0})
+    assert sorted(run(some, compilers, timeout_s=-1.0)) == [8, 16, 32]
+    assert [[trial.config for trial in store.kept] for store in stores] == [[space().default]] * 3
+    assert all(search.stopped_by == "timeout" for search in some)
