@@ -21,6 +21,7 @@ from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from autotune.calls.function import PARAMS, FunctionKernel
+from autotune.calls.listening import LISTENER
 from autotune.calls.place import place_of
 from autotune.domain.config import AxisValue
 from autotune.domain.kernel_ref import KernelRef
@@ -102,7 +103,11 @@ class Tunable(Generic[P, R]):
         values: Any = self._found(given, kwargs)[1]
         if override:
             values = values | override
-        return self.function(*given, **kwargs, **values)
+        listener = LISTENER.get()
+        if listener is None:
+            return self.function(*given, **kwargs, **values)
+        with listener.called(self.ref(*args, **kwargs)):
+            return self.function(*given, **kwargs, **values)
 
     def __get__(self, instance: Any, owner: type | None = None) -> "Tunable[..., R]":
         """A method of an object is called with it."""

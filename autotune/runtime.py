@@ -20,6 +20,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from autotune.calls.listening import LISTENER
 from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config, make_config
@@ -109,6 +110,9 @@ class Tuned:
 
     def answer(self, problem: Problem) -> TunedConfig:
         """The same for a problem as long as the process lives."""
+        listener = LISTENER.get()
+        if listener is not None and not self.kernel.form:
+            listener.asked(self._ref, problem)
         found = self._answers.get(problem)
         if found is None:
             with self._lock:

@@ -140,6 +140,15 @@ class Loader:
         with _saying_which(ref):
             return found.problem(found.read(_call(ref, found)))
 
+    def function(self, ref: KernelRef) -> Any:
+        """What can be called at ``ref``, tunable or not. Raises ``LoadError``."""
+        found: Any = self._imported(ref)
+        for part in ref.attribute.split("."):
+            found = getattr(found, part, None)
+        if not callable(found):
+            raise NameLoadError(f"{ref.module or ref.path} has no function {ref.attribute}")
+        return found
+
     def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
         """What stands in the module, which is executed once."""
         place = replace(ref, call="")
@@ -150,14 +159,7 @@ class Loader:
     def _load(self, ref: KernelRef) -> Kernel | FunctionKernel:
         if ref.copy:
             self._copied.copies[ref.copy_of] = ref.copy
-        try:
-            module = self._module(ref)
-        except LoadError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise LoadError(
-                f"the kernel file {ref.path} does not import: {type(error).__name__}: {error}"
-            ) from error
+        module = self._imported(ref)
         if ref.copy and (strays := self._copied.strays()):
             raise LoadError(
                 f"{ref.path} cannot be compared: {', '.join(strays)} came from {ref.copy_of}, not "
@@ -171,6 +173,17 @@ class Loader:
                 + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
             )
         return found
+
+    def _imported(self, ref: KernelRef) -> ModuleType:
+        try:
+            return self._module(ref)
+        except LoadError:
+            raise
+        except (Exception, SystemExit) as error:
+            file = ref.path or ref.module
+            raise LoadError(
+                f"the kernel file {file} does not import: {type(error).__name__}: {error}"
+            ) from error
 
     def _module(self, ref: KernelRef) -> ModuleType:
         if ref.module:

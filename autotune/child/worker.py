@@ -121,6 +121,12 @@ class CompilerWorker:
 
         return gate.check(*self._candidate(asked))
 
+    def do_collect(self, asked: protocol.CollectKernels) -> protocol.Collected:
+        from autotune.child.collecting import collect
+
+        known = dict(zip(asked.names, asked.refs, strict=True))
+        return collect(self.loader, asked.ref, asked.chip, known)
+
     def do_executable(self, asked: protocol.WriteExecutable) -> None:
         from autotune.child.measure import programs
 

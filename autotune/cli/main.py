@@ -15,6 +15,7 @@ from autotune.errors import AutotuneError
 _COMMANDS = {
     "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
     "tune": ("autotune.cli.tune:tune", "Tune all problems of a model, on all its chips."),
+    "collect": ("autotune.cli.collect:collect", "Find the kernels that a model calls."),
     "import": ("autotune.cli.import_table:import_table", "Read a table of tuned configs."),
     "audit": ("autotune.cli.audit:audit", "Say what a table of tuned configs is worth."),
     "estimate": ("autotune.cli.estimate:estimate", "Estimate single configs, side by side."),

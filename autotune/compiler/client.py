@@ -14,7 +14,7 @@ from autotune.compiler.process import (
     ChildTimedOutError,
     CompilerProcess,
 )
-from autotune.compiler.protocol import ChildQuestion, Drawn, Raised, Traces
+from autotune.compiler.protocol import ChildQuestion, Collected, Drawn, Raised, Traces
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import to_data
 from autotune.domain.compiled import Attempt, XlaCost
@@ -68,6 +68,13 @@ class Compiler:
 
     def problem(self, ref: KernelRef) -> Problem:
         return self._demand(protocol.ProblemOfCall(ref=ref))
+
+    def collect(
+        self, ref: KernelRef, chip: Chip | None, catalogue: dict[str, KernelRef]
+    ) -> Collected:
+        """The kernels that a model calls. Raises ``KernelImportError``."""
+        names, refs = tuple(catalogue), tuple(catalogue.values())
+        return self._demand(protocol.CollectKernels(ref=ref, chip=chip, names=names, refs=refs))
 
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         """Raises ``InvalidInputError`` with the kernel's own sentence for an impossible problem."""

@@ -11,7 +11,7 @@ from typing import Concatenate, ParamSpec, TypeVar
 
 from autotune.compiler.client import Compiler
 from autotune.compiler.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
-from autotune.compiler.protocol import Drawn, Traces
+from autotune.compiler.protocol import Collected, Drawn, Traces
 from autotune.compiler.shared import SharedAcrossChips
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, XlaCost
@@ -82,6 +82,11 @@ class CompilerPool:
 
     def problem(self, ref: KernelRef) -> Problem:
         return self._ask(Compiler.problem, ref)
+
+    def collect(
+        self, ref: KernelRef, chip: Chip | None, catalogue: dict[str, KernelRef]
+    ) -> Collected:
+        return self._ask(Compiler.collect, ref, chip, catalogue)
 
     def choices(self, ref: KernelRef, problem: Problem, chip: Chip | None = None) -> Choices:
         return self._ask(Compiler.choices, ref, problem, chip)

@@ -17,6 +17,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
+from autotune.domain.workload import UndeclaredKernel, WorkloadProblem
 from autotune.simulator.drawing.picture import Picture
 
 T_co = TypeVar("T_co", covariant=True)
@@ -51,6 +52,14 @@ class Traces(NamedTuple):
 
     traces: list[Trace]
     asks_chip: bool = False
+
+
+class Collected(NamedTuple):
+    """What a model calls. ``error``: why it could not be traced to its end."""
+
+    problems: list[WorkloadProblem]
+    undeclared: list[UndeclaredKernel]
+    error: str = ""
 
 
 class CompiledConfig(NamedTuple):
@@ -188,6 +197,19 @@ class WriteExecutable(OfProblem[None]):
     path: str
 
 
+@dataclass(frozen=True, kw_only=True)
+class CollectKernels(ChildQuestion[Collected]):
+    """Trace the function at ``ref``, called as its ``call`` says, and find its kernels; ``names``
+    and ``refs`` are those of the catalogue."""
+
+    kind = "collect"
+    form = Collected
+    ref: KernelRef
+    chip: Chip | None
+    names: tuple[str, ...]
+    refs: tuple[KernelRef, ...]
+
+
 AnyQuestion = (
     Hello
     | DescribeChip
@@ -201,4 +223,5 @@ AnyQuestion = (
     | DrawConfig
     | VerifyConfig
     | WriteExecutable
+    | CollectKernels
 )

@@ -89,12 +89,12 @@ def _calls(
         if all(one is not None for one in found):
             values.update(zip(eqn.outvars, found, strict=True))
             continue
-        for inner, times in _inner(eqn, inputs):
+        for inner, times in inner_jaxprs(eqn, inputs):
             passed = _passed(eqn, inputs)
             yield from _calls(inner, passed, boundary.inside(eqn, inner), _product(runs, times))
 
 
-def _inner(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
+def inner_jaxprs(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
     """The jaxprs in an equation, and how often each runs when it does."""
     if eqn.primitive.name == "cond":
         taken = inputs[0]
@@ -112,7 +112,7 @@ def walked(jaxpr: Any) -> Iterator[Any]:
     """The equations of all that a function does, kernel bodies included."""
     for eqn in open_jaxpr(jaxpr).eqns:
         yield eqn
-        for inner, _ in _inner(eqn, [None]):
+        for inner, _ in inner_jaxprs(eqn, [None]):
             yield from walked(inner)
 
 
@@ -167,7 +167,7 @@ def _holds_a_call(eqn: Any) -> bool:
     """Whether it is a ``pallas_call``, or has one inside."""
     if as_pallas_call(eqn) is not None:
         return True
-    inner = [plain for one, _ in _inner(eqn, [None]) if (plain := open_jaxpr(one))]
+    inner = [plain for one, _ in inner_jaxprs(eqn, [None]) if (plain := open_jaxpr(one))]
     return any(_holds_a_call(one) for plain in inner for one in plain.eqns)
 
 

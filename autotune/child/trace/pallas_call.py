@@ -90,7 +90,7 @@ class Call:
             operand = operand_of(mapping, found, number >= self.mapping.num_inputs)
             operands.append(self._outside(number, operand))
         aliases, safe = self._aliases(walks)
-        params = _compiler_params(self.eqn)
+        params = compiler_params(self.eqn)
         return Trace(
             grid=grid,
             operands=tuple(operands),
@@ -242,7 +242,7 @@ def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]
     return tuple(int(s) for s in sizes)
 
 
-def _compiler_params(eqn: Any) -> dict[str, Any]:
+def compiler_params(eqn: Any) -> dict[str, Any]:
     """The Mosaic parameters as a dictionary, over JAX versions; empty when none were given."""
     params = eqn.params["compiler_params"]
     if params is None:

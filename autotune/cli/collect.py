@@ -1,0 +1,151 @@
+"""``autotune collect``: the workload of a model."""
+
+import re
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from autotune.cli.options import (
+    database_option,
+    interpreter_options,
+    json_option,
+    new_pool,
+    open_database,
+    print_json,
+)
+from autotune.cli.output import echo
+from autotune.domain.chip import parse_chip
+from autotune.domain.codec import to_data
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem
+from autotune.domain.workload_text import workload_text
+from autotune.errors import InvalidInputError
+
+_LIMIT_S, _MEMORY_GIB = 600.0, 16.0
+_CALL = re.compile(r'^[^\n]*custom_call_target="tpu_custom_call"[^\n]*$', re.MULTILINE)
+_INSTRUCTION = re.compile(r"%([\w.-]*?)(?:\.\d+)? = ")
+_KERNEL_NAME = re.compile(r'kernel_name[\\"]*[:=] ?[\\"]*([\w.-]+)|op_name="([^"]+)/pallas_call')
+
+
+@click.command()
+@click.argument("model", required=False, metavar="[MODULE:FUNCTION]")
+@click.option(
+    "--args",
+    "arguments",
+    default="",
+    metavar="x=bf16[8,4096],train=true…",
+    help="How the function is called; arrays as dtype[sizes].",
+)
+@click.option("--chip", "chips", multiple=True, help="For the workload; traced for the first.")
+@click.option("--from-misses", is_flag=True, help="What models asked for and nobody has tuned.")
+@click.option(
+    "--from-hlo",
+    default=None,
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="The kernels of a dumped HLO module, named and counted.",
+)
+@click.option(
+    "--output", "-o", default=None, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
+)
+@interpreter_options
+@database_option
+@json_option
+def collect(
+    model: str | None,
+    arguments: str,
+    chips: tuple[str, ...],
+    from_misses: bool,
+    from_hlo: Path | None,
+    output: Path | None,
+    python: str,
+    database: str | None,
+    as_json: bool,
+) -> None:
+    """Write the workload of a model, for `autotune tune`.
+
+    The function is traced with abstract values, without a TPU; MODULE is importable from here, or
+    path/to/file.py. Calls of decorated functions, of `Tuned` kernels, and of kernels of the
+    catalogue become problems, weighted by how often loops run them; every other pallas_call is
+    listed as undeclared. Exit code 1: the model could not be traced to its end.
+    """
+    if sum(map(bool, (model, from_misses, from_hlo))) != 1:
+        raise InvalidInputError("give one of MODULE:FUNCTION, --from-misses and --from-hlo FILE")
+    error = ""
+    if model is not None:
+        workload, error = _of_model(model, arguments, chips, python)
+    elif from_hlo is not None:
+        workload = Workload(undeclared=hlo_kernels(from_hlo.read_text(errors="replace")))
+    else:
+        workload = Workload(problems=_missed(database))
+    if as_json:
+        data = [to_data(one) for one in workload.problems]
+        kernels = [to_data(one) for one in workload.undeclared]
+        print_json({"problems": data, "undeclared": kernels, "error": error})
+    elif output is not None:
+        output.write_text(workload_text(workload), encoding="utf-8")
+        found = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
+        echo(f"{output}: {found}")
+    else:
+        click.echo(workload_text(workload), nl=False)
+    if error:
+        echo(f"the model could not be traced to its end: {error}", err=True)
+    sys.exit(1 if error else 0)
+
+
+def _of_model(
+    model: str, arguments: str, chips: Sequence[str], python: str
+) -> tuple[Workload, str]:
+    from autotune.catalogue.discovery import catalogue
+
+    place, _, function = model.rpartition(":")
+    if not place or not function:
+        raise InvalidInputError(f"{model!r} is not MODULE:FUNCTION or path/to/file.py:FUNCTION")
+    if place.endswith(".py"):
+        if not Path(place).is_file():
+            raise InvalidInputError(f"there is no file {place}")
+        ref = KernelRef(path=str(Path(place).resolve()), attribute=function, call=arguments)
+    else:
+        here = str(Path.cwd()) if (Path.cwd() / place.partition(".")[0]).exists() else ""
+        ref = KernelRef(path="", attribute=function, module=place, root=here, call=arguments)
+    known = {name: one for name, one in catalogue().items() if isinstance(one, KernelRef)}
+    chip = parse_chip(chips[0]) if chips else None
+    with new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
+        found = pool.collect(ref, chip, known)
+    problems, undeclared = tuple(found.problems), tuple(found.undeclared)
+    return Workload(problems=problems, undeclared=undeclared, chips=tuple(chips)), found.error
+
+
+def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:
+    """Each kernel of an HLO module by its name, with how many instructions call it."""
+    names = Counter(_kernel_name(line) for line in _CALL.findall(text))
+    return tuple(UndeclaredKernel(name=name, weight=float(n)) for name, n in names.items())
+
+
+def _kernel_name(line: str) -> str:
+    found = _KERNEL_NAME.search(line)
+    if found:
+        return found[1] or found[2].rpartition("/")[2]
+    instruction = _INSTRUCTION.search(line)
+    return instruction[1] if instruction else "kernel"
+
+
+def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
+    """Weighted by how often they were asked for."""
+    with open_database(database, create=False) as store:
+        return tuple(
+            WorkloadProblem(
+                kernel=miss.key.kernel,
+                shape=",".join(f"{name}={size}" for name, size in miss.key.problem.dims),
+                dtype=miss.key.problem.dtype,
+                options=tuple(
+                    f"{name}={str(value).lower()}" for name, value in miss.key.problem.options
+                ),
+                weight=float(miss.count),
+                chips=(miss.key.chip.value,),
+            )
+            for miss in store.misses(10_000)
+        )
