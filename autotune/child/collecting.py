@@ -341,8 +341,8 @@ def _configs(kernel: Kernel, problem: Problem, call: _PallasCall) -> Iterator[Co
         shown = [value for value in values if value in sizes]
         rest = [value for value in values if value not in sizes]
         columns.append(shown if shown and axis.dim else [*shown, *rest])
-    for values in product(*columns):
-        axes = dict(zip((axis.name for axis in kernel.axes), values, strict=True))
+    for chosen in product(*columns):
+        axes = dict(zip((axis.name for axis in kernel.axes), chosen, strict=True))
         yield make_config(axes, grid_order=kernel.grid)
 
 

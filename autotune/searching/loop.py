@@ -194,7 +194,7 @@ class Search:
     stopped_by: str = ""
     running: dict[Future[Attempt], _Running] = field(default_factory=dict)
     _given: tuple[Config, ...] = ()
-    _first: Iterator[Config] = iter(())
+    _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
     _reused: int = 0
     _began: float = field(default_factory=time.monotonic)
