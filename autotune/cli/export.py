@@ -1,40 +1,117 @@
-"""``autotune export``: published records as one file, for model servers without a service."""
+"""``autotune export``: published records as one file: a bundle for model servers without a service,
+or a table as others have it."""
 
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import (
+    database_option,
+    interpreter_options,
+    json_option,
+    open_database,
+    print_json,
+)
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
+from autotune.domain.record import Record
 from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import new_bundle, write_bundle
+
+_BUNDLE = "bundle"
+_TEXTS = {
+    ".py": "python",
+    ".json": "json",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".yml": "maxtext",
+    ".yaml": "maxtext",
+    ".patch": "tpu-inference",
+    ".diff": "tpu-inference",
+}
 
 
 @click.command()
 @click.argument("file", type=click.Path(path_type=Path))
+@click.option(
+    "--format",
+    "form",
+    default=_BUNDLE,
+    show_default=True,
+    metavar="FORMAT",
+    help="tokamax, maxtext, python, json or csv; or tpu-inference, jax-rpa or sglang-jax: a patch "
+    "of the table that is installed for --python.",
+)
+@click.option(
+    "--table",
+    default=None,
+    type=click.Path(exists=True, dir_okay=False),
+    metavar="FILE",
+    help="Patch this copy of the table's source, not the installed one.",
+)
 @click.option("--kernel", default=None, help="Only records of this kernel.")
 @click.option("--chip", default=None, help="Only records of this TPU generation.")
+@click.option(
+    "--shape", default="", metavar="m=…", help="Only records of problems with these dimensions."
+)
+@interpreter_options
 @database_option
 @json_option
 def export(
-    file: Path, kernel: str | None, chip: str | None, database: str | None, as_json: bool
+    file: Path,
+    form: str,
+    table: str | None,
+    kernel: str | None,
+    chip: str | None,
+    shape: str,
+    python: str,
+    database: str | None,
+    as_json: bool,
 ) -> None:
-    """Write the newest record of each key to FILE. Exit code 1 when there is none."""
+    """Write the newest record of each key to FILE. Exit code 1 when there is none, or when some
+    have no place in the format."""
+    if form == _BUNDLE and file.suffix in _TEXTS:
+        raise InvalidInputError(
+            f"a bundle is packed, and {file} is called like a text: say --format "
+            f"{_TEXTS[file.suffix]}, or call it {file.with_suffix('.bundle')}"
+        )
     only = None if chip is None else parse_chip(chip)
     with open_database(database, create=False) as store:
-        records = list(store.records(kernel, only))
+        records = _of_shape(store.records(kernel, only), shape)
         bundle = new_bundle(records, kernels=store.kernels())
+    refused: Sequence[tuple[str, str]] = ()
     try:
-        if records:
+        if records and form == _BUNDLE:
             write_bundle(file, bundle)
+        elif records:
+            from autotune.tables.export import TableExport
+
+            found = TableExport(name=form, python=python, table=table).of(records)
+            records, refused = records[: found.rows], found.refused
+            if found.rows:
+                file.write_text(found.text, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
+    _say(file, len(records), refused, as_json)
+    sys.exit(0 if records and not refused else 1)
+
+
+def _of_shape(records: Sequence[Record], shape: str) -> list[Record]:
+    wanted = [part.strip() for part in shape.split(",") if part.strip()]
+    return [r for r in records if set(wanted) <= set(str(r.key.problem).split(","))]
+
+
+def _say(file: Path, count: int, refused: Sequence[tuple[str, str]], as_json: bool) -> None:
     if as_json:
-        print_json({"file": str(file) if records else None, "records": len(records)})
-    elif records:
-        echo(f"{len(records)} records in {file} ({file.stat().st_size} bytes)")
-    else:
+        left = [{"record": record, "reason": why} for record, why in refused]
+        written = str(file) if count else None
+        print_json({"file": written, "records": count, **({"refused": left} if left else {})})
+        return
+    for record, why in refused:
+        echo(f"not written: {record}: {why}", err=True)
+    if count:
+        echo(f"{count} records in {file} ({file.stat().st_size} bytes)")
+    elif not refused:
         echo("nothing like that is published: no file was written", err=True)
-    sys.exit(0 if records else 1)

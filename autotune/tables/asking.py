@@ -30,11 +30,13 @@ _KINDS = {  # ``Device.device_kind``, as libraries read it
 class LookupAnswer:
     """``paths``: what the lookup asked its table for, for each way to ask for the row; ``made``:
     what it makes of the row's value, ``fallback``: what it takes where the table has nothing;
-    ``error``: what it has against the question."""
+    ``own``: what it takes from its own table, where a file was given; ``error``: what it has
+    against the question."""
 
     paths: tuple[tuple[Any, ...], ...]
     made: Any = None
     fallback: Any = None
+    own: Any = None
     error: str = ""
 
 
@@ -65,6 +67,7 @@ def ask_lookup(
             paths=tuple(_from_plain(path) for path in one["paths"] if path is not None),
             made=_from_plain(one.get("made")),
             fallback=_from_plain(one.get("fallback")),
+            own=_from_plain(one.get("own")),
             error=one.get("error", ""),
         )
         for one in found["rows"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.errors import InvalidInputError
 from autotune.tables.maxtext import MaxTextFlags
-from autotune.tables.plain import PlainTable
+from autotune.tables.plain import VARIABLE, PlainTable
 from autotune.tables.python_formats import PYTHON_FORMATS
 from autotune.tables.python_table import generic
 from autotune.tables.table import Table, TableFormat, UnreadRow
@@ -19,6 +19,7 @@ FORMATS: Sequence[TableFormat] = (
     MaxTextFlags(),
     PlainTable(name="json"),
     PlainTable(name="csv"),
+    PlainTable(name="python"),
 )
 _ENDINGS = {".json": "tokamax", ".jsonl": "json", ".csv": "csv", ".yml": "maxtext"}
 _ENDINGS[".yaml"] = "maxtext"
@@ -69,33 +70,36 @@ def _names() -> str:
 
 def _of_file(path: Path, form: str | None) -> FoundTable:
     if form is not None:
-        return _read(format_named(form), path)
+        return read_table(format_named(form), path)
     if path.suffix in _ENDINGS:
-        return _read(format_named(_ENDINGS[path.suffix]), path)
+        return read_table(format_named(_ENDINGS[path.suffix]), path)
     if path.suffix != ".py":
         raise InvalidInputError(f"{path} may be anything: say which with --format")
+    if f"\n{VARIABLE} = " in f"\n{_text(path)}":
+        return read_table(format_named("python"), path)
     named = [one for one in PYTHON_FORMATS if path.as_posix().endswith(one.file)]
     if named:
-        return _read(named[0], path)
+        return read_table(named[0], path)
     whole = list(_whole(path))
     if len(whole) > 1:
         names = ", ".join(one.format.name for one in whole)
         raise InvalidInputError(f"{path} can be read as {names}: say which with --format")
-    return whole[0] if whole else _read(generic(_text(path), str(path)), path)
+    return whole[0] if whole else read_table(generic(_text(path), str(path)), path)
 
 
 def _whole(path: Path) -> Iterator[FoundTable]:
     """As which formats all rows of a file can be read."""
     for one in PYTHON_FORMATS:
         try:
-            found = _read(one, path)
+            found = read_table(one, path)
         except InvalidInputError:
             continue
         if found.table.rows and not any("fields" in u.reason for u in found.table.unread):
             yield found
 
 
-def _read(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
+def read_table(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
+    """Raises ``InvalidInputError``."""
     table = form.read(_text(path), str(path))
     return FoundTable(format=form, path=path, table=table, folder=folder)
 
@@ -103,7 +107,7 @@ def _read(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTab
 def _read_or_say(form: TableFormat, path: Path, folder: Path | None = None) -> FoundTable:
     """One of several files: that it cannot be read is said beside what the others hold."""
     try:
-        return _read(form, path, folder)
+        return read_table(form, path, folder)
     except InvalidInputError as error:
         why = UnreadRow(place="the whole file", reason=str(error))
         table = Table(file=str(path), rows=(), unread=(why,))

@@ -1,5 +1,7 @@
 """Our own plain form: JSON lines, or CSV with named columns, a row for each config.
 
+Or a Python file that says the same as a dictionary to paste.
+
 ``kernel``, ``problem`` and ``config`` as `autotune estimate` takes them (``m=4096,…,dtype=bf16``,
 ``block_m=256,…``); ``chip`` and ``time_us`` may be empty. ``kind`` says whether a time was measured
 or estimated: an estimate is not taken over as a time.
@@ -11,21 +13,24 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from math import isfinite
+from pprint import pformat
 from typing import Any
 
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import AxisValue
 from autotune.domain.known_config import KnownConfig, named
 from autotune.errors import InvalidInputError, UnknownNameError
+from autotune.tables.python_source import entries
 from autotune.tables.table import Table, TableRow, UnreadRow
 
 COLUMNS = ("kernel", "chip", "problem", "config", "time_us", "kind")
 _NEEDED = ("kernel", "problem", "config")
+VARIABLE = "TUNED_CONFIGS"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlainTable:
-    """Implements ``TableFormat``. ``name``: *json* or *csv*."""
+    """Implements ``TableFormat``. ``name``: *json*, *csv* or *python*."""
 
     name: str
     file: str = ""
@@ -33,7 +38,7 @@ class PlainTable:
     def read(self, text: str, file: str) -> Table:
         rows: list[TableRow] = []
         unread: list[UnreadRow] = []
-        for line, data in (_json_lines if self.name == "json" else _csv_lines)(text, file):
+        for line, data in _LINES[self.name](text, file):
             row = data if isinstance(data, str) else _row(line, data)
             if isinstance(row, TableRow):
                 rows.append(row)
@@ -65,6 +70,12 @@ class PlainTable:
         lines = [_columns(row) for row in rows]
         if self.name == "json":
             return text + "".join(json.dumps(line) + "\n" for line in lines)
+        if self.name == "python":
+            found: dict[str, Any] = {}
+            for line in lines:
+                place = found.setdefault(line["kernel"], {}).setdefault(line["chip"], {})
+                place[line["problem"]] = line["config"]
+            return f"{text}{VARIABLE} = {pformat(found, sort_dicts=False, width=200)}\n"
         out = io.StringIO(newline="")
         table = csv.DictWriter(out, COLUMNS, lineterminator="\n")
         table.writeheader()
@@ -108,6 +119,18 @@ def _csv_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
         raise InvalidInputError(f"{file} is no CSV: {error}") from error
 
 
+def _python_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
+    found, unread = entries(text, VARIABLE, file)
+    for entry in found:
+        row = dict(zip(("kernel", "chip", "problem"), entry.path, strict=False))
+        yield entry.line, {**row, "config": entry.value}
+    for one in unread:
+        yield int(one.place.rpartition(" ")[2]), one.reason
+
+
+_LINES = {"json": _json_lines, "csv": _csv_lines, "python": _python_lines}
+
+
 def named_columns() -> str:
     return ",".join(COLUMNS)
 
@@ -130,6 +153,9 @@ def _row(line: int, data: dict[str, Any]) -> TableRow | str:
     return TableRow(place=f"line {line}", key=key, value=config, time_us=time_us)
 
 
+_FLAGS = {"True": True, "False": False}
+
+
 def _pairs(text: str) -> tuple[tuple[str, AxisValue], ...]:
     found: dict[str, AxisValue] = {}
     for part in text.split(","):
@@ -137,5 +163,5 @@ def _pairs(text: str) -> tuple[tuple[str, AxisValue], ...]:
         if not (name and sign and value) or name in found:
             raise ValueError(f"{part!r} is not NAME=VALUE, or is there twice")
         is_size = value.isascii() and value.isdigit() and len(value) < 20
-        found[name] = int(value) if is_size else value
+        found[name] = int(value) if is_size else _FLAGS.get(value, value)
     return tuple(found.items())

@@ -156,7 +156,7 @@ def generic(text: str, file: str) -> PythonTable:
     if not names:
         raise InvalidInputError(f"{file} has no dictionary that is called like a table of configs")
     return _Generic(
-        name="python",
+        name="unknown",
         module="",
         variable=names[0],
         levels=(),

@@ -16,11 +16,18 @@ NAME = "tpu-inference-quantized-matmul"
 FILE = "tpu_inference/kernels/quantized_matmul/tuned_block_sizes.py"
 
 
+def library(folder: Path) -> Path:
+    """Where its table is to be; beside it a JAX that has devices and nothing else."""
+    (folder / "jax.py").write_text("devices = None")
+    file = folder / FILE
+    file.parent.mkdir(parents=True)
+    return file
+
+
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A package whose lookup rounds rows up to a power of two."""
-    file = tmp_path / FILE
-    file.parent.mkdir(parents=True)
+    file = library(tmp_path)
     file.write_text(LIBRARY)
     user = file.parent / "kernel.py"
     user.write_text("from .tuned_block_sizes import get_tuned_block_sizes")

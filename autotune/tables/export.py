@@ -1,0 +1,222 @@
+"""Published records as rows of a table of others, looked up by its library before they are given
+out."""
+
+import difflib
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from autotune.domain.chip import Chip
+from autotune.domain.known_config import KnownConfig
+from autotune.domain.record import Method, Record
+from autotune.errors import InvalidInputError
+from autotune.tables.asking import ask_child, ask_lookup, kind_of
+from autotune.tables.formats import FORMATS, FoundTable, find_tables, read_table
+from autotune.tables.python_table import PythonTable
+from autotune.tables.table import TableFormat, TableRow
+from autotune.tables.tokamax import TokamaxCache
+
+Refused = list[tuple[str, str]]
+"""Which record, and why it is not written."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Export:
+    """``text``: what to write; empty where nothing could be. ``rows``: how many are in it."""
+
+    text: str
+    rows: int
+    refused: Refused
+
+
+@dataclass(slots=True, kw_only=True)
+class TableExport:
+    """``name``: of a format, or what the names of a package's begin with. ``table``: the source to
+    change, where it is not the one that is installed for ``python``."""
+
+    name: str
+    python: str
+    table: str | None = None
+    _refused: Refused = field(default_factory=list)
+
+    def of(self, records: Sequence[Record]) -> Export:
+        """Raises ``AutotuneError`` where the whole cannot be written."""
+        known = [(record, known_config(record)) for record in records if self._has_place(record)]
+        parts, count = [], 0
+        for form in _formats(self.name):
+            own = [(record, one) for record, one in known if _takes(form, one)]
+            rows = self._rows(form, own)
+            if rows:
+                parts.append(self._written(form, rows))
+                count += len(rows)
+        taken = {
+            one.source for form in _formats(self.name) for _, one in known if _takes(form, one)
+        }
+        for record, one in known:
+            if one.source not in taken:
+                self._refuse(record, f"{self.name} has no table of {record.key.kernel}")
+        return Export(text="".join(parts), rows=count, refused=self._refused)
+
+    def _refuse(self, record: Record, why: str) -> None:
+        self._refused.append((f"{record.key.kernel} {record.key.problem} {record.key.chip}", why))
+
+    def _has_place(self, record: Record) -> bool:
+        """No table has a place for more than the values of axes."""
+        config, own = record.config, record.default.config
+        why = ""
+        if config.vmem_limit_bytes is not None:
+            why = f"there is no place for vmem_limit_bytes={config.vmem_limit_bytes}"
+        elif own is not None and own.grid_order and config.grid_order != own.grid_order:
+            why = f"there is no place for the grid order {'>'.join(config.grid_order)}"
+        elif own is not None and own.dimension_semantics not in ((), config.dimension_semantics):
+            why = "there is no place for dimension semantics that are not the default's"
+        if why:
+            self._refuse(record, why)
+        return not why
+
+    def _rows(
+        self, form: TableFormat, records: Sequence[tuple[Record, KnownConfig]]
+    ) -> list[tuple[Record, TableRow]]:
+        found = []
+        for record, one in records:
+            row = form.row(one)
+            if isinstance(row, str):
+                self._refuse(record, row)
+            else:
+                found.append((record, row))
+        chips = {record.key.chip for record, _ in found}
+        if isinstance(form, PythonTable) and not form.device and len(chips) > 1:
+            raise InvalidInputError(
+                f"the keys of {form.name} name no TPU, these records are for "
+                f"{', '.join(sorted(chips))}: choose one with --chip"
+            )
+        return found
+
+    def _written(self, form: TableFormat, rows: Sequence[tuple[Record, TableRow]]) -> str:
+        if isinstance(form, TokamaxCache):
+            return self._tokamax(rows)
+        if isinstance(form, PythonTable):
+            return self._patch(form, rows)
+        return form.write("", [row for _, row in rows])
+
+    def _patch(self, form: PythonTable, rows: Sequence[tuple[Record, TableRow]]) -> str:
+        """Of the source of a table, and looked up in it by its library."""
+        found = self._source(form)
+        old = found.path.read_text(encoding="utf-8")
+        by_chip: dict[Chip, list[TableRow]] = {}
+        for record, row in rows:
+            by_chip.setdefault(record.key.chip, []).append(row)
+        by_chip = {chip: self._rounded(form, own, chip) for chip, own in by_chip.items()}
+        whole = [row for own in by_chip.values() for row in own]
+        _no_two(form, whole)
+        new = form.write(old, whole)
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder) / found.path.name
+            file.write_text(new, encoding="utf-8")
+            for chip, own in by_chip.items():
+                _looked_up(form, own, chip, self.python, file)
+        name = form.file
+        return "".join(
+            difflib.unified_diff(
+                old.splitlines(keepends=True),
+                new.splitlines(keepends=True),
+                f"a/{name}",
+                f"b/{name}",
+            )
+        )
+
+    def _source(self, form: PythonTable) -> FoundTable:
+        if self.table is None:
+            return find_tables(form.name, None, self.python)[0]
+        return read_table(form, Path(self.table))
+
+    def _rounded(self, form: PythonTable, rows: Sequence[TableRow], chip: Chip) -> list[TableRow]:
+        """Under the keys that the lookup asks for."""
+        answers = ask_lookup(form, rows, chip, self.python)
+        for row, answer in zip(rows, answers, strict=True):
+            if not answer.paths or not answer.paths[0]:
+                why = answer.error or "it asks its table for nothing"
+                raise InvalidInputError(f"the lookup of {form.name} fails for {row.place}: {why}")
+        return [replace(row, path=one.paths[0]) for row, one in zip(rows, answers, strict=True)]
+
+    def _tokamax(self, rows: Sequence[tuple[Record, TableRow]]) -> str:
+        chips = {record.key.chip for record, _ in rows}
+        if len(chips) > 1:
+            raise InvalidInputError(
+                f"tokamax has a file for each TPU, these records are for {', '.join(sorted(chips))}"
+                ": choose one with --chip"
+            )
+        calls = [_call(record, row) for record, row in rows]
+        written = ask_child("tokamax_cache.py", {"task": "write", "calls": calls}, self.python)
+        asked = {"task": "look up", "calls": calls, "text": written["text"]}
+        asked["device_kind"] = kind_of(chips.pop())
+        found = ask_child("tokamax_cache.py", asked, self.python)["found"]
+        if not all(found):
+            lost = next(record for (record, _), there in zip(rows, found, strict=True) if not there)
+            raise InvalidInputError(
+                f"this tokamax does not find {lost.key.problem} in the file that it wrote: "
+                "nothing was written"
+            )
+        return str(written["text"])
+
+
+def known_config(record: Record) -> KnownConfig:
+    """A record as a table says it; its time where it was measured."""
+    key = record.key
+    problem = {**dict(key.problem.dims), "dtype": key.problem.dtype, **dict(key.problem.options)}
+    return KnownConfig(
+        kernel=key.kernel,
+        problem=tuple(problem.items()),
+        chips=(key.chip,),
+        axes=record.config.axes,
+        source=f"{key.kernel} {key.problem} {key.chip}",
+        time_us=record.time_us if record.method is Method.MEASURED else None,
+    )
+
+
+def _formats(name: str) -> list[TableFormat]:
+    found = [one for one in FORMATS if one.name == name or one.name.startswith(f"{name}-")]
+    if not found:
+        names = dict.fromkeys(one.name for one in FORMATS)
+        raise InvalidInputError(f"unknown format {name!r}: choose bundle, {', '.join(names)}")
+    return found
+
+
+def _takes(form: TableFormat, known: KnownConfig) -> bool:
+    return not isinstance(form, PythonTable) or form.kernel == known.kernel
+
+
+def _no_two(form: PythonTable, rows: Sequence[TableRow]) -> None:
+    values: dict[tuple[Any, ...], Any] = {}
+    for row in rows:
+        if values.setdefault(row.path, row.value) != row.value:
+            raise InvalidInputError(
+                f"two records have the key {row.path} of {form.name} and different blocks: choose "
+                "one with --kernel, --chip or --shape"
+            )
+
+
+def _looked_up(
+    form: PythonTable, rows: Sequence[TableRow], chip: Chip, python: str, file: Path
+) -> None:
+    """In the patched file, which is imported. Raises ``InvalidInputError``."""
+    for row, answer in zip(rows, ask_lookup(form, rows, chip, python, file), strict=True):
+        if answer.own is None or answer.own != answer.made:
+            raise InvalidInputError(
+                f"the lookup of {form.name} does not find {row.place} in the changed table: "
+                "nothing was written"
+            )
+
+
+def _call(record: Record, row: TableRow) -> dict[str, Any]:
+    problem = row["arguments"]
+    measured = record.method is Method.MEASURED
+    said = {"source": "pallas-autotune", "toolchain": str(record.key.toolchain)}
+    return {
+        **{name: problem[name] for name in ("m", "k", "n", "groups", "dtype", "mode")},
+        "config": dict(row.value),
+        "time_ms": record.time_us / 1000,
+        "metadata": said if measured else {**said, "estimated": True},
+    }

@@ -1,0 +1,160 @@
+"""What is exported imports to the same, and a library finds it in its changed table."""
+
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.known_config import KnownConfig
+from autotune.domain.problem import Problem
+from autotune.domain.record import Evidence, Record
+from autotune.errors import InvalidInputError
+from autotune.tables.export import Export, TableExport, known_config
+from autotune.tables.formats import find_tables, format_named
+from tests.samples import records
+from tests.samples.tables import FLASH, LIBRARY
+from tests.servers.commands import assert_one_sentence, autotune_here
+from tests.tables.test_audit import FILE, NAME, library
+
+QUANTIZED = {"m": 640, "k": 4096, "n": 1024}
+SPLASH = {"heads": 32, "kv_heads": 8, "seq": 2048, "head_dim": 128}
+
+
+def _record(
+    kernel: str, dims: dict[str, int], axes: dict[str, int], chip: Chip, **options: str
+) -> Record:
+    problem = Problem(dims=tuple(dims.items()), dtype="bfloat16", options=tuple(options.items()))
+    toolchain = records.key().toolchain
+    key = Key(kernel=kernel, fingerprint="f", problem=problem, chip=chip, toolchain=toolchain)
+    config = Config(axes=tuple(axes.items()))
+    return replace(records.record(key), config=config, default=Evidence(config=config, time_us=9))
+
+
+def _quantized(chip: Chip = Chip.V6E, m: int = 640, first: int = 256) -> Record:
+    axes = {"batch_block_size": first, "out_block_size": 512, "in_block_size": 4096}
+    return _record("vllm_quantized_matmul", {**QUANTIZED, "m": m}, axes, chip, weights="int8")
+
+
+SPLASHED = _record(
+    "tokamax_splash_attention",
+    SPLASH,
+    {"block_q": 1024, "block_kv": 2048, "block_kv_compute": 512},
+    Chip.V6E,
+    mask="causal",
+)
+
+
+def _exported(name: str, *given: Record, table: Path | None = None) -> Export:
+    export = TableExport(name=name, python=sys.executable, table=table and str(table))
+    return export.of(given)
+
+
+def _imported(path: Path, form: str | None = None) -> list[KnownConfig | str]:
+    (found,) = find_tables(str(path), form, sys.executable)
+    assert not found.table.unread
+    return [found.format.known(row) for row in found.table.rows]
+
+
+@pytest.mark.parametrize(
+    ("name", "ending"), [("json", "jsonl"), ("csv", "csv"), ("python", "py"), ("maxtext", "yml")]
+)
+def test_what_is_written_is_read_again(name: str, ending: str, tmp_path: Path) -> None:
+    given = [SPLASHED] if name == "maxtext" else [SPLASHED, _quantized()]
+    path = tmp_path / f"t.{ending}"
+    path.write_text(_exported(name, *given).text)
+    read = _imported(path)
+    expected = [known_config(record) for record in given]
+    assert [(k.kernel, k.problem, k.chips, k.axes) for k in read if not isinstance(k, str)] == [
+        (k.kernel, k.problem, k.chips, k.axes) for k in expected
+    ]
+
+
+@pytest.fixture
+def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    file = library(tmp_path)
+    text = LIBRARY.replace("dict(TUNED_BLOCK_SIZES_RAW)", "dict(TUNED_BLOCK_SIZES_RAW)  # é\x0c")
+    file.write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    return tmp_path
+
+
+def test_a_patch_changes_the_table_and_nothing_else(site: Path) -> None:
+    before = (site / FILE).read_text()
+    given = [_quantized(m=640, first=512), _quantized(m=4096), _quantized(Chip.V7X, m=64)]
+    export = _exported("tpu-inference", *given)
+    assert (export.rows, export.refused) == (3, [])
+    assert (site / FILE).read_text() == before
+    subprocess.run(["patch", "-p1"], input=export.text, text=True, cwd=site, check=True)
+    after = (site / FILE).read_text()
+    assert after.partition("\n}\n")[2] == before.partition("\n}\n")[2]
+    known = [k for k in _imported(site / FILE) if isinstance(k, KnownConfig)]
+    blocks = {(dict(k.problem)["m"], k.chips[0]): dict(k.axes)["batch_block_size"] for k in known}
+    # 640 is looked up as 1024, whose row is another's from now on
+    assert blocks[1024, Chip.V6E] == 512
+    assert blocks[4096, Chip.V6E] == 256
+    assert blocks[64, Chip.V7X] == 256
+    assert len(known) == 6
+
+
+def test_what_has_no_place_is_refused(site: Path) -> None:
+    limited = _quantized(m=512)
+    limited = replace(limited, config=limited.config.replace(vmem_limit_bytes=1 << 20))
+    export = _exported("tpu-inference", limited, SPLASHED)
+    assert export.text == ""
+    assert [why for _, why in export.refused] == [
+        "there is no place for vmem_limit_bytes=1048576",
+        "tpu-inference has no table of tokamax_splash_attention",
+    ]
+    both = _quantized(m=600, first=128), _quantized(m=640, first=256)
+    with pytest.raises(InvalidInputError, match="two records have the key"):
+        _exported("tpu-inference", *both)
+    with pytest.raises(InvalidInputError, match=r"fails for .*too few rows"):
+        _exported("tpu-inference", _quantized(m=4))
+
+
+def test_a_lookup_that_does_not_find_its_row_refuses_the_patch(site: Path) -> None:
+    """A guard in front of a table shuts rows out: nothing of that is given out."""
+    text = (site / FILE).read_text()
+    guard = "    if n_batch > 2048 and len(TUNED_BLOCK_SIZES) > 0:\n        return (8, 8, 8)\n"
+    (site / FILE).write_text(text.replace("    kind =", f"{guard}    kind ="))
+    with pytest.raises(InvalidInputError, match=r"does not find .* nothing was written"):
+        _exported("tpu-inference", _quantized(m=4096))
+
+
+def test_keys_without_a_chip_are_for_one(tmp_path: Path) -> None:
+    dims = {"batch": 8, "heads": 16, "seq": 2560, "head_dim": 128}
+    axes = dict.fromkeys(("block_q", "block_k_major", "block_k"), 512)
+    both = [_record("vllm_flash_attention", dims, axes, chip) for chip in (Chip.V6E, Chip.V7X)]
+    (tmp_path / "t.py").write_text(FLASH)
+    with pytest.raises(InvalidInputError, match="name no TPU, these records are for v6e, v7x"):
+        _exported("tpu-inference", *both, table=tmp_path / "t.py")
+
+
+def test_classes_are_written_as_they_are_read(tmp_path: Path) -> None:
+    form = format_named("tpu-inference-flash-attention")
+    (row,) = form.read(FLASH, "t.py").rows
+    known = form.known(row)
+    assert isinstance(known, KnownConfig)
+    again = form.row(replace(known, axes=(("block_q", 8), ("block_k_major", 8), ("block_k", 8))))
+    assert not isinstance(again, str)
+    (changed,) = form.read(form.write(FLASH, [again]), "t.py").rows
+    assert changed.key == row.key
+    assert dict(changed.value) == {"block_q": 8, "block_k_major": 8, "block_k": 8, "block_b": 1}
+
+
+def test_a_bundle_is_not_called_like_a_text(tmp_path: Path) -> None:
+    done = autotune_here("export", "tuned.json", cwd=tmp_path)
+    assert_one_sentence(done, "say --format json, or call it tuned.bundle")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("site")
+def test_the_name_of_the_format_may_be_whole(tmp_path: Path) -> None:
+    assert _exported(NAME, _quantized()).rows == 1
+    with pytest.raises(InvalidInputError, match="unknown format 'triton'"):
+        _exported("triton", _quantized())
