@@ -24,7 +24,7 @@ GROUPS = {
     "How good are the estimates?": (
         "accuracy",
         "published_matmul",
-        "published_ragged_dot",
+        "published_tokamax",
         "published_splash",
         "published_xla",
         "simulator_speed",

@@ -67,6 +67,8 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     )
     return Pair(
         subset=_SUBSET,
+        chip="v5e",
+        family="matmul",
         group=f"{given['m']} cubed {given['variant']}",
         limited_by=outcome.estimate.limited_by,
         measured_us=measured,

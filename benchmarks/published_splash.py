@@ -83,6 +83,8 @@ def _compare(
         sys.exit(f"{problem}, {row['config']}: {outcome.kind}, {outcome.reason}")
     return Pair(
         subset=f"{_SUBSET} {option}",
+        chip="v5e",
+        family="splash attention",
         group=" ".join(map(str, row["config"].values())),
         limited_by=outcome.estimate.limited_by,
         measured_us=row["time_us"],

@@ -1,47 +1,92 @@
-"""What is known of plain XLA without a TPU, against times of a real v5e?
+"""What is known of plain XLA without a TPU, against times of real TPUs?
 
     python -m benchmarks published_xla --rows PATH/v5e.jsonl --python PYTHON
+    python -m benchmarks published_xla --rows PATH/fusion_statistics_report_with_scale_sim_4096.csv
 
-PYTHON has ``jax[tpu]`` and ``tokamax`` installed (for the problems of the ragged dot rows). Three
-figures for each problem: the bound (operations at peak, or arguments and results once through
-HBM), the estimate (XLA's own program simulated as kernels are), and, as the rival, XLA's own
-``estimated_cycles``. Products of weight gradients are left out: the declaration has no plain-XLA
-version of theirs that was measured.
+PYTHON has ``jax[tpu]`` and ``tokamax`` installed (for the problems of the ragged dot rows). The CSV
+is of the SCALE-Sim project (``SCALE-Sim-validation/data/data_matmul_new``): the profiled time of
+the fusions of float16 products on TPU v4, without the copies around them; nobody else has published
+times of that chip. Three figures for each problem: the bound (operations at peak, or arguments and
+results once through HBM), the estimate (XLA's own program simulated as kernels are), and, as the
+rival, XLA's own ``estimated_cycles``. Products of weight gradients are left out: the declaration
+has no plain-XLA version of theirs that was measured.
 """
 
+import csv
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
-from autotune.domain.chip import Chip
+from autotune.cost_model.operation import xla_time
+from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.publishing.baseline import bound_us, expected_us
 from autotune.simulator import constants
 from benchmarks.published_matmul import DISPATCH_US
-from benchmarks.published_ragged_dot import KERNEL_FILE, group_sizes, problem_of
-from tools.calibration.agreement import arguments, p90, published
+from benchmarks.published_tokamax import RAGGED_DOT, group_sizes, ragged_problem
+from tools.calibration.agreement import Pair, arguments, p90, published, save
 
 Row = tuple[float, dict[str, float | None]]
 """Measured microseconds, and the figures by name."""
 
+_FLOAT16 = f"{Path(__file__).with_name('kernels') / 'float16_matmul.py'}:KERNEL"
+
 
 def main() -> None:
-    args = arguments(__doc__)
+    args = arguments(__doc__, save="keep the pairs of the estimates for the error bars")
+    if args.rows.suffix == ".csv":
+        with args.rows.open() as lines, CompilerPool(1, python=args.python) as pool:
+            _head(pool)
+            rows = [_float16(pool, row) for row in csv.DictReader(lines)]
+        _report("matmul", rows)
+        save([_pair(measured, found["estimate"]) for measured, found in rows], args.save)
+        return
     matmuls = [r for r in published(args.rows, "jaxdocs_matmul_v5e") if r.get("xla_reference_us")]
     ragged = [r for r in published(args.rows, "tokamax_cache") if r.get("xla_reference_us")]
     ragged = [r for r in ragged if not r["problem"]["return_residuals"]]
     ragged = [r for r in ragged if not r["problem"]["mode"].startswith("drhs")]
     with group_sizes(ragged), CompilerPool(1, python=args.python) as pool:
-        print(f"{pool.toolchain()}")
-        print(f"{'problem':<60}{'measured':>10}{'bound':>10}{'estimate':>10}{'cycles':>10}")
+        _head(pool)
         _report("matmul", [_matmul(pool, row) for row in _distinct(matmuls)])
         _report("ragged dot", [_ragged(pool, row) for row in ragged])
+
+
+def _head(pool: CompilerPool) -> None:
+    print(f"{pool.toolchain()}")
+    print(f"{'problem':<60}{'measured':>10}{'bound':>10}{'estimate':>10}{'cycles':>10}")
+
+
+def _float16(pool: CompilerPool, row: dict[str, str]) -> Row:
+    m, n, k = (int(row[f"dim_{dim}"]) for dim in "mnk")
+    ref = find_kernel(_FLOAT16)
+    problem = pool.describe(ref).problems.parse(f"m={m},k={k},n={n}", "float16")
+    io_bytes = 2 * (m * k + k * n + m * n)
+    return _compare(pool, ref, problem, float(row["fusion_avg"]), io_bytes, Chip.V4, _fused_us)
+
+
+def _fused_us(cost: XlaCost, chip: ChipInfo) -> float:
+    return sum(
+        o.time_us for o in xla_time(cost.schedule, (), chip).operations if o.opcode == "fusion"
+    )
+
+
+def _pair(measured_us: float, estimated_us: float | None) -> Pair:
+    return Pair(
+        subset="scale_sim_v4",
+        chip=Chip.V4.value,
+        family="XLA matmul",
+        group="all",
+        limited_by="compute",
+        measured_us=measured_us,
+        estimated_us=estimated_us or float("nan"),
+    )
 
 
 def _distinct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -58,32 +103,38 @@ def _matmul(pool: CompilerPool, row: dict[str, Any]) -> Row:
 
 
 def _ragged(pool: CompilerPool, row: dict[str, Any]) -> Row:
-    ref, problem = find_kernel(f"{KERNEL_FILE}:KERNEL"), problem_of(pool, row)
+    ref, problem = find_kernel(RAGGED_DOT.kernel), ragged_problem(pool, row)
     m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
     io_bytes = 2 * (m * k + m * n + groups * k * n)
     return _compare(pool, ref, problem, row["xla_reference_us"], io_bytes)
 
 
 def _compare(
-    pool: CompilerPool, ref: KernelRef, problem: Problem, measured_us: float, io_bytes: int
+    pool: CompilerPool,
+    ref: KernelRef,
+    problem: Problem,
+    measured_us: float,
+    io_bytes: int,
+    target: Chip = Chip.V5E,
+    expected: Callable[[XlaCost, ChipInfo], float | None] = expected_us,
 ) -> Row:
-    chip = pool.chip_info(Chip.V5E)
-    cost = pool.baseline(ref, problem, Chip.V5E)
+    chip = pool.chip_info(target)
+    cost = pool.baseline(ref, problem, target)
     if not isinstance(cost, XlaCost):
         sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
     found = {
         "bound": bound_us(cost, io_bytes, problem.dtype, chip),
-        "estimate": expected_us(cost, chip),
-        "cycles": _cycles_us(cost),
+        "estimate": expected(cost, chip),
+        "cycles": _cycles_us(cost, target),
     }
     figures = "".join(f"{us or float('nan'):>10.0f}" for us in found.values())
     print(f"{str(problem)[:58]:<60}{measured_us:>10.0f}{figures}", flush=True)
     return measured_us, found
 
 
-def _cycles_us(cost: XlaCost) -> float:
+def _cycles_us(cost: XlaCost, chip: Chip) -> float:
     cycles = sum(one.expected_cycles * (one.runs or 1) for one in cost.schedule)
-    return cycles / constants.load(Chip.V5E.value).clock_hz * 1e6
+    return cycles / constants.load(chip.value).clock_hz * 1e6
 
 
 def _report(name: str, rows: Sequence[Row]) -> None:

@@ -24,7 +24,7 @@ _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
 _COPY_KIND = re.compile(r"/\* (\w{3,5})-to-(\w{3,5}) \*/")  # of dma.general
 _NEVER = "(0)"  # the predicate of a DMA that the compiler knows to be false
-_POINTER = re.compile(r"(%[\w.]+) = int_to_ptr\.(\w+)")
+_POINTER = re.compile(r"(%[\w.]+) = (?:int_to_ptr|scalar_lea)\.(\w+)")
 _ENDS = re.compile(r"\bsrc=(%[\w.]+), .*\bdst=(%[\w.]+),")
 _GENERAL_COPY = re.compile(r" (\w{3,5}_to_\w{3,5})\Z")
 _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")

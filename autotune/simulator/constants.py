@@ -59,7 +59,8 @@ class ChipConstants:
     write_latency_cycles: float
     real_read_latency_cycles: float  # from hardware where known, else libtpu's
     dma_bytes_per_cycle: float  # of one DMA in libtpu's model
-    hbm_bytes_per_cycle: float  # all DMAs of the core together, after efficiency
+    hbm_bytes_per_cycle: float  # the core's share of HBM in the long run, after efficiency
+    burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
     stalls: StallModel | None  # None: bundles only, a lower bound
 
     def matmul_cycles(self, opcode: str) -> float:
@@ -85,16 +86,15 @@ def element_kind(opcode: str) -> str:
 
 
 def error_bar(chip: str, limited_by: str) -> float | None:
-    """Return the relative error that nine of ten kernels of a kind stay within; None where nothing
-    is known of the chip. Latency counts where steps are short, and hardware showed it for few; on
-    a chip that no constant was chosen on it is at least what published times of it showed."""
-    if load(chip).stalls is None:
+    """Return the relative error that nine of ten kernels of a family never seen stay within: as
+    hardware showed for the chip and for what limits the kernel. None where nothing is known of the
+    chip. Latency counts where steps are short, and hardware showed it for few."""
+    if chip not in bars()["chips"]:
         return None
     hardware = _hardware()
     latency = "read_latency_cycles" not in hardware[chip] and limited_by == "step overhead"
-    known = [hardware["all"]["unmeasured_latency_error"]] if latency else []
-    known += [entry for name, entry in hardware[chip].items() if name == "least_error"]
-    return max(_bar("error", limited_by), *(float(entry["value"]) for entry in known), 0.0)
+    unmeasured = float(hardware["all"]["unmeasured_latency_error"]["value"]) if latency else 0.0
+    return max(_bar("error", limited_by), _bar("chips", chip), unmeasured)
 
 
 def xla_error() -> float:
@@ -114,10 +114,15 @@ def _hardware() -> dict[str, Any]:
     return found
 
 
-@lru_cache(maxsize=32)
-def _bar(which: str, limited_by: str) -> float:
-    found = json.loads((FOLDER / "errors.json").read_text())[which][limited_by]
-    return float(found["value"])
+@lru_cache(maxsize=1)
+def bars() -> dict[str, Any]:
+    """Return what ``tools/calibration/error_bars.py`` wrote."""
+    found: dict[str, Any] = json.loads((FOLDER / "errors.json").read_text())
+    return found
+
+
+def _bar(which: str, name: str) -> float:
+    return float(bars()[which][name]["value"])
 
 
 def series(chip: str) -> tuple[str, ...]:
@@ -149,8 +154,10 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
     hardware = _hardware()
     real = {key: entry["value"] for key, entry in {**hardware["all"], **hardware[name]}.items()}
-    clock_hz = float(number["clock_hz"])
+    clock_hz = float(real.get("clock_hz", number["clock_hz"]))
     hbm_bytes_per_second = number["hbm_gigabytes_per_second"] * 1e9 * real["hbm_efficiency"]
+    burst = real.get("burst_gigabytes_per_second")
+    burst_bytes_per_second = hbm_bytes_per_second if burst is None else burst * 1e9
     stalls = data["stalls"]
     return ChipConstants(
         name=name,
@@ -165,7 +172,8 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         read_latency_cycles=number["read_latency_cycles"],
         write_latency_cycles=number["write_latency_cycles"],
         real_read_latency_cycles=real.get("read_latency_cycles", number["read_latency_cycles"]),
-        dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / clock_hz,
+        dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / number["clock_hz"],
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
+        burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,
     )

@@ -67,9 +67,15 @@ class Timeline(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Channel:
-    """How DMAs move: bandwidth in bytes per cycle, latencies in cycles."""
+    """How DMAs move: bandwidth in bytes per cycle, latencies in cycles.
+
+    ``saved_share``: of the bytes of a burst that goes faster than the core's share, how many its
+    own idle channel must have saved before; 0 where a core has the channel to itself.
+    """
 
     bytes_per_cycle: float
+    burst_bytes_per_cycle: float
+    saved_share: float
     read_latency: float
     write_latency: float
     shared: bool
@@ -80,6 +86,8 @@ def independent(chip: ChipConstants) -> Channel:
     """Return the reading of libtpu's own estimate."""
     return Channel(
         bytes_per_cycle=chip.dma_bytes_per_cycle,
+        burst_bytes_per_cycle=chip.dma_bytes_per_cycle,
+        saved_share=0.0,
         read_latency=chip.read_latency_cycles,
         write_latency=chip.write_latency_cycles,
         shared=False,
@@ -88,9 +96,12 @@ def independent(chip: ChipConstants) -> Channel:
 
 
 def shared(chip: ChipConstants) -> Channel:
-    """Return the reading for real time."""
+    """Return the reading for real time. Two cores share a channel as a token bucket: what a core
+    leaves unused is the other's, and it may use as much more later."""
     return Channel(
         bytes_per_cycle=chip.hbm_bytes_per_cycle,
+        burst_bytes_per_cycle=chip.burst_bytes_per_cycle,
+        saved_share=1 - chip.hbm_bytes_per_cycle / chip.burst_bytes_per_cycle,
         read_latency=chip.real_read_latency_cycles,
         write_latency=chip.write_latency_cycles,
         shared=True,
@@ -130,7 +141,7 @@ class _Engine:
 
     def __init__(self, channel: Channel, watch: Watch | None) -> None:
         self._channel, self._watch = channel, watch
-        self._busy = 0.0
+        self._busy = self._saved = 0.0
         self._moved: dict[float, float] = {}  # semaphore -> when its last DMA had moved
         self._arrivals: dict[float, list[tuple[float, float, float]]] = {}  # (at, moved, bytes)
         self._reads = self._writes = 0
@@ -170,12 +181,22 @@ class _Engine:
             begun = max(begun, self._moved.get(semaphore, 0.0))
         elif kind:
             begun = max(begun, self._busy)
-        moved = begun + size / channel.bytes_per_cycle
+            self._saved += (begun - self._busy) * channel.bytes_per_cycle
+        moved = begun + self._cycles(size, kind)
         if not channel.shared:
             self._moved[semaphore] = moved
         elif kind:
             self._busy = moved
         return begun, moved
+
+    def _cycles(self, size: float, kind: int) -> float:
+        """How long the bytes move: fast as far as the channel has saved."""
+        channel = self._channel
+        if not (kind and channel.saved_share):
+            return size / channel.bytes_per_cycle
+        fast = min(size, self._saved / channel.saved_share)
+        self._saved -= fast * channel.saved_share
+        return fast / channel.burst_bytes_per_cycle + (size - fast) / channel.bytes_per_cycle
 
     def wait(self, clock: float, amount: float, semaphore: float) -> None:
         """Wait until ``amount`` granules arrived, and take them off the semaphore."""

@@ -182,7 +182,7 @@ def _notes(
             f"constants of {chip.name} are known for libtpu {chip.libtpu}, the nearest to {libtpu}"
         )
     if chip.stalls is None:
-        notes.append(f"{chip.name}: bundles only, no interlock stalls: a lower bound, unverified")
+        notes.append(f"{chip.name}: bundles alone: libtpu gives no estimate of its stalls")
     moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)
     if moved:
         notes.append(f"operands {moved} were in VMEM before the call")

@@ -47,3 +47,12 @@ def test_plain_xla_takes_at_least_what_it_must(pool: CompilerPool, chip: Chip) -
     found = expected_us(cost, info)
     assert found is not None
     assert least <= found < 2 * least
+
+
+def test_a_config_that_was_compiled_before_is_listed_again(pool: CompilerPool) -> None:
+    """JAX compiles the same trace but once in a process, and then nothing is written down."""
+    problem = pool.describe(REF).problems.parse("m=512,k=512,n=256", None, [])
+    ones = [pool.compile(REF, problem, BLOCKS, Chip.V5E).result().answer for _ in range(2)]
+    found = [estimate(*answer, pool.chip_info(Chip.V5E)) for answer in ones]
+    assert isinstance(found[0], Estimated), found[0]
+    assert found[1] == found[0]

@@ -1,8 +1,12 @@
 """The DMA engine, on listings written by hand."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from autotune.simulator import dma
 from autotune.simulator.constants import load
+from autotune.simulator.lowering import HBM_READ, STEP, WAITED, CoreWork
 from tests.samples.handwritten import read, run, wait
 
 LARGE = "2048"  # granules: 64 KiB
@@ -40,3 +44,47 @@ def test_the_mean_burst_is_what_lies_between_two_jumps():
     assert strided != whole
     assert run(strided, wait(2, size=LARGE)).burst_bytes == 8 * 512
     assert run(whole, wait(2, size=LARGE)).burst_bytes == 2048 * 32
+
+
+_WORK = CoreWork(*(0.0 for _ in CoreWork._fields))
+
+
+def _steps(core_cycles, granules, chip):
+    """The totals of a core that works, then reads, then waits for what it has read, so often."""
+    events = []
+    for number, (busy, size) in enumerate(zip(core_cycles, granules, strict=True), 1):
+        clock = float(sum(core_cycles[:number]))
+        events += [(clock, size, 1, HBM_READ, (0.0,)), (clock, size, 1, WAITED, ())]
+        assert busy >= 0
+    final = (float(sum(core_cycles)), 0, 0, STEP, _WORK)
+    return dma.replay(events, dma.shared(chip), final).end
+
+
+def test_a_burst_has_the_whole_chips_memory_as_far_as_its_core_left_it_to_the_other():
+    """Work long enough, and a read of 1 MiB goes at the rate of a burst; without, at half of it."""
+    chip, size = load("v5p"), 2**20
+    granules, latency = size / chip.granule_bytes, chip.real_read_latency_cycles
+    rested = _steps([100_000], [granules], chip).waited - latency
+    at_once = _steps([0], [granules], chip).waited - latency
+    assert rested == pytest.approx(size / chip.burst_bytes_per_cycle)
+    assert at_once == pytest.approx(size / chip.hbm_bytes_per_cycle)
+    assert chip.burst_bytes_per_cycle > 1.5 * chip.hbm_bytes_per_cycle
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 60_000)), min_size=1, max_size=20),
+    st.sampled_from(["v5e", "v5p", "v6e", "v7x"]),
+)
+def test_in_the_long_run_a_core_has_no_more_than_its_share(steps, name):
+    """However its bursts lie."""
+    chip = load(name)
+    end = _steps(*zip(*steps, strict=True), chip)
+    assert end.cycles >= end.read_bytes / chip.hbm_bytes_per_cycle - 1e-6
+
+
+def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_reading():
+    """DMAs of libtpu's model are in cycles of its own clock."""
+    chip = load("v7x")
+    assert chip.dma_bytes_per_cycle == pytest.approx(3715 / 2.2)
+    assert chip.clock_hz < 2.2e9
+    assert chip.hbm_bytes_per_cycle * chip.clock_hz == pytest.approx(0.86 * 3700e9)

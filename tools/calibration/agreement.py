@@ -16,10 +16,13 @@ from scipy.stats import spearmanr
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
     """One measured time and our estimate of it; ``group`` is what it is reported under,
-    ``limited_by`` what the estimate says of it, ``subset`` whose measurement it is.
-    ``overhead_us`` is in both times and was not estimated: the dispatch of a host."""
+    ``limited_by`` what the estimate says of it, ``subset`` whose measurement it is, ``family`` what
+    kernel it is of. ``overhead_us`` is in both times and was not estimated: the dispatch of a
+    host."""
 
     subset: str
+    chip: str
+    family: str
     group: str
     limited_by: str
     measured_us: float
@@ -45,12 +48,17 @@ def arguments(doc: str | None, *, save: str = "", python: bool = True) -> argpar
     """What the ``published_*`` scripts are told: ``--rows``, and where asked for ``--python`` and
     ``--save``, with its help."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
+    add_arguments(parser, save=save, python=python)
+    return parser.parse_args()
+
+
+def add_arguments(parser: argparse.ArgumentParser, *, save: str = "", python: bool = True) -> None:
+    """The same of a script that is told more."""
     parser.add_argument("--rows", type=Path, required=True, help="the published times, JSON lines")
     if python:
         parser.add_argument("--python", default=sys.executable, help="interpreter to compile with")
     if save:
         parser.add_argument("--save", type=Path, help=save)
-    return parser.parse_args()
 
 
 def published(path: Path, subset: str) -> list[dict[str, Any]]:

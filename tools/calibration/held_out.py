@@ -60,6 +60,8 @@ def _row(reference: Reference) -> HeldOutPoint | None:
         family=sweep.family,
         pair=Pair(
             subset="libtpu",
+            chip=reference.chip,
+            family=sweep.family,
             group=reference.sample.name,
             limited_by=regime(result.parts),
             measured_us=reference.cycles / result.clock_hz * 1e6,

@@ -166,6 +166,7 @@ def _listed(
 ) -> tuple[Trace, _Made]:
     """Trace and compile a config, and take up its listing. Raises ``StageError``."""
     staged = _staged(kernel, problem, config, chip)
+    _Last.question = None  # compiled once more, the same trace would be listed by nobody
     started = time.perf_counter()
     text = _compile(staged, dump)
     seconds = time.perf_counter() - started

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from autotune import Array, Axis, Config, Kernel, Problem
+from autotune import Array, Axis, Config, Kernel, Option, Problem
 from autotune.kernel import block_sizes
 from autotune_kernels.packages import needing, part
 
@@ -22,10 +22,15 @@ def _labels(problem: Problem) -> Any:
     return np.random.default_rng(0).integers(0, problem["vocabulary"], problem["tokens"], np.int32)
 
 
+def _activations(problem: Problem) -> str:
+    """Losses are often taken of float32 activations with bfloat16 weights."""
+    return problem.dtype if problem.option("x") == "as w" else str(problem.option("x"))
+
+
 def _inputs(problem: Problem) -> list[Array]:
     tokens, hidden, vocabulary = (problem[dim] for dim in _BLOCKS.values())
     return [
-        Array(name="x", shape=(tokens, hidden), dtype=problem.dtype),
+        Array(name="x", shape=(tokens, hidden), dtype=_activations(problem)),
         Array(name="labels", shape=(tokens,), dtype="int32", values=lambda: _labels(problem)),
         Array(name="w", shape=(hidden, vocabulary), dtype=problem.dtype, std=hidden**-0.5),
     ]
@@ -122,6 +127,7 @@ def _kernel(name: str, *, backward: bool, **parts: Any) -> Kernel:
         name=name,
         dims=tuple(_BLOCKS.values()),
         dtypes=("bfloat16", "float32"),
+        options=(Option(name="x", choices=("as w", "float32"), default="as w"),),
         axes=tuple(
             Axis(name=name, choices=partial(_choices, dim), dim=dim)
             for name, dim in _BLOCKS.items()
