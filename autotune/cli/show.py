@@ -9,7 +9,7 @@ from autotune.cli.options import database_option, json_option, open_database, pr
 from autotune.cli.output import echo
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
-from autotune.domain.outcome import CompileFailed, Crashed, Estimate, WrongResult
+from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
 from autotune.domain.record import Record, measured_config
 from autotune.domain.trial import Trial
 from autotune.errors import UnknownNameError
@@ -103,6 +103,8 @@ def _details(found: StoredTrial) -> list[str]:
             f"VMEM {mebibytes(e.vmem_used_bytes)} of {mebibytes(e.vmem_allowed_bytes)}",
             f"where the time goes: autotune explain {found.id}",
         ]
+    if isinstance(outcome, NotEstimated) and outcome.vmem_used_bytes:
+        return [f"VMEM {mebibytes(outcome.vmem_used_bytes)}"]
     if isinstance(outcome, CompileFailed) and outcome.message:
         return ["the compiler's message:", *_indented(outcome.message)]
     if isinstance(outcome, Crashed) and outcome.log_tail:

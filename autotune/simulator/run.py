@@ -36,7 +36,9 @@ def simulate(
     """
     try:
         if chip not in constants.CHIPS:
-            raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
+            raise UnfitError(
+                f"{chip} is compiled and checked, not timed: only {', '.join(constants.CHIPS)} are"
+            )
         known = constants.load(chip, libtpu)
         stages = extrapolation.STAGES if max_steps is None else (max_steps,)
         return _simulate(parse(listing), known, libtpu, scalars or {}, stages)

@@ -80,6 +80,7 @@ def test_kernels_and_chips_list_everything(tmp_path: Path) -> None:
     assert {"matmul", "flash_attention", "rmsnorm", "vector_add", "tiled_dot"} <= set(kernels)
     chips = json.loads(autotune("chips", "--json", cwd=tmp_path).stdout)
     assert list(chips) == ["v2", "v3", "v4", "v5e", "v5p", "v6e", "v7x"]
+    assert [name for name, chip in chips.items() if not chip["timed"]] == ["v2", "v3"]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import count, cycle, islice
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
     """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems: each
     in another order of the parallel axes, with other numbers, with DMAs early and late in turn.
+    Long dimensions that no axis cuts are short at first, and then as they are where that can be
+    expected to end within a minute.
 
     ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
     the TPU while it is traced is told of ``chip``.
@@ -52,10 +55,27 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
             reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
             "be compared with those of another program",
         )
-    problems = reduced_problems(
-        kernel, problem, config, lambda small: _can_build(kernel, small, config, chip)
+
+    def can_build(small: Problem) -> bool:
+        return _can_build(kernel, small, config, chip)
+
+    short, whole = (
+        reduced_problems(kernel, problem, config, can_build, shorten=shorten)
+        for shorten in (True, False)
     )
-    subjects = [_Subject(kernel, small, config, chip) for small in problems]
+    started = time.perf_counter()
+    verdict = _verdict([_Subject(kernel, small, config, chip) for small in short])
+    expected_s = (time.perf_counter() - started) * _size(whole) / _size(short)
+    if short == whole or verdict.ok is None or expected_s > _ENOUGH_S:
+        return verdict
+    return _verdict([_Subject(kernel, small, config, chip) for small in whole])
+
+
+def _size(problems: Sequence[Problem]) -> int:
+    return sum(prod(size for _, size in problem.dims) for problem in problems)
+
+
+def _verdict(subjects: Sequence["_Subject"]) -> Verdict:
     lacks: list[str] = []
     for level in ProofLevel:
         verdict = _run_in(level, subjects, "; ".join(lacks))

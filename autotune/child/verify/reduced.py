@@ -12,16 +12,25 @@ BLOCK_COUNTS = (2, 3)
 one count only and what is lost between the first and the last."""
 
 
+SHORT = 256
+"""Of a dimension that no axis cuts and no ``reduced`` makes small: whole tiles on every chip."""
+
 Accepts = Callable[[Problem], bool]
 
 
 def reduced_problems(
-    kernel: Kernel, problem: Problem, config: Config, can_build: Accepts = lambda _: True
+    kernel: Kernel,
+    problem: Problem,
+    config: Config,
+    can_build: Accepts = lambda _: True,
+    *,
+    shorten: bool = False,
 ) -> list[Problem]:
     """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles.
 
     A small problem that the kernel's ``check`` refuses, or that ``can_build`` says cannot be built
-    with this config, is made longer.
+    with this config, is made longer. ``shorten``: other long dimensions are made :data:`SHORT`, or
+    as much longer as the kernel wants them, where it has no ``reduced``.
     """
     small = kernel.reduced(problem) if kernel.reduced else problem
     blocks = _blocks_by_dim(kernel, config)
@@ -29,10 +38,23 @@ def reduced_problems(
     def accepts(found: Problem) -> bool:
         return (kernel.check is None or kernel.check(found) is None) and can_build(found)
 
+    if shorten and not kernel.reduced:
+        small = _shortened(small, blocks, accepts)
     devices = prod(kernel.mesh_axes(small).values())  # each has its own part of some dimension
     counts = [devices * count for count in BLOCK_COUNTS]
     found = [_with_blocks(blocks, small, problem, accepts, count) for count in counts]
     return list(dict.fromkeys(found))
+
+
+def _shortened(problem: Problem, blocks: Mapping[str, Sequence[int]], accepts: Accepts) -> Problem:
+    """One dimension after the other; each divides its real size, so that nothing is ragged that was
+    not."""
+    for dim, size in problem.dims:
+        lengths = [SHORT << n for n in range(size.bit_length()) if size % (SHORT << n) == 0]
+        if dim not in blocks:
+            likely = (problem.with_dims(**{dim: length}) for length in lengths)
+            problem = next(filter(accepts, likely), problem)
+    return problem
 
 
 def _with_blocks(

@@ -18,7 +18,8 @@ from jax.experimental.pallas import tpu as pltpu
 
 from autotune.child.trace import reader
 from autotune.child.verify import gate
-from autotune.domain.config import make_config
+from autotune.domain.config import Config, make_config
+from autotune.domain.problem import Problem
 from autotune.domain.verdict import ProofLevel, Verdict
 from autotune.kernel import Array, Axis, Kernel
 
@@ -325,3 +326,45 @@ def test_a_dma_that_moves_nothing_races_with_nobody() -> None:
     verdict = checked(kernel(build, lambda x: x))
     assert verdict.ok, verdict.reason
     assert not verdict.proof.level
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("enough_s", "columns"), [(0.0, 256), (1000.0, 2048)])
+def test_a_long_dimension_is_whole_where_that_takes_no_time(
+    monkeypatch: pytest.MonkeyPatch, enough_s: float, columns: int
+) -> None:
+    """A scan over columns that no axis cuts."""
+
+    def build(problem: Problem, _: Config) -> Any:
+        def body(x: Any, out: Any, total: Any) -> None:
+            @pl.when(pl.program_id(1) == 0)
+            def _() -> None:
+                total[...] = jnp.zeros_like(total)
+
+            total[...] += x[...]
+            out[...] = total[...]
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
+        return pl.pallas_call(
+            body,
+            grid=(problem["rows"] // ROWS, problem["columns"] // LANES),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((problem["rows"], problem["columns"]), jnp.float32),
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)],
+        )
+
+    def sums(x: Any) -> Any:
+        return x.reshape(len(x), -1, LANES).cumsum(1).reshape(x.shape)
+
+    made = replace(
+        kernel(build, sums),  # type: ignore[arg-type]
+        dims=("rows", "columns"),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], p["columns"]), dtype=p.dtype)],
+        build=build,
+    )
+    monkeypatch.setattr(gate, "_ENOUGH_S", enough_s)
+    problem = made.problem_spec.parse("rows=64,columns=2048")
+    verdict = gate.check(made, problem, make_config({"block": ROWS}))
+    assert verdict.ok, verdict
+    assert f"columns={columns}" in verdict.reason

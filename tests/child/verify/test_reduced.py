@@ -1,5 +1,7 @@
 """The small problems keep what can go wrong: blocks on every axis, and ragged ends."""
 
+from typing import Any
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -100,3 +102,18 @@ def test_each_device_of_a_mesh_gets_as_many_blocks() -> None:
     made = kernel(mesh=lambda _: {"x": 4})
     found = reduced_problems(made, problem(400, 400), config(8, 8, 8))
     assert [(small["m"], small["n"]) for small in found] == [(64, 64), (96, 96)]
+
+
+def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that() -> None:
+    """Dividing their size, and not where ``reduced`` says what to do."""
+
+    def heads(size: int, **parts: Any) -> list[int]:
+        whole, sizes = problem(1024, 1024, size), config(128, 128, 128)
+        found = reduced_problems(kernel(**parts), whole, sizes, shorten=True)
+        assert [p["m"] for p in found] == [256, 384]
+        return [p["heads"] for p in found]
+
+    assert heads(4096) == [256, 256]
+    assert heads(4096, check=lambda p: "short" if p["heads"] < 1000 else None) == [1024, 1024]
+    assert heads(1000) == [1000, 1000]
+    assert heads(4096, reduced=lambda p: p) == [4096, 4096]
