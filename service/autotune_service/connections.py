@@ -16,6 +16,8 @@ _log = logging.getLogger("autotune.service")
 
 HEAD_S = 10.0  # until the head of a call is there
 BODY_S = 30.0  # from then until its body is
+READ_S = 30.0  # that an answer may be taken more slowly than
+READ_BYTES_PER_S = 16 << 10
 MAX_HEAD_BYTES = 32 << 10
 KEEP_ALIVE_S = 5  # between two calls; uvicorn sees to it
 _EVERY_S = 1.0
@@ -32,6 +34,7 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     _left_s: float | None = None  # until what is waited for must be there
+    _unread_bytes, _patience_s = 0, READ_S
     _head_bytes = _chunk_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _address = ""
@@ -91,8 +94,21 @@ class GuardedProtocol(HttpToolsProtocol):
         if self._left_s is not None and self._left_s < 0:
             _log.warning("a connection of %s was too slow and is closed", self._address)
             self._refuse(b"408 Request Timeout")
+        if self._is_read_too_slowly():
+            _log.warning("a connection of %s took its answer too slowly: closed", self._address)
+            self.transport.abort()  # closing it would wait until all is taken
         else:
             self._timer = self.loop.call_later(_EVERY_S, self._look)
+
+    def _is_read_too_slowly(self) -> bool:
+        """Else answers that nobody takes would fill the memory."""
+        before, self._unread_bytes = self._unread_bytes, self.transport.get_write_buffer_size()
+        if not self._unread_bytes:
+            self._patience_s = READ_S
+            return False
+        taken_s = max(before - self._unread_bytes, 0) / READ_BYTES_PER_S
+        self._patience_s = min(self._patience_s + taken_s, READ_S) - _EVERY_S
+        return self._patience_s < 0
 
     def _refuse(self, status: bytes) -> None:
         """Answers what has no call yet, and ends the connection."""

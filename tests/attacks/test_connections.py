@@ -9,7 +9,7 @@ import pytest
 
 from autotune_service import connections
 from tests.samples.matching import question
-from tests.servers.service import Running, running
+from tests.servers.service import Running, running, until
 
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
 HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
@@ -17,7 +17,7 @@ HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch, store: object, database: str) -> Iterator[Running]:
-    for name in ("HEAD_S", "BODY_S", "_EVERY_S"):
+    for name in ("HEAD_S", "BODY_S", "READ_S", "_EVERY_S"):
         monkeypatch.setattr(connections, name, 0.3)
     with running(database, connections_per_address=20) as service:
         yield service
@@ -88,6 +88,23 @@ def test_one_address_has_so_many(impatient: Running) -> None:
         for connection in held:
             rest_of(connection)  # each ends by itself: then there is room again
     assert impatient.lookup(question(1024))[1][0]["match"] == "exact"
+
+
+def test_an_answer_that_nobody_takes_is_thrown_away(impatient: Running) -> None:
+    """More than the buffers of the kernel hold; closing alone would wait for the reader."""
+    call = b"GET /static/x/plotly.min.js HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(impatient, call * 4) as slow:
+        until(lambda: _is_reset(slow))
+    assert impatient.get("/healthz")[0] == 200
+
+
+def _is_reset(connection: socket.socket) -> bool:
+    """Without reading what came."""
+    try:
+        connection.send(b"G")
+    except OSError:
+        return True
+    return False
 
 
 def whole_answer(connection: socket.socket) -> bytes:

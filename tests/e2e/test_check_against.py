@@ -9,6 +9,7 @@ import pytest
 
 from tests.samples.repository import SAMPLE, commit, git, repository
 from tests.servers.commands import autotune
+from tests.servers.service import free_port, serving
 
 SOURCE = SAMPLE.read_text()
 BODY = (
@@ -79,6 +80,20 @@ def test_what_a_kernel_imports_is_of_its_revision(tmp_path: Path) -> None:
     asked = ("tune/k.py:PASSES_LIMIT", *ASKED[1:], "--against", "main")
     code, (found,) = check(tree, *asked, PYTHONPATH=str(tree / "src"))
     assert (code, found["verdict"]) == (1, "slower")
+
+
+def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text(SOURCE)
+    done = autotune("search", *ASKED, "--trials", "2", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert autotune("export", "tuned.bundle", cwd=tmp_path).returncode == 0
+    port = free_port()
+    with serving(str(tmp_path / "test.db"), port=port):
+        for verdict, source in (("same", SOURCE), ("slower", SOURCE.replace(BODY, MORE_WORK))):
+            (tmp_path / "k.py").write_text(source)
+            for records in ("tuned.bundle", f"http://127.0.0.1:{port}"):
+                code, found = check(tmp_path, ASKED[0], "--against", records, *ASKED[-2:])
+                assert (code, [one["verdict"] for one in found]) == (verdict == "slower", [verdict])
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from autotune.domain.job import Request
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
-from tests.servers.service import Running, running
+from tests.servers.service import Running, running, until
 
 CONFIG = Path(__file__).with_name("schemathesis.toml")
 
@@ -21,6 +21,7 @@ CONFIG = Path(__file__).with_name("schemathesis.toml")
 def schemathesis(service: Running, cwd: Path, *more: str, token: str | None = None) -> None:
     """``token``: for the schema; calls have none unless ``more`` brings one."""
     schema = cwd / "openapi.json"
+    until(lambda: service.get("/openapi.json", token)[0] == 200)  # a new token is soon known
     schema.write_text(json.dumps(service.get("/openapi.json", token)[1]))
     command = [
         Path(sys.executable).with_name("schemathesis"),
