@@ -37,7 +37,8 @@ def simulate(
     try:
         if chip not in constants.CHIPS:
             raise UnfitError(
-                f"{chip} is compiled and checked, not timed: only {', '.join(constants.CHIPS)} are"
+                f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)} are timed, the others "
+                "are compiled and checked"
             )
         known = constants.load(chip, libtpu)
         stages = extrapolation.STAGES if max_steps is None else (max_steps,)

@@ -9,7 +9,14 @@ import pytest
 
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
-from autotune.domain.outcome import Estimate, Estimated, Outcome, OutOfVmem, WrongResult
+from autotune.domain.outcome import (
+    Estimate,
+    Estimated,
+    NotEstimated,
+    Outcome,
+    OutOfVmem,
+    WrongResult,
+)
 from autotune.domain.record import Evidence, Method
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
@@ -161,6 +168,13 @@ def test_show_names_explain(tmp_path: Path) -> None:
     text = autotune_here("show", "1", cwd=tmp_path).stdout
     assert "estimated 83.0 µs ± 5%, VMEM 3.00 MiB of 16.00 MiB" in text
     assert "where the time goes: autotune explain 1" in text
+
+
+def test_show_says_the_vmem_of_what_is_not_timed(tmp_path: Path) -> None:
+    refused = NotEstimated(reason="no model", vmem_used_bytes=3 << 20, program="p")
+    stored(tmp_path, refused)
+    text = autotune_here("show", "1", cwd=tmp_path).stdout
+    assert "compiled, not estimated, no model" in text and "VMEM 3.00 MiB" in text
 
 
 def measured(folder: Path, run: Measurement) -> None:
