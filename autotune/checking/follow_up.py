@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from autotune.calls.from_problem import called
 from autotune.checking.noting import tell_of
 from autotune.checking.run import CheckingStore
 from autotune.domain.check import Check
@@ -93,7 +94,8 @@ def publish_all_checked(
         ref = refs.get(check.key.kernel)
         if ref is not None and not check.verified:
             announce(check)
-            check = publish_checked(verifier, store, check, by_key[check.key], ref)
+            here = called(ref, store.kernels(), check.key)
+            check = publish_checked(verifier, store, check, by_key[check.key], here)
             store.save_check(check)
         done.append(check)
     tell_of(store, done)
@@ -141,8 +143,9 @@ class Retuner:
             if not check.verdict.wants_retuning or ref is None:
                 continue
             with watching(check) as watch:
+                here = called(ref, self.store.kernels(), check.key)
                 try:
-                    say(self.retune(check, ref, watch).reason)
+                    say(self.retune(check, here, watch).reason)
                 except NoLegalConfigError as error:
                     say(f"not searched: {error}")
                     refused = replace(check, detail=str(error))

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
+from autotune.calls.from_problem import called
 from autotune.checking.noting import tell_of
 from autotune.checking.prior import PriorConfig
 from autotune.checking.record_check import RecordChecker
@@ -90,6 +91,7 @@ class CheckRun:
             return blank.unchecked(Unchecked.NO_KERNEL, "")
         if isinstance(chip, str):
             return blank.unchecked(Unchecked.NO_CHIP, chip)
+        ref = called(ref, self.store.kernels(), prior.key)
         try:
             spec = self.compilers.describe(ref)
             if self.against:

@@ -72,12 +72,13 @@ class AgainstCheck:
     ) -> list[Check]:
         if self.shapes:
             raise InvalidInputError("--shape is for a revision: records have their problems")
-        refs = find_refs(compilers, self.kernels, records)
-        chosen = [prior_of(record) for record in self._chosen(records, refs)]
-        if not chosen:
-            wanted = ", ".join(refs) or "an installed kernel: name its file, path/to/file.py:NAME"
-            raise InvalidInputError(f"{self.against} has no record of {wanted}")
         with _store(place / "now.db") as store:
+            refs = find_refs(compilers, store, self.kernels, records)
+            chosen = [prior_of(record) for record in self._chosen(records, refs)]
+            if not chosen:
+                other = "an installed kernel: name its file, path/to/file.py:NAME"
+                wanted = ", ".join(refs) or other
+                raise InvalidInputError(f"{self.against} has no record of {wanted}")
             run = CheckRun(compilers=compilers, store=store, refs=refs, against=self.against)
             return run.run(chosen, (), progress_lines(len(chosen)))
 

@@ -14,6 +14,7 @@ from autotune.checking.selection import VersionFilter, selected
 from autotune.cli.options import new_pool, open_database
 from autotune.cli.output import echo
 from autotune.cli.progress import TerminalObserver, terminal_observer
+from autotune.cli.searched_source import places
 from autotune.cli.tune import load_workload
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
@@ -55,7 +56,7 @@ class UpgradeCheck:
         return found
 
     def _under(self, compilers: Compilers, store: Any, records: Sequence[Record]) -> list[Check]:
-        refs = find_refs(compilers, self.kernels, records)
+        refs = find_refs(compilers, store, self.kernels, records)
         kernels = list(refs) if self.kernels else ()
         problems = None
         if self.workload is not None:
@@ -116,18 +117,18 @@ def find_records(store: Any, bundle: str | None) -> list[Record]:
 
 
 def find_refs(
-    compilers: Compilers, kernels: Sequence[str], records: Sequence[Record]
+    compilers: Compilers, store: Any, kernels: Sequence[str], records: Sequence[Record]
 ) -> dict[str, KernelRef]:
-    """Where kernels are, by the name that their records have."""
+    """Where kernels are, by the name that their records have; without names those of the catalogue,
+    and of files those that were searched from there."""
+    searched = places(store, [record.key for record in records])
     if kernels:
+        names = {ref: name for name, ref in searched.items()}
         refs = [find_kernel(name) for name in kernels]
-        return {compilers.describe(ref).name: ref for ref in refs}
+        return {names.get(ref) or compilers.describe(ref).name: ref for ref in refs}
     published = {record.key.kernel for record in records}
-    return {
-        name: ref
-        for name, ref in catalogue().items()
-        if name in published and isinstance(ref, KernelRef)
-    }
+    known = {name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)}
+    return {name: ref for name, ref in {**searched, **known}.items() if name in published}
 
 
 def _verifying(check: Check) -> None:

@@ -10,10 +10,12 @@ from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
+from autotune.cli.searched_source import source_change
 from autotune.cli.show import StoredTrial, find_trial, heading
 from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import measured_config
 from autotune.errors import InvalidInputError
@@ -73,16 +75,21 @@ def explain(
             measured_line(measured_config(store.record(t.key), t.trial.config), t.estimate_us)
             for t in found
         ]
+        changed = list(dict.fromkeys(filter(None, (source_change(store, t.key) for t in found))))
+        refs = [] if target is None else _unchanged(store, found, kernel)
     if len(found) == 2:
         _check_same_problem(*found)
     sentences = [s for s in map(_missing, found) if s]
     comparison = _compared(found)
     if not as_json:
         _print(found, comparison, sentences, measured_lines)
+        for line in changed:
+            echo(line, err=True)
     if target is not None:
-        _write_trace(found, target, steps, kernel, python, silent=as_json)
+        _write_trace(found, refs, target, steps, python, silent=as_json)
     if as_json:
-        print_json({**_data(found, comparison, sentences, target), "measured": measured_lines})
+        data = _data(found, comparison, sentences, target)
+        print_json({**data, "measured": measured_lines, "source_changed": bool(changed)})
     sys.exit(1 if sentences else 0)
 
 
@@ -200,6 +207,12 @@ def _trial_data(found: StoredTrial) -> dict[str, Any]:
     }
 
 
+def _unchanged(store: Any, found: list[StoredTrial], kernel: str | None) -> list[KernelRef]:
+    from autotune.cli.trace import unchanged_kernel
+
+    return [unchanged_kernel(store, one, kernel) for one in found]
+
+
 def _target(file: Path) -> Path:
     from autotune.cli.trace import check_writable
 
@@ -208,16 +221,20 @@ def _target(file: Path) -> Path:
 
 def _write_trace(
     found: list[StoredTrial],
+    refs: list[KernelRef],
     file: Path,
     steps: int,
-    kernel: str | None,
     python: str,
     *,
     silent: bool,
 ) -> None:
     from autotune.cli.trace import write_trace
 
-    notes = write_trace(found, file, steps=steps, kernel=kernel, python=python)
+    def say(line: str) -> None:
+        if not silent:
+            echo(line, err=True)
+
+    notes = write_trace(found, refs, file, steps=steps, python=python, say=say)
     if not silent:
         for note in notes:
             echo(note)

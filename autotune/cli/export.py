@@ -15,6 +15,7 @@ from autotune.cli.options import (
     print_json,
 )
 from autotune.cli.output import echo
+from autotune.cli.searched_source import source_change
 from autotune.domain.chip import parse_chip
 from autotune.domain.record import Record
 from autotune.errors import InvalidInputError
@@ -82,6 +83,7 @@ def export(
         records = _of_shape(store.records(kernel, only), shape)
         bundle = new_bundle(records, kernels=store.kernels())
     refused: Sequence[tuple[str, str]] = ()
+        changed = [line for record in records if (line := source_change(store, record.key))]
     try:
         if records and form == _BUNDLE:
             write_bundle(file, bundle)
@@ -94,7 +96,7 @@ def export(
                 file.write_text(found.text, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
-    _say(file, len(records), refused, as_json)
+    _say(file, len(records), refused, changed, as_json)
     sys.exit(0 if records and not refused else 1)
 
 
@@ -103,15 +105,24 @@ def _of_shape(records: Sequence[Record], shape: str) -> list[Record]:
     return [r for r in records if set(wanted) <= set(str(r.key.problem).split(","))]
 
 
-def _say(file: Path, count: int, refused: Sequence[tuple[str, str]], as_json: bool) -> None:
+def _say(
+    file: Path,
+    count: int,
+    refused: Sequence[tuple[str, str]],
+    changed: Sequence[str],
+    as_json: bool,
+) -> None:
     if as_json:
         left = [{"record": record, "reason": why} for record, why in refused]
         written = str(file) if count else None
-        print_json({"file": written, "records": count, **({"refused": left} if left else {})})
+        more = {"refused": left} if left else {}
+        print_json({"file": written, "records": count, "source_changed": len(changed), **more})
         return
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)
     if count:
         echo(f"{count} records in {file} ({file.stat().st_size} bytes)")
+        for line in dict.fromkeys(changed):
+            echo(line, err=True)
     elif not refused:
         echo("nothing like that is published: no file was written", err=True)

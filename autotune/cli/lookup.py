@@ -14,6 +14,7 @@ from autotune.cli.options import (
     problem_options,
 )
 from autotune.cli.output import echo
+from autotune.cli.searched_source import places, source_change
 from autotune.client import Client
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
@@ -22,8 +23,8 @@ from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import Match
 from autotune.ports import LookupStore
-from autotune.wording.match import SOURCE_CHANGED, checked
-from autotune.wording.publication import verified_label, who_says
+from autotune.wording.match import checked
+from autotune.wording.publication import who_says
 from autotune.wording.units import micros, ratio
 
 _PATIENCE_S = 10.0  # of a person
@@ -67,7 +68,7 @@ def lookup(
         _print_match(found, client.snapshot, as_json)
         sys.exit(0 if found.record else 1)
     with open_database(database, create=False) as store:
-        spec, changed = _spec(store, kernel)
+        spec = _spec(store, kernel)
         key = Key(
             kernel=spec.name,
             fingerprint=spec.fingerprint,
@@ -77,8 +78,9 @@ def lookup(
         )
         record = store.record(key)
         others = [] if record else _others(store, key)
+        changed = source_change(store, key)
     if changed:
-        echo(SOURCE_CHANGED.format(kernel=kernel, fingerprint=spec.fingerprint), err=True)
+        echo(changed, err=True)
     if as_json:
         print_json(
             {"match": "exact", **to_data(record)} if record else {"match": None, "nearby": others}
@@ -103,29 +105,33 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
         echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
 
 
-def _spec(store: LookupStore, name: str) -> tuple[KernelSpec, bool]:
-    """The kernel as it is installed here if it was ever searched, else as last searched; and
-    whether its source has changed since."""
+def _spec(store: LookupStore, name: str) -> KernelSpec:
+    """The kernel as it is here if it was ever searched, else as last searched."""
     from autotune.catalogue.discovery import catalogue, find_kernel, fingerprint
     from autotune.errors import AutotuneError
 
+    specs = store.kernels()
     try:
         ref = find_kernel(name)
     except AutotuneError:
         ref = None
     if ref is not None:
-        known = [s for s in store.kernels() if s.fingerprint == fingerprint(ref, s.form)]
+        forms = {form: fingerprint(ref, form) for form in {spec.form for spec in specs}}
+        known = [spec for spec in specs if spec.fingerprint == forms[spec.form]]
         if known:
-            return known[0], False
+            return known[0]
     found = store.kernel(name)
+    if found is None and ref is not None:  # another source at the same place
+        searched = places(store, [record.key for record in store.records()])
+        found = next((store.kernel(own) for own, one in searched.items() if one == ref), None)
     if found is None:
-        searched = sorted({spec.name for spec in store.kernels()})
+        names = sorted({spec.name for spec in specs})
         what = "is not known" if name not in catalogue() and ref is None else "was never searched"
         raise UnknownNameError(
-            f"kernel {name!r} {what} in this database, it has {', '.join(searched) or 'none'}: run "
+            f"kernel {name!r} {what} in this database, it has {', '.join(names) or 'none'}: run "
             "autotune search first"
         )
-    return found, ref is not None
+    return found
 
 
 def _others(store: LookupStore, key: Key) -> list[str]:
@@ -169,7 +175,7 @@ def _print(record: Record) -> None:
             f"  {record.measurement.method} on {record.measurement.device}; estimated "
             f"{micros(record.estimate.time_us)}"
         )
-    echo(f"  {verified_label(record)}: {record.verification}")
+    echo(f"  {record.verification}")
     if record.pushed_by:
         echo(f"  {who_says(record)}")
     if record.baseline.note:

@@ -7,6 +7,7 @@ import click
 from autotune.cli.json_output import trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
+from autotune.cli.searched_source import source_change
 from autotune.domain.codec import to_data
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
@@ -49,6 +50,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     with open_database(database, create=False) as store:
         found = find_trial(store, trial_id)
         record, asked = store.record(found.key), store.searches.progress(found.key).asked
+        changed = source_change(store, found.key)
     if as_json:
         published = record and to_data(record)
         measured = measured_config(record, found.trial.config)
@@ -59,6 +61,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
                 **trial_data(found.trial),
                 "measurement": measured and measured.to_data(),
                 "record": published,
+                "source_changed": bool(changed),
             }
         )
         return
@@ -67,6 +70,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
         *_details(found),
         *_measured(found, record),
         *_published(found, record),
+        *filter(None, [changed]),
     ):
         echo(line)
     echo(f"reproduce: {reproduce(found.key, found.trial, asked)}")

@@ -1,11 +1,12 @@
 """``autotune explain --trace``: compiles trials again and writes a trace of their steps."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
-from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.protocol import Drawn
@@ -30,12 +31,21 @@ def check_writable(file: Path) -> Path:
 
 
 def write_trace(
-    trials: Sequence[StoredTrial], file: Path, *, steps: int, kernel: str | None, python: str
+    trials: Sequence[StoredTrial],
+    refs: Sequence[KernelRef],
+    file: Path,
+    *,
+    steps: int,
+    python: str,
+    say: Callable[[str], None],
 ) -> list[str]:
-    """Write a trace with a process for each trial; return what there is to say about it."""
-    refs = [_kernel(trial, kernel) for trial in trials]
+    """Write a trace with a process for each trial; return what there is to say about it. ``say``
+    hears what is being done."""
+    pictures = []
     with CompilerPool(1, python=python) as pool:
-        pictures = [_draw(pool, t, ref, steps) for t, ref in zip(trials, refs, strict=True)]
+        for number, (trial, ref) in enumerate(zip(trials, refs, strict=True), 1):
+            say(f"{number}/{len(trials)} compiling trial {trial.id} again: {trial.trial.config}")
+            pictures.append(_draw(pool, trial, ref, steps))
     titles = [f"trial {trial.id}: {trial.trial.config}" for trial in trials]
     _write(file, trace_json(list(zip(titles, pictures, strict=True))))
     return [
@@ -59,11 +69,11 @@ def _change(stored: StoredTrial, picture: Picture) -> list[str]:
     ]
 
 
-def _kernel(stored: StoredTrial, given: str | None) -> KernelRef:
-    """The declaration, if its source is still what it was."""
+def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> KernelRef:
+    """The kernel of a trial. Raises ``InvalidInputError`` where its source is not what it was."""
     key = stored.key
     try:
-        ref = find_kernel(given or key.kernel)
+        ref = kernel_of(store, key, given)
     except AutotuneError as error:
         if given:
             raise
@@ -71,10 +81,10 @@ def _kernel(stored: StoredTrial, given: str | None) -> KernelRef:
             f"the kernel {key.kernel} is not in the catalogue: say where it is with "
             "--kernel FILE.py:NAME"
         ) from error
-    now = fingerprint(ref)
+    now = source_now(store, key, ref)
     if now != key.fingerprint:
         raise InvalidInputError(
-            f"trial {stored.id} cannot be drawn: {ref} has changed since, or is another kernel "
+            f"trial {stored.id} cannot be drawn: the source changed, or {ref} is another kernel "
             f"(fingerprint {now}, the trial has {key.fingerprint})"
         )
     return ref

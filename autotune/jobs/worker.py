@@ -9,7 +9,9 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Protocol
 
+from autotune.calls.from_problem import call_text
 from autotune.candidates.space import Space
+from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State
@@ -41,6 +43,9 @@ Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
 
 class JobStore(WorkerStore, CandidateStore, Protocol):
     """What jobs need: some search and publish, others check what was pushed."""
+
+    def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
+        """As ``LookupStore`` has it."""
 
 
 class Lease:
@@ -153,6 +158,7 @@ class Worker:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
         self._name, self._study_url, self._timing = name, study_url, timing
         self._recheck = recheck
+        self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
         self._lease_s, self._poll_s = lease_s, poll_s
         self._stopping = threading.Event()
 
@@ -165,14 +171,27 @@ class Worker:
         known: dict[str, str] = {}
         for name, ref in self._refs.items():
             try:
-                spec = self._compilers.describe(ref)
+                spec = self._described(name, ref)
             except AutotuneError as error:
                 _log.warning("kernel %s cannot be tuned here: %s", name, error)
                 continue
             self._store.save_kernel(spec)
             known[spec.name] = spec.fingerprint
+            self._kernels[spec.name] = ref, spec
         checks = self._recheck is not None
         return Ability(kernels=known, toolchain=self._compilers.toolchain(), checks=checks)
+
+    def _described(self, name: str, ref: KernelRef) -> KernelSpec:
+        """Of a decorated function as it was searched last: its source does not say how it is
+        called."""
+        known = self._store.kernel(name)
+        if known and known.form and fingerprint(ref, known.form) == known.fingerprint:
+            return known
+        return self._compilers.describe(ref)
+
+    def _ref(self, kernel: str, problem: Problem) -> KernelRef:
+        ref, spec = self._kernels[kernel]
+        return replace(ref, call=call_text(spec.form, problem)) if spec.form else ref
 
     def run(self, *, drain: bool = False) -> int:
         """How many jobs were run. ``drain``: stop when there is nothing to do."""
@@ -230,7 +249,7 @@ class Worker:
         """How it ended, and what is to be said of it; None: it was cancelled, is another worker's,
         or this one is to stop."""
         watch, request = _Watch(lease), job.request
-        ref = self._refs[request.kernel]
+        ref = self._ref(request.kernel, request.problem)
         subject = describe_subject(
             self._compilers, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
         )
@@ -268,7 +287,7 @@ class Worker:
         candidate = self._store.candidate(job.request.candidate)
         if candidate is None or candidate.decision.state is not CandidateState.UNVERIFIED:
             return State.DONE, "it was decided before"
-        pushed, ref = candidate.record, self._refs[job.request.kernel]
+        pushed, ref = candidate.record, self._ref(job.request.kernel, job.request.problem)
         found = self._recheck(self._compilers, pushed, ref, self._name)
         if self._stopping.is_set() or not lease.holds():
             return None, ""

@@ -5,12 +5,16 @@ from typing import Protocol
 
 from autotune.domain.check import Check
 from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record_check import RecordCheck
 
 
 class CheckStore(Protocol):
     """Where verdicts are kept: one for each record key and each toolchain and chip."""
+
+    def kernels(self) -> Sequence[KernelSpec]:
+        """All descriptions: for which form of call a decorated function was searched."""
 
     def save_check(self, check: Check) -> None:
         """Keep a verdict, in the place of an earlier one on the same."""

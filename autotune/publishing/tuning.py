@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from autotune.candidates.space import Space
@@ -23,6 +23,7 @@ from autotune.searching.loop import (
     run_together,
 )
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
+from autotune.wording.match import tried_again
 
 
 class Watcher(Observer, Protocol):
@@ -61,6 +62,11 @@ def tune(
     """It starts with what ``plan`` says, then with what others know of the problem. None: it was
     interrupted, and the same again resumes. Raises ``AutotuneError``."""
     known = tuned_elsewhere(compilers, store, subject, watcher.announce)
+    records = store.records(subject.spec.name)
+    if all(record.key != subject.key for record in records):
+        for record in records:
+            if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
+                watcher.announce(tried_again(record))
     result = run_search(
         compilers,
         store,

@@ -101,7 +101,7 @@ _FINDINGS: dict[CheckVerdict, _Line] = {
 }
 
 _CAUSES: dict[Unchecked, str] = {
-    Unchecked.SOURCE_CHANGED: "its source is not the one that was tuned",
+    Unchecked.SOURCE_CHANGED: "the source changed since it was tuned",
     Unchecked.NO_KERNEL: "the kernel is not installed here",
     Unchecked.NO_CHIP: "the toolchain does not know the chip",
     Unchecked.NO_ESTIMATE: "it compiles, but no time can be given",

@@ -4,6 +4,7 @@ from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.toolchain import Toolchain
+from autotune.wording.command import search_command
 from autotune.wording.units import micros
 
 EXACT = "published for exactly this"
@@ -51,7 +52,19 @@ def source_changed(earlier: Record) -> str:
     )
 
 
-SOURCE_CHANGED = (
-    "the source changed: {kernel} as it is now was never searched; what follows was found for its "
-    "earlier source ({fingerprint}), and `autotune search` starts from it"
-)
+def tried_again(earlier: Record) -> str:
+    """As a search of another source of the kernel begins."""
+    return (
+        f"the source changed: {earlier.config} won for the earlier source "
+        f"({earlier.key.fingerprint}), {micros(earlier.time_us)}; it is tried again first"
+    )
+
+
+def earlier_source(key: Key, asked: str) -> str:
+    """Of what was found for a source that is not there any more. ``asked``: what was searched, as
+    the command line said it."""
+    again = f"autotune search {asked}" if asked else search_command(key)
+    return (
+        f"the source changed: this was found for an earlier source of {key.kernel} "
+        f"({key.fingerprint}), and `{again}` starts from it"
+    )

@@ -1,0 +1,56 @@
+"""Where the kernel of a searched key is, and whether its source is still what it was."""
+
+import shlex
+from collections.abc import Iterable
+from typing import Any
+
+from autotune.calls.from_problem import called
+from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Key
+from autotune.errors import AutotuneError
+from autotune.wording.match import earlier_source
+
+
+def kernel_of(store: Any, key: Key, given: str | None = None) -> KernelRef:
+    """The kernel that was ``given``, else where the key was searched from, else the catalogue's; of
+    a decorated function for calls like that of the key. Raises as ``find_kernel`` does."""
+    place = given or _place(store, key) or key.kernel
+    return called(find_kernel(place), store.kernels(), key)
+
+
+def source_now(store: Any, key: Key, ref: KernelRef) -> str:
+    """The fingerprint of the source at ``ref``, for calls of the form that the key is of. Raises
+    ``OSError``."""
+    spec = store.kernel(key.kernel, key.fingerprint)
+    return fingerprint(ref, spec.form if spec else "")
+
+
+def source_change(store: Any, key: Key) -> str:
+    """A sentence where the source of a kernel is not what the key is of; empty where it is, or
+    nobody knows where it is."""
+    try:
+        ref = kernel_of(store, key)
+        is_same = source_now(store, key, ref) == key.fingerprint
+    except (AutotuneError, OSError):
+        return ""
+    return "" if is_same else earlier_source(key, store.searches.progress(key).asked)
+
+
+def places(store: Any, keys: Iterable[Key]) -> dict[str, KernelRef]:
+    """Where kernels were searched from, by name: those that are still there."""
+    found: dict[str, KernelRef] = {}
+    for key in keys:
+        place = _place(store, key)
+        if place and key.kernel not in found:
+            try:
+                found[key.kernel] = find_kernel(place)
+            except AutotuneError:
+                continue
+    return found
+
+
+def _place(store: Any, key: Key) -> str:
+    """As it was said then; empty where nobody knows."""
+    words = shlex.split(store.searches.progress(key).asked)
+    return words[0] if words else ""

@@ -1,0 +1,112 @@
+"""Every command says that the source of what it shows changed, and offers what was found for it."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.cli.searched_source import kernel_of
+from autotune.domain.chip import Chip
+from autotune.domain.job import Progress
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
+from autotune.domain.problem import Option, ProblemSpec
+from autotune.domain.toolchain import installed_toolchain
+from autotune_db import open_store
+from tests.samples import estimates, records
+from tests.servers.commands import autotune_here
+
+SOURCE = """
+import autotune
+
+@autotune.tunable(block=[8, 16])
+def scale(x, *, factor=2, block=8):
+    return x * factor
+"""
+FORM = "{'x': ['x.0'], 'factor': ''} ['factor']"
+ARGS = "--args 'x=float32[512], factor=2'"
+SAYS = "the source changed"
+LOOKUP = ("--shape", "x.0=512", "--option", "factor=2", "--chip", "v6e")
+
+
+@pytest.fixture
+def searched(tmp_path: Path) -> Key:
+    """A decorated function in ``own.py`` that was searched; in ``test.db``."""
+    file, toolchain = tmp_path / "own.py", installed_toolchain()
+    file.write_text(SOURCE)
+    ref = find_kernel(f"{file}:scale")
+    assert toolchain is not None
+    spec = KernelSpec(
+        name="scale",
+        fingerprint=fingerprint(ref, FORM),
+        problems=ProblemSpec(
+            dims=("x.0",),
+            dtypes=("float32",),
+            options=(Option(name="factor", choices=(), default=2),),
+        ),
+        axes=("block",),
+        grid=(),
+        form=FORM,
+    )
+    key = Key(
+        kernel="scale",
+        fingerprint=spec.fingerprint,
+        problem=spec.problems.parse("x.0=512", None, ()),
+        chip=Chip.V6E,
+        toolchain=toolchain,
+    )
+    estimate = estimates.estimate(estimates.parts(issue=3.0, latency=5.0))
+    trial = records.trial(0, Estimated(estimate=estimate, program="p"))
+    with open_store(str(tmp_path / "test.db"), create=True) as store:
+        store.save_kernel(spec)
+        store.save_trial(key, trial)
+        store.save_record(replace(records.record(key), config=trial.config, estimate=estimate))
+        asked = Progress(asked=f"{file}:scale {ARGS} --chip v6e")
+        store.searches.report(key, "", asked, over=True)
+    return key
+
+
+@pytest.mark.usefixtures("searched")
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("show", "1"),
+        ("explain", "1"),
+        ("export", "own.bundle"),
+        ("lookup", "scale", *LOOKUP),
+        ("lookup", "./own.py:scale", *LOOKUP),
+    ],
+)
+def test_it_is_said_once_the_source_changed(
+    command: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = autotune_here(*command, cwd=tmp_path)
+    assert (done.returncode, SAYS in done.stdout + done.stderr) == (0, False), done.stderr
+    own = tmp_path / "own.py"
+    own.write_text(own.read_text().replace("x * factor", "x * factor + 1"))
+    done = autotune_here(*command, cwd=tmp_path)
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, done.stderr
+    assert SAYS in said and f"autotune search {own}:scale {ARGS} --chip v6e" in said
+    if command[0] == "show":
+        assert json.loads(autotune_here(*command, "--json", cwd=tmp_path).stdout)["source_changed"]
+
+
+def test_the_kernel_of_a_key_is_where_it_was_searched_for_calls_of_its_form(
+    searched: Key, tmp_path: Path
+) -> None:
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        ref = kernel_of(store, searched)
+    assert (ref.path, ref.attribute) == (str(tmp_path / "own.py"), "scale")
+    assert ref.call == "x=float32[512], factor=2"
+
+
+@pytest.mark.usefixtures("searched")
+def test_a_source_that_is_gone_is_not_said_to_have_changed(tmp_path: Path) -> None:
+    (tmp_path / "own.py").unlink()
+    done = autotune_here("show", "1", cwd=tmp_path)
+    assert done.returncode == 0 and SAYS not in done.stdout
