@@ -60,6 +60,11 @@ def tunable(
     result is right when it agrees with the default config. Raises ``ValueError`` for an axis that
     is no parameter with a default.
     """
+    if not isinstance(name, str | None) or not (reference is None or callable(reference)):
+        raise ValueError(
+            "name= and reference= are about the kernel: a parameter of that name cannot be tuned, "
+            "call it otherwise"
+        )
     caller = sys._getframe(1)
     module, filename = str(caller.f_globals.get("__name__")), caller.f_code.co_filename
 
@@ -246,7 +251,7 @@ def _part(value: Any) -> Any:
 
 
 @contextmanager
-def override(kernel: Tunable[..., Any], **values: AxisValue) -> Iterator[None]:
+def override(kernel: Tunable[..., Any], /, **values: AxisValue) -> Iterator[None]:
     """In its block the function takes these values in the place of what is published, for
     experiments. What ``jax.jit`` has traced before stays as it is. Raises ``InvalidInputError`` for
     what is no axis of it."""

@@ -5,9 +5,10 @@ Each asks compiler processes of its own and leaves none behind. A kernel is a fu
 line, with ``shape=``.
 """
 
+import inspect
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from autotune.searching.config_estimate import ConfigEstimate
     from autotune.searching.loop import SearchResult, Subject
     from autotune.sources import Source
+
+_DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
 
 Configs = Config | Mapping[str, AxisValue]
 
@@ -71,6 +74,7 @@ class Tuning:
 
 def search(
     kernel: "Tunable[..., Any] | str",
+    /,
     *args: Any,
     shape: str | Mapping[str, int] | None = None,
     dtype: Any = None,
@@ -98,8 +102,9 @@ def search(
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
     ``AutotuneError``, and ``KeyboardInterrupt`` after all that is done was kept.
     """
+    given = dict(locals())
     from autotune.cli.observer import ReportingObserver
-    from autotune.cli.options import chip_or_attached, open_database
+    from autotune.cli.options import asked, chip_or_attached, open_database
     from autotune.cli.progress import terminal_observer
     from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan, tune
@@ -107,6 +112,7 @@ def search(
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
 
+    _refuse_doubtful(search, kernel, args, given)
     plan = Plan(
         limits=SearchLimits(trials=trials, timeout_s=timeout),
         seed=seed,
@@ -126,7 +132,15 @@ def search(
         wanted = {name: list(map(str, values)) for name, values in (only or {}).items()}
         space = explore_space(pool, subject, terminal.tracing, wanted)
         with open_database(db, create=True) as store:
-            observer = ReportingObserver(terminal, store.searches, subject.key)
+            said = asked(
+                subject.ref,
+                subject.spec.name,
+                subject.ref.call or subject.problem,
+                target,
+                python or sys.executable,
+            )
+            told = "" if subject.ref.source else said  # of a notebook, which is no file
+            observer = ReportingObserver(terminal, store.searches, subject.key, told)
             result, published = tune(pool, store, subject, space, plan, observer)
             observer.end()
             if published is None:
@@ -137,6 +151,7 @@ def search(
 
 def estimate(
     kernel: "Tunable[..., Any] | str",
+    /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
     shape: str | Mapping[str, int] | None = None,
@@ -151,9 +166,11 @@ def estimate(
     What a config does not say is the default's; without any it is the default. Raises
     ``AutotuneError``.
     """
+    given = dict(locals())
     from autotune.cli.options import chip_or_attached
     from autotune.searching.one_config import config_judge
 
+    _refuse_doubtful(estimate, kernel, args, given)
     target = chip_or_attached(chip)
     with _pool(python, 1) as pool:
         subject = _subject(pool, kernel, args, arguments, target, shape, dtype, options)
@@ -164,7 +181,7 @@ def estimate(
 
 
 def compare(
-    kernel: "Tunable[..., Any] | str", *args: Any, configs: Sequence[Configs], **asked: Any
+    kernel: "Tunable[..., Any] | str", /, *args: Any, configs: Sequence[Configs], **asked: Any
 ) -> str:
     """Why one of two configs is faster, in the words of ``autotune explain``; the rest as in
     ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
@@ -184,16 +201,40 @@ def compare(
 
 def lookup(
     kernel: "Tunable[..., Any]",
+    /,
     *args: Any,
     source: "str | Path | Source | None" = None,
     **arguments: Any,
 ) -> "TunedConfig":
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
+    given = dict(locals())
     from autotune.sources import open_source
 
+    _refuse_doubtful(lookup, kernel, args, given)
     opened = None if source is None else open_source(source)
     return kernel.asking(opened).answer(*args, **arguments)
+
+
+def _refuse_doubtful(
+    command: Callable[..., Any], kernel: Any, args: Sequence[Any], given: Mapping[str, Any]
+) -> None:
+    """Raises ``InvalidInputError`` where an option that was given is also an argument of the
+    function, which has no value yet: nobody can say which of both is meant."""
+    if not hasattr(kernel, "declaration"):
+        return
+    taken = kernel.declaration.signature
+    placed = taken.bind_partial(*args).arguments
+    for name, option in inspect.signature(command).parameters.items():
+        is_ours = option.kind is not option.KEYWORD_ONLY or name in _DESCRIBING
+        if not is_ours and name in taken.parameters and given[name] != option.default:
+            if name in placed or name in kernel.declaration.axes:
+                continue
+            raise InvalidInputError(
+                f"{kernel.declaration.name} has an argument {name}, which is also an option of "
+                f"autotune.{command.__name__}: give the argument by its place, or search on the "
+                f"command line with --args '{name}=…'"
+            )
 
 
 @contextmanager

@@ -65,10 +65,12 @@ def _from_file(text: str) -> KernelRef:
 def _installed(point: EntryPoint) -> KernelRef | str:
     package = point.module.partition(".")[0]
     spec = find_spec(package)  # of a top-level package: nothing is imported
-    if spec is None or not spec.submodule_search_locations:
+    places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
+    if not places or places[0] is None:
         return f"kernel {point.name}: the package {package} cannot be found"
-    root = Path(next(iter(spec.submodule_search_locations))).resolve().parent
-    path = root / Path(*point.module.split(".")).with_suffix(".py")
+    root = Path(places[0]).resolve().parent
+    place = root.joinpath(*point.module.split("."))
+    path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
     if not path.is_file():
         return f"kernel {point.name}: there is no module {point.module} at {path}"
     return KernelRef(path=str(path), attribute=point.attr, module=point.module, root=str(root))

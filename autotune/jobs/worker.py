@@ -23,7 +23,7 @@ from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
 from autotune.domain.trial import Trial
-from autotune.errors import AutotuneError, InvalidInputError, StoreError
+from autotune.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
 from autotune.ports import CandidateStore, Queue, WorkerStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.measured import Measure
@@ -44,7 +44,7 @@ Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
 class JobStore(WorkerStore, CandidateStore, Protocol):
     """What jobs need: some search and publish, others check what was pushed."""
 
-    def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
+    def kernels(self) -> Sequence[KernelSpec]:
         """As ``LookupStore`` has it."""
 
 
@@ -171,7 +171,7 @@ class Worker:
         known: dict[str, str] = {}
         for name, ref in self._refs.items():
             try:
-                spec = self._described(name, ref)
+                spec = self._described(ref)
             except AutotuneError as error:
                 _log.warning("kernel %s cannot be tuned here: %s", name, error)
                 continue
@@ -181,13 +181,16 @@ class Worker:
         checks = self._recheck is not None
         return Ability(kernels=known, toolchain=self._compilers.toolchain(), checks=checks)
 
-    def _described(self, name: str, ref: KernelRef) -> KernelSpec:
+    def _described(self, ref: KernelRef) -> KernelSpec:
         """Of a decorated function as it was searched last: its source does not say how it is
-        called."""
-        known = self._store.kernel(name)
-        if known and known.form and fingerprint(ref, known.form) == known.fingerprint:
-            return known
-        return self._compilers.describe(ref)
+        called. Raises ``AutotuneError``."""
+        try:
+            return self._compilers.describe(ref)
+        except KernelImportError:
+            for spec in self._store.kernels():
+                if spec.form and fingerprint(ref, spec.form) == spec.fingerprint:
+                    return spec
+            raise
 
     def _ref(self, kernel: str, problem: Problem) -> KernelRef:
         ref, spec = self._kernels[kernel]

@@ -1,5 +1,6 @@
 """What is refused before a compiler process is asked, and what a lookup takes its configs from."""
 
+import inspect
 from pathlib import Path
 from typing import Any
 
@@ -38,3 +39,50 @@ def test_a_lookup_takes_any_source(tmp_path: Path) -> None:
         autotune.configure(chip="v6e")
         assert "nothing is published" in autotune.lookup(scaled, X, W, source=source).why
     autotune.configure()
+
+
+@autotune.tunable(block=[8, 16])
+def options_of_its_own(
+    x: Any, chip: str = "none", *, trials: int = 3, config: str = "a", block: int = 8
+) -> Any:
+    del chip, trials, config, block
+    return x
+
+
+@pytest.mark.parametrize(
+    ("command", "given"),
+    [
+        (autotune.search, {"chip": "v6e"}),
+        (autotune.search, {"trials": 7}),
+        (autotune.estimate, {"chip": "v6e"}),
+    ],
+)
+def test_an_argument_that_is_called_like_an_option_is_refused(
+    command: Any, given: dict[str, Any]
+) -> None:
+    (name,) = given
+    with pytest.raises(InvalidInputError, match=f"argument {name}, which is also an option of"):
+        command(options_of_its_own, X, **given)
+
+
+def test_it_works_by_its_place_in_the_model_and_under_names_that_are_no_options() -> None:
+    notebook._refuse_doubtful(
+        autotune.search, options_of_its_own, (X, "v6e"), given("v5e", trials=None)
+    )
+    found = options_of_its_own.problem(X, "v6e", trials=9, config="b")
+    assert dict(found.options) == {"chip": "v6e", "trials": 9, "config": "b"}
+    assert options_of_its_own.answer(X, "v6e", trials=9, config="b").match == "default"
+    read = options_of_its_own.declaration.read("x=f32[8,128], chip=v6e, trials=9, config=b")
+    assert read["trials"] == 9
+
+
+def given(chip: str, trials: int | None) -> dict[str, Any]:
+    options = inspect.signature(autotune.search).parameters
+    own = {"chip": chip} | ({} if trials is None else {"trials": trials})
+    return {name: option.default for name, option in options.items()} | own
+
+
+@pytest.mark.parametrize("name", ["name", "reference"])
+def test_a_parameter_that_cannot_be_an_axis_is_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="cannot be tuned"):
+        autotune.tunable(**{name: [1, 2]})

@@ -4,10 +4,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from autotune.domain.chip import Chip
+from autotune.domain.job import Request, State
 from autotune.domain.token import WRITER
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune
@@ -94,3 +97,56 @@ def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None
         trials = store.trials(key)
         assert [one.number for one in trials] == list(range(state()[1]))
         assert len(store.published("vector_add")) == 1
+
+
+OWN_KERNEL = """
+import jax
+from jax.experimental import pallas as pl
+
+import autotune
+
+
+@autotune.tunable(block=[64, 128, 256])
+def doubled(x, *, times=2, block=64):
+    def body(x_ref, out_ref):
+        out_ref[...] = x_ref[...] * times
+
+    spec = pl.BlockSpec((block, 128), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(
+        body, grid=(x.shape[0] // block,), in_specs=[spec], out_specs=spec, out_shape=shape
+    )(x)
+"""
+
+
+@pytest.mark.slow
+def test_a_job_for_an_installed_decorated_function(tmp_path: Path) -> None:
+    """Under a name of its own; the second problem is known by its key alone."""
+    site = tmp_path / "site"
+    (site / "own_kernels").mkdir(parents=True)
+    (site / "own_kernels" / "__init__.py").write_text(OWN_KERNEL)
+    about = site / "own_kernels-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Metadata-Version: 2.1\nName: own-kernels\nVersion: 1.0\n")
+    (about / "entry_points.txt").write_text("[autotune.kernels]\ntwice = own_kernels:doubled\n")
+    database = str(tmp_path / "own.db")
+    run = [sys.executable, "-m", "autotune"]
+    env = {**os.environ, "PYTHONPATH": str(site), "AUTOTUNE_DATABASE_URL": database}
+
+    def command(*args: str) -> str:
+        done = subprocess.run(
+            [*run, *args], env=env, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    asked = ("--chip", "v5e", "--trials", "2", "--compilers", "1")
+    command("search", "twice", "--args", "x=f32[512,128]", *asked)
+    with open_store(database, create=False) as store:
+        (spec,) = store.kernels()
+        problem = spec.problems.parse("x.0=1024,x.1=128", "float32", ("times=3",))
+        store.jobs.add(Request(kernel="doubled", problem=problem, chip=Chip.V5E, trials=2))
+        command("worker", "--drain", "--compilers", "1")
+        job = store.jobs.get(1)
+        assert job is not None and job.state is State.DONE, job
+        assert {one.key.problem for one in store.records()} >= {problem}

@@ -36,10 +36,16 @@ class Script:
         self.published: list[str] = []
         self.record: object | None = object()
         self.measured: object = None
-        monkeypatch.setattr(module, "describe_subject", lambda pool, ref, chip, of: of(SPEC))
+        self.refs: list[Any] = []
+        monkeypatch.setattr(module, "describe_subject", self._described)
         monkeypatch.setattr(module, "explore_space", lambda pool, subject, tracing: tracing(1, 2))
         monkeypatch.setattr(module, "run_search", self._search)
         monkeypatch.setattr(module, "publish", self._publish)
+
+    def _described(self, pool: Any, ref: Any, chip: Chip, of: Callable[[Any], Any]) -> Any:
+        self.refs.append(ref)
+        chip_info = SimpleNamespace(chip=chip)
+        return SimpleNamespace(ref=ref, problem=of(SPEC), spec=SPEC, chip=chip_info)
 
     def _search(
         self,
@@ -50,6 +56,7 @@ class Script:
         limits: SearchLimits,
         watch: Any,
         study_url: Any,
+        start_from: Any,
     ) -> Any:
         return SimpleNamespace(stopped_by=self.during(limits, watch))
 
@@ -317,13 +324,6 @@ class Device:
         self.asked: list[Any] = []
         monkeypatch.setattr(timing, "attached_chips", lambda: list(attached))
         monkeypatch.setattr(timing, "Session", self._session)
-        monkeypatch.setattr(
-            module,
-            "describe_subject",
-            lambda pool, ref, chip, of: SimpleNamespace(
-                ref=ref, problem=of(SPEC), chip=SimpleNamespace(chip=chip)
-            ),
-        )
 
     def _session(self, pool: Any, process: Any, work: Any, **options: Any) -> Any:
         self.asked.append((work.chip, options["number"], options["limits"].seconds))
