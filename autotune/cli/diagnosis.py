@@ -44,21 +44,31 @@ class Finding:
     remedy: str = ""
 
 
+def good(subject: str, says: str) -> Finding:
+    return Finding(subject=subject, condition=Condition.GOOD, says=says)
+
+
+def not_there(subject: str, says: str, remedy: str = "") -> Finding:
+    return Finding(subject=subject, condition=Condition.NOT_THERE, says=says, remedy=remedy)
+
+
+def bad(subject: str, says: str, remedy: str) -> Finding:
+    return Finding(subject=subject, condition=Condition.BAD, says=says, remedy=remedy)
+
+
 def packages() -> Iterator[Finding]:
     about = f"pallas-autotune {__version__}, Python {platform.python_version()}"
     try:
         lacks = unmet()
     except PackageNotFoundError:
         remedy = "pip install -e . in the repository"
-        yield Finding(
-            subject="package", condition=Condition.BAD, says="not installed", remedy=remedy
-        )
+        yield bad("package", "not installed", remedy)
         return
     if lacks:
         says, remedy = f"{about}, lacks {', '.join(lacks)}", "pip install pallas-autotune"
-        yield Finding(subject="package", condition=Condition.BAD, says=says, remedy=remedy)
+        yield bad("package", says, remedy)
     else:
-        yield Finding(subject="package", condition=Condition.GOOD, says=about)
+        yield good("package", about)
     for extra, (purpose, sign) in EXTRAS.items():
         yield _extra(extra, purpose, is_wanted=installed_version(sign) is not None)
 
@@ -66,9 +76,7 @@ def packages() -> Iterator[Finding]:
 def _extra(extra: str, purpose: str, *, is_wanted: bool) -> Finding:
     lacks = unmet(extra)
     if not lacks:
-        return Finding(
-            subject=extra, condition=Condition.GOOD, says=f"all that is needed {purpose}"
-        )
+        return good(extra, f"all that is needed {purpose}")
     return Finding(
         subject=extra,
         condition=Condition.BAD if is_wanted else Condition.NOT_THERE,
@@ -90,24 +98,22 @@ def _interpreter(python: str, subject: str) -> Finding:
     found = probe(python)
     if not isinstance(found, CannotCompile):
         says = f"{found.toolchain}, Python {found.python_version} ({python})"
-        return Finding(subject=subject, condition=Condition.GOOD, says=says)
+        return good(subject, says)
     if found.lacks in ("jax", "jaxlib"):
-        return Finding(
-            subject=subject,
-            condition=Condition.NOT_THERE,
-            says=f"{python} has no JAX: it cannot compile",
-            remedy=f"{python} -m pip install 'jax[tpu]', or autotune env create jax==VERSION",
+        return not_there(
+            subject,
+            f"{python} has no JAX: it cannot compile",
+            f"{python} -m pip install 'jax[tpu]', or autotune env create jax==VERSION",
         )
     if found.lacks:
-        return Finding(
-            subject=subject,
-            condition=Condition.BAD,
-            says=f"{python} lacks {found.lacks}, which its JAX forgot to ask for",
-            remedy=f"{python} -m pip install {found.lacks}",
+        return bad(
+            subject,
+            f"{python} lacks {found.lacks}, which its JAX forgot to ask for",
+            f"{python} -m pip install {found.lacks}",
         )
     says = f"{python} cannot import JAX: {found.message}"
     remedy = "install jax[tpu] there again, with a libtpu of the same release"
-    return Finding(subject=subject, condition=Condition.BAD, says=says, remedy=remedy)
+    return bad(subject, says, remedy)
 
 
 def chips(python: str) -> Iterator[Finding]:
@@ -125,19 +131,14 @@ def chips(python: str) -> Iterator[Finding]:
                 answer = pool.compile(ref, problem, config, chip).result().answer
                 yield _chip(chip, "" if isinstance(answer, tuple) else answer.reason)
     except AutotuneError as error:
-        yield Finding(
-            subject="chips",
-            condition=Condition.BAD,
-            says=str(error),
-            remedy="see the compilers above; autotune chips lists the names",
-        )
+        yield bad("chips", str(error), "see the compilers above; autotune chips lists the names")
 
 
 def _chip(chip: Chip, failure: str) -> Finding:
     if not failure:
-        return Finding(subject=chip, condition=Condition.GOOD, says="compiles")
+        return good(chip, "compiles")
     remedy = "another release of JAX may: autotune env create jax==VERSION, then --jax VERSION"
-    return Finding(subject=chip, condition=Condition.BAD, says=failure, remedy=remedy)
+    return bad(chip, failure, remedy)
 
 
 def attached() -> Finding:
@@ -146,16 +147,14 @@ def attached() -> Finding:
     found = attached_chips()
     if found:
         says = f"{len(found)} x {found[0]}: finalists are measured"
-        return Finding(subject="TPU", condition=Condition.GOOD, says=says)
-    return Finding(
-        subject="TPU", condition=Condition.NOT_THERE, says="none attached: times are estimates"
-    )
+        return good("TPU", says)
+    return not_there("TPU", "none attached: times are estimates")
 
 
 def database(url: str | None) -> Finding:
     if unmet("store"):
         says = "cannot be looked at without the extra store"
-        return Finding(subject="database", condition=Condition.NOT_THERE, says=says)
+        return not_there("database", says)
     from autotune_db import open_store
     from autotune_db.url import parse_database
 
@@ -163,17 +162,16 @@ def database(url: str | None) -> Finding:
         place = parse_database(url)
         if place.path is not None and not place.path.exists():
             says = f"there is none at {place.path} yet: the first search makes it"
-            return Finding(subject="database", condition=Condition.NOT_THERE, says=says)
+            return not_there("database", says)
         with open_store(url, create=False) as store:
             number = next((one.number for one in store.snapshots(1)), 0)
             says = f"{store}, snapshot {number}"
-            return Finding(subject="database", condition=Condition.GOOD, says=says)
+            return good("database", says)
     except StoreError as error:
-        return Finding(
-            subject="database",
-            condition=Condition.BAD,
-            says=str(error),
-            remedy="name another with --db, or bring its tables up to date: autotune db upgrade",
+        return bad(
+            "database",
+            str(error),
+            "name another with --db, or bring its tables up to date: autotune db upgrade",
         )
 
 
@@ -183,7 +181,7 @@ def service(url: str) -> Finding:
     try:
         told = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))
         says = f"{url} answers from snapshot {told['snapshot']}, {told['records']} records"
-        return Finding(subject="service", condition=Condition.GOOD, says=says)
+        return good("service", says)
     except (AutotuneError, OSError, ValueError, KeyError, TypeError) as error:
         says, remedy = f"{url}: {error}", "is the address right, and does autotune serve run there?"
-        return Finding(subject="service", condition=Condition.BAD, says=says, remedy=remedy)
+        return bad("service", says, remedy)

@@ -84,7 +84,7 @@ def unchanged_kernel(store: Any, stored: StoredTrial, given: str | None) -> Kern
     now = source_now(store, key, ref)
     if now != key.fingerprint:
         raise InvalidInputError(
-            f"trial {stored.id} cannot be drawn: the source changed, or {ref} is another kernel "
+            f"trial {stored.id} cannot be drawn: {ref} has changed since, or is another kernel "
             f"(fingerprint {now}, the trial has {key.fingerprint})"
         )
     return ref

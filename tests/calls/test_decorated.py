@@ -230,3 +230,11 @@ def test_without_a_reference_a_result_agrees_with_the_default(
     config = make_config({"block_rows": 16, "block_columns": 128})
     verdict = gate.check(kernel, problem, config, Chip.V6E)
     assert (verdict.ok, verdict.proof.standard) == (True, standard)
+
+
+def test_dimensions_without_names_that_belong_together_are_verified_together() -> None:
+    x = jax.ShapeDtypeStruct((512, 128), jnp.float32)
+    kernel, problem = decorated.added.kernel(x, x), decorated.added.problem(x, x)
+    verdict = gate.check(kernel, problem, make_config({"block_rows": 16}), Chip.V6E)
+    assert verdict.ok, verdict.reason
+    assert "x.0=32,x.1=128,y.0=32" in verdict.reason

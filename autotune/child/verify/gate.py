@@ -121,12 +121,16 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Ve
 
 
 def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
-    """Whether the kernel traces for the problem; what it says of another one is not asked here."""
+    """Whether the kernel traces for the problem, and its reference; what they say of another one is
+    not asked here. A ``pallas_call`` takes lengths that do not fit, a reference does not."""
     import jax
 
     with told_of(chip, kernel.mesh_axes(problem)):
         try:
-            jax.eval_shape(kernel.build(problem, config), *reader.abstract(kernel.inputs(problem)))
+            arrays = reader.abstract(kernel.inputs(problem))
+            jax.eval_shape(kernel.build(problem, config), *arrays)
+            if kernel.reference is not None:
+                jax.eval_shape(kernel.reference(problem), *arrays)
         except Exception:
             return False
     return True
