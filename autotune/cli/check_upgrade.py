@@ -128,7 +128,7 @@ def find_refs(
         return {names.get(ref) or compilers.describe(ref).name: ref for ref in refs}
     published = {record.key.kernel for record in records}
     known = {name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)}
-    return {name: ref for name, ref in {**searched, **known}.items() if name in published}
+    return {name: ref for name, ref in {**known, **searched}.items() if name in published}
 
 
 def _verifying(check: Check) -> None:

@@ -82,8 +82,8 @@ def export(
     with open_database(database, create=False) as store:
         records = _of_shape(store.records(kernel, only), shape)
         bundle = new_bundle(records, kernels=store.kernels())
-    refused: Sequence[tuple[str, str]] = ()
         changed = [line for record in records if (line := source_change(store, record.key))]
+    refused: Sequence[tuple[str, str]] = ()
     try:
         if records and form == _BUNDLE:
             write_bundle(file, bundle)
