@@ -36,9 +36,9 @@ def simulate(
     """
     try:
         if chip not in constants.CHIPS:
-            known = ", ".join(constants.CHIPS)
+            timed = ", ".join(constants.CHIPS)
             raise UnfitError(
-                f"no model for chip {chip!r}: only {known} are timed, others compiled and checked"
+                f"no model for chip {chip!r}: only {timed} are timed, others compiled and checked"
             )
         known = constants.load(chip, libtpu)
         stages = extrapolation.STAGES if max_steps is None else (max_steps,)
