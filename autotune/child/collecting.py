@@ -206,22 +206,31 @@ def _operand(mapping: Any, added: Sequence[int]) -> _Operand:
 
 
 class _Calls:
-    """Walks what a model does. ``marked``: how often each call of a decorated function is made;
-    ``found``: the same of every other ``pallas_call``."""
+    """Walks what a model does. ``found``: how often each ``pallas_call`` is made that is in no
+    decorated function."""
 
     def __init__(self) -> None:
-        self.marked: Counter[int] = Counter()
+        self._marked: Counter[tuple[int, bool]] = Counter()
         self.found: Counter[_PallasCall] = Counter()
+
+    @property
+    def marked(self) -> dict[int, int]:
+        """How often each call of a decorated function is made. What a gradient makes of one is no
+        call of its own; one that stands only there is."""
+        forward = {number: times for (number, back), times in self._marked.items() if not back}
+        return {number: times for (number, _), times in self._marked.items()} | forward
 
     def walk(self, jaxpr: Any, times: int, *, counted: bool) -> None:
         """``counted``: it is inside of a decorated function. How often a ``while`` turns and which
         branch of a ``cond`` is taken is not known: each counts once."""
-        here: set[int] = set()
+        here: set[tuple[int, bool]] = set()
         for eqn in open_jaxpr(jaxpr).eqns:
             stack = str(eqn.source_info.name_stack)
             mark = None if counted else _MARK.search(stack)
-            if mark and "transpose(" not in stack[: mark.start()]:
-                here.add(int(mark[1]))
+            if mark:
+                before = stack[: mark.start()]
+                back = "transpose(" in before and "rematted_computation" not in before
+                here.add((int(mark[1]), back))
             call = as_pallas_call(eqn)
             if call is not None:
                 if not (counted or mark):
@@ -230,8 +239,8 @@ class _Calls:
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)
                 self.walk(inner, often, counted=counted or mark is not None)
-        for number in here:
-            self.marked[number] += times
+        for one in here:
+            self._marked[one] += times
 
 
 class _Catalogue:
@@ -325,6 +334,7 @@ def _sizes(
             for size, have in pairs
         ):
             yield from _sizes(rest, operands[place + 1 :], primes, found)
+    yield from _sizes(rest, operands, primes, known)  # it is reshaped ahead of the call
 
 
 def _default(kernel: Kernel, problem: Problem) -> Config:

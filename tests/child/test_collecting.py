@@ -1,0 +1,144 @@
+"""What a model calls, and how often: counted by hand."""
+
+from pathlib import Path
+
+import pytest
+
+from autotune.catalogue.discovery import catalogue
+from autotune.child.collecting import collect
+from autotune.child.loading import Loader, LoadError
+from autotune.cli.collect import hlo_kernels
+from autotune.compiler.protocol import Collected
+from autotune.domain.kernel_ref import KernelRef
+
+MODEL = """
+import jax, jax.numpy as jnp
+import autotune
+import autotune_kernels.matmul as mm
+from autotune_kernels.matmul import KERNEL
+from autotune_kernels.rmsnorm import KERNEL as NORM
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+TUNED = autotune.Tuned(KERNEL, declared_in=mm.__file__, chip="v5e")
+
+def elementwise(body, x, block, **more):
+    spec = pl.BlockSpec((block, x.shape[1]), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(
+        body, grid=(x.shape[0] // block,), in_specs=[spec], out_specs=spec, out_shape=shape, **more
+    )(x)
+
+@autotune.tunable(block=[128, 256])
+def double(x, *, block=256):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+    return elementwise(body, elementwise(body, x, block), block)
+
+@jax.custom_vjp
+def differentiable(x):
+    return double(x)
+
+differentiable.defvjp(lambda x: (double(x), None), lambda _, g: (double(g),))
+
+def matmul(x):
+    problem = TUNED.problem(m=x.shape[0], k=x.shape[1], n=x.shape[1], dtype=x.dtype)
+    return KERNEL.build(problem, TUNED.config(problem))(x, x)
+
+def add_one(x):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] + 1
+    params = pltpu.CompilerParams(vmem_limit_bytes=1 << 25)
+    return elementwise(body, x, 128, name="add_one", compiler_params=params)
+
+def norm(x):
+    spec = NORM.problem_spec.problem({"rows": x.shape[0], "features": x.shape[1]}, str(x.dtype), {})
+    config = autotune.Config(
+        axes=(("block_rows", 64), ("block_features", 128)), grid_order=NORM.grid
+    )
+    return NORM.build(spec, config)(x, jnp.zeros(x.shape[1], x.dtype))
+
+def step(x, layers):
+    @jax.checkpoint
+    def layer(x, _):
+        x = jax.jit(double)(matmul(x))
+        x = jax.lax.fori_loop(0, 3, lambda _, y: add_one(y), x)
+        return norm(x), None
+    x = jax.lax.scan(layer, x, None, length=layers)[0]
+    x = jax.lax.while_loop(lambda y: y.sum() < 0, add_one, x)
+    return matmul(x)
+
+def gradient(x):
+    return jax.grad(lambda x: differentiable(x).sum())(x)
+
+def rematted(x):
+    layer = jax.checkpoint(lambda x, _: (differentiable(x) * x, None))
+    return jax.grad(lambda x: jax.lax.scan(layer, x, None, length=4)[0].sum())(x)
+
+def batched(x):
+    return jax.vmap(lambda x: norm(double(x)))(x)
+
+def broken(x):
+    double(x)
+    raise RuntimeError("there is no layer 7")
+"""
+
+
+def collected(folder: Path, function: str, call: str) -> Collected:
+    path = folder / "model.py"
+    path.write_text(MODEL)
+    known = {name: ref for name in ("matmul", "rmsnorm") if (ref := catalogue()[name])}
+    refs = {name: ref for name, ref in known.items() if isinstance(ref, KernelRef)}
+    ref = KernelRef(path=str(path), attribute=function, call=call)
+    return collect(Loader(), ref, None, refs)
+
+
+def weights(found: Collected) -> dict[str, float]:
+    return {Path(one.kernel).name: one.weight for one in found.problems} | {
+        one.name: one.weight for one in found.undeclared
+    }
+
+
+def test_calls_are_counted_through_all_that_a_model_is_made_of(tmp_path: Path) -> None:
+    found = collected(tmp_path, "step", "x=f32[256,256], layers=5")
+    assert weights(found) == {
+        "model.py:double": 5,
+        "matmul.py:KERNEL": 6,
+        "rmsnorm": 5,
+        "add_one": 3 * 5 + 1,
+    }
+    by_name = {Path(one.kernel).name: one for one in found.problems}
+    assert by_name["model.py:double"].args == "x=float32[256,256]"
+    assert by_name["matmul.py:KERNEL"].shape == "m=256,k=256,n=256"
+    assert by_name["rmsnorm"].config == "block_rows=64,block_features=128"
+    (other,) = found.undeclared
+    assert (other.grid, other.blocks) == ((2,), ((128, 256), (128, 256)))
+    assert (other.vmem_bytes, other.limit_bytes) == (2 * 2 * 128 * 256 * 4, 1 << 25)
+
+
+def test_a_gradient_counts_its_own_calls_and_vmap_its_batch(tmp_path: Path) -> None:
+    assert weights(collected(tmp_path, "gradient", "x=f32[256,256]")) == {"model.py:double": 2}
+    again = weights(collected(tmp_path, "rematted", "x=f32[256,256]"))
+    assert again == {"model.py:double": 4 + 4 + 4}  # forward, recomputed, backward
+    found = weights(collected(tmp_path, "batched", "x=f32[3,256,256]"))
+    assert found["rmsnorm"] == 3
+
+
+def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Path) -> None:
+    found = collected(tmp_path, "broken", "x=f32[256,256]")
+    assert found.error == "RuntimeError: there is no layer 7"
+    assert weights(found) == {"model.py:double": 1}
+    with pytest.raises(LoadError, match="no function missing"):
+        collected(tmp_path, "missing", "")
+
+
+def test_kernels_of_an_hlo_module_are_named_and_counted() -> None:
+    call = '%{} = f32[8] custom-call(%x), custom_call_target="tpu_custom_call", metadata={{{}}}'
+    lines = [
+        call.format("closed_call.1", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
+        call.format("closed_call.2", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
+        call.format("my_kernel.7", ""),
+        '%y = f32[8] custom-call(%x), custom_call_target="Sharding"',
+    ]
+    found = hlo_kernels("HloModule m\n" + "\n".join(lines))
+    assert [(one.name, one.weight) for one in found] == [("scale", 2), ("my_kernel", 1)]
