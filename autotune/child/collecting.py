@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.calls.listening import LISTENER
 from autotune.calls.text import AbstractArray, read_arguments
-from autotune.child.chips import told_of
+from autotune.child.chips import compile_only_device, told_of
 from autotune.child.loading import Loader, LoadError
 from autotune.child.trace.blocks import array_of, block_shape, memory_space
 from autotune.child.trace.calls import inner_jaxprs
@@ -45,19 +45,39 @@ def collect(
     given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
     dynamic = {name: value for name, value in given.items() if _has_arrays(value)}
     static = {name: value for name, value in given.items() if name not in dynamic}
-    heard = _Heard()
-    token = LISTENER.set(heard)
-    try:
-        with told_of(chip, {}):
-            closed = jax.make_jaxpr(lambda arrays: function(**arrays, **static))(dynamic)
-    except Exception as error:
-        why = f"{type(error).__name__}: {error}"
-        return Collected(heard.untraced(), [], why)
-    finally:
-        LISTENER.reset(token)
+
+    def step(arrays: Any) -> Any:
+        return function(**arrays, **static)
+
+    heard, closed = _traced(step, dynamic, told_of(chip, {}))
+    if isinstance(closed, Exception) and chip is not None:
+        # Some ask the default device what it can. Arrays cannot be made on one that is not there.
+        with jax.default_device(compile_only_device(chip)):
+            again, found = _traced(step, dynamic, told_of(chip, {}))
+        if not isinstance(found, Exception):
+            heard, closed = again, found
+    if isinstance(closed, Exception):
+        return Collected(heard.untraced(), [], f"{type(closed).__name__}: {closed}")
     calls = _Calls()
     calls.walk(closed, 1, counted=False)
     return _named(heard, calls, _Catalogue(loader, catalogue))
+
+
+def _traced(
+    step: Callable[[Any], Any], arrays: Any, told: AbstractContextManager[Any]
+) -> tuple["_Heard", Any]:
+    """What was heard, and the jaxpr, or what it was ended by."""
+    import jax
+
+    heard = _Heard()
+    token = LISTENER.set(heard)
+    try:
+        with told:
+            return heard, jax.make_jaxpr(step)(arrays)
+    except Exception as error:
+        return heard, error
+    finally:
+        LISTENER.reset(token)
 
 
 def _named(heard: "_Heard", calls: "_Calls", known: "_Catalogue") -> Collected:
