@@ -252,6 +252,13 @@ def ask(port: int, path: str) -> tuple[float, int, int]:
 
 PAGES = {
     "overview": "/",
+    "problems": "/problems",
+    "problems, found": "/problems?q=m%3D256+v5e+0.12",
+    "problems, by gain": "/problems?order=gain",
+    "jobs": "/jobs",
+    "snapshots": "/snapshots?from=100&to=200",
+    "compare": "/compare?key=1&key=2&trial=500",
+    "importance": "/keys/1?importance=1",
     "most wanted": "/misses",
     "kernel": "/kernels/kernel_0",
     "kernel, last page": "/kernels/kernel_0?page=10",

@@ -4,10 +4,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from playwright.sync_api import Browser, sync_playwright
 
 from autotune_db import SqlStore
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
+from tests.servers.browser import FOUND
 from tests.servers.service import Running, running
 
 
@@ -36,3 +38,13 @@ def own(store: SqlStore, database: str) -> Iterator[Running]:
     """For tests that write."""
     with running(database) as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    if FOUND is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=FOUND, args=["--no-sandbox"])
+        yield found
+        found.close()

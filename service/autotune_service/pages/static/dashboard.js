@@ -247,6 +247,7 @@ async function post(button) {
     if (made) said.textContent = made.snapshot ? `done: snapshot ${made.snapshot}` : `job ${made.number}`;
     else said.textContent = await message(answer);
     button.disabled = answer.ok;
+    if (answer.ok) button.blur(); // what is being used is not renewed
   } catch {
     said.textContent = "the service does not answer";
     button.disabled = false;

@@ -1,0 +1,56 @@
+"""Pages in a real Chromium, and what goes wrong on them."""
+
+import shutil
+from collections.abc import Iterator
+from typing import Any
+
+from axe_playwright_python.sync_playwright import Axe
+from playwright.sync_api import Browser, Page
+
+from tests.servers.service import Running
+
+WANTED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+FOUND = next(filter(None, map(shutil.which, WANTED)), None)
+LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+class Seen:
+    """A page, and what went wrong on it."""
+
+    def __init__(self, page: Page, service: Running) -> None:
+        self.page, self._service = page, service
+        self.wrong: list[str] = []
+        page.on("console", self._console)
+        page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
+        page.on("request", self._request)
+
+    def open(self, path: str) -> Page:
+        self.page.goto(self._service.url + path)
+        self.page.wait_for_function(
+            "() => [...document.querySelectorAll('.draw:not([hidden])')]"
+            ".every(one => one.dataset.drawn)"
+        )
+        return self.page
+
+    def _console(self, message: Any) -> None:
+        missing = "the server responded with a status of 404" in message.text
+        if message.type in ("error", "warning") and not missing:
+            self.wrong.append(f"{message.type}: {message.text}")
+
+    def _request(self, request: Any) -> None:
+        if not request.url.startswith((self._service.url, "data:", "blob:")):
+            self.wrong.append(f"request to {request.url}")
+
+
+def seen_in(browser: Browser, service: Running, **options: Any) -> Iterator[Seen]:
+    context = browser.new_context(**{"viewport": LAPTOP, "accept_downloads": True, **options})
+    found = Seen(context.new_page(), service)
+    yield found
+    context.close()
+    assert found.wrong == []
+
+
+def violations(page: Page) -> list[tuple[str, list[str]]]:
+    """What axe finds, of whatever weight."""
+    found = Axe().run(page).response["violations"]
+    return [(one["id"], [node["html"][:160] for node in one["nodes"]][:3]) for one in found]

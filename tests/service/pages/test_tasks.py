@@ -1,0 +1,201 @@
+"""What people come for, by the clicks that it takes from the overview, in a real Chromium; and
+every page at every width, in both schemes, without what axe finds."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Locator, expect
+
+from autotune.domain.job import Progress
+from autotune.domain.token import ADMIN
+from autotune_db import SqlStore
+from tests.samples.dashboard import config, fill, published
+from tests.samples.database import key_id, new_store
+from tests.samples.matching import question
+from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
+from tests.servers.service import Running, running
+
+pytestmark = pytest.mark.slow
+
+
+def busy(store: SqlStore) -> None:
+    """What ``fill`` has; a record of another on top; a search that runs."""
+    fill(store)
+    store.save_record(replace(published(question()), config=config(3), pushed_by="night-ci"))
+    store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    file = str(tmp_path_factory.mktemp("tasks") / "busy.db")
+    new_store(file, busy).close()
+    with running(file) as service:
+        yield service
+
+
+@pytest.fixture
+def seen(browser: Browser, site: Running) -> Iterator[Seen]:
+    yield from seen_in(browser, site)
+
+
+class Visitor:
+    """Counts clicks."""
+
+    def __init__(self) -> None:
+        self.clicks = 0
+
+    def click(self, what: Locator) -> None:
+        self.clicks += 1
+        what.click()
+
+
+def published_dot(seen: Seen) -> Locator:
+    return seen.page.locator('.kernel a[href="/keys/1"] circle.default')
+
+
+def test_what_is_served_is_copied_with_two_clicks(browser: Browser, site: Running) -> None:
+    allowed = ["clipboard-read", "clipboard-write"]
+    for seen in seen_in(browser, site, permissions=allowed):
+        page, visitor = seen.open("/"), Visitor()
+        visitor.click(published_dot(seen))
+        expect(page.locator(".headline")).to_contain_text("bm=256")
+        visitor.click(page.get_by_role("button", name="JSON"))
+        expect(page.locator(".take")).to_contain_text("copied")
+        assert '"bm": 256' in page.evaluate("navigator.clipboard.readText()")
+        assert visitor.clicks <= 2
+
+
+@pytest.mark.parametrize("command", [True, False])
+def test_copying_without_a_clipboard(seen: Seen, command: bool) -> None:
+    """As on plain HTTP of another host."""
+    seen.page.add_init_script("Object.defineProperty(navigator, 'clipboard', {value: undefined})")
+    page = seen.open("/keys/1")
+    if not command:
+        page.evaluate("document.execCommand = () => false")
+    page.get_by_role("button", name="Python").click()
+    told = "copied" if command else "does not allow copying"
+    expect(page.locator(".take")).to_contain_text(told)
+    if not command:
+        assert page.evaluate("getSelection().toString()").startswith("autotune.Config(")
+        expect(page.locator("#take-Python")).to_be_visible()
+
+
+def test_why_it_is_faster_than_the_default_takes_one_click(seen: Seen) -> None:
+    page, visitor = seen.open("/"), Visitor()
+    visitor.click(published_dot(seen))
+    expect(page.locator("[data-live=answer]")).to_contain_text("times as fast as default")
+    expect(page.locator("[data-live=answer]")).to_contain_text("It needs")
+    assert visitor.clicks <= 2
+
+
+def test_what_is_missing_takes_no_click(seen: Seen) -> None:
+    steps = seen.open("/").locator(".steps")
+    expect(steps).to_contain_text("missing")
+    expect(steps).to_contain_text("asked for 5 times")
+
+
+def test_what_broke_with_the_new_jax_takes_one_click(seen: Seen) -> None:
+    page, visitor = seen.open("/"), Visitor()
+    visitor.click(page.get_by_role("link", name="checks that found it"))
+    table = page.get_by_role("region", name="Checked configs")
+    expect(table.locator("tbody tr")).to_have_count(1)
+    expect(table).to_contain_text("broken")
+    assert visitor.clicks <= 2
+
+
+def test_who_published_it_is_undone_with_three_clicks(browser: Browser, tmp_path: Any) -> None:
+    file = str(tmp_path / "undo.db")
+    with new_store(file, busy) as store, running(file) as service:
+        secret = store.tokens.create("boss", ADMIN, None)[1]
+        for seen in seen_in(browser, service):
+            page, visitor = seen.open("/"), Visitor()
+            page.evaluate("secret => sessionStorage.setItem('token', secret)", secret)
+            visitor.click(published_dot(seen))
+            expect(page.get_by_text("night-ci").first).to_be_visible()
+            visitor.click(page.get_by_text("History, and undo"))
+            visitor.click(page.get_by_role("button", name="Serve this one"))
+            expect(page.locator(".headline")).to_contain_text("bm=128", timeout=15_000)
+            assert visitor.clicks <= 3
+        served = store.record(question())
+        assert served is not None and served.config == config(2)
+
+
+def test_what_runs_takes_no_click_and_stays_true(browser: Browser, tmp_path: Any) -> None:
+    file = str(tmp_path / "running.db")
+    with new_store(file, busy) as store, running(file) as service:
+        for seen in seen_in(browser, service):
+            shown = seen.open("/").locator("[data-live=running]")
+            expect(shown).to_contain_text("3 of 9 trials")
+            store.searches.report(question(), "", Progress(done=4, goal=9), over=False)
+            expect(shown).to_contain_text("4 of 9 trials", timeout=15_000)
+
+
+def test_every_task_is_done_with_the_keyboard(seen: Seen) -> None:
+    page = seen.open("/")
+    page.get_by_role("searchbox").focus()
+    page.keyboard.type("mm 1024x128 0.10.2 v5e causal=false")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/keys/1")
+    page.get_by_role("button", name="Tuned").focus()
+    page.keyboard.press("Enter")
+    expect(page.locator(".take .said")).not_to_be_empty()
+    page.get_by_text("History, and undo").focus()
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("button", name="Serve this one").first).to_be_visible()
+
+
+def test_a_choice_of_trials_is_compared(seen: Seen) -> None:
+    page = seen.open("/keys/1")
+    for number in (1, 3):
+        page.get_by_role("checkbox", name=f"Compare trial {number}", exact=True).check()
+    page.get_by_role("button", name="Compare the chosen").click()
+    expect(page.get_by_role("columnheader", name="trial 3")).to_be_visible()
+
+
+def test_a_phone_shows_the_answer_and_opens_the_rest(browser: Browser, site: Running) -> None:
+    for seen in seen_in(browser, site, viewport=PHONE):
+        page = seen.open("/keys/1")
+        assert page.evaluate("document.documentElement.scrollHeight") < 4_000
+        trials = page.locator("div[aria-label='Table of trials']")
+        expect(trials).to_be_hidden()
+        page.get_by_role("heading", name="Trials").click()
+        expect(trials).to_be_visible()
+        assert trials.evaluate("one => one.scrollWidth <= one.clientWidth")
+        page.get_by_role("heading", name="Configs").click()
+        first = page.locator("[data-plot=parallel] .xtick text").first
+        expect(first).to_be_visible()
+        box = first.bounding_box()
+        assert box is not None and box["x"] >= 0
+
+
+PAGES = (
+    "/",
+    "/problems",
+    "/kernels/mm",
+    "/keys/1?importance=1",
+    "/trials/3",
+    "/compare?trial=1&trial=3",
+    "/toolchains/1",
+    "/jobs",
+    "/misses",
+    "/upgrades",
+    "/snapshots?from=1&to=3",
+    "/problems?q=nothing-has-this",
+)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("path", [*PAGES, "unsearched"])
+def test_nothing_keeps_anybody_out(
+    browser: Browser, site: Running, path: str, scheme: Any, tmp_path: Any
+) -> None:
+    if path == "unsearched":
+        with new_store(tmp_path / "busy.db", busy) as store:
+            path = f"/keys/{key_id(store, store.misses()[0].key)}"
+    for seen in seen_in(browser, site, viewport=LAPTOP, color_scheme=scheme):
+        page = seen.open(path)
+        assert violations(page) == []
+        page.set_viewport_size({"width": 320, "height": 800})
+        assert page.evaluate("document.documentElement.scrollWidth") <= 320
