@@ -3,6 +3,7 @@ every page at every width, in both schemes, without what axe finds."""
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ from autotune.domain.token import ADMIN
 from autotune_db import SqlStore
 from tests.samples.dashboard import config, fill, published
 from tests.samples.database import key_id, new_store
-from tests.samples.matching import question
+from tests.samples.matching import NOON, question
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
 from tests.servers.service import Running, running
 
@@ -23,7 +24,8 @@ pytestmark = pytest.mark.slow
 def busy(store: SqlStore) -> None:
     """What ``fill`` has; a record of another on top; a search that runs."""
     fill(store)
-    store.save_record(replace(published(question()), config=config(3), pushed_by="night-ci"))
+    later = replace(published(question()), config=config(3), created_at=NOON + timedelta(days=1))
+    store.save_record(replace(later, pushed_by="night-ci"))
     store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
 
 
