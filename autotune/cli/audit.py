@@ -159,7 +159,7 @@ def _times(one: RowAudit) -> str:
         said += f", {micros(one.fallback_us)} with the fallback"
     if one.standing in (RowStanding.BEATEN, RowStanding.TIE) and one.best_us is not None:
         share = one.row_us / one.best_us - 1
-        said += f", {micros(one.best_us)} with {one.best} ({share:.1%} less)"
+        said += f", {micros(one.best_us)} with {one.best}: the row takes {share:.1%} longer"
     return said
 
 

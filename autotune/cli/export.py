@@ -84,6 +84,7 @@ def export(
         bundle = new_bundle(records, kernels=store.kernels())
         changed = [line for record in records if (line := source_change(store, record.key))]
     refused: Sequence[tuple[str, str]] = ()
+    is_written = bool(records)
     try:
         if records and form == _BUNDLE:
             write_bundle(file, bundle)
@@ -92,11 +93,12 @@ def export(
 
             found = TableExport(name=form, python=python, table=table).of(records)
             records, refused = records[: found.rows], found.refused
-            if found.rows:
+            is_written = bool(found.text)
+            if is_written:
                 file.write_text(found.text, encoding="utf-8")
     except OSError as error:
         raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error
-    _say(file, len(records), refused, changed, as_json)
+    _say(file if is_written else None, len(records), refused, changed, as_json)
     sys.exit(0 if records and not refused else 1)
 
 
@@ -106,7 +108,7 @@ def _of_shape(records: Sequence[Record], shape: str) -> list[Record]:
 
 
 def _say(
-    file: Path,
+    file: Path | None,
     count: int,
     refused: Sequence[tuple[str, str]],
     changed: Sequence[str],
@@ -114,15 +116,17 @@ def _say(
 ) -> None:
     if as_json:
         left = [{"record": record, "reason": why} for record, why in refused]
-        written = str(file) if count else None
+        written = None if file is None else str(file)
         more = {"refused": left} if left else {}
         print_json({"file": written, "records": count, "source_changed": len(changed), **more})
         return
     for record, why in refused:
         echo(f"not written: {record}: {why}", err=True)
-    if count:
+    if file is not None:
         echo(f"{count} records in {file} ({file.stat().st_size} bytes)")
         for line in dict.fromkeys(changed):
             echo(line, err=True)
+    elif count:
+        echo(f"the table says what these {count} records say: no file was written")
     elif not refused:
         echo("nothing like that is published: no file was written", err=True)

@@ -160,6 +160,8 @@ class TableAudit:
             return list(threads.map(judged, range(len(rows))))
 
     def _is_for(self, form: TableFormat, row: TableRow, chip: Chip) -> bool:
+        if isinstance(form, TokamaxCache):
+            return chip in form.chips_of(row)
         if isinstance(form, PythonTable):
             chips = form.chips_of(row)
         else:

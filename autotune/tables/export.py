@@ -2,6 +2,7 @@
 out."""
 
 import difflib
+import re
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError
-from autotune.tables.asking import ask_child, ask_lookup, kind_of
+from autotune.tables.asking import LookupAnswer, ask_child, ask_lookup, kind_of
 from autotune.tables.formats import FORMATS, FoundTable, find_tables, read_table
 from autotune.tables.python_table import PythonTable
 from autotune.tables.table import TableFormat, TableRow
@@ -118,14 +119,8 @@ class TableExport:
             for chip, own in by_chip.items():
                 _looked_up(form, own, chip, self.python, file)
         name = form.file
-        return "".join(
-            difflib.unified_diff(
-                old.splitlines(keepends=True),
-                new.splitlines(keepends=True),
-                f"a/{name}",
-                f"b/{name}",
-            )
-        )
+        before, after = (re.findall(r"[^\n]*\n|[^\n]+", source) for source in (old, new))
+        return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
 
     def _source(self, form: PythonTable) -> FoundTable:
         if self.table is None:
@@ -203,11 +198,19 @@ def _looked_up(
 ) -> None:
     """In the patched file, which is imported. Raises ``InvalidInputError``."""
     for row, answer in zip(rows, ask_lookup(form, rows, chip, python, file), strict=True):
-        if answer.own is None or answer.own != answer.made:
+        if not _says(form, row, answer):
             raise InvalidInputError(
                 f"the lookup of {form.name} does not find {row.place} in the changed table: "
                 "nothing was written"
             )
+
+
+def _says(form: PythonTable, row: TableRow, answer: LookupAnswer) -> bool:
+    """Whether what was found is what the row says; it may have defaults of more fields."""
+    if answer.own is None or answer.made is None:
+        return False
+    found, wanted = (dict(form.valued(row, leaf).value) for leaf in (answer.own, answer.made))
+    return wanted.items() <= found.items()
 
 
 def _call(record: Record, row: TableRow) -> dict[str, Any]:

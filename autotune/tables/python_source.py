@@ -124,24 +124,23 @@ def _replaced(text: str, node: ast.expr, new: str) -> str:
 
 
 def _inserted(text: str, node: ast.expr, path: Sequence[Any], value: Any) -> str:
-    """Before the closing brace, indented as its neighbour."""
+    """Behind the last entry, indented as the first."""
     assert isinstance(node, ast.Dict)
     for key in reversed(path[1:]):
         value = {key: value}
-    new = f"{path[0]!r}: {value!r},\n"
+    new = f"{path[0]!r}: {value!r},"
     start, end = _offsets(text, node)
     if not node.keys:
-        return text[:start] + "{\n    " + new + "}" + text[end:]
-    last = node.values[-1]
-    first = next((key for key in node.keys if key is not None), last)
-    after = _offsets(text, last)[1]
+        return f"{text[:start]}{{\n    {new}\n}}{text[end:]}"
+    after = _offsets(text, node.values[-1])[1]
     brace = text.rindex("}", after, end)
-    comma = "" if "," in _code(text[after:brace]) else ","
-    head = text[:after] + comma + text[after:brace]
-    indent = " " * first.col_offset
-    line = head.rstrip(" ") if head.rstrip(" ").endswith("\n") else head + "\n"
-    closing = line and head[len(head.rstrip(" ")) :]
-    return f"{line}{indent}{new}{closing}{text[brace:]}"
+    if "," not in _code(text[after:brace]):
+        text, brace = f"{text[:after]},{text[after:]}", brace + 1
+    line = text.find("\n", after, brace)
+    if line < 0:
+        return f"{text[:brace].rstrip()} {new}{text[brace:]}"
+    first = next(key for key in node.keys if key is not None)
+    return f"{text[: line + 1]}{' ' * first.col_offset}{new}\n{text[line + 1 :]}"
 
 
 def _code(text: str) -> str:
@@ -150,11 +149,11 @@ def _code(text: str) -> str:
 
 
 def _offsets(text: str, node: ast.expr) -> tuple[int, int]:
-    """In characters: ``ast`` counts columns in UTF-8 bytes."""
-    lines = text.splitlines(keepends=True)
+    """In characters: ``ast`` counts columns in UTF-8 bytes, and a form feed ends no line."""
+    lines = text.split("\n")
 
     def offset(line: int, column: int) -> int:
-        whole = sum(map(len, lines[: line - 1]))
+        whole = sum(map(len, lines[: line - 1])) + line - 1
         return whole + len(lines[line - 1].encode()[:column].decode())
 
     assert node.end_lineno is not None

@@ -67,6 +67,13 @@ class TokamaxCache:
             time_us=row.time_us if _is_plain(value, blocks) else None,
         )
 
+    def chips_of(self, row: TableRow) -> Sequence[Chip]:
+        """The TPU that its file is for; none where it is no TPU."""
+        try:
+            return (parse_chip(row["device"]),)
+        except UnknownNameError:
+            return ()
+
     def row(self, known: KnownConfig) -> TableRow | str:
         if known.kernel != "tokamax_ragged_dot":
             return f"{self.name} is written for tokamax_ragged_dot only"

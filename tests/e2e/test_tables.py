@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune_db import open_store
 from tests.servers.commands import assert_one_sentence, autotune, autotune_here
 
 ROW = {"kernel": "vector_add", "chip": "v5e", "problem": "n=1048576", "time_us": 1.0}
@@ -45,3 +46,21 @@ def test_names_of_a_table_do_not_act_on_the_terminal(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "\\x1b[2Jx" in done.stdout
     assert "\x1b" not in done.stdout
+
+
+@pytest.mark.slow
+def test_an_audit_compiles_a_row_once(tmp_path: Path) -> None:
+    theirs = _table(tmp_path, "block_n=65536", "block_n=1048576", "block_n=77")
+    audited = ("audit", theirs, "--chip", "v5e", "--limit", "3", "--markdown", "found.md", "--json")
+    done = autotune(*audited, cwd=tmp_path)
+    rows = {row["place"]: row for row in json.loads(done.stdout)["rows"]}
+    assert rows["line 1"]["standing"] == "best that is known", rows
+    assert rows["line 1"]["row_us"] < rows["line 1"]["fallback_us"]
+    assert rows["line 3"]["standing"] == "does not compile", rows
+    assert done.returncode == 1
+    assert (tmp_path / "found.md").read_text().count("| line ") == 3
+    with open_store(str(tmp_path / "test.db")) as store:
+        ((key, trials),) = [(one.key, store.trials(one.key)) for one in store.history()]
+        again = autotune(*audited, cwd=tmp_path)
+        assert json.loads(again.stdout) == json.loads(done.stdout)
+        assert store.trials(key) == trials

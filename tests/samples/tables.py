@@ -81,7 +81,14 @@ max_target_length: 2048
 """
 
 LIBRARY = """
+from typing import NamedTuple
 import jax
+
+class TunedValue(NamedTuple):
+    batch_block_size: int
+    out_block_size: int
+    in_block_size: int
+    n_lane_multiplier: int = 1
 
 TUNED_BLOCK_SIZES_RAW = {
     (6, 1024, 1024, 4096, 'int8', 'int8'): (1024, 256, 4096),
@@ -90,7 +97,7 @@ TUNED_BLOCK_SIZES_RAW = {
     (7, 64, 1024, 4096, 'int8', 'int8'): (64, 256, 4096),
     (6, 7, 1024, 4096, 'int8', 'int8'): (8, 256, 4096),
 }
-TUNED_BLOCK_SIZES = dict(TUNED_BLOCK_SIZES_RAW)
+TUNED_BLOCK_SIZES = {key: TunedValue(*value) for key, value in TUNED_BLOCK_SIZES_RAW.items()}
 
 def get_tuned_block_sizes(n_batch, n_out, n_in, x_q_dtype, w_q_dtype):
     kind = jax.devices()[0].device_kind
@@ -98,5 +105,5 @@ def get_tuned_block_sizes(n_batch, n_out, n_in, x_q_dtype, w_q_dtype):
     assert n_batch >= 8, 'too few rows'
     rounded = 1 << (n_batch - 1).bit_length()
     key = (int(kind[5] if kind.startswith('TPU v') else 7), rounded, n_out, n_in, 'int8', w_q_dtype)
-    return TUNED_BLOCK_SIZES.get(key, (128, 128, 128))
+    return TUNED_BLOCK_SIZES.get(key, TunedValue(128, 128, 128))
 """

@@ -46,10 +46,10 @@ def test_each_row_is_asked_for_under_the_named_chip() -> None:
     rows = _audited(NAME, Chip.V6E)
     said = {place: (one.reach, one.why) for place, one in rows.items()}
     assert said == {
-        "line 5": (Reach.REACHED, ""),
-        "line 6": (Reach.OTHER_ROW, "its lookup asks for n_batch=1024"),
-        "line 7": (Reach.FALLBACK, "its lookup asks for n_batch=2048"),
-        "line 9": (Reach.REFUSED, "AssertionError: too few rows"),
+        "line 12": (Reach.REACHED, ""),
+        "line 13": (Reach.OTHER_ROW, "its lookup asks for n_batch=1024"),
+        "line 14": (Reach.FALLBACK, "its lookup asks for n_batch=2048"),
+        "line 16": (Reach.REFUSED, "AssertionError: too few rows"),
     }
     assert [one.reach for one in _audited(NAME, Chip.V7X).values()] == [Reach.REACHED]
     assert _audited(NAME, Chip.V5E) == {}

@@ -16,6 +16,7 @@ from autotune.domain.record import Evidence, Record
 from autotune.errors import InvalidInputError
 from autotune.tables.export import Export, TableExport, known_config
 from autotune.tables.formats import find_tables, format_named
+from autotune.tables.python_source import with_rows
 from tests.samples import records
 from tests.samples.tables import FLASH, LIBRARY
 from tests.servers.commands import assert_one_sentence, autotune_here
@@ -77,7 +78,7 @@ def test_what_is_written_is_read_again(name: str, ending: str, tmp_path: Path) -
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     file = library(tmp_path)
-    text = LIBRARY.replace("dict(TUNED_BLOCK_SIZES_RAW)", "dict(TUNED_BLOCK_SIZES_RAW)  # é\x0c")
+    text = LIBRARY.replace("import jax\n", "import jax  # é\x0c\n")
     file.write_text(text)
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     return tmp_path
@@ -133,6 +134,20 @@ def test_keys_without_a_chip_are_for_one(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text(FLASH)
     with pytest.raises(InvalidInputError, match="name no TPU, these records are for v6e, v7x"):
         _exported("tpu-inference", *both, table=tmp_path / "t.py")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("T = {}", "T = {\n    1: 2,\n}"),
+        ("T = {3: 4}  # }", "T = {3: 4, 1: 2,}  # }"),
+        ("T = {\n  3: 4  # a, b\n}", "T = {\n  3: 4,  # a, b\n  1: 2,\n}"),
+        ("T = {\n  3: 4,\n  # end\n}\n", "T = {\n  3: 4,\n  1: 2,\n  # end\n}\n"),
+        ("T = {1: 9, 1: 8}", "T = {1: 9, 1: 2}"),
+    ],
+)
+def test_a_new_row_stands_behind_the_last(before: str, after: str) -> None:
+    assert with_rows(before, "T", [((1,), 2)]) == after
 
 
 def test_classes_are_written_as_they_are_read(tmp_path: Path) -> None:
