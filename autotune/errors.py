@@ -21,6 +21,10 @@ class StoreError(AutotuneError):
     """The database cannot be used: missing, read-only, corrupt, locked, or of another version."""
 
 
+class UnstorableError(StoreError):
+    """A text or number that was given cannot be kept: the database itself is well."""
+
+
 class ServiceError(AutotuneError):
     """The service cannot be used: down, too slow, or it answers what this version cannot read.
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 from sqlalchemy.exc import DBAPIError
 
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UnstorableError
 from autotune_db.url import VARIABLE, Database
 
 BUSY_TIMEOUT_S = 60
@@ -57,11 +57,12 @@ def translated(database: Database) -> Iterator[None]:
         template = _template(error)
         if template is None:
             raise
-        raise StoreError(template.format(db=database, detail=_detail(error))) from error
+        kind = UnstorableError if template is _POSTGRES["22"] else StoreError
+        raise kind(template.format(db=database, detail=_detail(error))) from error
     except exc.TimeoutError as error:
         raise StoreError(f"no connection to {database} was free: too many threads") from error
     except UnicodeEncodeError as error:
-        raise StoreError(f"{error.object!r} is not valid text: use UTF-8") from error
+        raise UnstorableError(f"{error.object!r} is not valid text: use UTF-8") from error
 
 
 def connection_broke(error: DBAPIError) -> bool:

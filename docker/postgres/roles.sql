@@ -7,6 +7,8 @@
 \set worker_password `cat :'secrets'/worker_password`
 \set backup_password `cat :'secrets'/backup_password`
 
+BEGIN; -- all or nothing, and one after the other: who works meanwhile notices nothing
+DO $$ BEGIN PERFORM pg_advisory_xact_lock(8700); END $$;
 SELECT format('CREATE ROLE %I LOGIN NOSUPERUSER NOCREATEDB NOCREATEROLE', name)
 FROM unnest(ARRAY['autotune_service', 'autotune_worker', 'autotune_backup']) AS name
 WHERE NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) \gexec
@@ -14,7 +16,6 @@ ALTER ROLE autotune_service PASSWORD :'service_password';
 ALTER ROLE autotune_worker PASSWORD :'worker_password';
 ALTER ROLE autotune_backup PASSWORD :'backup_password';
 
-BEGIN;
 REVOKE CREATE ON SCHEMA public FROM PUBLIC;
 GRANT USAGE ON SCHEMA public TO autotune_service, autotune_worker;
 REVOKE ALL ON ALL TABLES IN SCHEMA public FROM autotune_service, autotune_worker;

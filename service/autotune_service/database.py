@@ -6,8 +6,8 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from autotune.errors import StoreError
-from autotune_service.errors import unavailable
+from autotune.errors import StoreError, UnstorableError
+from autotune_service.errors import HttpError, unavailable
 
 T = TypeVar("T")
 
@@ -47,5 +47,10 @@ class DatabaseThreads:
         except TimeoutError as error:
             late = StoreError(f"it was not done within {self._wait_s:g} s")
             raise unavailable(late) from error
+        except UnstorableError as error:
+            message = (
+                "a text or number that was given cannot be kept: leave out what nobody can read"
+            )
+            raise HttpError(422, "invalid_field", message) from error
         except StoreError as error:
             raise unavailable(error) from error

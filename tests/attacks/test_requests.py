@@ -5,10 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.domain.job import Ability, Request
 from autotune.domain.token import WRITER
 from autotune.errors import InvalidInputError
-from autotune_db import SqlStore
+from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
+from tests.servers.postgres import Postgres
 from tests.servers.service import Running, running
 from tests.service.test_writing_routes import body
 
@@ -108,3 +110,19 @@ def test_a_description_that_was_pushed_gives_way_to_the_kernel_itself(
     store.save_kernel(truth)
     service.post("/v1/results", pushed, writer)
     assert store.kernel("mm", "beef") == truth
+
+
+@pytest.mark.slow
+def test_what_a_database_cannot_hold_is_the_callers_mistake(postgres: Postgres) -> None:
+    """Not a failure of the database, which would be reported and tried again for ever."""
+    url = postgres.new_database()
+    with open_store(url, create=True) as store, running(url) as service:
+        writer = store.tokens.create("ci", WRITER, None)[1]
+        given = {"worker": "ci/w", "attempt": 1, "state": "failed", "message": "a\0b"}
+        key = question(9)
+        job, _ = store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
+        assert store.jobs.claim("ci/w", able, 60) is not None
+        assert service.get("/kernels/%00")[0] == 422
+        assert service.post(f"/v1/jobs/{job.number}/finish", given, writer)[0] == 422
+        assert service.get("/readyz")[0] == 200

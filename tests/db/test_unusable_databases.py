@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import text
 
 from autotune.domain.result import KeyResult
-from autotune.errors import StoreError
+from autotune.errors import StoreError, UnstorableError
 from autotune_db import SqlStore, current, open_store, upgrade
 from tests.samples.records import key, record, spec, trial
 from tests.servers.postgres import Postgres
@@ -215,10 +215,10 @@ def test_postgresql_read_only(postgres: Postgres) -> None:
 
 def test_names_that_are_no_text(url: str) -> None:
     with open_store(url, create=True) as store:
-        with pytest.raises(StoreError, match="is not valid text"):
+        with pytest.raises(UnstorableError, match="is not valid text"):
             store.kernel("matmul\udcff")
         if url.startswith("postgresql"):
-            with pytest.raises(StoreError, match="cannot hold"):
+            with pytest.raises(UnstorableError, match="cannot hold"):
                 store.kernel("mat\0mul")
 
 

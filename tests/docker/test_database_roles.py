@@ -3,6 +3,7 @@
 import os
 import subprocess
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import parse_qs, quote, urlsplit
@@ -17,6 +18,7 @@ from autotune.domain.record_candidate import CandidateDecision, CandidateState
 from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult
 from autotune.domain.token import WRITER
+from autotune.errors import StoreError
 from autotune_db import SqlStore, open_store, upgrade
 from autotune_db.tables import Base
 from tests.samples.dashboard import CHECKS
@@ -145,6 +147,21 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
     worker.save_record(record())
     assert worker.jobs.finish(job, State.DONE, "twice as fast")
     assert len(list(service.snapshots(1))) == 1
+
+
+def test_it_is_applied_again_while_others_work_and_by_two_at_once(
+    server: Server, service: SqlStore, worker: SqlStore
+) -> None:
+    with ThreadPoolExecutor() as threads:
+        applied = [threads.submit(server.grant) for _ in range(4)]
+        for number in range(40):
+            service.save_misses({(question(number + 1), "default"): 1})
+            assert worker.save_trial(question(), trial(number))
+        for one in applied:
+            one.result()
+    assert len(service.misses()) == 40
+    with pytest.raises(StoreError, match="does not allow"):
+        worker.tokens.list()
 
 
 def test_a_worker_checks_what_was_pushed(service: SqlStore, worker: SqlStore) -> None:
