@@ -70,7 +70,8 @@ def collect(
     The function is traced with abstract values, without a TPU; MODULE is importable from here, or
     path/to/file.py. Calls of decorated functions, of `Tuned` kernels, and of kernels of the
     catalogue become problems, weighted by how often loops run them; every other pallas_call is
-    listed as undeclared. Exit code 1: the model could not be traced to its end.
+    listed as undeclared. Exit code 1: it could not be traced to its end,
+    or nothing was found.
     """
     if sum(map(bool, (model, from_misses, from_hlo))) != 1:
         raise InvalidInputError("give one of MODULE:FUNCTION, --from-misses and --from-hlo FILE")
@@ -81,18 +82,23 @@ def collect(
         workload = Workload(undeclared=hlo_kernels(from_hlo.read_text(errors="replace")))
     else:
         workload = Workload(problems=_missed(database))
+    if not (error or workload.problems or workload.undeclared):
+        error = "no kernel was found in it"
     if as_json:
         data = [to_data(one) for one in workload.problems]
         kernels = [to_data(one) for one in workload.undeclared]
         print_json({"problems": data, "undeclared": kernels, "error": error})
     elif output is not None:
-        output.write_text(workload_text(workload), encoding="utf-8")
+        try:
+            output.write_text(workload_text(workload), encoding="utf-8")
+        except OSError as problem:
+            raise InvalidInputError(f"{output} cannot be written: {problem.strerror}") from problem
         found = f"{len(workload.problems)} problems, {len(workload.undeclared)} kernels undeclared"
         echo(f"{output}: {found}")
     else:
         click.echo(workload_text(workload), nl=False)
     if error:
-        echo(f"the model could not be traced to its end: {error}", err=True)
+        echo(f"{model or from_hlo or 'misses'}: {error}", err=True)
     sys.exit(1 if error else 0)
 
 
@@ -116,7 +122,8 @@ def _of_model(
     with new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
         found = pool.collect(ref, chip, known)
     problems, undeclared = tuple(found.problems), tuple(found.undeclared)
-    return Workload(problems=problems, undeclared=undeclared, chips=tuple(chips)), found.error
+    workload = Workload(problems=problems, undeclared=undeclared, chips=tuple(chips))
+    return workload, found.error and f"it could not be traced to its end: {found.error}"
 
 
 def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:
