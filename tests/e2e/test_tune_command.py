@@ -112,9 +112,9 @@ def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: P
         assert run.returncode == code, errors
         assert b"Traceback" not in errors
         kept = _trials(tmp_path)
-    assert 6 <= kept < 36
+    assert 6 <= kept < 31
     assert autotune(*command, cwd=tmp_path).returncode == 1
-    assert _trials(tmp_path) == 36
+    assert _trials(tmp_path) == 12 + 12 + 7  # vector_add has no more candidates
 
 
 def _trials(folder: Path) -> int:
