@@ -26,7 +26,7 @@ SEARCHES = [("matmul", "1024x1024x1024", chip, "24") for chip in ("v5e", "v6e", 
 ]
 DRAWN = "() => [...document.querySelectorAll('.draw:not([hidden])')].every(o => o.dataset.drawn)"
 Theme = Literal["light", "dark"]
-LAPTOP, PHONE = ViewportSize(width=1120, height=760), ViewportSize(width=390, height=760)
+LAPTOP = ViewportSize(width=1120, height=760)
 
 
 def searched(file: Path) -> None:
@@ -97,10 +97,9 @@ def main() -> int:
         with served(file) as url:
             pictures: tuple[tuple[str, str, str, ViewportSize, Theme], ...] = (
                 ("overview", "/", "body", LAPTOP, "light"),
-                ("kernel", "/kernels/matmul", "#speed", LAPTOP, "light"),
+                ("answer", f"/keys/{key}", "#answer", LAPTOP, "light"),
                 ("search", f"/keys/{key}", "#search", LAPTOP, "light"),
                 ("configs", limits, "#space", LAPTOP, "dark"),
-                ("phone", f"/keys/{key}", "#memory", PHONE, "dark"),
             )
             for name, path, at, size, theme in pictures:
                 take(browser, url + path, given.to / f"{name}.png", at, size=size, theme=theme)
