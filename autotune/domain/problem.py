@@ -168,13 +168,24 @@ def _checked_size(name: str, size: int) -> int:
 def _choice(option: Option, given: OptionValue) -> OptionValue:
     """The one allowed value that is meant."""
     if not option.choices:
-        return option.default if same_value(option.default, given) else given
+        return option.default if same_value(option.default, given) else _of_text(given)
     exact = [one for one in option.choices if type(one) is type(given) and one == given]
     meant = exact or [one for one in option.choices if same_value(one, given)]
     if len(meant) == 1:
         return meant[0]
     allowed = ", ".join(str(value).lower() for value in option.choices)
     raise UnknownNameError(f"option {option.name}={given} is not one of {allowed}")
+
+
+def _of_text(given: OptionValue) -> OptionValue:
+    """A whole number or a truth value, where a text says one: on a command line everything is a
+    text."""
+    if isinstance(given, str):
+        if given.lower() in ("true", "false"):
+            return given.lower() == "true"
+        if given.isascii() and given.removeprefix("-").isdigit():
+            return int(given)
+    return given
 
 
 def same_value(one: OptionValue, other: OptionValue) -> bool:

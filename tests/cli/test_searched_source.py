@@ -3,10 +3,12 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.cli.check_upgrade import find_refs
 from autotune.cli.searched_source import kernel_of
 from autotune.domain.chip import Chip
 from autotune.domain.job import Progress
@@ -110,3 +112,17 @@ def test_a_source_that_is_gone_is_not_said_to_have_changed(tmp_path: Path) -> No
     (tmp_path / "own.py").unlink()
     done = autotune_here("show", "1", cwd=tmp_path)
     assert done.returncode == 0 and SAYS not in done.stdout
+
+
+def test_where_a_kernel_was_searched_comes_before_one_of_the_catalogue_with_its_name(
+    searched: Key, tmp_path: Path
+) -> None:
+    key = replace(searched, kernel="vector_add")
+    compilers: Any = None  # nobody is asked
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        before = find_refs(compilers, store, (), [records.record(key)])
+        asked = Progress(asked=f"{tmp_path / 'own.py'}:scale {ARGS} --chip v6e")
+        store.searches.report(key, "", asked, over=True)
+        after = find_refs(compilers, store, (), [records.record(key)])
+    assert before["vector_add"].module == "autotune_kernels.vector_add"
+    assert after["vector_add"].path == str(tmp_path / "own.py")

@@ -83,3 +83,25 @@ def test_bad_dtypes_and_options_name_the_choices(
     with pytest.raises(UnknownNameError) as caught:
         SPEC.parse("1x1x1", dtype, options)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-3", -3),
+        ("true", True),
+        ("False", False),
+        ("2", 2),
+        ("gelu", "gelu"),
+        ("1.5", "1.5"),
+    ],
+)
+def test_an_option_without_choices_has_the_type_of_what_is_said(
+    text: str, value: int | str
+) -> None:
+    spec = ProblemSpec(
+        dims=("n",), dtypes=("float32",), options=(Option(name="times", choices=(), default=2),)
+    )
+    found = dict(spec.parse("n=8", None, (f"times={text}",)).options)["times"]
+    assert (type(found), found) == (type(value), value)
