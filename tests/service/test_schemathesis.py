@@ -1,11 +1,11 @@
 """Schemathesis on a running service: all of its checks, with a token and without."""
 
 import json
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import pytest
 
@@ -91,21 +91,15 @@ def test_without_a_token_nothing_is_written(
     assert store.jobs.list() == []
 
 
-@pytest.mark.slow
-def test_without_a_token_a_closed_service_tells_nothing(
-    closed: Running, store: SqlStore, admin: str, tmp_path: Path
-) -> None:
-    """Every answer that is no refusal is one of the few that are open to all."""
-    har = tmp_path / "calls.har"
-    kept = ("--report", "har", "--report-har-path", str(har))
-    without = ("--exclude-checks", "unsupported_method,positive_data_acceptance")
-    schemathesis(closed, tmp_path, "--max-examples", "5", *without, *kept, token=admin)
-    entries = json.loads(har.read_text())["log"]["entries"]
-    answered = {
-        (urlsplit(one["request"]["url"]).path, one["request"]["method"])
-        for one in entries
-        if one["response"]["status"] not in (401, 429)
+def test_without_a_token_a_closed_service_tells_nothing(closed: Running, admin: str) -> None:
+    """Each operation of the schema, but for the few that are open to all."""
+    until(lambda: closed.get("/openapi.json", admin)[0] == 200)  # a new token is soon known
+    paths = closed.get("/openapi.json", admin)[1]["paths"]
+    statuses = {
+        path: closed.raw(method.upper(), re.sub(r"{\w+}", "1", path), b"{}")[0]
+        for path, operations in paths.items()
+        for method in operations
     }
-    assert len(entries) > 100
-    assert {path for path, _ in answered} <= {"/healthz", "/readyz", "/metrics"}, answered
-    assert latest_snapshot(store) == 2
+    assert len(statuses) > 20
+    answered = {path for path, status in statuses.items() if status != 401}
+    assert answered == {"/healthz", "/readyz", "/metrics"}
