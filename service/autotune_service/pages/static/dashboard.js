@@ -322,6 +322,8 @@ document.addEventListener("toggle", (event) => {
 }, true);
 readFigures(document);
 drawAll();
+const plotly = $('script[src*="plotly"]'); // megabytes: buttons work before it is there
+if (plotly) plotly.addEventListener("load", drawAll);
 matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
 const live = $("[data-events]");
 if (live) watch(live);
