@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import fields
 from functools import cache
 from math import prod
 from pathlib import Path
@@ -128,8 +129,10 @@ def _watched(kind: type[Any]) -> type[Any]:
     """Devices that note who asks for their kind: what does not is the same on every chip. JAX
     compares and hashes them all the time, which is not asking."""
 
+    names = [field.name for field in fields(kind)]
+
     def fields_of(device: Any) -> tuple[Any, ...]:
-        return tuple(sorted(object.__getattribute__(device, "__dict__").items()))
+        return tuple(object.__getattribute__(device, name) for name in names)
 
     class WatchedDevice(kind):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:

@@ -104,13 +104,13 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
 
     compiler, _ = client(reply)
     assert [compiler.trace(REF, PROBLEM, config, orders=True) for config in configs(7)] == [
-        [],
-        [],
+        Traces([]),
+        Traces([]),
         Crashed(reason="it died"),
-        [],
+        Traces([]),
         TimedOut(reason="no answer within 7 s", limit_s=7.0),
         CompileFailed(reason="kernel raised SystemExit: 3", message="3"),
-        [],
+        Traces([]),
     ]
 
 

@@ -18,7 +18,6 @@ from autotune.domain.trial import KeySummary
 from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse
 from autotune_db.candidates import SqlCandidates
-from autotune_db.checks import SqlChecks
 from autotune_db.jobs import SqlJobs
 from autotune_db.searches import SqlSearches
 from autotune_db.store import SqlStore, open_store
@@ -49,7 +48,8 @@ PORTS = (
     (SqlStore, ports.ReleaseStore),
     (SqlCandidates, ports.CandidateTarget),
     (SqlStore, ports.CandidateStore),
-    (SqlChecks, ports.CheckStore),
+    (SqlStore, ports.CheckStore),
+    (SqlStore, ports.KnownConfigStore),
     (SqlBrowse, ports.Pages),
     (SqlJobs, ports.Jobs),
     (SqlSearches, ports.SearchStatuses),
