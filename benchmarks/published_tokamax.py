@@ -55,10 +55,12 @@ class Family:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     add_arguments(parser, save="keep the pairs for the accuracy benchmark")
+    parser.add_argument("--family", choices=FAMILIES, help="rows of one kernel alone")
     parser.add_argument("--every", type=int, default=1, help="take every so many rows")
     parser.add_argument("--start", type=int, default=0, help="leave out so many rows first")
     args = parser.parse_args()
-    rows = [row for row in published(args.rows, _SUBSET) if family_of(row)]
+    wanted = [args.family] if args.family else list(FAMILIES)
+    rows = [row for row in published(args.rows, _SUBSET) if family_of(row) in wanted]
     print(f"{len(rows)} rows; copies within HBM: {_copies(rows)}")
     timed = [row for row in rows if _is_shown(row)][args.start :: args.every]
     with group_sizes(timed), CompilerPool(1, python=args.python) as pool:

@@ -26,6 +26,7 @@ from autotune.simulator.lowering import (
 from autotune.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
+_LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
 # kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, its begin
 # twice, when nothing but latency was left to wait for, its end, and 0.
@@ -181,7 +182,8 @@ class _Engine:
             begun = max(begun, self._moved.get(semaphore, 0.0))
         elif kind:
             begun = max(begun, self._busy)
-            self._saved += (begun - self._busy) * channel.bytes_per_cycle
+            saved = self._saved + (begun - self._busy) * channel.bytes_per_cycle
+            self._saved = min(saved, channel.saved_share * _LARGEST_BURST_BYTES)
         moved = begun + self._cycles(size, kind)
         if not channel.shared:
             self._moved[semaphore] = moved

@@ -17,7 +17,7 @@ from autotune.simulator.graph import Block, Branch, Graph
 from autotune.simulator.memory import Scalars, operand_address, signed_words
 from autotune.simulator.outcome import UnfitError
 from autotune.simulator.scalars import Instruction, identifier, value_of
-from autotune.simulator.slicing import PHIS, SIGNAL, WAIT, Slice
+from autotune.simulator.slicing import PHIS, SIGNAL, WAIT, Slice, base
 from autotune.simulator.stalls import Costs
 
 # Kinds of event: (clock, amount, semaphore, kind, more). A DMA's kind is its HBM traffic, as a sum.
@@ -73,7 +73,7 @@ def lower(
     exec(compile(source, "<slice of a listing>", "exec"), scope)  # noqa: S102
     memory = part.memory
     fill = partial(memory.fill, granule_bytes=granule_bytes)
-    return LoweredKernel(walk=scope["make"](memory.load, memory.store, fill))
+    return LoweredKernel(walk=scope["make"](memory.load, memory.store, fill, memory.spoil))
 
 
 def _prologue(part: Slice, scalars: Scalars) -> list[str]:
@@ -83,7 +83,7 @@ def _prologue(part: Slice, scalars: Scalars) -> list[str]:
     names += [f"slot_{store.slot}" for store in part.stores.values() if store.slot]
     names += [f"slot_{load.slot}" for load in part.instructions.values() if load.slot]
     names += [_branch_test(root.name) for root in part.roots.values() if root.opcode == "sbr.rel"]
-    lines = ["def make(load, store, fill):", " def walk(emit, max_steps, max_blocks):"]
+    lines = ["def make(load, store, fill, spoil):", " def walk(emit, max_steps, max_blocks):"]
     lines += [f"  {name} = 0" for name in dict.fromkeys(names)]
     for name in _read_operands(part):
         targets = [identifier(name), *map(_incoming, part.phis_fed.get(name, ()))]
@@ -245,7 +245,7 @@ class _Writer:
 
 
 def _root(part: Slice, name: str, offset: float) -> list[str]:
-    root, copied = part.roots[name], part.copies.get(name)
+    root = part.roots[name]
     if root.opcode == "sbr.rel":
         return [f"{_branch_test(root.name)} = {root.guard.test if root.guard else True}"]
     if root.opcode in (WAIT, SIGNAL):
@@ -255,9 +255,13 @@ def _root(part: Slice, name: str, offset: float) -> list[str]:
         amount, semaphore = root.arguments[1], root.arguments[3]
         kind, more = _traffic(root.opcode), f"({part.bursts.get(name, 0)},)"
     lines = [f"emit((t + {offset}, {amount.source}, {semaphore.source}, {kind}, {more}))"]
-    if copied is not None:
-        begin, target = copied.source.source, root.arguments[2].source
-        lines += [f"fill({copied.operand}, {begin}, {amount.source}, {target})"]
+    if name in part.copies:
+        copied, target = part.copies[name], root.arguments[2]
+        lines += [
+            f"spoil({base(target)})"
+            if copied is None
+            else f"fill({copied.operand}, {copied.source.source}, {amount.source}, {target.source})"
+        ]
     return _guarded(lines, root)
 
 

@@ -19,6 +19,7 @@ _FIRST_OPERAND = 1 << 10  # operands get addresses above every allocation a list
 _WORD_BYTES = 4
 _MASK = 0xFFFFFFFF
 _FILLED = "scalar memory that is filled while the kernel runs decides the time"
+_BEYOND = "scalar memory that is filled from beyond an operand decides the time"
 _COPIES = (
     "int_to_ptr.hbm",
     "int_to_ptr.vmem",
@@ -78,8 +79,16 @@ class ScalarMemory:
             return
         offsets = ((source - base) & _MASK for base in _addresses(operand))
         first = min(offsets) * granule_bytes // _WORD_BYTES
-        copied = [*words[first : first + count], *[0] * count][:count]
+        copied: list[int | str] = [*words[first : first + count]]
+        copied += [_BEYOND] * (count - len(copied))
         self.stored.update(zip(addresses, copied, strict=True))
+
+    def spoil(self, target: int | None) -> None:
+        """Forget what was stored where a copy begins that cannot be followed; None: anywhere."""
+        where = None if target is None else target >> ALLOCATION_SHIFT
+        for address in self.stored:
+            if where in (None, address >> ALLOCATION_SHIFT):
+                self.stored[address] = _FILLED
 
 
 def _addresses(operand: int) -> tuple[int, int]:

@@ -55,10 +55,6 @@ def _simulate(
     stages: tuple[int, ...],
 ) -> Simulation:
     recording, line, drift = settle(listing, chip, scalars, stages)
-    if drift > extrapolation.UNSETTLED:
-        raise UnfitError(
-            f"after {recording.passes:,} passes of its loop, periods still differ by {drift:.0%}"
-        )
     alone = dma.replay(recording.events, dma.independent(chip), recording.final)
     alone_cycles = extrapolation.finish(alone, recording, listing).cycles
     end = extrapolation.finish(line, recording, listing)
@@ -97,13 +93,18 @@ def settle(
     scalars: Scalars,
     stages: tuple[int, ...] = extrapolation.STAGES,
 ) -> tuple[Recording, Timeline, float]:
-    """Walk until the periods have settled or the stages are used up; the drift that is left."""
+    """Walk until the periods have settled or the stages are used up; the drift that is left.
+    Raises ``UnfitError`` where that is too much."""
     for max_steps in stages:
         recording = record(listing, chip, scalars, max_steps)
         line = dma.replay(recording.events, dma.shared(chip), recording.final)
         drift = extrapolation.drift(line, recording, listing)
         if drift <= extrapolation.SETTLED:
             break
+    if drift > extrapolation.UNSETTLED:
+        raise UnfitError(
+            f"after {recording.passes:,} passes of its loop, periods still differ by {drift:.0%}"
+        )
     return recording, line, drift
 
 

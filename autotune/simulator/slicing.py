@@ -44,7 +44,8 @@ class Slice:
     operands: Mapping[str, CallOperand]
     memory: ScalarMemory
     bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
-    copies: Mapping[str, Copy]  # DMAs to scalar memory that are followed, by name
+    copies: Mapping[str, Copy | None]  # DMAs to scalar memory that a load may read, by name;
+    # None: what they bring is not known
 
 
 def cut(listing: Listing, scalars: Scalars) -> Slice:
@@ -56,7 +57,7 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
     for root in roots.values():
         search.include(_needs(root))
     to_smem = [root for root in roots.values() if root.opcode.endswith("_to_smem")]
-    copies = {root.name: source for root in to_smem if (source := search.copied(root, scalars))}
+    copies = search.copies(to_smem, scalars)
     return Slice(
         instructions=search.found,
         roots=roots,
@@ -64,7 +65,7 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
         poisoned=frozenset(search.poisoned),
         phis_fed=_phis_fed(search.found),
         operands=operands,
-        memory=layout(listing, scalars, opaque=len(copies) < len(to_smem)),
+        memory=layout(listing, scalars, opaque=None in copies.values()),
         bursts=_bursts(roots, definitions),
         copies=copies,
     )
@@ -214,6 +215,19 @@ class _Search:
                 needed += _all_but_value(store)
         return needed
 
+    def copies(self, waiting: list[Instruction], scalars: Scalars) -> dict[str, Copy | None]:
+        """What those copies to scalar memory bring that some load of the slice may read. To follow
+        one takes loads of its own."""
+        found: dict[str, Copy | None] = {}
+        while read := [copy for copy in waiting if self._is_read(copy)]:
+            found |= {copy.name: self.copied(copy, scalars) for copy in read}
+            waiting = [copy for copy in waiting if copy.name not in found]
+        return found
+
+    def _is_read(self, copy: Instruction) -> bool:
+        loads = [one for one in self.found.values() if one.opcode == "sld" and not one.slot]
+        return any(_may_be_one(load.address, copy.arguments[2]) for load in loads)
+
     def copied(self, copy: Instruction, scalars: Scalars) -> Copy | None:
         """What a copy to scalar memory reads; None where that, or where it writes, is not known."""
         source = copied_from(copy, self.definitions, self.operands)
@@ -248,11 +262,15 @@ def _may_read(load: Instruction, store: Instruction) -> bool:
     """Spill slots match by name; other addresses by allocation, where both are known."""
     if load.slot or store.slot:
         return load.slot == store.slot
-    bases = [_base(load.address), _base(store.address)]
+    return _may_be_one(load.address, store.address)
+
+
+def _may_be_one(one: Expression | None, other: Expression | None) -> bool:
+    bases = [base(one), base(other)]
     return None in bases or bases[0] == bases[1]
 
 
-def _base(address: Expression | None) -> str | None:
+def base(address: Expression | None) -> str | None:
     """Return the constant first term of an address, None where it begins with a value."""
     first = address.source.strip("()").partition("+")[0] if address else ""
     return first if first.isdigit() else None

@@ -209,6 +209,40 @@ def test_a_copy_to_smem_may_begin_within_an_operand(shifted, given, size):
     assert skipped.hbm_bytes_read == 0
 
 
+def _to_smem(source="%s3_s3", target="[#allocation5]", opcode="hbm_to_smem"):
+    return (
+        f"%50 = dma.{opcode} /*hbm=*/{source}, /*size_in_granules=*/16, "
+        f"/*smem=*/{target}, /*dst_syncflagno=*/[#allocation3]"
+    )
+
+
+@pytest.mark.parametrize("offset", ["1000000", "-16"])
+def test_words_beyond_an_operand_are_not_zeros(offset):
+    begin = f"%s3_s3 = scalar_lea.hbm %s0_s0, {offset}"
+    used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    assert "beyond" in run(begin, _to_smem(), *used, scalars={0: [64]}).reason
+
+
+def test_a_copy_that_cannot_be_followed_forgets_what_was_stored_in_its_place():
+    used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    stored = "%7 = sst [smem:[#allocation5]] 64"
+    over = _to_smem("%s9_s9", "[#allocation5]", "vmem_to_smem")
+    beside = _to_smem("%s9_s9", "[#allocation6]", "vmem_to_smem")
+    assert "filled while" in run(stored, over, *used).reason
+    assert run(stored, beside, *used).hbm_bytes_read == 64 * 32
+
+
+def test_a_copy_that_decides_nothing_may_begin_anywhere():
+    """Its address is a word that nobody gave."""
+    begin = ("%s2_s2 = sld [smem:[#allocation9]]", "%s3_s3 = scalar_lea.hbm %s0_s0, %s2_s2")
+    unknown = _to_smem("%s9_s9", "[#allocation9]", "vmem_to_smem").replace("%50", "%51")
+    read_it = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    given = {0: [64]}
+    assert "filled while" in run(unknown, *begin, _to_smem(), *read_it, scalars=given).reason
+    unread = run(unknown, *begin, _to_smem(), read(1), scalars=given)
+    assert unread.hbm_bytes_read == (16 + 64) * 32
+
+
 def test_a_semaphore_raised_without_a_dma_satisfies_a_wait():
     assert run(*DONE, "%7 = vsyncadd [#allocation4], 64", wait(8, flag="[#allocation4]")).steps == 1
     assert "wait" in run(*DONE, wait(8, flag="[#allocation4]")).reason

@@ -127,7 +127,7 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     function = plain_xla(kernel, problem)
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
-        done = _traced(_in_hbm(function, arrays), arrays, target).lower().compile()
+        done = _traced(in_hbm(function, arrays), arrays, target).lower().compile()
     listed = libtpu.listings(dump)
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
@@ -234,8 +234,8 @@ def _trace(
     target = None if chip is None else compile_only_target(chip, axes)
     with told_of(chip, axes):
         traced = _traced(function, arrays, target)
-        placed = _in_hbm(function, arrays)
-        compiled = traced if placed is function else _traced(placed, arrays, target)
+        there = in_hbm(function, arrays)
+        compiled = traced if there is function else _traced(there, arrays, target)
     return _Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
 
 
@@ -246,7 +246,7 @@ def _traced(function: Callable[..., Any], arrays: Sequence[Array], target: Any) 
     return jax.jit(function, donate_argnums=donated).trace(*specs(arrays, target))
 
 
-def _in_hbm(function: Callable[..., Any], arrays: Sequence[Array]) -> Callable[..., Any]:
+def in_hbm(function: Callable[..., Any], arrays: Sequence[Array]) -> Callable[..., Any]:
     """The function with the arguments in HBM that are to be there. One that is donated needs no
     constraint: what shares its memory with an output is there already."""
     from jax.experimental.pallas import tpu as pltpu
@@ -256,11 +256,11 @@ def _in_hbm(function: Callable[..., Any], arrays: Sequence[Array]) -> Callable[.
     if constrained is None or not any(kept):
         return function
 
-    def placed(*given: Any) -> Any:
+    def constrained_function(*given: Any) -> Any:
         known = zip(given, kept, strict=True)
         return function(*(constrained(x, pltpu.HBM) if here else x for x, here in known))
 
-    return placed
+    return constrained_function
 
 
 @contextmanager

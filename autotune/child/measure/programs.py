@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.child.chips import abstract_mesh, compile_only_device
-from autotune.child.compile.build import built, plain_xla, specs
+from autotune.child.compile.build import built, in_hbm, plain_xla, specs
 from autotune.child.serving import StageError
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -36,10 +36,12 @@ def compiled(
     try:
         if kernel.mesh_axes(problem):
             raise ValueError("a kernel of a mesh is not measured: one device is timed at a time")
+        if any(array.donated for array in arrays):
+            raise ValueError("a donated argument is used up by one run: it is not measured")
         if device is None:
             device = jax.devices("cpu")[0] if chip is None else compile_only_device(chip)
         with _context(device):  # a pallas_call takes up interpret mode as it is made
-            function = _function(kernel, problem, config)
+            function = in_hbm(_function(kernel, problem, config), arrays)
             named = jax.jit(_named(function, f"measured_{name}"))
             return named.trace(*specs(arrays, device)).lower().compile()
     except Exception as error:

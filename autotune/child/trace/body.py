@@ -203,7 +203,7 @@ class _Walker:
         inside, inner_names = self._inner(jaxpr, plain.invars, invars, env, names)
         inside.values.clear()  # what is carried changes from turn to turn
         # In a branch that some steps take, these may be the steps with fewer turns.
-        is_unsure = turns is None or (weight < 1 and eqn.primitive.name == "while")
+        is_unsure = turns is None or (weight != 1.0 and eqn.primitive.name == "while")
         self.unsure += is_unsure
         times = weight * (1 if turns is None else turns)
         self.walk(plain, inside, inner_names, state, times, in_loop=True)
@@ -229,9 +229,11 @@ class _Walker:
             plain = open_jaxpr(branch)
             inside, inner_names = self._inner(branch, plain.invars, eqn.invars[1:], env, names)
             after = dict(state)
-            self.unsure += taken is None
+            # Two that some steps take may have no step in common: of one the mean is certain.
+            is_unsure = taken is None or (share < 1.0 and weight != 1.0)
+            self.unsure += is_unsure
             self.walk(plain, inside, inner_names, after, weight * share, in_loop=in_loop)
-            self.unsure -= taken is None
+            self.unsure -= is_unsure
             reset = None if taken is None else _reset_axes(taken, self.grid)
             if share < 1.0 and reset is not None:
                 state.update({s: reset for s in after if s not in state})
