@@ -29,8 +29,11 @@ def find_kernel(name: str) -> KernelRef:
 
     Raises ``UnknownNameError`` or ``KernelImportError`` with one sentence.
     """
-    if ".py" in name:
-        return _from_file(name)
+    return _from_file(name) if ".py" in name else named_kernel(name)
+
+
+def named_kernel(name: str) -> KernelRef:
+    """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
     known = catalogue()
     if name not in known:
         raise UnknownNameError(

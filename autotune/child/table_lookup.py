@@ -49,11 +49,12 @@ def answer(request: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _row(module: ModuleType, request: dict[str, Any], row: dict[str, Any]) -> dict[str, Any]:
-    value = _live(row["value"], module)
+    classes = {name: getattr(module, name) for name in request["classes"] if name}
+    value = _live(row["value"], classes)
     paths: list[Plain] = []
     found: dict[str, Any] = {"paths": paths}
     for arguments in row["asks"]:
-        given = {name: _live(one, module) for name, one in arguments.items()}
+        given = {name: _live(one, classes) for name, one in arguments.items()}
         asked: list[Any] = []
         try:
             with patch.object(module, request["variable"], Willing(asked, row["depth"], value)):
@@ -89,11 +90,12 @@ def _module(name: str, file: str | None) -> ModuleType:
     return module
 
 
-def _live(data: Plain, module: ModuleType) -> Any:
+def _live(data: Plain, classes: dict[str, Any]) -> Any:
+    """``classes``: nothing else is called, whatever a table says."""
     if isinstance(data, dict):
-        fields = {name: _live(value, module) for name, value in data["fields"].items()}
-        return getattr(module, data["made"])(**fields)
-    return tuple(_live(one, module) for one in data) if isinstance(data, list) else data
+        fields = {name: _live(value, classes) for name, value in data["fields"].items()}
+        return classes[data["made"]](**fields)
+    return tuple(_live(one, classes) for one in data) if isinstance(data, list) else data
 
 
 def _plain(value: Any) -> Plain:

@@ -49,6 +49,7 @@ def ask_lookup(
         "module": form.module,
         "function": form.function,
         "variable": form.looked_up or form.variable,
+        "classes": [form.key_class, form.value_class],
         "file": None if file is None else str(file),
         "device_kind": kind_of(chip),
         "rows": [

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from autotune.catalogue.discovery import find_kernel
+from autotune.catalogue.discovery import named_kernel
 from autotune.checking.prior import PriorConfig
 from autotune.checking.record_check import RecordChecker
 from autotune.cost_model.comparison import margin
@@ -232,7 +232,7 @@ class _Judge:
         assert isinstance(known, KnownConfig)
         subject = describe_subject(
             self.compilers,
-            find_kernel(known.kernel),
+            named_kernel(known.kernel),
             self.chip,
             lambda spec: self._problem(spec, known),
         )

@@ -19,6 +19,8 @@ from autotune.tables.python_table import PythonTable
 from autotune.tables.table import TableFormat, TableRow
 from autotune.tables.tokamax import TokamaxCache
 
+_NO_END = "\\ No newline at end of file\n"
+
 Refused = list[tuple[str, str]]
 """Which record, and why it is not written."""
 
@@ -120,7 +122,8 @@ class TableExport:
                 _looked_up(form, own, chip, self.python, file)
         name = form.file
         before, after = (re.findall(r"[^\n]*\n|[^\n]+", source) for source in (old, new))
-        return "".join(difflib.unified_diff(before, after, f"a/{name}", f"b/{name}"))
+        changes = difflib.unified_diff(before, after, f"a/{name}", f"b/{name}")
+        return "".join(one if one.endswith("\n") else f"{one}\n{_NO_END}" for one in changes)
 
     def _source(self, form: PythonTable) -> FoundTable:
         if self.table is None:

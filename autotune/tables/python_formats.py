@@ -278,6 +278,7 @@ PYTHON_FORMATS = (
         levels=(_MLA_KEY,),
         value=_MLA,
         key_class="TuningKey",
+        value_class="TunableParams",
         function=_PARAMS[1],
     ),
     PythonTable(

@@ -2,6 +2,7 @@
 
 import ast
 import operator
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,12 +20,21 @@ _LARGEST = 2**63
 _DEEPEST = 8  # dictionaries in dictionaries
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class ConstructorCall:
-    """A call of a class with plain fields, as source has it: ``TuningKey(case="mixed")``."""
+    """A call of a class with plain fields, as source has it: ``TuningKey(case="mixed")``. The order
+    of the fields is no part of what it says."""
 
     name: str
     fields: tuple[tuple[str, Any], ...]
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, ConstructorCall):
+            return NotImplemented
+        return (self.name, dict(self.fields)) == (other.name, dict(other.fields))
+
+    def __hash__(self) -> int:
+        return hash((self.name, frozenset(self.fields)))
 
     def __str__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.fields)})"
@@ -52,9 +62,8 @@ def entries(text: str, variable: str, file: str) -> tuple[list[Entry], list[Unre
     assigned = _assignments(tree).get(variable)
     if assigned is None:
         raise InvalidInputError(f"{file} assigns no dictionary to {variable}")
-    classes = {one.name: _defaults(one) for one in tree.body if isinstance(one, ast.ClassDef)}
     try:
-        found = list(_leaves(assigned, (), classes))
+        found = list(_leaves(assigned, (), _classes(tree)))
     except RecursionError as error:
         raise InvalidInputError(f"{file} has an expression that is too long") from error
     read = [one for one in found if isinstance(one, Entry)]
@@ -86,25 +95,33 @@ def imports_of(text: str, module: str, own: str) -> bool:
 
 def with_rows(text: str, variable: str, rows: Sequence[tuple[tuple[Any, ...], Any]]) -> str:
     """Source with these leaves in the assignment of ``variable``: each in the place of that with
-    the same keys, else as the last of its dictionary. Nothing else changes."""
+    the same keys, else as the last of its dictionary. Nothing else changes, nor does a row that
+    says the same already."""
     for path, value in rows:
         text = _with_row(text, variable, path, value)
     return text
 
 
 def _with_row(text: str, variable: str, path: tuple[Any, ...], value: Any) -> str:
-    node = _assignments(_parsed(text, variable))[variable]
-    depth = 0
-    while True:
-        place = next((n for k, n in _pairs(node) if k == path[depth]), None)
+    tree = _parsed(text, variable)
+    node: ast.expr = _assignments(tree)[variable]
+    classes = _classes(tree)
+    for depth, key in enumerate(path):
+        place = next((n for k, n in _pairs(node, classes) if k == key), None)
         if place is None:
             return _inserted(text, node, path[depth:], value)
-        if depth == len(path) - 1:
-            return _replaced(text, place, repr(value))
-        node, depth = place, depth + 1
+        node = place
+    return text if _says(node, value, classes) else _replaced(text, node, repr(value))
 
 
-def _pairs(node: ast.expr) -> Iterator[tuple[Any, Any]]:
+def _says(node: ast.expr, value: Any, classes: dict[str, dict[str, Any]]) -> bool:
+    try:
+        return bool(_plain(node, classes) == value)
+    except _UnreadableError:
+        return False
+
+
+def _pairs(node: ast.expr, classes: dict[str, dict[str, Any]]) -> Iterator[tuple[Any, ast.expr]]:
     """The last of equal keys first: it is the one that counts."""
     if not isinstance(node, ast.Dict):
         raise InvalidInputError(
@@ -113,7 +130,7 @@ def _pairs(node: ast.expr) -> Iterator[tuple[Any, Any]]:
     for key, value in reversed(list(zip(node.keys, node.values, strict=True))):
         if key is not None:
             try:
-                yield _plain(key, {}), value
+                yield _plain(key, classes), value
             except _UnreadableError:
                 continue
 
@@ -132,20 +149,20 @@ def _inserted(text: str, node: ast.expr, path: Sequence[Any], value: Any) -> str
     start, end = _offsets(text, node)
     if not node.keys:
         return f"{text[:start]}{{\n    {new}\n}}{text[end:]}"
-    after = _offsets(text, node.values[-1])[1]
-    brace = text.rindex("}", after, end)
+    after, brace = _offsets(text, node.values[-1])[1], end - 1
+    after += _code(text[after:brace]).rfind(")") + 1  # plain parentheses are no part of a node
     if "," not in _code(text[after:brace]):
         text, brace = f"{text[:after]},{text[after:]}", brace + 1
     line = text.find("\n", after, brace)
     if line < 0:
         return f"{text[:brace].rstrip()} {new}{text[brace:]}"
-    first = next(key for key in node.keys if key is not None)
-    return f"{text[: line + 1]}{' ' * first.col_offset}{new}\n{text[line + 1 :]}"
+    column = next((key.col_offset for key in node.keys if key is not None), 4)
+    return f"{text[: line + 1]}{' ' * column}{new}\n{text[line + 1 :]}"
 
 
 def _code(text: str) -> str:
-    """Without comments."""
-    return "\n".join(line.partition("#")[0] for line in text.split("\n"))
+    """With blanks in the place of comments."""
+    return re.sub(r"#[^\n]*", lambda found: " " * len(found[0]), text)
 
 
 def _offsets(text: str, node: ast.expr) -> tuple[int, int]:
@@ -178,6 +195,10 @@ def _assignments(tree: ast.Module) -> dict[str, ast.Dict]:
             targets = one.targets if isinstance(one, ast.Assign) else [one.target]
             found |= {t.id: one.value for t in targets if isinstance(t, ast.Name)}
     return found
+
+
+def _classes(tree: ast.Module) -> dict[str, dict[str, Any]]:
+    return {one.name: _defaults(one) for one in tree.body if isinstance(one, ast.ClassDef)}
 
 
 def _defaults(node: ast.ClassDef) -> dict[str, Any]:

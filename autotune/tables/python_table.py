@@ -71,8 +71,8 @@ class PythonTable:
     def _row(self, entry: Entry) -> TableRow | UnreadRow:
         place = f"line {entry.line}"
         try:
-            key = _flat(entry.path, self.levels)
-            value = _fields(entry.value, self.value, self.optional)
+            key = _flat(entry.path, self.levels, self.key_class)
+            value = _fields(entry.value, self.value, self.value_class, self.optional)
         except ValueError as error:
             return UnreadRow(place=place, reason=str(error))
         return TableRow(
@@ -108,13 +108,14 @@ class PythonTable:
         return tuple(part for _, part in row.value)
 
     def valued(self, row: TableRow, leaf: Any) -> TableRow:
-        """The row with another value."""
-        return replace(row, value=tuple(_fields(leaf, self.value, self.optional).items()))
+        """The row with another value, of whatever class. Raises ``ValueError``."""
+        made = leaf.name if isinstance(leaf, ConstructorCall) else ""
+        return replace(row, value=tuple(_fields(leaf, self.value, made, self.optional).items()))
 
     def difference(self, row: TableRow, path: tuple[Any, ...]) -> str:
         """Where the key at ``path`` differs from that of the row."""
         try:
-            asked = _flat(path, self.levels)
+            asked = _flat(path, self.levels, self.key_class)
         except ValueError:
             return str(path)
         return named((n, v) for n, v in asked.items() if n not in dict(row.key) or row[n] != v)
@@ -188,13 +189,16 @@ def _parts(value: Any) -> list[tuple[str, Any]]:
     return [("", one) for one in value] if isinstance(value, tuple) else [("", value)]
 
 
-def _flat(path: tuple[Any, ...], levels: Sequence[Level]) -> Named:
+def _flat(path: tuple[Any, ...], levels: Sequence[Level], made: str) -> Named:
     """Raises ``ValueError`` with the reason."""
     if len(path) != len(levels):
         raise ValueError(f"it stands in {len(path)} dictionaries, not in {len(levels)}")
     found: Named = {}
     for part, level in zip(path, levels, strict=True):
-        found |= _matched(part, level) if isinstance(level, re.Pattern) else _fields(part, level)
+        if isinstance(level, re.Pattern):
+            found |= _matched(part, level)
+        else:
+            found |= _fields(part, level, made)
     return found
 
 
@@ -209,8 +213,14 @@ def _number(text: str) -> Any:
     return None if text == "None" else int(text) if text.isascii() and text.isdigit() else text
 
 
-def _fields(value: Any, names: Sequence[str], optional: int = 0) -> Named:
+def _fields(value: Any, names: Sequence[str], made: str, optional: int = 0) -> Named:
+    """``made``: the one class that may be called for it: a library calls what stands there."""
     parts = _parts(value)
+    is_theirs = {name for name, _ in parts} <= {*names, ""}
+    if isinstance(value, ConstructorCall) and not (value.name == made and is_theirs):
+        raise ValueError(f"{value!r} is no {made or 'plain value'} of its format")
+    if any(isinstance(part, (ConstructorCall, tuple)) for _, part in parts):
+        raise ValueError(f"{value!r} has fields that are no plain values")
     if not len(names) - optional <= len(parts) <= len(names):
         raise ValueError(f"{value!r} has {len(parts)} fields, not {len(names)}")
     return {name or names[place]: part for place, (name, part) in enumerate(parts)}

@@ -2,17 +2,22 @@
 
 import sys
 from collections import Counter
+from os import system
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from autotune.catalogue.discovery import named_kernel
+from autotune.child.table_lookup import _row
 from autotune.domain.chip import Chip
-from autotune.errors import CompilerUnavailableError
+from autotune.errors import CompilerUnavailableError, UnknownNameError
 from autotune.tables.audit import Reach, RowAudit, TableAudit
 from autotune.tables.formats import find_tables
-from tests.samples.tables import LIBRARY, QUANTIZED
+from tests.samples.tables import FLASH, LIBRARY, QUANTIZED
 
 NAME = "tpu-inference-quantized-matmul"
+FLASH_NAME = "tpu-inference-flash-attention"
 FILE = "tpu_inference/kernels/quantized_matmul/tuned_block_sizes.py"
 
 
@@ -85,3 +90,22 @@ def test_jax_rounds_what_it_asks_for() -> None:
         fits = one.row["max_model_len"] >= one.row["page_size"]
         assert (one.audit.reach is Reach.REACHED) == (is_power and fits), one.audit
     assert min(Counter(one.audit.reach for one in rows).values()) > 100
+
+
+def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
+    """A library calls what stands in its table: only its own classes, with their own fields."""
+    proof = tmp_path / "executed"
+    own = "TunableParams(block_q=640, block_k_major=2560, block_k=512, block_b=1)"
+    calls = (f"(system(command='touch {proof}'), 1, 1, 1)", f"system(command='touch {proof}')")
+    for call in (*calls, own.replace("640", calls[1]), own.replace("block_b", "command")):
+        (tmp_path / "t.py").write_text(FLASH.replace(own, call))
+        (found,) = find_tables(str(tmp_path / "t.py"), FLASH_NAME, sys.executable)
+        assert (len(found.table.rows), len(found.table.unread)) == (0, 1)
+    module = SimpleNamespace(T={}, system=system, ask=lambda: None)
+    request = {"classes": [], "variable": "T", "function": "ask", "file": None}
+    made = {"made": "system", "fields": {"command": f"touch {proof}"}}
+    with pytest.raises(KeyError):
+        _row(module, request, {"value": made, "asks": [{}], "depth": 1})  # type: ignore[arg-type]
+    with pytest.raises(UnknownNameError):
+        named_kernel(f"{tmp_path / 't.py'}:KERNEL")
+    assert not proof.exists()

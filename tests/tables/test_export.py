@@ -102,6 +102,18 @@ def test_a_patch_changes_the_table_and_nothing_else(site: Path) -> None:
     assert len(known) == 6
 
 
+def test_a_patch_of_a_file_without_a_last_newline(site: Path) -> None:
+    head, _, rest = LIBRARY.partition("TUNED_BLOCK_SIZES_RAW = ")
+    rows, _, rest = rest.partition("\n}\nTUNED_BLOCK_SIZES = ")
+    lookup = rest.partition("\n")[2]
+    (site / FILE).write_text(
+        f"{head}{lookup}TUNED_BLOCK_SIZES = TUNED_BLOCK_SIZES_RAW = {rows}\n}}"
+    )
+    export = _exported("tpu-inference", _quantized(m=4096))
+    subprocess.run(["patch", "-p1"], input=export.text, text=True, cwd=site, check=True)
+    assert (site / FILE).read_text().endswith("(256, 512, 4096),\n}")
+
+
 def test_what_has_no_place_is_refused(site: Path) -> None:
     limited = _quantized(m=512)
     limited = replace(limited, config=limited.config.replace(vmem_limit_bytes=1 << 20))
@@ -144,6 +156,9 @@ def test_keys_without_a_chip_are_for_one(tmp_path: Path) -> None:
         ("T = {\n  3: 4  # a, b\n}", "T = {\n  3: 4,  # a, b\n  1: 2,\n}"),
         ("T = {\n  3: 4,\n  # end\n}\n", "T = {\n  3: 4,\n  1: 2,\n  # end\n}\n"),
         ("T = {1: 9, 1: 8}", "T = {1: 9, 1: 2}"),
+        ("T = {1: (1 + 1)}  # as measured", "T = {1: (1 + 1)}  # as measured"),
+        ("T = {3: (4)}", "T = {3: (4), 1: 2,}"),
+        ("T = {\n  3: (4  # )\n  )}", "T = {\n  3: (4  # )\n  ), 1: 2,}"),
     ],
 )
 def test_a_new_row_stands_behind_the_last(before: str, after: str) -> None:
@@ -157,7 +172,9 @@ def test_classes_are_written_as_they_are_read(tmp_path: Path) -> None:
     assert isinstance(known, KnownConfig)
     again = form.row(replace(known, axes=(("block_q", 8), ("block_k_major", 8), ("block_k", 8))))
     assert not isinstance(again, str)
-    (changed,) = form.read(form.write(FLASH, [again]), "t.py").rows
+    text = form.write(FLASH, [again])
+    assert text.count("TuningKey(") == FLASH.count("TuningKey(")
+    (changed,) = form.read(text, "t.py").rows
     assert changed.key == row.key
     assert dict(changed.value) == {"block_q": 8, "block_k_major": 8, "block_k": 8, "block_b": 1}
 
