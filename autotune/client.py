@@ -11,6 +11,7 @@ light modules of this package are imported: this runs before every start of a mo
 
 import json
 import logging
+import random
 import threading
 import time
 from collections.abc import Collection, Mapping, Sequence
@@ -34,6 +35,7 @@ _log = logging.getLogger("autotune")
 
 MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
+_TOO_MANY_CALLS = 429  # in this second: it does not fail
 _RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
 
 
@@ -160,8 +162,9 @@ class Client:
                 part = questions[start : start + MAX_QUESTIONS]
                 snapshot, found = _ask(self._service, part, snapshot)
                 answers += found
-        except Exception:
-            self._retry_after = time.monotonic() + _RETRY_AFTER_S
+        except Exception as error:
+            if not _is_busy(error):
+                self._retry_after = time.monotonic() + _RETRY_AFTER_S
             raise
         self.snapshot = snapshot
         self._start_refresh()
@@ -226,11 +229,29 @@ class Client:
 
 def _ask(remote: Remote, questions: Sequence[Key], snapshot: int | None) -> tuple[int, list[Match]]:
     data = {"questions": [to_data(key) for key in questions], "snapshot": snapshot}
-    found = json.loads(remote.call("POST", "/v1/lookup", json.dumps(data).encode()))
+    found = json.loads(_patiently(remote, json.dumps(data).encode()))
     number, answers = found["snapshot"], found["answers"]
     if type(number) is not int or snapshot not in (None, number):
         raise ServiceError(f"it answered from snapshot {number!r} instead of {snapshot}")
     return number, [_match(*pair) for pair in zip(questions, answers, strict=True)]
+
+
+def _patiently(remote: Remote, body: bytes) -> bytes:
+    """A service that takes no more calls in this second is asked again, while the time allows."""
+    deadline, left_s = time.monotonic() + remote.timeout_s, remote.timeout_s
+    while True:
+        try:
+            return remote.call("POST", "/v1/lookup", body, left_s)
+        except ServiceError as error:
+            pause_s = error.retry_after_s * random.uniform(1, 1.5)  # noqa: S311 (all hosts at once)
+            if not _is_busy(error) or time.monotonic() + pause_s >= deadline:
+                raise
+        time.sleep(max(pause_s, 0.1))
+        left_s = max(deadline - time.monotonic(), 0.001)
+
+
+def _is_busy(error: Exception) -> bool:
+    return isinstance(error, ServiceError) and error.status == _TOO_MANY_CALLS
 
 
 def _match(key: Key | None, data: Mapping[str, Any]) -> Match:

@@ -28,12 +28,12 @@ class UnstorableError(StoreError):
 class ServiceError(AutotuneError):
     """The service cannot be used: down, too slow, or it answers what this version cannot read.
 
-    ``status``: of the answer, where there was one that refused.
+    ``status``: of the answer, where there was one that refused; ``retry_after_s``: what it said.
     """
 
-    def __init__(self, message: str, status: int | None = None) -> None:
+    def __init__(self, message: str, status: int | None = None, retry_after_s: float = 0.0) -> None:
         super().__init__(message)
-        self.status = status
+        self.status, self.retry_after_s = status, retry_after_s
 
 
 class CompilerUnavailableError(AutotuneError):

@@ -31,7 +31,7 @@ class Remote:
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise InvalidInputError(f"{url!r} is not an address: give http://host:port")
         self._https, self._host = parts.scheme == "https", parts.hostname
-        self._path, self._timeout_s = parts.path.rstrip("/"), timeout_s
+        self._path, self.timeout_s = parts.path.rstrip("/"), timeout_s
         self._token = (os.environ.get(TOKEN_VARIABLE, "") if token is None else token).strip()
         if not (self._token.isascii() and self._token.isprintable()):
             raise InvalidInputError("the token must have printable ASCII characters only")
@@ -44,7 +44,7 @@ class Remote:
         self, method: str, path: str, body: bytes | None = None, timeout_s: float | None = None
     ) -> bytes:
         """Raises ``ServiceError`` for a refusal, ``TimeoutError``, and what the network raises."""
-        limit_s = timeout_s or self._timeout_s
+        limit_s = timeout_s or self.timeout_s
         done: list[bytes | BaseException] = []
 
         def work() -> None:
@@ -80,7 +80,8 @@ def _content(response: "HTTPResponse") -> bytes:
     content = response.read(_MOST_BYTES + 1)
     if not 200 <= response.status < 300:
         why = f"it answered with status {response.status}: {_sentence(content)}"
-        raise ServiceError(why, response.status)
+        later = response.getheader("Retry-After", "")  # or a date, which is not waited for
+        raise ServiceError(why, response.status, float(later) if later.isdecimal() else 0.0)
     if len(content) > _MOST_BYTES:
         raise ServiceError("its answer does not end")
     return content

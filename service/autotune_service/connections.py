@@ -7,6 +7,7 @@ no time limit but between two calls: a silent socket, half a head or half a body
 import asyncio
 import logging
 import resource
+import socket
 from collections import Counter
 from typing import Any
 
@@ -21,6 +22,7 @@ READ_BYTES_PER_S = 16 << 10
 MAX_HEAD_BYTES = 32 << 10
 KEEP_ALIVE_S = 5  # between two calls; uvicorn sees to it
 _EVERY_S = 1.0
+_UNSENT_BYTES = 128 << 10  # that the kernel holds, beside what is on its way
 _SPARE_DESCRIPTORS = 64  # for the database, files and events
 
 _by_address: Counter[str] = Counter()
@@ -34,13 +36,19 @@ class GuardedProtocol(HttpToolsProtocol):
     """
 
     _left_s: float | None = None  # until what is waited for must be there
-    _unread_bytes, _patience_s = 0, READ_S
+    _taken_bytes, _patience_s = 0, READ_S
     _head_bytes = _chunk_bytes = 0
     _timer: asyncio.TimerHandle | None = None
     _address = ""
+    _written: "_Counting"
 
     def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
+        counted: Any = _Counting(transport)
+        super().connection_made(counted)
+        self._written = counted
+        plug = transport.get_extra_info("socket")
+        if plug.family in (socket.AF_INET, socket.AF_INET6):  # else megabytes are taken at once
+            plug.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _UNSENT_BYTES)
         self._address = self.client[0] if self.client else ""
         _by_address[self._address] += 1
         if self._is_one_too_many():
@@ -102,11 +110,12 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _is_read_too_slowly(self) -> bool:
         """Else answers that nobody takes would fill the memory."""
-        before, self._unread_bytes = self._unread_bytes, self.transport.get_write_buffer_size()
-        if not self._unread_bytes:
+        unread = self.transport.get_write_buffer_size()
+        before, self._taken_bytes = self._taken_bytes, self._written.total_bytes - unread
+        if not unread:
             self._patience_s = READ_S
             return False
-        taken_s = max(before - self._unread_bytes, 0) / READ_BYTES_PER_S
+        taken_s = (self._taken_bytes - before) / READ_BYTES_PER_S
         self._patience_s = min(self._patience_s + taken_s, READ_S) - _EVERY_S
         return self._patience_s < 0
 
@@ -125,6 +134,21 @@ class GuardedProtocol(HttpToolsProtocol):
         if not limit or self._address in getattr(self.app, "trusted_hosts", ()):
             return False
         return _by_address[self._address] > limit
+
+
+class _Counting:
+    """A transport that counts what is written: a stream fills the buffer again as fast as it is
+    taken, so that the buffer alone does not tell."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport, self.total_bytes = transport, 0
+
+    def write(self, data: bytes) -> None:
+        self.total_bytes += len(data)
+        self._transport.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
 
 
 def _most_connections() -> int:

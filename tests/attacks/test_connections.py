@@ -1,11 +1,14 @@
 """Sockets that are opened and left, heads and bodies that never end: others stay served."""
 
 import socket
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
+import uvicorn
 
 from autotune_service import connections
 from tests.samples.matching import question
@@ -96,6 +99,38 @@ def test_an_answer_that_nobody_takes_is_thrown_away(impatient: Running) -> None:
     with connected(impatient, call * 4) as slow:
         until(lambda: _is_reset(slow))
     assert impatient.get("/healthz")[0] == 200
+
+
+async def _stream(scope: Any, receive: Any, send: Any) -> None:
+    """More than the buffers of the kernel hold, as fast as it is taken."""
+    assert scope["type"] == "http"
+    await send({"type": "http.response.start", "status": 200, "headers": []})
+    for _ in range(400):
+        await send({"type": "http.response.body", "body": bytes(1 << 16), "more_body": True})
+    await send({"type": "http.response.body"})
+
+
+def test_a_stream_that_is_taken_steadily_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its buffer is never empty, and seldom smaller than a moment ago."""
+    for name in ("READ_S", "_EVERY_S"):
+        monkeypatch.setattr(connections, name, 0.3)
+    config = uvicorn.Config(
+        _stream, port=0, http=connections.GuardedProtocol, ws="none", lifespan="off"
+    )
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    until(lambda: server.started)
+    port = server.servers[0].sockets[0].getsockname()[1]
+    call = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+    taken = 0
+    with connected(Running(port), call) as connection:
+        while chunk := connection.recv(1 << 16):
+            taken += len(chunk)
+            time.sleep(0.01)
+    server.should_exit = True
+    thread.join()
+    assert taken > 400 << 16
 
 
 def _is_reset(connection: socket.socket) -> bool:

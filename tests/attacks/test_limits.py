@@ -1,11 +1,13 @@
 """Who guesses tokens, or says to be somebody else, takes nothing from a rightful caller."""
 
+import json
 import time
 
 import pytest
 
 from autotune_db import SqlStore
-from tests.servers.service import Running, running
+from tests.samples.matching import question
+from tests.servers.service import Running, asked, running
 
 CANCEL = "/v1/jobs/1/cancel"
 
@@ -46,6 +48,21 @@ def test_what_costs_more_counts_as_more(store: SqlStore, database: str) -> None:
             method = "POST" if body else "GET"
             assert service.raw(method, path, body)[0] == 200
             assert any(service.raw(method, path, body)[0] == 429 for _ in range(60)), path
+
+
+def test_a_probe_is_answered_however_many_others_read(store: SqlStore, database: str) -> None:
+    with running(database, reads_per_second=300) as service:
+        assert any(service.raw("GET", "/")[0] == 429 for _ in range(60))
+        assert service.get("/healthz")[0] == 200
+
+
+def test_a_fleet_behind_one_address_starts(store: SqlStore, database: str) -> None:
+    """Each host asks 500 questions, and fetches the snapshot."""
+    body = json.dumps({"questions": [asked(question(n)) for n in range(500)]}).encode()
+    with running(database, reads_per_second=2_000) as service:
+        for _ in range(100):
+            assert service.raw("POST", "/v1/lookup", body)[0] == 200
+            assert service.raw("GET", "/v1/snapshots/latest")[0] == 200
 
 
 def test_who_asks_again_at_once_is_answered_late(store: SqlStore, database: str) -> None:

@@ -30,7 +30,7 @@ def test_its_own_names_are_answered(service: Running, host: str) -> None:
 
 
 def test_what_is_named_is_answered_too(store: SqlStore, database: str) -> None:
-    with running(database, hosts="tuning.example, other") as service:
+    with running(database, hosts="tuning.example:8700, other.") as service:
         names = ("tuning.example:443", "Other", "evil.example")
         assert [service.raw("GET", "/", Host=name)[0] for name in names] == [200, 200, 421]
 

@@ -24,8 +24,9 @@ from autotune.lookups.bundle import new_bundle, read_bundle, write_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST
 from autotune.runtime import Tuned
 from tests.fakes.lying_service import http, lying
+from tests.samples.database import new_store, two_records
 from tests.samples.matching import SPEC, older, question, record
-from tests.servers.service import Running, until
+from tests.servers.service import Running, running, until
 
 NOBODY = "http://127.0.0.1:9"
 QUESTIONS = [question(1024), question(2048), question(9, 9)]
@@ -37,6 +38,24 @@ def cache(tmp_path: Path) -> Path:
     path = tmp_path / "configs.bundle"
     write_bundle(path, new_bundle([record(question(1024), 128)], 1, [SPEC]))
     return path
+
+
+def test_a_busy_service_is_asked_again(tmp_path: Path) -> None:
+    database = str(tmp_path / "busy.db")
+    new_store(database, two_records).close()
+    with running(database, reads_per_second=1) as service:
+        for _ in range(3):
+            (found,) = Client(service.url, timeout_s=60).lookup([question(1024)])
+            assert found.kind == EXACT
+
+
+def test_a_busy_service_is_not_left_alone(cache: Path) -> None:
+    """It has not failed: the next call may ask it again."""
+    refusal = http(b"{}", "429 Too Many Requests")
+    with lying(refusal) as url:
+        client = Client(url, cache=cache, timeout_s=0.3)
+        assert words(client) == [EXACT, NEAREST, DEFAULT]
+        assert client._retry_after == 0
 
 
 def words(client: Client) -> list[str]:

@@ -44,7 +44,7 @@ class HostsMiddleware:
 
 def allowed_hosts(settings: Settings) -> frozenset[str] | None:
     """None: any. By default so, but on a loopback address that no proxy is in front of."""
-    named = {name.strip().lower() for name in settings.hosts.split(",")} - {""}
+    named = {host_of(name.strip()) for name in settings.hosts.split(",")} - {""}
     behind_proxy = bool(os.environ.get("FORWARDED_ALLOW_IPS"))
     if _ANY in named or (not named and (behind_proxy or not _is_loopback(settings.host))):
         return None
@@ -53,6 +53,8 @@ def allowed_hosts(settings: Settings) -> frozenset[str] | None:
 
 def host_of(value: str) -> str:
     """Without port and brackets."""
+    if _is_address(value):  # of IPv6, without brackets
+        return value
     if value.startswith("["):
         return value[1:].partition("]")[0]
     return value.partition(":")[0].rstrip(".").lower()

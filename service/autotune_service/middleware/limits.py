@@ -8,25 +8,35 @@ from autotune_service.middleware.access import LOOKUP, address_of, is_open, refu
 from autotune_service.middleware.body import MAX_LOOKUP_BYTES
 from autotune_service.middleware.throttle import Throttle
 
-_BYTES = 4096  # of questions, some thirty: as much work as one call
+_BYTES = 32 << 10  # of questions, some hundred: as much work as one call
 _PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
-_LIGHT = "/v1/configs/"
+_LIGHT = {"/v1/configs/": 1, "/v1/snapshots/": 10}  # a snapshot is encoded once
 
 
 class LimitsMiddleware:
-    """Calls that read and calls that write; by token where one was looked at, else by address."""
+    """Calls that read and calls that write; by token where one was looked at, else by address.
+
+    What is open to everybody is counted by itself: a probe is answered however many others read.
+    """
 
     def __init__(self, app: ASGIApp, reads_per_second: int, writes_per_second: int) -> None:
         self._app = app
         self._reads, self._writes = Throttle(reads_per_second), Throttle(writes_per_second)
+        self._open = Throttle(reads_per_second)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            throttle, calls = (self._writes, 1) if writes(scope) else (self._reads, _calls(scope))
+            throttle, calls = self._counted(scope)
             token = scope["state"].get("token")
             if not throttle.allows(token.number if token else address_of(scope), calls):
                 return refuse_late()
         return self._app(scope, receive, send)
+
+    def _counted(self, scope: Scope) -> tuple[Throttle, int]:
+        """Where, and as how many calls."""
+        if writes(scope):
+            return self._writes, 1
+        return (self._open, 1) if is_open(scope["path"]) else (self._reads, _calls(scope))
 
 
 def _calls(scope: Scope) -> int:
@@ -35,4 +45,4 @@ def _calls(scope: Scope) -> int:
     if path == LOOKUP:
         length = dict(scope["headers"]).get(b"content-length", b"")
         return 1 + (int(length) if length.isdigit() else MAX_LOOKUP_BYTES) // _BYTES
-    return 1 if is_open(path) or path.startswith(_LIGHT) else _PAGE
+    return next((calls for start, calls in _LIGHT.items() if path.startswith(start)), _PAGE)
