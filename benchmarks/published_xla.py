@@ -33,8 +33,8 @@ from benchmarks.published_matmul import DISPATCH_US
 from benchmarks.published_tokamax import RAGGED_DOT, group_sizes, ragged_problem
 from tools.calibration.agreement import Pair, arguments, p90, published, save
 
-Row = tuple[float, dict[str, float | None]]
-"""Measured microseconds, and the figures by name."""
+Row = tuple[float, dict[str, float | None], str]
+"""Measured microseconds, the figures by name, and what the bound is of."""
 
 _FLOAT16 = f"{Path(__file__).with_name('kernels') / 'float16_matmul.py'}:KERNEL"
 
@@ -46,7 +46,7 @@ def main() -> None:
             _head(pool)
             rows = [_float16(pool, row) for row in csv.DictReader(lines)]
         _report("matmul", rows)
-        save([_pair(measured, found["estimate"]) for measured, found in rows], args.save)
+        save(_pairs(rows, "scale_sim_v4", Chip.V4, "XLA matmul"), args.save)
         return
     matmuls = [r for r in published(args.rows, "jaxdocs_matmul_v5e") if r.get("xla_reference_us")]
     ragged = [r for r in published(args.rows, "tokamax_cache") if r.get("xla_reference_us")]
@@ -54,8 +54,12 @@ def main() -> None:
     ragged = [r for r in ragged if not r["problem"]["mode"].startswith("drhs")]
     with group_sizes(ragged), CompilerPool(1, python=args.python) as pool:
         _head(pool)
-        _report("matmul", [_matmul(pool, row) for row in _distinct(matmuls)])
-        _report("ragged dot", [_ragged(pool, row) for row in ragged])
+        products = [_matmul(pool, row) for row in _distinct(matmuls)]
+        _report("matmul", products)
+        dots = [_ragged(pool, row) for row in ragged]
+        _report("ragged dot", dots)
+    pairs = _pairs(products, "jaxdocs_matmul_v5e", Chip.V5E, "XLA matmul")
+    save(pairs + _pairs(dots, "tokamax_cache", Chip.V5E, "XLA ragged dot"), args.save)
 
 
 def _head(pool: CompilerPool) -> None:
@@ -77,16 +81,21 @@ def _fused_us(cost: XlaCost, chip: ChipInfo) -> float:
     )
 
 
-def _pair(measured_us: float, estimated_us: float | None) -> Pair:
-    return Pair(
-        subset="scale_sim_v4",
-        chip=Chip.V4.value,
-        family="XLA matmul",
-        group="all",
-        limited_by="compute",
-        measured_us=measured_us,
-        estimated_us=estimated_us or float("nan"),
-    )
+def _pairs(rows: Sequence[Row], subset: str, chip: Chip, family: str) -> list[Pair]:
+    """Of those that have an estimate."""
+    return [
+        Pair(
+            subset=subset,
+            chip=chip.value,
+            family=family,
+            group="all",
+            limited_by=limited_by,
+            measured_us=measured_us,
+            estimated_us=estimated_us,
+        )
+        for measured_us, found, limited_by in rows
+        if (estimated_us := found["estimate"])
+    ]
 
 
 def _distinct(rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -122,14 +131,16 @@ def _compare(
     cost = pool.baseline(ref, problem, target)
     if not isinstance(cost, XlaCost):
         sys.exit(f"{problem}: {cost.kind}, {cost.reason}")
+    bound = bound_us(cost, io_bytes, problem.dtype, chip)
+    limited_by = "compute" if bound == bound_us(cost, 0, problem.dtype, chip) else "HBM"
     found = {
-        "bound": bound_us(cost, io_bytes, problem.dtype, chip),
+        "bound": bound,
         "estimate": expected(cost, chip),
         "cycles": _cycles_us(cost, target),
     }
     figures = "".join(f"{us or float('nan'):>10.0f}" for us in found.values())
     print(f"{str(problem)[:58]:<60}{measured_us:>10.0f}{figures}", flush=True)
-    return measured_us, found
+    return measured_us, found, limited_by
 
 
 def _cycles_us(cost: XlaCost, chip: Chip) -> float:
@@ -139,7 +150,7 @@ def _cycles_us(cost: XlaCost, chip: Chip) -> float:
 
 def _report(name: str, rows: Sequence[Row]) -> None:
     for what in ("bound", "estimate", "cycles"):
-        ratios = sorted(measured / us for measured, found in rows if (us := found[what]))
+        ratios = sorted(measured / us for measured, found, _ in rows if (us := found[what]))
         errors = sorted(abs(1 / ratio - 1) for ratio in ratios)
         if not ratios:
             print(f"{name}, {what}: none")

@@ -57,7 +57,7 @@ def main() -> int:
         whole_s, whole = _together(folder, problems, chips, options.trials)
     table = Table("problem", "chip", "searched alone, µs", "in the workload, µs")
     for (problem, chip), time_us in single.items():
-        table.add_row(problem, chip, f"{time_us:.2f}", f"{whole[problem, chip]:.2f}")
+        table.add_row(problem, chip, _said(time_us), _said(whole[problem, chip]))
     _console.print(table)
     slower = [key for key, t in single.items() if not _as_good(t, whole.get(key))]
     share = whole_s / single_s
@@ -86,7 +86,9 @@ def _one_by_one(
             done = _autotune(
                 folder / "single.db", trials, "search", kernel, "--shape", shape, "--chip", chip
             )
-            found[f"{kernel} {shape}", chip] = done["winner"]["outcome"]["estimate"]["time_us"]
+            winner = done["winner"]
+            time_us = winner and winner["outcome"]["estimate"]["time_us"]
+            found[f"{kernel} {shape}", chip] = time_us
     return time.monotonic() - began, found
 
 
@@ -113,6 +115,10 @@ def _autotune(database: Path, trials: int, *asked: str) -> dict[str, Any]:
         raise SystemExit(f"{' '.join(asked)} failed:\n{done.stderr}")
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def _said(time_us: float | None) -> str:
+    return "no winner" if time_us is None else f"{time_us:.2f}"
 
 
 def _as_good(alone_us: float | None, whole_us: float | None) -> bool:

@@ -196,6 +196,11 @@ def _write(path: Path, found: Sequence[FoundTable], rows: Sequence[RowAudit]) ->
         "",
         *(f"- {table} on {chip}: {said}" for (table, chip), said in _counts(rows).items()),
     ]
+    lines += [
+        f"- {_cell(f'{one.format.name} {unread.place}')}: not read: {_cell(unread.reason)}"
+        for one in found
+        for unread in one.table.unread
+    ]
     lines += ["", "| row | TPU | lookup | standing | row | fallback | best | why |"]
     lines.append("|" + "---|" * 8)
     for one in rows:

@@ -67,8 +67,7 @@ def calibrate(
             found += points((record, store.trials(record.key)) for record in store.records())
         if from_tables:
             keys = [one.key for one in store.history(limit=_MOST_KEYS)]
-            trials = ((key, store.trials(key)) for key in keys)
-            found += points_elsewhere(store.known_configs(), trials)
+            found += points_elsewhere(store.known_configs(), keys, store.trials)
     group_errors, proposed = errors(found), proposals(found)
     if write is not None:
         _write(write, proposed)

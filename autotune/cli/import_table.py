@@ -20,6 +20,7 @@ from autotune.domain.chip import parse_chip
 from autotune.domain.codec import to_data
 from autotune.domain.known_config import KnownConfig
 from autotune.tables.formats import FoundTable, find_tables
+from autotune.tables.table import meaning
 
 _SHOWN = 20
 
@@ -61,7 +62,7 @@ def import_table(
     left: list[dict[str, str]] = []
     for one in found:
         for row in one.table.rows:
-            meant = one.format.known(row)
+            meant = meaning(one.format, row)
             if isinstance(meant, str):
                 left.append(_left(one, row.place, meant))
             else:

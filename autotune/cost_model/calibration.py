@@ -4,7 +4,7 @@ Compared is device time on the record's own chip; wall clock says nothing of a k
 say nothing at all.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, log
 from statistics import median
@@ -91,10 +91,11 @@ def points(records: Iterable[tuple[Record, Sequence[Trial]]]) -> list[MeasuredEs
 
 
 def points_elsewhere(
-    known: Iterable[KnownConfig], trials: Iterable[tuple[Key, Sequence[Trial]]]
+    known: Iterable[KnownConfig], keys: Iterable[Key], trials: Callable[[Key], Sequence[Trial]]
 ) -> list[MeasuredEstimate]:
     """Configs that tables of others have a time for, with what was estimated of them here, under
-    whatever toolchain."""
+    whatever toolchain. ``trials`` is asked for keys that a table serves. A table may leave out
+    axes."""
     timed = [one for one in known if one.time_us is not None]
     return [
         MeasuredEstimate(
@@ -103,12 +104,17 @@ def points_elsewhere(
             estimate=trial.estimate,
             measured_us=one.time_us,
         )
-        for key, kept in trials
-        for one in timed
-        if one.kernel == key.kernel and one.chips and one.serves(key.problem, key.chip)
-        for trial in kept
-        if trial.estimate is not None and one.axes == trial.config.axes and one.time_us
+        for key in keys
+        if (own := [one for one in timed if one.chips and _is_of(one, key)])
+        for trial in trials(key)
+        if trial.estimate is not None
+        for one in own
+        if one.time_us and dict(one.axes).items() <= dict(trial.config.axes).items()
     ]
+
+
+def _is_of(known: KnownConfig, key: Key) -> bool:
+    return known.kernel == key.kernel and known.serves(key.problem, key.chip)
 
 
 def errors(found: Sequence[MeasuredEstimate]) -> list[EstimateErrors]:

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from autotune.domain.chip import Chip
 from autotune.domain.codec import ByName, OmitNone
 from autotune.domain.config import AxisValue
-from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.problem import OptionValue, Problem, same_value
+
+_LARGEST = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,11 +27,21 @@ class KnownConfig:
     source: str
     time_us: OmitNone[float | None] = None
 
+    def __post_init__(self) -> None:
+        """A stranger's table may hold anything."""
+        for name, value in (*self.problem, *self.axes):
+            if type(value) not in (int, str, bool):
+                raise ValueError(
+                    f"{name}={str(value)[:40]} is no text, whole number, true or false"
+                )
+            if isinstance(value, int) and abs(value) > _LARGEST:
+                raise ValueError(f"{name} is larger than {_LARGEST}")
+
     def serves(self, problem: Problem, chip: Chip) -> bool:
         """Whether it was tuned for this problem, as far as its table says."""
         asked = {**dict(problem.dims), "dtype": problem.dtype, **dict(problem.options)}
         return (not self.chips or chip in self.chips) and all(
-            name in asked and str(asked[name]) == str(value) for name, value in self.problem
+            name in asked and same_value(asked[name], value) for name, value in self.problem
         )
 
     def __str__(self) -> str:

@@ -134,6 +134,17 @@ class ProblemSpec:
         )
 
 
+def parsed_parts(text: str, what: str) -> dict[str, OptionValue]:
+    """``m=8,dtype=bf16,residuals=true`` of a kernel that need not be known: whole numbers, truth
+    values and else texts; an element type by its full name. Raises ``InvalidInputError``."""
+    found = {name: _of_text(value) for name, value in _named(text, what).items()}
+    if not found:
+        raise InvalidInputError(f"{what} {text!r} is not of the form name=value")
+    if "dtype" in found:
+        found["dtype"] = parse_dtype(str(found["dtype"]))
+    return found
+
+
 def _named(text: str, what: str) -> dict[str, str]:
     """``a=1,b=2`` as a dictionary; every part must have the form, no name may come twice."""
     found: dict[str, str] = {}
@@ -183,7 +194,7 @@ def _of_text(given: OptionValue) -> OptionValue:
     if isinstance(given, str):
         if given.lower() in ("true", "false"):
             return given.lower() == "true"
-        if given.isascii() and given.removeprefix("-").isdigit():
+        if given.isascii() and given.removeprefix("-").isdigit() and len(given) < 20:
             return int(given)
     return given
 

@@ -17,4 +17,5 @@ class KnownConfigStore(KnownConfigs, Protocol):
     """Where they are kept."""
 
     def save_known_configs(self, found: Sequence[KnownConfig]) -> int:
-        """How many were not there yet. One that was has its time and its source from now on."""
+        """How many were not there yet. One that was has the time and the source of one with a
+        time from now on."""

@@ -21,7 +21,7 @@ from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record_check import CheckVerdict
-from autotune.errors import InvalidInputError
+from autotune.errors import InvalidInputError, KernelImportError
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.searching.loop import Subject
@@ -30,7 +30,7 @@ from autotune.searching.subject import describe_subject
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
 from autotune.tables.formats import FoundTable
 from autotune.tables.python_table import PythonTable
-from autotune.tables.table import TableFormat, TableRow
+from autotune.tables.table import TableFormat, TableRow, meaning
 from autotune.tables.tokamax import TokamaxCache
 
 
@@ -151,7 +151,7 @@ class TableAudit:
                 return one.audit
             try:
                 found = _Judge(compilers, store, one, chip, self.assumed).audit()
-            except InvalidInputError as error:
+            except (InvalidInputError, KernelImportError) as error:
                 found = replace(one.audit, standing=RowStanding.NO_PROBLEM, why=str(error))
             done(found)
             return found
@@ -163,10 +163,9 @@ class TableAudit:
         if isinstance(form, TokamaxCache):
             return chip in form.chips_of(row)
         if isinstance(form, PythonTable):
-            chips = form.chips_of(row)
-        else:
-            known = form.known(row)
-            chips = () if isinstance(known, str) else known.chips
+            return not form.device or chip in form.chips_of(row)
+        known = meaning(form, row)
+        chips = () if isinstance(known, str) else known.chips
         return not chips or chip in chips
 
     def _reach(
@@ -181,7 +180,7 @@ class TableAudit:
         if answer is None:
             reach = Reach.NOT_ASKED
         elif not answer.paths:
-            reach, why = Reach.REFUSED, answer.error
+            reach, why = Reach.REFUSED, answer.error or "its key cannot be asked for"
         elif row.path in answer.paths or not isinstance(form, PythonTable):
             reach = Reach.REACHED
             if isinstance(form, PythonTable) and not _is_used(form, found):
@@ -190,7 +189,7 @@ class TableAudit:
             asked = answer.paths[0]
             reach = Reach.OTHER_ROW if asked in here else Reach.FALLBACK
             why = f"its lookup asks for {form.difference(row, asked)}"
-        known = form.known(row)
+        known = meaning(form, row)
         audit = RowAudit(
             table=form.name,
             place=row.place,
@@ -252,12 +251,15 @@ class _Judge:
         return self._with_best(found, subject, check)
 
     def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
-        said: dict[str, OptionValue] = {**self.assumed, **dict(known.problem)}
-        dims = {n: int(v) for n, v in said.items() if n in spec.problems.dims}
-        names = {option.name for option in spec.problems.options}
-        options = {n: v for n, v in said.items() if n in names}
-        dtype = said.get("dtype")
-        return spec.problems.problem(dims, None if dtype is None else str(dtype), options)
+        """Of what is assumed only that which the kernel has; a row has to mean all that it says."""
+        dims = spec.problems.dims
+        names = {"dtype", *dims, *(option.name for option in spec.problems.options)}
+        said: dict[str, OptionValue] = {n: v for n, v in self.assumed.items() if n in names}
+        said |= dict(known.problem)
+        dtype = said.pop("dtype", None)
+        shape = ",".join(f"{name}={said.pop(name)}" for name in dims if name in said)
+        options = [f"{name}={value}" for name, value in said.items()]
+        return spec.problems.parse(shape, None if dtype is None else str(dtype), options)
 
     def _check(self, subject: Subject, axes: Mapping[str, object]) -> Check:
         config = config_judge(self.compilers, subject).complete(dict(axes))  # type: ignore[arg-type]
@@ -279,7 +281,10 @@ class _Judge:
         answer, form = self.one.answer, self.one.form
         if answer is None or answer.fallback is None or not isinstance(form, PythonTable):
             return None
-        meant = form.known(form.valued(self.one.row, answer.fallback))
+        try:
+            meant = meaning(form, form.valued(self.one.row, answer.fallback))
+        except ValueError:
+            return None
         return None if isinstance(meant, str) else dict(meant.axes)
 
     def _with_best(self, found: RowAudit, subject: Subject, check: Check) -> RowAudit:

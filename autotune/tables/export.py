@@ -82,11 +82,13 @@ class TableExport:
     def _rows(
         self, form: TableFormat, records: Sequence[tuple[Record, KnownConfig]]
     ) -> list[tuple[Record, TableRow]]:
-        found = []
+        found: list[tuple[Record, TableRow]] = []
         for record, one in records:
             row = form.row(one)
             if isinstance(row, str):
                 self._refuse(record, row)
+            elif form.name == "python" and any(row.key == other.key for _, other in found):
+                self._refuse(record, "its place has the record of another toolchain")
             else:
                 found.append((record, row))
         chips = {record.key.chip for record, _ in found}

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from autotune.errors import InvalidInputError
 from autotune.tables.maxtext import MaxTextFlags
-from autotune.tables.plain import VARIABLE, PlainTable
+from autotune.tables.plain import VARIABLE, PlainTable, is_own
 from autotune.tables.python_formats import PYTHON_FORMATS
 from autotune.tables.python_table import generic
 from autotune.tables.table import Table, TableFormat, UnreadRow
@@ -71,6 +71,8 @@ def _names() -> str:
 def _of_file(path: Path, form: str | None) -> FoundTable:
     if form is not None:
         return read_table(format_named(form), path)
+    if path.suffix == ".json" and is_own(_text(path)):
+        return read_table(format_named("json"), path)
     if path.suffix in _ENDINGS:
         return read_table(format_named(_ENDINGS[path.suffix]), path)
     if path.suffix != ".py":
@@ -118,7 +120,7 @@ def _text(path: Path) -> str:
     try:
         if path.stat().st_size > _MOST_BYTES:
             raise InvalidInputError(f"{path} is larger than {_MOST_BYTES >> 20} MiB")
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # spreadsheets begin a CSV with a BOM
     except OSError as error:
         raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from autotune.domain.chip import parse_chip
 from autotune.domain.known_config import KnownConfig
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.tables.table import Table, TableRow, UnreadRow
+from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 
 _BLOCKS = {
     "sa_block_q": "block_q",
@@ -38,7 +38,7 @@ class MaxTextFlags:
             raise InvalidInputError(f"{file} is YAML: pip install pyyaml") from error
         try:
             data = yaml.safe_load(text)
-        except (yaml.YAMLError, RecursionError, ValueError) as error:
+        except (yaml.YAMLError, *UNTYPED) as error:
             raise InvalidInputError(f"{file} is no YAML: {' '.join(str(error).split())}") from error
         if not isinstance(data, dict):
             raise InvalidInputError(f"{file} holds no flags")

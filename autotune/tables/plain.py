@@ -16,12 +16,12 @@ from math import isfinite
 from pprint import pformat
 from typing import Any
 
-from autotune.domain.chip import parse_chip
-from autotune.domain.config import AxisValue
+from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.known_config import KnownConfig, named
-from autotune.errors import InvalidInputError, UnknownNameError
+from autotune.domain.problem import parsed_parts
+from autotune.errors import InvalidInputError
 from autotune.tables.python_source import entries
-from autotune.tables.table import Table, TableRow, UnreadRow
+from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 
 COLUMNS = ("kernel", "chip", "problem", "config", "time_us", "kind")
 _NEEDED = ("kernel", "problem", "config")
@@ -47,11 +47,7 @@ class PlainTable:
         return Table(file=file, rows=rows, unread=unread)
 
     def known(self, row: TableRow) -> KnownConfig | str:
-        chip = row["chip"]
-        try:
-            chips = (parse_chip(chip),) if chip else ()
-        except UnknownNameError as error:
-            return str(error)
+        chips = (Chip(row["chip"]),) if row["chip"] else ()
         return KnownConfig(
             kernel=row["kernel"],
             problem=row["problem"],
@@ -131,6 +127,12 @@ def _python_lines(text: str, file: str) -> Iterator[tuple[int, Any]]:
 _LINES = {"json": _json_lines, "csv": _csv_lines, "python": _python_lines}
 
 
+def is_own(text: str) -> bool:
+    """Whether it is JSON lines as they are written here, whatever the file is called."""
+    first = next(_json_lines(text.lstrip().partition("\n")[0], ""), (0, None))[1]
+    return isinstance(first, dict) and set(_NEEDED) <= set(first)
+
+
 def named_columns() -> str:
     return ",".join(COLUMNS)
 
@@ -140,28 +142,16 @@ def _row(line: int, data: dict[str, Any]) -> TableRow | str:
     if lacking:
         return f"it lacks {', '.join(lacking)}"
     try:
-        problem, config = _pairs(data["problem"]), _pairs(data["config"])
+        problem = parsed_parts(data["problem"], "problem")
+        config = parsed_parts(data["config"], "config")
+        chip = parse_chip(data["chip"]).value if data.get("chip") else ""
         time = data.get("time_us")
         time_us = None if time in (None, "") else float(time)
-    except (ValueError, TypeError) as error:
+    except (InvalidInputError, *UNTYPED) as error:
         return str(error)
     if time_us is not None and not (isfinite(time_us) and time_us > 0):
         return f"time_us={time_us} is no time"
     if data.get("kind") == "estimated":
         time_us = None
-    key = (("kernel", data["kernel"]), ("chip", data.get("chip") or ""), ("problem", problem))
-    return TableRow(place=f"line {line}", key=key, value=config, time_us=time_us)
-
-
-_FLAGS = {"True": True, "False": False}
-
-
-def _pairs(text: str) -> tuple[tuple[str, AxisValue], ...]:
-    found: dict[str, AxisValue] = {}
-    for part in text.split(","):
-        name, sign, value = (piece.strip() for piece in part.partition("="))
-        if not (name and sign and value) or name in found:
-            raise ValueError(f"{part!r} is not NAME=VALUE, or is there twice")
-        is_size = value.isascii() and value.isdigit() and len(value) < 20
-        found[name] = int(value) if is_size else _FLAGS.get(value, value)
-    return tuple(found.items())
+    key = (("kernel", data["kernel"]), ("chip", chip), ("problem", tuple(problem.items())))
+    return TableRow(place=f"line {line}", key=key, value=tuple(config.items()), time_us=time_us)

@@ -9,7 +9,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.known_config import KnownConfig, named
 from autotune.errors import InvalidInputError
 from autotune.tables.python_source import ConstructorCall, Entry, entries, variables, with_rows
-from autotune.tables.table import Table, TableRow, UnreadRow
+from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 
 Named = dict[str, Any]
 Level = tuple[str, ...] | re.Pattern[str]
@@ -121,11 +121,15 @@ class PythonTable:
         return named((n, v) for n, v in asked.items() if n not in dict(row.key) or row[n] != v)
 
     def asks(self, row: TableRow) -> Sequence[Named]:
-        """Arguments of the library's lookup, any of which should lead to the row."""
+        """Arguments of the library's lookup, any of which should lead to the row; none where its
+        values are of no use for a question."""
         key = {name: value for name, value in row.key if name != self.device}
         if self.key_class:
             return [{"tuning_key": ConstructorCall(self.key_class, tuple(key.items()))}]
-        return [{**one, **self.given} for one in self.preimages(key)]
+        try:
+            return [{**one, **self.given} for one in self.preimages(key)]
+        except UNTYPED:
+            return []
 
     def row(self, known: KnownConfig) -> TableRow | str:
         if self.inverse is None:
@@ -159,7 +163,7 @@ def generic(text: str, file: str) -> PythonTable:
     return _Generic(
         name="unknown",
         module="",
-        variable=names[0],
+        variable=",".join(names),
         levels=(),
         value=(),
         absent="what its fields mean is not known here",
@@ -167,7 +171,15 @@ def generic(text: str, file: str) -> PythonTable:
 
 
 class _Generic(PythonTable):
+    """``variable``: all that are called like a table."""
+
     __slots__ = ()
+
+    def read(self, text: str, file: str) -> Table:
+        names = self.variable.split(",")
+        tables = [PythonTable.read(replace(self, variable=name), text, file) for name in names]
+        rows = [row for one in tables for row in one.rows]
+        return Table(file=file, rows=rows, unread=[row for one in tables for row in one.unread])
 
     def _row(self, entry: Entry) -> TableRow | UnreadRow:
         key = [part for level in entry.path for part in _parts(level)]

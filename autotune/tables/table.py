@@ -7,6 +7,9 @@ from typing import Any, Protocol
 from autotune.domain.codec import ByName
 from autotune.domain.known_config import KnownConfig
 
+UNTYPED = TypeError, ValueError, LookupError, ArithmeticError, RecursionError, AttributeError
+"""What comes of values that a stranger wrote, where those of the format are expected."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableRow:
@@ -61,3 +64,11 @@ class TableFormat(Protocol):
 
     def write(self, text: str, rows: Sequence[TableRow]) -> str:
         """``text`` with these rows in the place of those with the same keys, or beside them."""
+
+
+def meaning(form: TableFormat, row: TableRow) -> KnownConfig | str:
+    """``known`` of a row of whatever values."""
+    try:
+        return form.known(row)
+    except UNTYPED as error:
+        return f"its values are not those of {form.name}: {str(error)[:200]}"

@@ -13,7 +13,7 @@ from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.dtype import parse_dtype
 from autotune.domain.known_config import KnownConfig
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.tables.table import Table, TableRow, UnreadRow
+from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 
 _SHAPE = re.compile(r"([a-z0-9_]+)\[([\d,]*)\](\{.*\})?")
 _SPEC = re.compile(r"(?!^)([A-Z])")
@@ -55,7 +55,7 @@ class TokamaxCache:
                 return f"its config has no {', '.join(lacking)}"
         except (UnknownNameError, ValueError) as error:
             return str(error)
-        except (KeyError, TypeError, IndexError, AttributeError) as error:
+        except UNTYPED as error:
             return f"its arguments are not those of {op}: {error}"
         value = dict(row.value)
         return KnownConfig(
@@ -71,7 +71,7 @@ class TokamaxCache:
         """The TPU that its file is for; none where it is no TPU."""
         try:
             return (parse_chip(row["device"]),)
-        except UnknownNameError:
+        except (UnknownNameError, *UNTYPED):
             return ()
 
     def row(self, known: KnownConfig) -> TableRow | str:
@@ -118,14 +118,14 @@ def _entries(data: Mapping[str, Any], file: str) -> Iterator[TableRow | UnreadRo
                 kind = bound["op"]["__type"].rpartition(".")[2]
                 op = _SPEC.sub(r"_\1", kind).lower()
                 yield from _rows(place, data["device_kind"], op, bound["arguments"], configs)
-            except (KeyError, TypeError, ValueError, AttributeError) as error:
+            except UNTYPED as error:
                 yield UnreadRow(place=place, reason=f"it is no call with its configs: {error}")
         return
     for number, (key, configs) in enumerate(data.items(), 1):
         place = f"{path.parent.name}/{path.name} entry {number}"
         try:
             arguments = json.loads(key)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             yield UnreadRow(place=place, reason=f"its key is no JSON: {error}")
             continue
         yield from _rows(place, path.parent.name, path.stem, arguments, configs, (number,))
@@ -150,7 +150,7 @@ def _rows(
                 path=path,
                 time_us=_median_us(times),
             )
-        except (ValueError, AttributeError, TypeError) as error:
+        except UNTYPED as error:
             yield UnreadRow(place=place, reason=f"its config cannot be read: {error}")
 
 
@@ -226,11 +226,17 @@ def _cross_entropy(kernel: str) -> Callable[[Named], tuple[str, Named, Sequence[
         (tokens, hidden), (_, vocabulary) = x[1], w[1]
         sizes = {"tokens": tokens, "hidden": hidden, "vocabulary": vocabulary}
         blocks = ["b_block_size", "h_block_size", "v_block_size"]
-        return kernel, {**sizes, "dtype": _alike(x, w)}, blocks
+        if arguments["reduction"] != "sum":
+            raise ValueError(f"reduction={arguments['reduction']} is not in the catalogue")
+        _nothing_else(arguments, [*_LOSS_GIVEN, "residuals", "out", "dout"])
+        is_mixed = (x[0], w[0]) == ("float32", "bfloat16")
+        types = {"dtype": w[0] if is_mixed else _alike(x, w)}
+        return kernel, {**sizes, **types, "x": "float32" if is_mixed else "as w"}, blocks
 
     return means
 
 
+_LOSS_GIVEN = "x", "labels", "w", "reduction"
 _LOSS = "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss"
 _OPS: Mapping[str, Callable[[Named], tuple[str, Named, Sequence[str]]]] = {
     "pallas_mosaic_tpu_ragged_dot": _ragged_dot,

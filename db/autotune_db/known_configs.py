@@ -24,7 +24,10 @@ class SqlKnownConfigs(Adapter):
                 same = {n: v for n, v in data.items() if n not in ("source", "time_us")}
                 again = {"content": to_text(data)}
                 values = {"digest": digest(same), "kernel": one.kernel, "created_at": self._clock()}
-                query.upsert(session, KnownConfigRow, {**values, **again}, ["digest"], again)
+                if one.time_us is None:
+                    query.insert_new(session, KnownConfigRow, [{**values, **again}])
+                else:
+                    query.upsert(session, KnownConfigRow, {**values, **again}, ["digest"], again)
             return _count(session) - before
 
         return self._work.write(write)

@@ -6,12 +6,19 @@ from typing import Any
 
 import pytest
 
-from autotune.cost_model.calibration import MeasuredEstimate, errors, points, proposals
+from autotune.cost_model.calibration import (
+    MeasuredEstimate,
+    errors,
+    points,
+    points_elsewhere,
+    proposals,
+)
 from autotune.domain import explanation as parts
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.explanation import Explanation
 from autotune.domain.key import Key
+from autotune.domain.known_config import KnownConfig
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import ProblemSpec
@@ -136,3 +143,34 @@ def test_only_device_time_that_decided_counts(changes: dict[str, Any], count: in
     )
     found = points([(record(replace(run, **changes)), [trial]), (record(None), [trial])])
     assert [p.measured_us for p in found] == [5.0] * count
+
+
+def test_of_other_problems_no_trial_is_read_and_a_table_may_leave_out_axes() -> None:
+    key = record(None).key
+    known = KnownConfig(
+        kernel="k",
+        problem=(("n", 8),),
+        chips=(Chip.V5E,),
+        axes=(("b", 1),),
+        source="t",
+        time_us=5.0,
+    )
+    trials = [
+        Trial(
+            number=number,
+            config=make_config({"a": 9, "b": size}),
+            seconds=0.0,
+            created_at=datetime.now(UTC),
+            outcome=Estimated(estimate=estimate(1, 1, 1, 1), program="p"),
+        )
+        for number, size in enumerate((1, 2))
+    ]
+    read: list[Key] = []
+
+    def kept(one: Key) -> list[Trial]:
+        read.append(one)
+        return trials
+
+    keys = [replace(key, chip=Chip.V6E), key, replace(key, kernel="other")]
+    assert [p.measured_us for p in points_elsewhere([known], keys, kept)] == [5.0]
+    assert read == [key]

@@ -1,18 +1,23 @@
 """Whether a library finds its rows is what its own lookup says."""
 
+import json
 import sys
 from collections import Counter
 from os import system
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from autotune.catalogue.discovery import named_kernel
 from autotune.child.table_lookup import _row
+from autotune.cli.audit import _write
 from autotune.domain.chip import Chip
-from autotune.errors import CompilerUnavailableError, UnknownNameError
-from autotune.tables.audit import Reach, RowAudit, TableAudit
+from autotune.domain.known_config import KnownConfig
+from autotune.domain.problem import ProblemSpec
+from autotune.errors import CompilerUnavailableError, InvalidInputError, UnknownNameError
+from autotune.tables.audit import Reach, RowAudit, RowStanding, TableAudit, _Judge, _Row
 from autotune.tables.formats import find_tables
 from tests.samples.tables import FLASH, LIBRARY, QUANTIZED
 
@@ -109,3 +114,53 @@ def test_a_table_names_no_function_and_no_file(tmp_path: Path) -> None:
     with pytest.raises(UnknownNameError):
         named_kernel(f"{tmp_path / 't.py'}:KERNEL")
     assert not proof.exists()
+
+
+def test_an_unknown_tpu_is_not_every_tpu(site: Path) -> None:
+    (site / "theirs.py").write_text(QUANTIZED.replace("(6, 128", "(4, 128"))
+    assert list(_audited(str(site / "theirs.py"), Chip.V6E, NAME)) == ["line 4"]
+
+
+def _rows(tmp_path: Path, *rows: dict[str, str]) -> list[_Row]:
+    (tmp_path / "t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    found = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
+    ((_, reached),) = TableAudit(python=sys.executable).reaches(found, [Chip.V6E])
+    return reached
+
+
+def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path: Path) -> None:
+    (tmp_path / "evil.py").write_text("KERNEL = None")
+    given = {"problem": "m=8", "config": "block_m=8"}
+    names = (f"{tmp_path / 'evil.py'}:KERNEL", "no_such")
+    rows = _rows(tmp_path, *({**given, "kernel": name} for name in names))
+    work = TableAudit(python=sys.executable, limit=2)
+    nothing: Any = SimpleNamespace(size=1)
+    found = work.compiled(rows, Chip.V6E, nothing, nothing, lambda _: None)
+    assert [one.standing for one in found] == [RowStanding.NO_PROBLEM] * 2
+    assert all(one.why.startswith("unknown kernel") for one in found)
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [("m=8,splits=2", "unknown option 'splits'"), ("m=x", "m=x is not a whole number")],
+)
+def test_a_row_has_to_mean_all_that_it_says(tmp_path: Path, said: str, why: str) -> None:
+    spec: Any = SimpleNamespace(problems=ProblemSpec(dims=("m",), dtypes=("bfloat16",)))
+    nothing: Any = None
+    for problem, assumed in ((said, {}), ("m=8", {"seqs": "64"})):
+        given = {"kernel": "matmul", "problem": problem, "config": "a=1"}
+        (one,) = _rows(tmp_path, given)
+        judge = _Judge(nothing, nothing, one, Chip.V6E, assumed)
+        assert isinstance(one.known, KnownConfig)
+        if assumed:
+            assert str(judge._problem(spec, one.known)) == "m=8,dtype=bfloat16"
+        else:
+            with pytest.raises(InvalidInputError, match=why):
+                judge._problem(spec, one.known)
+
+
+def test_markdown_has_what_was_not_read(tmp_path: Path) -> None:
+    (tmp_path / "t.jsonl").write_text("{")
+    found = find_tables(str(tmp_path / "t.jsonl"), None, sys.executable)
+    _write(tmp_path / "found.md", found, [])
+    assert "- json line 1: not read: it is no JSON" in (tmp_path / "found.md").read_text()

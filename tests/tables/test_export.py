@@ -179,6 +179,19 @@ def test_classes_are_written_as_they_are_read(tmp_path: Path) -> None:
     assert dict(changed.value) == {"block_q": 8, "block_k_major": 8, "block_k": 8, "block_b": 1}
 
 
+def test_a_place_for_one_is_not_given_to_two_toolchains() -> None:
+    first, second = _quantized(), _quantized(first=512)
+    newer = replace(first.key.toolchain, jax="9.9.9")
+    second = replace(second, key=replace(second.key, toolchain=newer))
+    export = _exported("python", first, second)
+    assert (export.rows, [why for _, why in export.refused]) == (
+        1,
+        ["its place has the record of another toolchain"],
+    )
+    assert "batch_block_size=256" in export.text
+    assert _exported("csv", first, second).rows == 2
+
+
 def test_a_bundle_is_not_called_like_a_text(tmp_path: Path) -> None:
     done = autotune_here("export", "tuned.json", cwd=tmp_path)
     assert_one_sentence(done, "say --format json, or call it tuned.bundle")

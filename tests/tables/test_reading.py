@@ -8,9 +8,12 @@ import pytest
 
 from autotune.domain.chip import Chip
 from autotune.domain.known_config import KnownConfig, named
+from autotune.domain.problem import Problem
 from autotune.errors import InvalidInputError
-from autotune.tables.formats import FoundTable, find_tables
+from autotune.tables.formats import FoundTable, find_tables, format_named
 from autotune.tables.python_source import entries
+from autotune.tables.python_table import PythonTable
+from autotune.tables.table import meaning
 from tests.samples.tables import (
     BUCKETS,
     FLAGS,
@@ -143,7 +146,95 @@ def test_our_own_plain_forms(tmp_path: Path) -> None:
     assert (known.problem, known.axes, known.time_us) == (other.problem, other.axes, 2.5)
 
 
+def _plain(tmp_path: Path, **changed: object) -> FoundTable:
+    row = {"kernel": "matmul", "problem": "m=8", "config": "block_m=8", **changed}
+    return _found(tmp_path / "t.jsonl", json.dumps(row))
+
+
+def test_a_problem_is_spelt_as_on_a_command_line(tmp_path: Path) -> None:
+    (known,) = _known(_plain(tmp_path, problem="m=8, dtype=bf16, residuals=true, mode=0"))
+    assert isinstance(known, KnownConfig)
+    options = (("residuals", True), ("mode", "0"))
+    problem = Problem(dims=(("m", 8),), dtype="bfloat16", options=options)
+    assert known.serves(problem, Chip.V5E)
+    assert not known.serves(problem.with_options(residuals=False), Chip.V5E)
+
+
+def test_what_we_write_is_ours_whatever_it_is_called(tmp_path: Path) -> None:
+    text = (_plain(tmp_path)).path.read_text()
+    assert len(_found(tmp_path / "t.json", f"\n{text}\n{text}").table.rows) == 2
+    cached = _found(tmp_path / "tpu_v6_lite" / "op.json", json.dumps({RAGGED_KEY: {}}))
+    assert cached.format.name == "tokamax"
+    table = "\ufeffkernel,problem,config\nmatmul,m=8,block_m=8\n"
+    assert len(_found(tmp_path / "t.csv", table).table.rows) == 1
+
+
+def test_every_dictionary_that_is_called_like_a_table_is_listed(tmp_path: Path) -> None:
+    found = _found(tmp_path / "two.py", f"{BUCKETS}\nTILE_SIZES = {{1: (2, 3)}}\n")
+    assert [dict(row.value) for row in found.table.rows][-1] == {"0": 2, "1": 3}
+    assert len(found.table.rows) == 2
+
+
+def test_losses_of_mixed_types_are_the_kernels_option(tmp_path: Path) -> None:
+    path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_linear_softmax_cross_entropy_loss.json"
+    config = {'{"b_block_size":1024,"h_block_size":512,"v_block_size":2048}': {}}
+    given = {"x": "f32[8,16]", "labels": "i32[8]", "w": "bf16[16,32]", "return_residuals": False}
+    keys = [{**given, "reduction": one} for one in ("sum", "mean")]
+    keys.append({**keys[0], "x": "bf16[8,16]"})
+    mixed, mean, alike = _known(_found(path, json.dumps({json.dumps(k): config for k in keys})))
+    assert isinstance(mixed, KnownConfig)
+    assert isinstance(alike, KnownConfig)
+    assert named(mixed.problem).endswith("vocabulary=32,dtype=bfloat16,x=float32")
+    assert named(alike.problem).endswith("vocabulary=32,dtype=bfloat16,x=as w")
+    assert mean == "reduction=mean is not in the catalogue"
+
+
 class TestForeignInput:
+    @pytest.mark.parametrize(
+        "changed",
+        [
+            {"problem": " "},
+            {"problem": "m=8,dtype=complex"},
+            {"problem": "m=" + "9" * 5000, "config": "block_m=8,block_m=8"},
+            {"chip": ["v5e"]},
+            {"chip": "gpu"},
+            {"time_us": 10**400},
+        ],
+    )
+    def test_a_plain_row(self, tmp_path: Path, changed: dict[str, object]) -> None:
+        assert len(_plain(tmp_path, **changed).table.unread) == 1
+
+    @pytest.mark.parametrize(
+        ("name", "row"),
+        [
+            ("tpu-inference-quantized-matmul", "(6, 1.5, 1, 1, 'int8', 'int8'): (1, 1, 1)"),
+            ("tpu-inference-quantized-matmul", "(6, 1, 1, 1, 'int8', 'int8'): (None, 1, 1)"),
+            ("jax-rpa", "'TPU v6': {('b', 'b', 1, 1, 1, 0, 1, 8): (1, 1)}"),
+            ("jax-rpa", "'TPU v6': {('b', 'b', 1, 1, 1, 'x', 1, 8): (1, 1)}"),
+        ],
+    )
+    def test_a_row_of_other_values(self, tmp_path: Path, name: str, row: str) -> None:
+        form = format_named(name)
+        assert isinstance(form, PythonTable)
+        found = _found(tmp_path / "t.py", f"{form.variable} = {{{row}}}", name)
+        (only,) = found.table.rows
+        assert str(meaning(form, only)).startswith(f"its values are not those of {name}")
+        assert len(form.asks(only)) <= 1
+
+    def test_heads_beyond_counting(self, tmp_path: Path) -> None:
+        text = PAGED.replace("q_head-8_kv_head-4", "q_head-9999999_kv_head-9999999")
+        found = _found(tmp_path / "t.py", text, "tpu-inference-rpa")
+        assert isinstance(found.format, PythonTable)
+        assert len(found.format.asks(found.table.rows[0])) == 10_000
+
+    @pytest.mark.parametrize(
+        "times", [{"evaluation_times_ms": [10**400]}, {"evaluation_times_ms": 1}, [], "x"]
+    )
+    def test_a_tokamax_entry(self, tmp_path: Path, times: object) -> None:
+        path = tmp_path / "tpu7x" / "pallas_mosaic_tpu_ragged_dot.json"
+        found = _found(path, json.dumps({RAGGED_KEY: {RAGGED_CONFIG: times}}))
+        assert (len(found.table.rows), len(found.table.unread)) == (0, 1)
+
     def test_nothing_is_executed(self, tmp_path: Path) -> None:
         proof = tmp_path / "executed"
         text = f"open({str(proof)!r}, 'w').close()\n{QUANTIZED}"
