@@ -36,6 +36,9 @@ class KnownConfig:
                 )
             if isinstance(value, int) and abs(value) > _LARGEST:
                 raise ValueError(f"{name} is larger than {_LARGEST}")
+        if "\0" in str(self):
+            raise ValueError("it has a character that no database keeps")
+        str(self).encode()  # a lone surrogate is a ``ValueError``
 
     def serves(self, problem: Problem, chip: Chip) -> bool:
         """Whether it was tuned for this problem, as far as its table says."""

@@ -14,7 +14,7 @@ from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError
 from autotune.tables.asking import LookupAnswer, ask_child, ask_lookup, kind_of
-from autotune.tables.formats import FORMATS, FoundTable, find_tables, read_table
+from autotune.tables.formats import FoundTable, find_tables, formats_named, read_table
 from autotune.tables.python_table import PythonTable
 from autotune.tables.table import TableFormat, TableRow
 from autotune.tables.tokamax import TokamaxCache
@@ -46,17 +46,16 @@ class TableExport:
 
     def of(self, records: Sequence[Record]) -> Export:
         """Raises ``AutotuneError`` where the whole cannot be written."""
+        forms = formats_named(self.name)
         known = [(record, known_config(record)) for record in records if self._has_place(record)]
         parts, count = [], 0
-        for form in _formats(self.name):
+        for form in forms:
             own = [(record, one) for record, one in known if _takes(form, one)]
             rows = self._rows(form, own)
             if rows:
                 parts.append(self._written(form, rows))
                 count += len(rows)
-        taken = {
-            one.source for form in _formats(self.name) for _, one in known if _takes(form, one)
-        }
+        taken = {one.source for form in forms for _, one in known if _takes(form, one)}
         for record, one in known:
             if one.source not in taken:
                 self._refuse(record, f"{self.name} has no table of {record.key.kernel}")
@@ -176,14 +175,6 @@ def known_config(record: Record) -> KnownConfig:
     )
 
 
-def _formats(name: str) -> list[TableFormat]:
-    found = [one for one in FORMATS if one.name == name or one.name.startswith(f"{name}-")]
-    if not found:
-        names = dict.fromkeys(one.name for one in FORMATS)
-        raise InvalidInputError(f"unknown format {name!r}: choose bundle, {', '.join(names)}")
-    return found
-
-
 def _takes(form: TableFormat, known: KnownConfig) -> bool:
     return not isinstance(form, PythonTable) or form.kernel == known.kernel
 
@@ -214,7 +205,10 @@ def _says(form: PythonTable, row: TableRow, answer: LookupAnswer) -> bool:
     """Whether what was found is what the row says; it may have defaults of more fields."""
     if answer.own is None or answer.made is None:
         return False
-    found, wanted = (dict(form.valued(row, leaf).value) for leaf in (answer.own, answer.made))
+    try:
+        found, wanted = (dict(form.valued(row, leaf).value) for leaf in (answer.own, answer.made))
+    except ValueError:  # it makes something else of a row
+        return False
     return wanted.items() <= found.items()
 
 

@@ -49,12 +49,22 @@ def find_tables(name: str, form: str | None, python: str) -> list[FoundTable]:
         return [_read_or_say(format_named(form or "tokamax"), file) for file in files]
     if path.is_file():
         return [_of_file(path, form)]
-    found = [one for one in FORMATS if one.name == name or one.name.startswith(f"{name}-")]
-    if not found:
+    if not _begins(name):
         raise InvalidInputError(
             f"{name} is neither a file nor a format: give one of {_names()}, or a path"
         )
-    return list(_installed(found, python))
+    return list(_installed(_begins(name), python))
+
+
+def formats_named(name: str) -> list[TableFormat]:
+    """That of the name, or those whose names begin with it. Raises ``InvalidInputError``."""
+    if not (found := _begins(name)):
+        raise InvalidInputError(f"unknown format {name!r}: choose bundle, {_names()}")
+    return found
+
+
+def _begins(name: str) -> list[TableFormat]:
+    return [one for one in FORMATS if one.name == name or one.name.startswith(f"{name}-")]
 
 
 def format_named(name: str) -> TableFormat:

@@ -13,6 +13,7 @@ from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.dtype import parse_dtype
 from autotune.domain.known_config import KnownConfig
 from autotune.errors import InvalidInputError, UnknownNameError
+from autotune.tables.asking import kind_of
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 
 _SHAPE = re.compile(r"([a-z0-9_]+)\[([\d,]*)\](\{.*\})?")
@@ -81,7 +82,7 @@ class TokamaxCache:
         return TableRow(
             place=known.source,
             key=(
-                ("device", _FOLDERS[known.chips[0]]),
+                ("device", kind_of(known.chips[0]).lower().replace(" ", "_")),
                 ("op", "pallas_mosaic_tpu_ragged_dot"),
                 ("arguments", problem),
             ),
@@ -91,9 +92,6 @@ class TokamaxCache:
 
     def write(self, text: str, rows: Sequence[TableRow]) -> str:
         raise NotImplementedError  # their own classes write it, in their own interpreter
-
-
-_FOLDERS = {Chip.V5E: "tpu_v5_lite", Chip.V5P: "tpu_v5", Chip.V6E: "tpu_v6_lite", Chip.V7X: "tpu7x"}
 
 
 def _loaded(text: str, file: str) -> Mapping[str, Any]:

@@ -221,6 +221,13 @@ class TestForeignInput:
         assert str(meaning(form, only)).startswith(f"its values are not those of {name}")
         assert len(form.asks(only)) <= 1
 
+    @pytest.mark.parametrize("changed", [{"kernel": "\ud800"}, {"config": "a=\0"}])
+    def test_a_text_that_no_database_keeps(
+        self, tmp_path: Path, changed: dict[str, object]
+    ) -> None:
+        found = _plain(tmp_path, **changed)
+        assert isinstance(meaning(found.format, found.table.rows[0]), str)
+
     def test_heads_beyond_counting(self, tmp_path: Path) -> None:
         text = PAGED.replace("q_head-8_kv_head-4", "q_head-9999999_kv_head-9999999")
         found = _found(tmp_path / "t.py", text, "tpu-inference-rpa")
@@ -252,7 +259,7 @@ class TestForeignInput:
             ("t.py", b"a\x00b = {}", "is no Python source"),
             ("t.py", b"T = " + b"(" * 100_000, "is no Python source"),
             ("t.py", b"x = 1", "has no dictionary that is called like a table"),
-            ("t.py", b"TUNED = {1: " + b"1+" * 900 + b"1}", "too long|is no Python source"),
+            ("t.py", b"TUNED = {1: " + b"1+" * 5000 + b"1}", "too long|is no Python source"),
             ("t.json", b"[" * 100_000, "is no JSON"),
             ("t.json", b"[]", "it holds no object"),
             ("t.yml", b"a: [", "is no YAML"),
