@@ -103,6 +103,9 @@ class ProblemPages(Protocol):
     def published(self, key_id: int, limit: int) -> Sequence[tuple[int, Record]]:
         """All that was ever published for a key, with numbers, the newest first."""
 
+    def is_pinned(self, key_id: int) -> bool:
+        """Whether somebody chose what is served for a key."""
+
     def newest(self, key_id: int) -> int:
         """The number, in the whole database, of the newest trial of a key; 0: there is none."""
 

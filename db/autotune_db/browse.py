@@ -2,6 +2,8 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from itertools import pairwise
+from statistics import fmean
 from typing import Any
 
 from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
@@ -38,6 +40,7 @@ from autotune_db.tables import (
     JobRow,
     KeyRow,
     MissRow,
+    PinRow,
     RecordRow,
     SearchRow,
     TrialRow,
@@ -47,6 +50,7 @@ _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 _MOST_KEYS = 12  # with the same problem under other toolchains
 
 _RATED = 10  # trials that the rate of a running search is taken from
+_PAUSE_S = 300.0  # without a trial: it was stopped and went on later
 _MOST_MOMENTS = 10_000
 
 _TRIED, _RECORDED, _MISSED = (
@@ -105,6 +109,10 @@ class SqlBrowse(SqlCheckPages):
                 for key, row in s.execute(page)
             ]
         )
+
+    def is_pinned(self, key_id: int) -> bool:
+        held = select(PinRow.id).where(PinRow.key_id == key_id, PinRow.until_id.is_(None))
+        return self._work.read(lambda s: s.scalar(held.limit(1))) is not None
 
     def running(self, since: datetime) -> Sequence[RunningSearch]:
         going = select(KeyRow, SearchRow).join(SearchRow, SearchRow.key_id == KeyRow.id)
@@ -314,4 +322,5 @@ def _escaped(text: str) -> str:
 def _trial_s(session: Session, key_id: int) -> float | None:
     newest = select(TrialRow.created_at).where(TrialRow.key_id == key_id)
     found = list(session.scalars(newest.order_by(TrialRow.id.desc()).limit(_RATED)))
-    return (found[0] - found[-1]).total_seconds() / (len(found) - 1) if len(found) > 1 else None
+    gaps = [(later - earlier).total_seconds() for later, earlier in pairwise(found)]
+    return fmean(going) if (going := [gap for gap in gaps if gap < _PAUSE_S]) else None

@@ -116,9 +116,9 @@ async def _refresh_for_ever(state: dict[str, Any], every_s: float) -> None:
 
 
 async def _report(state: dict[str, Any], *, jobs: bool) -> None:
-    meter, snapshots = state["meter"], state["snapshots"]
-    meter.holds(snapshots.current.number, len(snapshots.current), snapshots.made_at)
+    meter, current = state["meter"], state["snapshots"].current
+    meter.holds(current.number, len(current), current.made_at)
     meter.hand_on()
     if jobs:
         meter.jobs(await asyncio.to_thread(state["store"].jobs.counts))
-        meter.broken(await asyncio.to_thread(snapshots.current.broken))
+        meter.broken(await asyncio.to_thread(current.broken))

@@ -35,7 +35,8 @@ class IndexedSnapshot:
     """One snapshot with its answers as JSON. ``exact`` holds one for each record.
 
     ``published``: for each kernel the fingerprint of its newest record here: what is meant where
-    none is given. ``newest`` has also those that have no record yet.
+    none is given. ``newest`` has also those that have no record yet. ``made_at``: of those that
+    are or were in force.
     """
 
     def __init__(
@@ -44,8 +45,10 @@ class IndexedSnapshot:
         index: Index,
         exact: Layered[Identity, bytes],
         published: dict[str, str],
+        made_at: datetime | None = None,
     ) -> None:
         self.number, self.index, self.exact, self.published = number, index, exact, published
+        self.made_at = made_at
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[Identity, Answer] = {}
         self._bundle: bytes | None = None
@@ -70,7 +73,13 @@ class IndexedSnapshot:
             self._inexact[asked] = inexact
         return inexact
 
-    def changed(self, number: int, change: Change, kernels: list[KernelSpec]) -> "IndexedSnapshot":
+    def changed(
+        self,
+        number: int,
+        change: Change,
+        kernels: list[KernelSpec],
+        made_at: datetime | None = None,
+    ) -> "IndexedSnapshot":
         """The next one: shares what stays, changes nothing here."""
         specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
         light, removed = [], list(change.removed)
@@ -86,7 +95,7 @@ class IndexedSnapshot:
         )
         published = {record.key.kernel: record.key.fingerprint for record in reversed(light)}
         index = self.index.changed(Change(records=light, removed=removed), kernels)
-        return IndexedSnapshot(number, index, exact, self.published | published)
+        return IndexedSnapshot(number, index, exact, self.published | published, made_at)
 
     def places(self) -> "Counter[Place]":
         """How many records there are by kernel, chip and toolchain."""
@@ -127,24 +136,23 @@ class SnapshotCache:
 
     def __init__(self, store: SnapshotStore) -> None:
         self.current = EMPTY
-        self.made_at: datetime | None = None
         self._store = store
         self._older: OrderedDict[int, IndexedSnapshot] = OrderedDict()
         self._one_refresh, self._one_load = asyncio.Lock(), asyncio.Lock()
 
     async def load(self) -> None:
         """The newest snapshot, before the first call. Raises ``StoreError``."""
-        number, self.made_at = await self._latest()
-        self.current = await asyncio.to_thread(self._read, number, EMPTY)
+        number, made_at = await self._latest()
+        self.current = await asyncio.to_thread(self._read, number, EMPTY, made_at)
 
     async def refresh(self) -> None:
         """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
         async with self._one_refresh:
             number, made_at = await self._latest()
             if number > self.current.number:
-                newer = await asyncio.to_thread(self._read, number, self.current)
+                newer = await asyncio.to_thread(self._read, number, self.current, made_at)
                 self._keep(self.current)
-                self.current, self.made_at = newer, made_at
+                self.current = newer
 
     async def at(self, number: int | None) -> IndexedSnapshot:
         """The snapshot with that number, or the one in force. Raises ``HttpError``."""
@@ -174,11 +182,13 @@ class SnapshotCache:
         found = await asyncio.to_thread(self._store.snapshots, 1)
         return (found[0].number, found[0].created_at) if found else (0, None)
 
-    def _read(self, number: int, base: IndexedSnapshot) -> IndexedSnapshot:
+    def _read(
+        self, number: int, base: IndexedSnapshot, made_at: datetime | None = None
+    ) -> IndexedSnapshot:
         change = self._store.snapshot_change(number, since=base.number)
         if change is None:
             raise HttpError(404, "unknown_snapshot", f"there is no snapshot {number}", "snapshot")
-        return base.changed(number, change, list(reversed(self._store.kernels())))
+        return base.changed(number, change, list(reversed(self._store.kernels())), made_at)
 
     def _keep(self, snapshot: IndexedSnapshot) -> None:
         self._older[snapshot.number] = snapshot

@@ -209,3 +209,14 @@ def test_a_search_is_told_before_its_first_trial(store: SqlStore) -> None:
     store.searches.report(key(), "", Progress(), over=False)
     assert store.searches.status(1) is not None
     assert store.browse.problems(KeyFilter(kernel="matmul"), 0, 9) == []
+
+
+def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:
+    """A search that was stopped over night goes on at its rate."""
+    store.save_kernel(spec())
+    for number in range(6):
+        at = NOON + timedelta(seconds=3 * number, hours=12 * (number > 2))
+        store.save_trial(key(), replace(trial(number), created_at=at))
+    store.searches.report(key(), "", Progress(done=6, goal=10), over=False)
+    (found,) = store.browse.running(NOON)
+    assert found.left_s == 12

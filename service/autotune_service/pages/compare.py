@@ -56,16 +56,20 @@ async def show(request: Request) -> Response:
     given = request.query_params
     query = query_of(request)
     found: list[Compared] = []
-    for name, read in (("key", _key), ("trial", _trial)):
+    browse, snapshot = store(request).browse, snapshots_of(request).current
+    kinds = {"key": _key, "trial": _trial}
+    asked = [(name, text) for name in kinds for text in dict.fromkeys(given.getlist(name))]
+    if len(asked) > MOST:
+        query.notes.append(f"Only the first {MOST} are compared.")
+    for name, text in asked[:MOST]:
+        number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
+        one = await ask(request, kinds[name], browse, number, snapshot)
+        if one is None:
+            query.notes.append(f"{name}={text[:40]} was ignored: there is nothing to compare.")
+        else:
+            found.append(one)
+    for name in kinds:
         query.given.pop(name, None)
-        for text in dict.fromkeys(given.getlist(name)):
-            number = int(text) if text.isascii() and text.isdigit() and len(text) < 19 else 0
-            browse, snapshot = store(request).browse, snapshots_of(request).current
-            one = await ask(request, read, browse, number, snapshot)
-            if one is None:
-                query.notes.append(f"{name}={text[:40]} was ignored: there is nothing to compare.")
-            elif len(found) < MOST:
-                found.append(one)
     return await page(
         request,
         "compare.html",

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from math import exp, log
 from statistics import median
-from weakref import WeakKeyDictionary
 
 from autotune.domain.key import Key
 from autotune.domain.record import Record
@@ -39,17 +38,11 @@ class Dot:
     text: str
 
 
-_known: "WeakKeyDictionary[IndexedSnapshot, list[Gain]]" = WeakKeyDictionary()
-
-
 def gains(browse: KeyPages, snapshot: IndexedSnapshot) -> list[Gain]:
-    """Of all records in a snapshot, the oldest first. Computed once for each snapshot."""
-    if snapshot not in _known:
-        records = sorted(snapshot.index, key=lambda record: record.created_at)
-        numbers = browse.numbers([record.key for record in records])
-        found = [_gain(one, numbers[one.key]) for one in records if one.key in numbers]
-        _known[snapshot] = found
-    return _known[snapshot]
+    """Of all records in a snapshot, the oldest first."""
+    records = sorted(snapshot.index, key=lambda record: record.created_at)
+    numbers = browse.numbers([record.key for record in records])
+    return [_gain(one, numbers[one.key]) for one in records if one.key in numbers]
 
 
 def _gain(record: Record, key_id: int) -> Gain:

@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
+from weakref import WeakKeyDictionary
 
 from autotune.domain.browsing import KeyMiss, NumberedCheck
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job
 from autotune.domain.key import Key
-from autotune.wording.command import search_command
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.upgrades import row
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -17,6 +17,8 @@ from autotune_service.snapshot_cache import IndexedSnapshot
 KINDS = ("broken", "missing", "slower", "stale")
 MOST = 6
 _MOST_OF_A_KIND = 2  # while there are others
+
+_stale_of: "WeakKeyDictionary[IndexedSnapshot, list[tuple[Key, str]]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,7 +31,6 @@ class NextStep:
     link: str
     why: str
     body: str
-    command: str
     job: int | None = None
 
 
@@ -54,7 +55,14 @@ def next_steps(
 
 
 def stale(snapshot: IndexedSnapshot) -> list[tuple[Key, str]]:
-    """Records of an older source than the newest, where the newest has none: (key, the newest)."""
+    """Records of an older source than the newest, where the newest has none: (key, the newest).
+    Computed once for each snapshot."""
+    if snapshot not in _stale_of:
+        _stale_of[snapshot] = _find_stale(snapshot)
+    return _stale_of[snapshot]
+
+
+def _find_stale(snapshot: IndexedSnapshot) -> list[tuple[Key, str]]:
     newest_of, found = dict(iter(snapshot.index.kernels)), []  # the one described last
     for record in snapshot.index:
         key = record.key
@@ -76,7 +84,6 @@ def _broken(checks: Iterable[NumberedCheck], snapshot: IndexedSnapshot) -> Itera
                 link=f"/keys/{one.key_id}",
                 why=f"checked with {one.check.toolchain.jax}: {shown.finding}",
                 body=shown.job,
-                command=search_command(one.check.target),
             )
 
 
@@ -88,7 +95,6 @@ def _missing(one: KeyMiss) -> NextStep:
         link=f"/keys/{one.key_id}",
         why=f"asked for {times}, answered with: {one.miss.answer}",
         body=json.dumps({"miss": one.miss.number}),
-        command=search_command(one.miss.key),
     )
 
 
@@ -100,7 +106,6 @@ def _stale(key: Key, number: int) -> NextStep:
         link=f"/keys/{number}",
         why=f"the kernel's source has changed since it was tuned ({key.fingerprint})",
         body=json.dumps(asked),
-        command=search_command(key),
     )
 
 

@@ -1,20 +1,23 @@
 """The first page: what runs, how much faster tuning has made what is published, what is missing."""
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from weakref import WeakKeyDictionary
 
-from autotune.domain.browsing import RunningSearch, TargetCount
+from autotune.domain.browsing import History, RunningSearch, TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.job import Job
 from autotune.domain.toolchain import Toolchain
 from autotune.lookups.versions import versions_of
+from autotune.ports import KeyPages
 from autotune.wording.units import ratio
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.gains import Dot, Gain, Scale, dots, middle
+from autotune_service.pages.gains import Dot, Gain, Scale, dots, gains, middle, over_time, scale
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.render import kernel_path, link
+from autotune_service.snapshot_cache import IndexedSnapshot
 from autotune_service.snapshot_cache import Place as Published
 
 MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
@@ -58,26 +61,55 @@ class KernelCard:
     rows: Sequence[ChipRow]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gained:
+    """What all records of a snapshot have gained. ``lines``: how that grew, as paths."""
+
+    each: Sequence[Gain]
+    scale: Scale
+    middle: float | None
+    lines: Mapping[str, str]
+
+
+_gained: "WeakKeyDictionary[IndexedSnapshot, Gained]" = WeakKeyDictionary()
+
+
+def gained(browse: KeyPages, snapshot: IndexedSnapshot) -> Gained:
+    """Computed once for each snapshot. For a thread: all records are looked at."""
+    if snapshot not in _gained:
+        each = gains(browse, snapshot)
+        _gained[snapshot] = Gained(
+            each=each,
+            scale=scale(each),
+            middle=middle([one.over_default for one in each]),
+            lines={
+                "published": sparkline(counted([one.at for one in each])),
+                "gain": sparkline(over_time(each)),
+            },
+        )
+    return _gained[snapshot]
+
+
 def cards(
     places: Sequence[TargetCount],
     published: "Counter[Published]",
     kernels: Sequence[str],
-    gains: Sequence[Gain],
+    all_gains: Sequence[Gain],
     shown: Sequence[Toolchain],
-    scale: Scale,
+    on: Scale,
 ) -> list[KernelCard]:
     """Also of kernels that were described and never searched."""
     searched = Counter({(p.kernel, p.chip, p.toolchain): p.searched for p in places})
     there = {place[:2] for place in {*searched, *published} if place[2] in shown}
     by_place: dict[tuple[str, Chip], list[Gain]] = {}
-    for one in gains:
+    for one in all_gains:
         by_place.setdefault((one.key.kernel, one.key.chip), []).append(one)
     made = []
     for name in sorted({name for name, _ in there} | set(kernels)):
         chips = sorted(chip for kernel, chip in there if kernel == name)
         mine = [one for chip in chips for one in by_place.get((name, chip), ())]
         rows = [
-            _row(name, chip, by_place.get((name, chip), ()), scale, searched, published, shown)
+            _row(name, chip, by_place.get((name, chip), ()), on, searched, published, shown)
             for chip in chips
         ]
         times = [one.over_default for one in mine]
@@ -88,8 +120,8 @@ def cards(
 def _row(
     name: str,
     chip: Chip,
-    gains: Sequence[Gain],
-    scale: Scale,
+    mine: Sequence[Gain],
+    on: Scale,
     searched: "Counter[Published]",
     published: "Counter[Published]",
     shown: Sequence[Toolchain],
@@ -97,9 +129,9 @@ def _row(
     several = link(kernel_path(name), chip=chip.value)
     return ChipRow(
         chip=chip,
-        over_default=dots(gains, scale, lambda one: one.over_default, "its default", several),
-        over_xla=dots(gains, scale, lambda one: one.over_xla, "plain XLA", several),
-        said=_said(gains),
+        over_default=dots(mine, on, lambda one: one.over_default, "its default", several),
+        over_xla=dots(mine, on, lambda one: one.over_xla, "plain XLA", several),
+        said=_said(mine),
         cells=[
             _cell(searched[name, chip, one], published[name, chip, one], name, chip, one)
             for one in shown
@@ -107,14 +139,14 @@ def _row(
     )
 
 
-def _said(gains: Sequence[Gain]) -> str:
-    if not gains:
+def _said(mine: Sequence[Gain]) -> str:
+    if not mine:
         return "nothing is published"
     default, xla = (
-        ratio(middle([getattr(one, name) for one in gains]), 1)
+        ratio(middle([getattr(one, name) for one in mine]), 1)
         for name in ("over_default", "over_xla")
     )
-    return f"{len(gains)} published; in the middle {default} the default, {xla} plain XLA"
+    return f"{len(mine)} published; in the middle {default} the default, {xla} plain XLA"
 
 
 def newest_first(toolchains: Collection[Toolchain]) -> list[Toolchain]:
@@ -206,6 +238,12 @@ def sparkline(points: Sequence[tuple[datetime, float]]) -> str:
         for at, value in kept
     ]
     return f"M0 {places[0][1]:.1f}" + "".join(f"H{x:.1f}V{y:.1f}" for x, y in places)
+
+
+def history_lines(history: History) -> dict[str, str]:
+    """How what is missed, and what is broken, has grown."""
+    found = {"missed": history.missed_at, "broken": history.broken_at}
+    return {name: sparkline(counted(moments)) for name, moments in found.items()}
 
 
 def counted(moments: Sequence[datetime]) -> list[tuple[datetime, float]]:

@@ -20,7 +20,8 @@ from autotune_service.snapshot_cache import IndexedSnapshot
 
 router = APIRouter(include_in_schema=False)
 
-_STATES = {"published": True, "unpublished": False}
+_STATES = {"published": True, "unpublished": False}  # ever, never
+_MOST_WORDS = 6  # each is looked for in every problem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,16 +50,17 @@ async def problems(request: Request) -> Response:
     """All that fit; the problem itself where it is the only one that was looked for."""
     query = query_of(request)
     asked_only = set(query.given) == {"q"}
-    only, choices = await key_filter(request, query, None)
+    snapshot = snapshots_of(request).current
+    only, choices = await key_filter(request, query, None, snapshot)
     shown = pages(query, await ask(request, store(request).browse.count_problems, only))
     if asked_only and shown.total == 1:
-        (one,) = await ask(request, store(request).browse.problems, only, 0, 1)
-        return RedirectResponse(f"/keys/{one.id}", 303)
+        for one in await ask(request, store(request).browse.problems, only, 0, 1):
+            return RedirectResponse(f"/keys/{one.id}", 303)
     specs = {spec.name for spec in await ask(request, store(request).kernels)}
     named = [
         name for name in sorted(specs) if only.words and all(word in name for word in only.words)
     ]
-    values = await _listed(request, query, only, shown)
+    values = await _listed(request, query, only, shown, snapshot)
     return await page(request, "problems.html", kernel=None, named=named, **choices, **values)
 
 
@@ -70,26 +72,30 @@ async def kernel(request: Request, name: str) -> Response:
     total = await ask(request, browse.count_problems, KeyFilter(kernel=name))
     if spec is None and not total:
         raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
-    only, choices = await key_filter(request, query, name)
+    snapshot = snapshots_of(request).current
+    only, choices = await key_filter(request, query, name, snapshot)
     shown = pages(query, await ask(request, browse.count_problems, only))
-    values = await _listed(request, query, only, shown)
+    values = await _listed(request, query, only, shown, snapshot)
     return await page(request, "problems.html", kernel=name, spec=spec, **choices, **values)
 
 
 async def key_filter(
-    request: Request, query: Query, kernel: str | None
+    request: Request, query: Query, kernel: str | None, snapshot: IndexedSnapshot
 ) -> tuple[KeyFilter, dict[str, Any]]:
     """What the address asks for, and what there is to choose from."""
     searched = await ask(request, store(request).browse.targets, kernel)
-    published = await ask(request, snapshots_of(request).current.places)
+    published = await ask(request, snapshot.places)
     places = {(p.chip, p.toolchain) for p in searched}
     places |= {place[1:] for place in published if kernel in (None, place[0])}
     chips = sorted({chip for chip, _ in places})
     toolchains = newest_first({toolchain for _, toolchain in places})
     state = query.choice("state", list(_STATES))
+    words = list(dict.fromkeys(query.text("q").split()))
+    if len(words) > _MOST_WORDS:
+        query.notes.append(f"Only the first {_MOST_WORDS} words were looked for.")
     only = KeyFilter(
         kernel=kernel,
-        words=tuple(query.text("q").split()),
+        words=tuple(words[:_MOST_WORDS]),
         has_record=_STATES[state] if state else None,
         chip=query.chip(chips),
         toolchain=query.toolchain(toolchains),
@@ -97,17 +103,17 @@ async def key_filter(
     return only, {"chips": chips, "toolchains": toolchains, "state": state}
 
 
-async def _listed(request: Request, query: Query, only: KeyFilter, shown: Any) -> dict[str, Any]:
+async def _listed(
+    request: Request, query: Query, only: KeyFilter, shown: Any, snapshot: IndexedSnapshot
+) -> dict[str, Any]:
     order = KeyOrder(query.choice("order", list(KeyOrder)) or KeyOrder.NEWEST)
-    browse, snapshot = store(request).browse, snapshots_of(request).current
+    browse = store(request).browse
     found = await ask(request, browse.problems, only, shown.offset, PAGE_ROWS, order)
-    listed = rows(found, snapshot)
     return {
         "query": query.done(),
         "only": only,
         "order": order,
         "pages": shown,
-        "rows": listed,
+        "rows": rows(found, snapshot),
         "newest": snapshot.newest,
-        "measured": any(one.speed and one.speed.measured_us for one in listed),
     }

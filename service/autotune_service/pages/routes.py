@@ -22,8 +22,6 @@ from autotune_service.pages import problem, versions
 from autotune_service.pages import trial as onetrial
 from autotune_service.pages.candidates import candidates
 from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, pages, query_of
-from autotune_service.pages.gains import gains, middle, over_time
-from autotune_service.pages.gains import scale as scale_of
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.next_steps import MOST as MOST_STEPS
 from autotune_service.pages.next_steps import NextStep, next_steps, stale
@@ -32,13 +30,14 @@ from autotune_service.pages.overview import (
     SILENT,
     activities,
     cards,
-    counted,
+    gained,
+    history_lines,
     newest_first,
-    sparkline,
 )
 from autotune_service.pages.problems import rows
 from autotune_service.pages.render import config_call, page
 from autotune_service.pages.taking import taken
+from autotune_service.snapshot_cache import IndexedSnapshot
 
 router = APIRouter(include_in_schema=False)
 
@@ -54,15 +53,14 @@ async def docs(request: Request) -> Response:
 @router.get("/")
 async def overview(request: Request) -> Response:
     """What runs, what tuning has gained, what is missing."""
-    query, browse, now = query_of(request), store(request).browse, snapshots_of(request)
-    snapshot = now.current
+    query, browse = query_of(request), store(request).browse
+    snapshot = snapshots_of(request).current
     places = await ask(request, browse.targets)
     published = await ask(request, snapshot.places)
     toolchains = newest_first({p.toolchain for p in places} | {p[2] for p in published})
     only = query.toolchain(toolchains)
     shown = [only] if only else toolchains[:MOST_TOOLCHAINS]
-    gained = await ask(request, gains, browse, snapshot)
-    scale = scale_of(gained)
+    all_gained = await ask(request, gained, browse, snapshot)
     specs = [] if only else await ask(request, store(request).kernels)
     history = await ask(request, browse.history)
     latest = await ask(request, browse.latest, _LATEST)
@@ -73,28 +71,24 @@ async def overview(request: Request) -> Response:
         toolchains=toolchains,
         shown=shown,
         only=only,
-        scale=scale,
-        cards=cards(
+        scale=all_gained.scale,
+        cards=await ask(
+            request,
+            cards,
             places,
             published,
             [spec.name for spec in specs],
-            [one for one in gained if only in (None, one.key.toolchain)],
+            [one for one in all_gained.each if only in (None, one.key.toolchain)],
             shown,
-            scale,
+            all_gained.scale,
         ),
         latest=rows(latest, snapshot),
-        gained=middle([one.over_default for one in gained]),
-        steps=await _next_steps(request),
+        gained=all_gained.middle,
+        steps=await _next_steps(request, snapshot),
         snapshot=snapshot,
-        made_at=now.made_at,
         searched=sum(p.searched for p in places),
         history=history,
-        lines={
-            "published": sparkline(counted([one.at for one in gained])),
-            "gain": sparkline(over_time(gained)),
-            "missed": sparkline(counted(history.missed_at)),
-            "broken": sparkline(counted(history.broken_at)),
-        },
+        lines={**all_gained.lines, **await ask(request, history_lines, history)},
         **await _activity(request),
     )
 
@@ -107,8 +101,8 @@ async def _activity(request: Request) -> dict[str, Any]:
     return {"running": activities(running, jobs), "queued": queued}
 
 
-async def _next_steps(request: Request) -> Sequence[NextStep]:
-    browse, snapshot = store(request).browse, snapshots_of(request).current
+async def _next_steps(request: Request, snapshot: IndexedSnapshot) -> Sequence[NextStep]:
+    browse = store(request).browse
     checks = await ask(request, browse.worst_checks, CheckFilter(), 0, MOST_STEPS * 2)
     misses = await ask(request, browse.missed_keys, 0, MOST_STEPS)
     old = (await ask(request, stale, snapshot))[:MOST_STEPS]
@@ -177,6 +171,7 @@ async def key(request: Request, key_id: str) -> Response:
         others=len(await ask(request, browse.other_toolchains, searched.key)),
         chips=await ask(request, browse.other_chips, searched.key),
         served=await ask(request, browse.published, searched.id, _VERSIONS),
+        is_pinned=await ask(request, browse.is_pinned, searched.id),
         take=taken(record, str(request.base_url).rstrip("/") + config_call(searched.key))
         if record
         else (),
@@ -204,7 +199,6 @@ async def _never_searched(request: Request, query: Query, searched: SearchedKey)
         "unsearched.html",
         query=query.done(),
         searched=searched,
-        status=await ask(request, store(request).searches.status, searched.id),
         body=json.dumps(to_data(searched.key)),
         command=search_command(searched.key),
         job=next((job for job in jobs if is_for(job, searched.key)), None),

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
+from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages.filters import Query, query_of
 from autotune_service.pages.render import page
-from autotune_service.snapshot_cache import IndexedSnapshot
 
 router = APIRouter(include_in_schema=False)
 
@@ -40,8 +40,7 @@ async def show(request: Request) -> Response:
     old, new = _number(query, "from"), _number(query, "to")
     changes: Sequence[ChangedRecord] | None = None
     if old is not None and new is not None:
-        before, after = [await snapshots_of(request).at(number) for number in (old, new)]
-        changes = await _changes(request, before, after)
+        changes = await _changes(request, old, new)
     return await page(
         request,
         "snapshots.html",
@@ -59,19 +58,20 @@ def _number(query: Query, name: str) -> int | None:
     return query.number(name, 2**63 - 1)
 
 
-async def _changes(
-    request: Request, before: IndexedSnapshot, after: IndexedSnapshot
-) -> list[ChangedRecord]:
-    """Raises ``HttpError`` where one of them is not there any more."""
-    change = await ask(request, store(request).snapshot_change, after.number, before.number)
-    if change is None:
-        raise HttpError(404, "unknown_snapshot", f"There is no snapshot {after.number}.")
-    pairs = [(before.index.exact(one.key), one) for one in change.records]
-    gone = [(before.index.exact(key), None) for key in change.removed]
-    changed = [(old, new) for old, new in (*pairs, *gone) if (old or new) and old != new]
-    keys = [(new or old).key for old, new in changed]  # type: ignore[union-attr]
-    numbers = await ask(request, store(request).browse.numbers, keys)
+async def _changes(request: Request, old: int, new: int) -> list[ChangedRecord]:
+    """Only what differs is read, in both directions."""
+    before, after = await _since(request, old, new), await _since(request, new, old)
+    changed = [key for key in after | before if after.get(key) != before.get(key)]
+    numbers = await ask(request, store(request).browse.numbers, changed)
     return [
-        ChangedRecord(before=old, after=new, key_id=numbers.get(key))
-        for (old, new), key in zip(changed, keys, strict=True)
+        ChangedRecord(before=before.get(key), after=after.get(key), key_id=numbers.get(key))
+        for key in changed
     ]
+
+
+async def _since(request: Request, number: int, other: int) -> dict[Key, Record]:
+    """What a snapshot has and another has not. Raises ``HttpError`` where it is not there."""
+    change = await ask(request, store(request).snapshot_change, number, other)
+    if change is None:
+        raise HttpError(404, "unknown_snapshot", f"There is no snapshot {number}.")
+    return {record.key: record for record in change.records}

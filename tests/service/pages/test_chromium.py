@@ -12,9 +12,11 @@ import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import Browser, Locator, expect
 
+from autotune.domain.chip import Chip
+from autotune.domain.job import Request
 from autotune.domain.token import READER, WRITER
 from autotune_db import SqlStore, open_store
-from tests.samples.dashboard import CHECKS, evil_key, fill
+from tests.samples.dashboard import CHECKS, estimated, evil_key, fill, trial
 from tests.samples.database import key_id
 from tests.samples.matching import question
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
@@ -255,7 +257,7 @@ class TestOwnDatabase:
         with running(str(tmp_path / "own.db")) as service:
             for seen in seen_in(browser, service):
                 page = seen.open("/")
-                button = page.get_by_role("button", name="Request tuning of mm")
+                button = page.get_by_role("button", name="Request tuning of mm m=77")
                 button.click()
                 expect(page.get_by_text("give a token first")).to_be_visible()
                 page.get_by_label("Token with the role writer").fill("wrong")
@@ -270,6 +272,28 @@ class TestOwnDatabase:
         job = store.jobs.get(2)
         assert job is not None
         assert (job.created_by, job.request.problem["m"]) == ("ci", 77)
+
+    def test_a_search_begins_on_the_page_of_its_problem(
+        self, browser: Browser, store: SqlStore, tmp_path: Path
+    ) -> None:
+        """Who waits for it sees its plots and trials, and need not give the token again."""
+        key = question(77, 5, chip=Chip.V6E)
+        wanted = Request(kernel=key.kernel, problem=key.problem, chip=key.chip)
+        with running(str(tmp_path / "own.db")) as service:
+            for seen in seen_in(browser, service):
+                page = seen.open(f"/keys/{key_id(store, key)}")
+                field = page.get_by_label("Token with the role writer")
+                field.fill("secret")
+                page.get_by_role("heading", level=1).click()
+                made, _ = store.jobs.add(wanted)
+                page.evaluate("renew()")
+                expect(page.get_by_text(f"job {made.number}").first).to_be_visible()
+                store.jobs.cancel(made.number)
+                page.evaluate("renew()")
+                expect(field).to_have_value("secret")
+                store.save_trial(key, trial(0, estimated(5.0)))
+                heading = page.get_by_role("heading", name="Trials", exact=True)
+                expect(heading).to_be_visible(timeout=15_000)
 
     def test_searches_are_requested_for_all_that_an_upgrade_breaks(
         self, browser: Browser, store: SqlStore, tmp_path: Path

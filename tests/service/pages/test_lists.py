@@ -17,6 +17,7 @@ from autotune.domain.token import ADMIN, READER, WRITER
 from autotune.wording.terms import TERMS
 from autotune_db import SqlStore
 from autotune_service.pages import heat
+from autotune_service.pages.compare import MOST
 from autotune_service.pages.ranges import time_lines
 from autotune_service.pages.taking import taken
 from tests.samples.dashboard import (
@@ -60,6 +61,13 @@ class TestFind:
         text = html(service, f"/problems?{_query(q=words)}&order=kernel")
         found = set(listed(text)) & {1, 2}
         assert found == wanted
+
+    def test_so_many_words_are_looked_for(self, service: Running) -> None:
+        words = "+".join(["mm"] * 9 + [f"w{n}" for n in range(9)])
+        assert "Only the first 6 words were looked for" in html(service, f"/problems?q={words}")
+        assert listed(html(service, "/problems?q=" + "+".join(["bfloat16"] * 9 + ["v5e"]))) == (
+            listed(html(service, "/problems?q=bfloat16+v5e"))
+        )
 
     def test_a_token_is_found_by_what_it_brought(self, own: Running, store: SqlStore) -> None:
         store.save_record(replace(published(question(5, 5)), pushed_by="night-ci"))
@@ -189,7 +197,12 @@ class TestSnapshots:
         assert "bm=128 unroll=3" in text and "bm=256 unroll=1" in text
         assert "night-ci" in text
         assert "Nothing differs" in html(own, "/snapshots?from=3&to=3")
-        html(own, "/snapshots?from=1&to=99", 404)
+        back = plain(html(own, "/snapshots?from=3&to=2"))
+        assert "1 record differs" in back and "bm=256 unroll=1" in back
+        gone = plain(html(own, "/snapshots?from=2&to=1"))
+        assert "1 record differs" in gone
+        for pair in ("from=1&to=99", "from=99&to=1"):
+            html(own, f"/snapshots?{pair}", 404)
 
     def test_each_can_be_rolled_back_to(self, own: Running, store: SqlStore) -> None:
         path = "/v1/snapshots/1/rollback"
@@ -207,6 +220,13 @@ class TestSnapshots:
         assert "by <strong>night-ci</strong>" in text
         number = store.published("mm")[1][0]
         assert f'data-post="/v1/records/{number}/pin"' in text
+        assert ">Unpin<" not in text  # nothing is pinned
+        secret = store.tokens.create("boss", ADMIN, None)[1]
+        assert own.post(f"/v1/records/{number}/pin", None, secret)[0] == 200
+        until(lambda: own.get("/healthz")[1]["snapshot"] == 4)
+        text = html(own, "/keys/1")
+        assert "by <strong>night-ci</strong>" not in text  # it is not what is served
+        assert ">Unpin<" in text
 
 
 class TestCompare:
@@ -227,6 +247,11 @@ class TestCompare:
         text = html(service, "/compare?trial=99&trial=x&key=1")
         assert text.count("was ignored") == 2
         assert "Choose two or more" in html(service, "/compare")
+
+    def test_no_more_are_looked_for_than_stand_side_by_side(self, service: Running) -> None:
+        text = html(service, "/compare?" + "&".join(f"trial={n}" for n in range(90, 99)))
+        assert text.count("was ignored") == MOST
+        assert f"Only the first {MOST} are compared" in text
 
 
 class TestImportance:

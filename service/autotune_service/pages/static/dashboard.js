@@ -168,6 +168,8 @@ async function renew() {
     const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
+    const isNew = (part) => !$(`[data-live="${part.dataset.live}"]`);
+    if ($$("[data-live]", fresh).some(isNew)) return location.reload(); // it is another page by now
     for (const part of $$("[data-live]")) {
       const newer = $(`[data-live="${part.dataset.live}"]`, fresh);
       if (!newer || part.contains(document.activeElement) || part.innerHTML === newer.innerHTML) continue;
@@ -175,6 +177,7 @@ async function renew() {
       part.replaceChildren(...newer.childNodes);
       if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
     }
+    fillToken();
     readFigures(fresh);
     drawAll();
   } catch { /* the server is gone: it is asked again */ }
@@ -201,6 +204,11 @@ function told(now) {
 
 function bearer(token) {
   return { Authorization: `Bearer ${token}` };
+}
+
+function fillToken() {
+  const field = $("#token");
+  if (field && !field.value) field.value = kept(sessionStorage, "token");
 }
 
 async function message(answer) {
@@ -297,11 +305,10 @@ document.addEventListener("submit", (event) => {
 });
 
 $("#theme").textContent = `Theme: ${theme()}`;
-const tokenField = $("#token");
-if (tokenField) {
-  tokenField.value = kept(sessionStorage, "token");
-  tokenField.addEventListener("input", () => kept(sessionStorage, "token", tokenField.value));
-}
+fillToken();
+document.addEventListener("input", (event) => {
+  if (event.target.id === "token") kept(sessionStorage, "token", event.target.value);
+});
 // A phone shows the answer; the other sections open at a tap, or when a link leads to them.
 function fold() {
   const wanted = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
