@@ -4,6 +4,7 @@ import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import fields
 from functools import cache
 from math import prod
@@ -87,13 +88,15 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
     if chip is None:
         yield
         return
-    asked = jax.default_backend
+    asked, token = jax.default_backend, _TRACING.set(True)
     jax.default_backend = lambda: "tpu"
+    _forget_info()
     try:
         with abstract_mesh(compile_only_target(chip, axes)):
             yield
     finally:
         jax.default_backend = asked
+        _TRACING.reset(token)
 
 
 def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
@@ -120,8 +123,18 @@ def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
     return context
 
 
-READS: list[str] = []
-"""What code under trace has asked of its device, by anybody who is told of one."""
+READS: set[str] = set()
+"""What code under trace has asked of its device since this process began."""
+
+_TRACING = ContextVar("_TRACING", default=False)
+"""Not while it is lowered: then JAX itself asks."""
+
+
+def _forget_info() -> None:
+    """What lowering has asked for: ``get_tpu_info`` keeps it, and would not ask for a kernel."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    getattr(getattr(pltpu, "get_tpu_info", None), "cache_clear", lambda: None)()
 
 
 @cache
@@ -136,8 +149,8 @@ def _watched(kind: type[Any]) -> type[Any]:
 
     class WatchedDevice(kind):  # type: ignore[misc]
         def __getattribute__(self, name: str) -> Any:
-            if name in ("device_kind", "num_cores"):
-                READS.append(name)
+            if name in ("device_kind", "num_cores") and _TRACING.get():
+                READS.add(name)
             return object.__getattribute__(self, name)
 
         def __eq__(self, other: object) -> bool:

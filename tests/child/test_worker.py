@@ -97,8 +97,8 @@ def test_what_was_traced_last_is_compiled_without_tracing_it_again(
         found = compiler.trace(ref, problem, config, orders=False, chip=Chip.V5E)
         answer = compiler.compile(ref, problem, config, Chip.V5E).answer
         assert traced() == expected
-        assert isinstance(found, list) and isinstance(answer, tuple)
-        assert answer[0] == found[0]
+        assert isinstance(found, Traces) and isinstance(answer, tuple)
+        assert answer[0] == found.traces[0]
     assert isinstance(compiler.compile(ref, problem, large, Chip.V6E).answer, tuple)
     assert traced() == 4  # another chip
 
@@ -221,15 +221,52 @@ def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
     ref = declaration(tmp_path, source + ASKS_FOR_THE_TPU.format(cores=cores))
     problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
     config = make_config({"block_n": 4096}, grid_order=("n",))
-    told = compiler.trace(ref, problem, config, orders=True, chip=chip)
-    assert isinstance(told, Traces), told
     plain = compiler.trace(find_kernel("vector_add"), problem, config, orders=True, chip=chip)
     assert isinstance(plain, Traces)
+    told = compiler.trace(ref, problem, config, orders=True, chip=chip)
+    assert isinstance(told, Traces), told
     assert told.traces == plain.traces
     assert (told.asks_chip, plain.asks_chip) == (True, False)
     untold = compiler.trace(ref, problem, config, orders=True)
     assert isinstance(untold, CompileFailed)
     assert untold.reason.startswith("trace raised")
+
+
+ASKS_INSIDE = """
+import dataclasses
+import jax
+from jax.experimental.pallas import tpu as pltpu
+
+@jax.jit
+def _scaled(x):
+    return x * pltpu.get_tpu_info().num_cores
+
+def _asking(problem, config):
+    call = _build(problem, config)
+    return lambda x, y: call(_scaled(x), y)
+
+KERNEL = dataclasses.replace(KERNEL, build=_asking)
+"""
+
+
+@pytest.mark.parametrize("before", ["check", "compile"])
+def test_what_a_kernel_has_asked_for_before_counts(
+    compiler: Compiler, tmp_path: Path, before: str
+) -> None:
+    """JAX keeps what ``get_tpu_info`` and inner functions have given, and asks no more."""
+    source = (ROOT / "kernels/autotune_kernels/vector_add.py").read_text()
+    ref = declaration(tmp_path, source + ASKS_INSIDE)
+    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    config = make_config({"block_n": 4096}, grid_order=("n",))
+    if before == "check":
+        compiler.check(ref, problem, Chip.V5E)
+    else:
+        plain = find_kernel("vector_add")
+        compiler.compile(plain, problem, config, Chip.V5E)
+        traced = compiler.trace(plain, problem, config, orders=True, chip=Chip.V5E)
+        assert isinstance(traced, Traces) and not traced.asks_chip
+    told = compiler.trace(ref, problem, config, orders=True, chip=Chip.V5E)
+    assert isinstance(told, Traces) and told.asks_chip
 
 
 @slow

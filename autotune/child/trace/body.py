@@ -72,7 +72,6 @@ class Body:
     ``carried``: scratch number → reset axes (None: no reset)."""
 
     mxu_flops: float = 0.0
-    least_mxu_flops: float = 0.0
     sure_flops: dict[str, float] = field(default_factory=dict)
     vector_ops: float = 0.0
     mxu_dtype: str | None = None
@@ -102,7 +101,6 @@ def analyse(
     walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
     body.mxu_flops *= prod(grid)
     body.sure_flops = {dtype: flops * prod(grid) for dtype, flops in body.sure_flops.items()}
-    body.least_mxu_flops *= prod(grid)
     body.vector_ops *= prod(grid)
     return body
 
@@ -114,9 +112,6 @@ class _Walker:
     def __init__(self, body: Body, grid: Sequence[int], named: Sequence[int] | None) -> None:
         self.body, self.grid = body, grid
         self.unsure = 0  # loops and branches around the place that may not run as often as counted
-        self.unsure = (
-            0  # loops and branches around the place, of which nobody knows whether they run
-        )
         self.named = range(len(grid)) if named is None else named
 
     def walk(

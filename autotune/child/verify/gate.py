@@ -66,7 +66,7 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
     started = time.perf_counter()
     verdict = _verdict([_Subject(kernel, small, config, chip) for small in short])
     expected_s = (time.perf_counter() - started) * _size(whole) / _size(short)
-    if short == whole or verdict.ok is None or expected_s > _ENOUGH_S:
+    if short == whole or not verdict.ok or expected_s > _ENOUGH_S:
         return verdict
     return _verdict([_Subject(kernel, small, config, chip) for small in whole])
 

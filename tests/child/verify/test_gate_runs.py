@@ -368,3 +368,20 @@ def test_a_long_dimension_is_whole_where_that_takes_no_time(
     verdict = gate.check(made, problem, make_config({"block": ROWS}))
     assert verdict.ok, verdict
     assert f"columns={columns}" in verdict.reason
+
+
+@pytest.mark.slow
+def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
+    """``cols``, which no axis cuts, is 256 in the first runs, and then as long as it is."""
+
+    def build(cols: int) -> Any:
+        return lambda x: x * (3.0 if cols == 256 else 2.0)
+
+    made = replace(
+        kernel(build, lambda x: 2 * x),
+        dims=("rows", "cols"),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], p["cols"]), dtype=p.dtype)],
+        build=lambda p, _: build(p["cols"]),
+    )
+    problem = made.problem_spec.parse("rows=64,cols=512")
+    assert gate.check(made, problem, make_config({"block": ROWS})).ok is False
