@@ -189,7 +189,7 @@ class Search:
     study: CandidateStudy
     observer: Observer
     trials: list[Trial]
-    goal: int = 100
+    goal: int
     weight: float = 1.0
     stopped_by: str = ""
     running: dict[Future[Attempt], _Running] = field(default_factory=dict)
@@ -216,10 +216,12 @@ class Search:
         return len(self.trials) + len(self.running)
 
     def promise_us(self) -> float:
-        """By how much the next trial is expected to shorten the best time, times the weight."""
+        """By how much the next trial is expected to shorten the best time, times the weight; before
+        there is one, less with each that gave none."""
         times = [t.estimate.time_us for t in self.trials if t.estimate]
         best_us = min(times, default=self.space.candidates[0].roofline.guess_us)
-        return self.weight * best_us * (self.study.promise() if times else 1.0)
+        share = self.study.promise() if times else 1 / (1 + len(self.trials))
+        return self.weight * best_us * share
 
     def start(self, *, late: bool = False) -> None:
         """Hand the next trial to the compilers; ``late``: only the default, where it is not known.
@@ -233,11 +235,12 @@ class Search:
         """Why nothing was started, or an empty string."""
         if any(not one.asked for one in self.running.values()):
             return "the first is not done"
-        while not (late and self.trials) and (config := next(self._first, None)):
+        full = bool(self.trials) and len(self.trials) >= self.goal
+        # What all is compared with is tried in any case.
+        first = iter(self._given[:1]) if full else self._first
+        while not (late and self.trials) and (config := next(first, None)):
             if self._tried(config):
                 continue
-            if self.trials and len(self.trials) >= self.goal:
-                return "trials"
             if config != self.space.default or self.space.default_verdict is None:
                 return self._run(_Running(config, self._candidate(config), asked=False))
             self._keep(config, self.space.default_verdict, 0.0)

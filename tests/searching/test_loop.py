@@ -226,3 +226,13 @@ def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:
     assert len({t.number for t in store.kept}) == len(store.kept)
     assert len({t.config for t in store.kept}) == len(store.kept)
     assert all(t in store.kept for t in result.trials)
+
+
+def test_what_all_is_compared_with_is_tried_even_where_enough_is_known() -> None:
+    store = MemoryStore()
+    search(store, 4)
+    known = {trial.config for trial in store.kept}
+    today, other = [c.config for c in candidatesamples.space() if c.config not in known][:2]
+    result, _ = search(store, 4, start_from=[today, other])
+    assert [trial.config for trial in store.kept][4:] == [today]
+    assert result.stopped_by == "trials"

@@ -5,6 +5,7 @@ from contextlib import closing
 from typing import Any
 
 from autotune.domain.config import Config
+from autotune.domain.outcome import CompileFailed
 from autotune.searching.loop import Search, open_search, run_together
 from tests.fakes.compiler import FakeCompilers, MemoryStore
 from tests.searching.test_loop import SUBJECT, Quiet, answer, space
@@ -89,3 +90,18 @@ def test_when_time_is_up_each_has_its_default() -> None:
     assert sorted(run(some, compilers, timeout_s=-1.0)) == [8, 16, 32]
     assert [[trial.config for trial in store.kept] for store in stores] == [[space().default]] * 3
     assert all(search.stopped_by == "timeout" for search in some)
+
+
+def test_what_always_fails_does_not_starve_the_others() -> None:
+    class Failing(Recording):
+        def compile(self, ref: Any, problem: Any, config: Config, chip: Any) -> Any:
+            self._compiled = failed if problem.dims[0][1] == 8 else answer
+            return super().compile(ref, problem, config, chip)
+
+    def failed(_: Config) -> Any:
+        return CompileFailed(reason="no")
+
+    compilers = Failing(stop_after=40)
+    some, _ = searches(compilers, {8: 1.0, 16: 30.0}, trials=60)
+    run(some, compilers, stop=compilers.enough)
+    assert compilers.order.count(16) > 10

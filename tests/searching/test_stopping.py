@@ -67,7 +67,7 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     )
     observer: Any = SimpleNamespace(trial_done=watch)
     fakes: tuple[Any, Any] = (compilers, store)
-    search = Search(*fakes, subject, space, study, observer, [first])
+    search = Search(*fakes, subject, space, study, observer, [first], goal=100)
     run_together([search], compilers.size)
     return search.stopped_by
 
