@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import replace
 
+from autotune.calls.text import expression
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -57,10 +58,7 @@ def _is_dimension(node: ast.expr) -> bool:
 
 
 def _static(problem: Problem, path: str) -> str:
-    """``option_value`` keeps text as it is, and all else as an expression."""
+    """``option_value`` keeps text that is no expression as it is, and all else as one."""
     value = dict(problem.options)[path]
-    try:
-        is_expression = not isinstance(value, str) or bool(ast.parse(value, mode="eval"))
-    except SyntaxError:
-        is_expression = False
+    is_expression = not isinstance(value, str) or expression(value) is not None
     return str(value) if is_expression else repr(value)

@@ -6,6 +6,7 @@ name, dataclasses and named tuples by their fields, and ``dtype[sizes]`` for an 
 
 import ast
 import enum
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
@@ -16,6 +17,12 @@ from autotune.domain.problem import OptionValue
 from autotune.errors import InvalidInputError
 
 _WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}
+
+
+_WRITTEN = (
+    *(ast.Constant, ast.UnaryOp, ast.USub, ast.Tuple, ast.List, ast.Dict, ast.Subscript),
+    *(ast.Call, ast.keyword, ast.Name, ast.Attribute, ast.Load),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,8 +83,23 @@ def option_value(value: Any, home: str = "") -> OptionValue:
         found: OptionValue = value
         return found
     if type(value) is str and not _is_literal(value):
-        return value
+        node = expression(value)
+        is_known = isinstance(node, ast.Name) and not _is_defined(value, home)
+        return value if node is None or is_known else repr(value)
     return value_text(value, home)
+
+
+def expression(text: str) -> ast.expr | None:
+    """What ``value_text`` can have written, as one argument; None of other text."""
+    try:
+        call = ast.parse(f"_(_={text})", mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    if not isinstance(call, ast.Call) or call.args or len(call.keywords) != 1:
+        return None
+    node = call.keywords[0].value
+    known = _is_literal(text) or all(isinstance(one, _WRITTEN) for one in ast.walk(node))
+    return node if known else None
 
 
 def read_arguments(text: str, home: Mapping[str, Any]) -> dict[str, Any]:
@@ -204,9 +226,11 @@ def _public(value: Any, module: str, name: str) -> str:
     return next((one for one in shorter if _is_under(value, one, name)), module)
 
 
-def _is_under(value: Any, module: str, name: str) -> bool:
-    import sys
+def _is_defined(name: str, home: str) -> bool:
+    return hasattr(sys.modules.get(home), name)
 
+
+def _is_under(value: Any, module: str, name: str) -> bool:
     found: Any = sys.modules.get(module)
     for part in name.split("."):
         found = getattr(found, part, None)

@@ -18,6 +18,10 @@ def anything(x: Any, *more: Any, how: Any = None, block: int = 8, **others: Any)
     del x, more, how, block, others
 
 
+def half_of(x: Any) -> Any:
+    return x / 2
+
+
 ANYTHING = FunctionKernel(name="anything", function=anything, axes={"block": [8]})
 
 
@@ -29,6 +33,13 @@ ANYTHING = FunctionKernel(name="anything", function=anything, axes={"block": [8]
         (with_tree.__wrapped__.declaration, (X, Weights(scale=W), Options(negate=True)), {}),
         (Layer.forward.declaration, (X,), {}),
         (ANYTHING, (X, X, W), {"how": "a, b -> c"}),
+        (ANYTHING, (X,), {"how": "half", "other": half_of, "text": "half_of"}),
+        (
+            ANYTHING,
+            (X,),
+            {"how": "ij,jk", "a": "(i, j)", "b": "x=1", "c": "jax.nn.gelu", "d": "a-b"},
+        ),
+        (ANYTHING, (X,), {"how": "f(x)", "a": "bf16[2]", "b": "-inf", "d": "# no"}),
         (ANYTHING, ({"a": X, "b": [W, 3]},), {"how": (1, "x", None, 0.5), "scale": "None"}),
         (ANYTHING, (jax.ShapeDtypeStruct((), jnp.int32), [], (X,)), {"how": jax.nn.gelu}),
         (ANYTHING, (X,), {"how": jnp.float32, "flag": True, "text": "it's", "negative": -2}),
