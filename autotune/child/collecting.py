@@ -24,7 +24,7 @@ from autotune.domain.config import Config, make_config
 from autotune.domain.dtype import bits
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
-from autotune.domain.workload import UndeclaredKernel, WorkloadProblem
+from autotune.domain.workload import UndeclaredKernel, WorkloadProblem, workload_problem
 from autotune.kernel import Kernel
 
 _MARK = re.compile(r"autotune-call-(\d+)")
@@ -85,10 +85,14 @@ def _named(heard: "_Heard", calls: "_Calls", known: "_Catalogue") -> Collected:
         _of_ref(heard.calls[number], weight=float(times)) for number, times in calls.marked.items()
     ]
     left = dict(calls.found)
-    for ref, problem in dict.fromkeys(heard.problems):
-        own = [one for one in left if known.is_of(ref, problem, one)]
-        times = sum(left.pop(one) for one in own) or heard.problems.count((ref, problem))
-        problems.append(_of_problem(f"{ref.path}:{ref.attribute}", problem, times))
+    tuned = dict.fromkeys(heard.problems, 0)
+    for is_of in (known.is_just, known.is_of):  # problems can differ in an option alone
+        for ref, problem in tuned:
+            for one in [one for one in left if is_of(ref, problem, one)]:
+                tuned[ref, problem] += left.pop(one) * one.batch
+    for (ref, problem), times in tuned.items():
+        weight = float(times or heard.problems.count((ref, problem)))
+        problems.append(workload_problem(f"{ref.path}:{ref.attribute}", problem, weight))
     undeclared = []
     for one, times in left.items():
         match = known.match(one)
@@ -108,16 +112,6 @@ def _merged(problems: Sequence[WorkloadProblem]) -> list[WorkloadProblem]:
 
 def _of_ref(ref: KernelRef, weight: float) -> WorkloadProblem:
     return WorkloadProblem(kernel=f"{ref.path}:{ref.attribute}", args=ref.call, weight=weight)
-
-
-def _of_problem(kernel: str, problem: Problem, times: float) -> WorkloadProblem:
-    return WorkloadProblem(
-        kernel=kernel,
-        shape=",".join(f"{name}={size}" for name, size in problem.dims),
-        dtype=problem.dtype,
-        options=tuple(f"{name}={str(value).lower()}" for name, value in problem.options),
-        weight=float(times),
-    )
 
 
 class _Heard:
@@ -140,7 +134,7 @@ class _Heard:
     def untraced(self) -> list[WorkloadProblem]:
         """What is known without the whole: loops are not counted."""
         named = [_of_ref(ref, 1.0) for ref in self.calls]
-        asked = [_of_problem(f"{r.path}:{r.attribute}", p, 1.0) for r, p in self.problems]
+        asked = [workload_problem(f"{r.path}:{r.attribute}", p, 1.0) for r, p in self.problems]
         return _merged([*named, *asked])
 
 
@@ -214,6 +208,19 @@ def _read(eqn: Any) -> _PallasCall:
     )
 
 
+def _batch(eqn: Any, around: int) -> int:
+    """How often the ``vmap`` around a decorated function makes its grids run, of so many; others
+    are its own."""
+    call = as_pallas_call(eqn)
+    if call is None:
+        inner = inner_jaxprs(eqn, [None] * max(1, len(eqn.invars)))
+        within = (one for jaxpr, _ in inner for one in open_jaxpr(jaxpr).eqns)
+        return max((_batch(one, around) for one in within), default=1)
+    mapping = call.params["grid_mapping"]
+    added = sorted(getattr(mapping, "vmapped_dims", ()))[:around]
+    return prod(mapping.grid[axis] for axis in added)
+
+
 def _operand(mapping: Any, added: Sequence[int]) -> _Operand:
     """``added``: grid axes of ``vmap``; what it maps has one of them as the first index."""
     array, index = array_of(mapping), open_jaxpr(mapping.index_map_jaxpr)
@@ -240,17 +247,20 @@ class _Calls:
         forward = {number: times for (number, back), times in self._marked.items() if not back}
         return {number: times for (number, _), times in self._marked.items()} | forward
 
-    def walk(self, jaxpr: Any, times: int, *, counted: bool) -> None:
-        """``counted``: it is inside of a decorated function. How often a ``while`` turns and which
-        branch of a ``cond`` is taken is not known: each counts once."""
-        here: set[tuple[int, bool]] = set()
+    def walk(self, jaxpr: Any, times: int, *, counted: bool, around: str = "") -> None:
+        """``counted``: it is inside of a decorated function; ``around``: names of what it is in.
+        How often a ``while`` turns and which branch of a ``cond`` is taken is not known: each
+        counts once."""
+        here: dict[tuple[int, bool], int] = {}
         for eqn in open_jaxpr(jaxpr).eqns:
             stack = str(eqn.source_info.name_stack)
             mark = None if counted else _MARK.search(stack)
             if mark:
                 before = stack[: mark.start()]
                 back = "transpose(" in before and "rematted_computation" not in before
-                here.add((int(mark[1]), back))
+                which = int(mark[1]), back
+                mapped = (around + before).count("vmap(")
+                here[which] = max(here.get(which, 1), _batch(eqn, mapped))
             call = as_pallas_call(eqn)
             if call is not None:
                 if not (counted or mark):
@@ -258,9 +268,10 @@ class _Calls:
                 continue
             for inner, turns in inner_jaxprs(eqn, [None] * max(1, len(eqn.invars))):
                 often = times * (1 if turns is None else turns)
-                self.walk(inner, often, counted=counted or mark is not None)
-        for one in here:
-            self._marked[one] += times
+                inside = counted or mark is not None
+                self.walk(inner, often, counted=inside, around=f"{around}{stack}/")
+        for one, batch in here.items():
+            self._marked[one] += times * batch
 
 
 class _Catalogue:
@@ -287,8 +298,16 @@ class _Catalogue:
                 for config in (_default(kernel, problem), *configs):
                     if any(one.same_as(call) for one in self._made(ref, problem, config)):
                         axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
-                        return replace(_of_problem(name, problem, 1.0), config=axes)
+                        return replace(workload_problem(name, problem, 1.0), config=axes)
         return None
+
+    def is_just(self, ref: KernelRef, problem: Problem, call: _PallasCall) -> bool:
+        """Whether a call is that of a kernel for a problem in one of the configs that are tried, to
+        the last instruction."""
+        if not self.is_of(ref, problem, call):
+            return False
+        configs = islice(_configs(self._loader.kernel(ref), problem, call), _MOST_TRACED)
+        return any(one.same_as(call) for c in configs for one in self._made(ref, problem, c))
 
     def is_of(self, ref: KernelRef, problem: Problem, call: _PallasCall) -> bool:
         """Whether a call is that of a kernel for a problem, in some config: by its name, and its

@@ -20,7 +20,12 @@ from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem
+from autotune.domain.workload import (
+    UndeclaredKernel,
+    Workload,
+    WorkloadProblem,
+    workload_problem,
+)
 from autotune.domain.workload_text import workload_text
 from autotune.errors import InvalidInputError
 
@@ -144,15 +149,8 @@ def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
     """Weighted by how often they were asked for."""
     with open_database(database, create=False) as store:
         return tuple(
-            WorkloadProblem(
-                kernel=miss.key.kernel,
-                shape=",".join(f"{name}={size}" for name, size in miss.key.problem.dims),
-                dtype=miss.key.problem.dtype,
-                options=tuple(
-                    f"{name}={str(value).lower()}" for name, value in miss.key.problem.options
-                ),
-                weight=float(miss.count),
-                chips=(miss.key.chip.value,),
+            workload_problem(
+                miss.key.kernel, miss.key.problem, float(miss.count), (miss.key.chip.value,)
             )
             for miss in store.misses(10_000)
         )

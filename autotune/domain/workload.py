@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from autotune.domain.problem import Problem
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadProblem:
@@ -25,6 +27,25 @@ class WorkloadProblem:
     def __str__(self) -> str:
         said = [self.kernel, self.args or self.shape, self.dtype or "", *self.options]
         return " ".join(filter(None, said))
+
+
+def workload_problem(
+    kernel: str, problem: Problem, weight: float = 1.0, chips: tuple[str, ...] = ()
+) -> WorkloadProblem:
+    """A problem as the command line says it."""
+    return WorkloadProblem(
+        kernel=kernel,
+        shape=",".join(f"{name}={size}" for name, size in problem.dims),
+        dtype=problem.dtype,
+        options=tuple(f"{name}={option_text(value)}" for name, value in problem.options),
+        weight=weight,
+        chips=chips,
+    )
+
+
+def option_text(value: object) -> str:
+    """As the command line takes it: text as it is."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

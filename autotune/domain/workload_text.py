@@ -18,7 +18,13 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
-from autotune.domain.workload import InvalidProblem, UndeclaredKernel, Workload, WorkloadProblem
+from autotune.domain.workload import (
+    InvalidProblem,
+    UndeclaredKernel,
+    Workload,
+    WorkloadProblem,
+    option_text,
+)
 from autotune.errors import InvalidInputError
 
 _TABLE = re.compile(r"^[ \t]*\[\[", re.MULTILINE)
@@ -117,9 +123,6 @@ def _json_rows(text: str) -> Iterator[tuple[int, str, Any]]:
 
 def _problem(row: Any, line: int) -> WorkloadProblem:
     fields = _known(row, _OF_ONE)
-    weight = fields.get("weight", 1)
-    if type(weight) not in (int, float) or not isfinite(weight) or weight <= 0:
-        raise ValueError(f"weight = {weight} is no number above 0")
     kernel = fields.get("kernel")
     if not isinstance(kernel, str) or not kernel:
         raise ValueError("it names no kernel")
@@ -129,7 +132,7 @@ def _problem(row: Any, line: int) -> WorkloadProblem:
         dtype=_text(fields, "dtype") or None,
         options=tuple(filter(None, _assignments(fields.get("options", "")).split(","))),
         args=_text(fields, "args"),
-        weight=float(weight),
+        weight=_weight(fields),
         config=_text(fields, "config"),
         chips=_names(fields, "chips"),
         jax=_names(fields, "jax"),
@@ -139,13 +142,40 @@ def _problem(row: Any, line: int) -> WorkloadProblem:
 
 def _undeclared(row: Any) -> UndeclaredKernel:
     known = _known(row, set(UndeclaredKernel.__dataclass_fields__))
+    name, limit = _text(known, "name"), known.get("limit_bytes")
+    if not name:
+        raise ValueError("it has no name")
     return UndeclaredKernel(
-        **known
-        | {
-            "grid": tuple(known.get("grid", ())),
-            "blocks": tuple(map(tuple, known.get("blocks", ()))),
-        }
+        name=name,
+        grid=_sizes("grid", known.get("grid", [])),
+        blocks=tuple(_sizes("blocks", one) for one in _list("blocks", known.get("blocks", []))),
+        vmem_bytes=_size("vmem_bytes", known.get("vmem_bytes", 0)),
+        limit_bytes=None if limit is None else _size("limit_bytes", limit),
+        weight=_weight(known),
     )
+
+
+def _weight(fields: Mapping[str, Any]) -> float:
+    weight = fields.get("weight", 1)
+    if type(weight) not in (int, float) or not isfinite(weight) or weight <= 0:
+        raise ValueError(f"weight = {weight} is no number above 0")
+    return float(weight)
+
+
+def _size(name: str, value: Any) -> int:
+    if type(value) is not int or value < 0:
+        raise ValueError(f"{name} = {value!r} is no size")
+    return value
+
+
+def _sizes(name: str, values: Any) -> tuple[int, ...]:
+    return tuple(_size(name, one) for one in _list(name, values))
+
+
+def _list(name: str, value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise ValueError(f"{name} = {value!r} is no list")
+    return value
 
 
 def _known(row: Any, names: set[str]) -> dict[str, Any]:
@@ -180,11 +210,7 @@ def _assignments(given: Any) -> str:
         return ",".join(map(str, given))
     if not isinstance(given, dict):
         raise ValueError(f"{given!r} is neither text nor a table")
-    return ",".join(f"{name}={_value(value)}" for name, value in given.items())
-
-
-def _value(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    return ",".join(f"{name}={option_text(value)}" for name, value in given.items())
 
 
 def _fields(value: WorkloadProblem | UndeclaredKernel) -> list[str]:

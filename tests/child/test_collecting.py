@@ -78,6 +78,20 @@ def rematted(x):
 def batched(x):
     return jax.vmap(lambda x: norm(double(x)))(x)
 
+def many(x):
+    x = jax.vmap(jax.jit(double))(x)
+    x = jax.vmap(lambda x: jax.lax.scan(lambda x, _: (double(x), None), x, None, length=4)[0])(x)
+    return jax.vmap(matmul)(x)
+
+def activated(x):
+    for activation in ("none", "gelu", "gelu"):
+        problem = TUNED.problem(
+            m=x.shape[0], k=x.shape[1], n=x.shape[1], dtype=x.dtype, activation=activation
+        )
+        x = KERNEL.build(problem, TUNED.config(problem))(x, x)
+    again = KERNEL.build(problem, TUNED.config(problem))
+    return jax.lax.fori_loop(0, 5, lambda _, x: again(x, x), x)
+
 def broken(x):
     double(x)
     raise RuntimeError("there is no layer 7")
@@ -121,7 +135,15 @@ def test_a_gradient_counts_its_own_calls_and_vmap_its_batch(tmp_path: Path) -> N
     again = weights(collected(tmp_path, "rematted", "x=f32[256,256]"))
     assert again == {"model.py:double": 4 + 4 + 4}  # forward, recomputed, backward
     found = weights(collected(tmp_path, "batched", "x=f32[3,256,256]"))
-    assert found["rmsnorm"] == 3
+    assert (found["rmsnorm"], found["model.py:double"]) == (3, 3)
+    found = weights(collected(tmp_path, "many", "x=f32[3,256,256]"))
+    assert found == {"model.py:double": 3 + 3 * 4, "matmul.py:KERNEL": 3}
+
+
+def test_problems_that_differ_in_an_option_have_their_own_calls(tmp_path: Path) -> None:
+    found = collected(tmp_path, "activated", "x=f32[256,256]")
+    by_option = {one.options: one.weight for one in found.problems}
+    assert sorted(by_option.values()) == [1, 2 + 5], by_option
 
 
 def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Path) -> None:

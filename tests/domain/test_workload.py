@@ -75,6 +75,22 @@ def test_json_lines_say_the_same() -> None:
     assert [one.line for one in found.invalid] == [4]
 
 
+@pytest.mark.parametrize(
+    "row",
+    [
+        "grid = [2]",
+        'name = "k"\nweight = "3"',
+        'name = "k"\ngrid = 3',
+        'name = "k"\nblocks = [8]',
+        'name = "k"\nblocks = [["8"]]',
+        'name = "k"\nvmem_bytes = true',
+    ],
+)
+def test_what_is_wrong_with_an_undeclared_kernel_is_said(row: str) -> None:
+    found = read_workload(f'[[problem]]\nkernel = "y"\n\n[[undeclared]]\n{row}\n')
+    assert (len(found.problems), len(found.undeclared), len(found.invalid)) == (1, 0, 1)
+
+
 def test_what_is_written_is_read_again() -> None:
     odd = 'é😀"\\\n\x7f\x00[[problem]]'
     problem = WorkloadProblem(kernel=odd, shape="m=1", weight=2.5, config="a=1", options=("b=c",))
