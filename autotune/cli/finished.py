@@ -19,7 +19,7 @@ from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.domain.trial import Trial
 from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError, StoreError
-from autotune.publishing.publish import Publication
+from autotune.publishing.publish import Publication, finalists
 from autotune.publishing.ties import contenders
 
 _MOST_CALLS = 1_000  # searched keys of a function that are looked through
@@ -36,6 +36,7 @@ class SearchQuestion:
     options: Sequence[str]
     call: str
     python: str
+    allow_unverified: bool
 
 
 def finished(question: SearchQuestion, goal: int, database: str | None) -> SearchReport | None:
@@ -49,7 +50,9 @@ def finished(question: SearchQuestion, goal: int, database: str | None) -> Searc
             for spec, key in _keys(store, question, toolchain):
                 record, trials = store.record(key), store.trials(key)
                 done = len(trials) >= goal or store.searches.progress(key).exhausted
-                if record is not None and done and _is_of(record, trials):
+                if record is None or not done or not _is_of(record, trials):
+                    continue
+                if _is_answer(question, record, trials):
                     ids = {t.number: store.trial_id(key, t.number) for t in trials}
                     return _report(spec, record, trials, ids, str(store))
     except StoreError:
@@ -102,6 +105,18 @@ def _is_of(record: Record, trials: Sequence[Trial]) -> bool:
     return record.trials == len(trials) and all(e.model == MODEL for e in estimates)
 
 
+def _is_answer(question: SearchQuestion, record: Record, trials: Sequence[Trial]) -> bool:
+    """Whether another publication, which may or may not take what is not verified, could not be of
+    another config."""
+    if not question.allow_unverified:
+        return record.verified
+    return any(one.config == record.config for one in finalists(trials, _default(trials))[:1])
+
+
+def _default(trials: Sequence[Trial]) -> Trial | None:
+    return next((trial for trial in trials if trial.number == 0), None)
+
+
 def _report(
     spec: KernelSpec,
     record: Record,
@@ -109,7 +124,7 @@ def _report(
     ids: dict[int, int | None],
     place: str,
 ) -> SearchReport:
-    default = next((trial for trial in trials if trial.number == 0), None)
+    default = _default(trials)
     return SearchReport(
         key=record.key,
         axes=spec.axes,

@@ -27,7 +27,7 @@ class ReportingObserver:
         asked: str = "",
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._terminal, self._searches, self._key, self._clock = terminal, searches, key, clock
+        self._terminal, self._searches, self.key, self._clock = terminal, searches, key, clock
         self._tally, self._progress, self._space = Tally(), Progress(asked=asked), ""
         self._said = float("-inf")
 
@@ -60,6 +60,6 @@ class ReportingObserver:
             **changes,  # type: ignore[arg-type]
         )
         try:
-            self._searches.report(self._key, self._space, self._progress, over=over)
+            self._searches.report(self.key, self._space, self._progress, over=over)
         except StoreError:
             return

@@ -157,7 +157,9 @@ def search(
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     is_timed = measure and target in attached_chips()
     if not (as_json or starts or fixed or only or is_timed):
-        question = SearchQuestion(ref, target, shape, dtype, options, call, compilers["python"])
+        question = SearchQuestion(
+            ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
+        )
         if earlier := finished(question, trials, database):
             report.print_report(earlier)
             sys.exit(0)

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from autotune.calls.from_problem import called
@@ -41,12 +42,10 @@ def places(store: Any, keys: Iterable[Key]) -> dict[str, KernelRef]:
     """Where kernels were searched from, by name: those that are still there."""
     found: dict[str, KernelRef] = {}
     for key in keys:
-        place = _place(store, key)
-        if place and key.kernel not in found:
-            try:
-                found[key.kernel] = find_kernel(place)
-            except AutotuneError:
-                continue
+        if key.kernel in found or not (place := _place(store, key)):
+            continue
+        with suppress(AutotuneError):
+            found[key.kernel] = find_kernel(place)
     return found
 
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -27,8 +28,10 @@ from autotune.errors import InvalidInputError
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem
     from autotune.ports.compilers import Compilers
+    from autotune.publishing.publish import Publication
     from autotune.publishing.tuning import Plan
     from autotune.publishing.whole_model import ModelProblem
+    from autotune.searching.loop import SearchResult
 
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?")
 
@@ -175,16 +178,17 @@ def _interpreters(given: Workload, python: str | None) -> dict[str, Workload]:
 
     if python is not None:
         return {python: given}
+
+    @cache
+    def of(version: str) -> str:
+        return find_environment(environments_folder(), version).python
+
     found: dict[str, list[WorkloadProblem]] = {}
     for problem in given.problems:
-        for version in problem.jax or given.jax or ("",):
-            found.setdefault(version, []).append(problem)
-    return {
-        find_environment(environments_folder(), version).python
-        if version
-        else sys.executable: replace(given, problems=tuple(some))
-        for version, some in found.items()
-    }
+        versions = problem.jax or given.jax
+        for one in dict.fromkeys(map(of, versions)) or (sys.executable,):
+            found.setdefault(one, []).append(problem)
+    return {one: replace(given, problems=tuple(some)) for one, some in found.items()}
 
 
 @dataclass(slots=True, kw_only=True)
@@ -272,9 +276,16 @@ class WorkloadRun:
             if timeout_s is not None:
                 left_s = max(0.0, timeout_s - (time.monotonic() - began))
                 plan = replace(plan, limits=replace(plan.limits, timeout_s=left_s))
-            done = tune_all(compilers, store, tasks, plan, progress.published)
-            for watcher, (result, _) in zip(watchers, done, strict=True):
-                watcher.end(exhausted=result.stopped_by == "exhausted")
+            of_key = {watcher.key: watcher for watcher in watchers}
+
+            def published(result: "SearchResult", found: "Publication") -> None:
+                progress.published(result.subject, found)
+                of_key[result.subject.key].end(exhausted=result.stopped_by == "exhausted")
+
+            done = tune_all(compilers, store, tasks, plan, published)
+            for watcher, (_, publication) in zip(watchers, done, strict=True):
+                if publication is None:
+                    watcher.end()
         self.invalid += invalid
         self.tuned += [
             TunedProblem(problem=one, result=result, published=published)

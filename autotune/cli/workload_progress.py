@@ -23,7 +23,6 @@ from autotune.cli.progress import Silent, Tally
 from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
-from autotune.publishing.tuning import TuningTask
 from autotune.publishing.whole_model import ModelProblem
 from autotune.searching.loop import Subject
 from autotune.wording.units import micros, ratio
@@ -59,9 +58,9 @@ class WorkloadLines(AbstractContextManager["WorkloadLines"]):
         """Who watches one problem."""
         return Silent()
 
-    def published(self, task: TuningTask, found: Publication) -> None:
+    def published(self, subject: Subject, found: Publication) -> None:
         self._done += 1
-        self.announce(f"{self._done}/{self._total} {name_of(task.subject)}: {outcome_line(found)}")
+        self.announce(f"{self._done}/{self._total} {name_of(subject)}: {outcome_line(found)}")
 
     def announce(self, line: str) -> None:
         if not self._silent:

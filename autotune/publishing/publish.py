@@ -77,6 +77,14 @@ def publish(
     return replace(published, wrong=tuple(gate.wrong), unverified=tuple(gate.unverified))
 
 
+def unpublished(result: "SearchResult", reason: str) -> Publication:
+    """What is left of a search whose publication failed."""
+    default = next((t for t in result.trials if t.number == 0), None)
+    return Publication(
+        record=None, reason=reason, winner=None, default=default, baseline=NO_DEFAULT
+    )
+
+
 def _verified_before(store: PublishStore, key: Key) -> Record | None:
     """What an earlier run with this database has published for the key."""
     own = (r for r in store.records(key.kernel, key.chip) if r.key == key and not r.pushed_by)

@@ -8,9 +8,10 @@ from typing import Protocol
 
 from autotune.candidates.space import Space
 from autotune.domain.config import Config
+from autotune.errors import AutotuneError
 from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
-from autotune.publishing.publish import Publication, publish
+from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.timing import Timing, new_measure
 from autotune.searching.loop import (
     Observer,
@@ -101,11 +102,11 @@ def tune_all(
     store: TuningStore,
     tasks: Sequence[TuningTask],
     plan: Plan,
-    published: Callable[[TuningTask, Publication], None] = lambda _, __: None,
+    published: Callable[[SearchResult, Publication], None] = lambda _, __: None,
 ) -> list[tuple[SearchResult, Publication | None]]:
     """As ``tune``, all side by side: trials go where they pay, and what is over is verified and
     published while the others go on; ``published`` is told then. ``plan.limits.trials``: of each.
-    """
+    What cannot be published is no record, with the reason."""
     with ExitStack() as stack:
         searches = [
             stack.enter_context(closing(_opened(compilers, store, task, plan))) for task in tasks
@@ -120,8 +121,11 @@ def tune_all(
             pending[place] = threads.submit(publish_now, tasks[place], search.result())
 
         def publish_now(task: TuningTask, result: SearchResult) -> Publication:
-            found = _published(compilers, store, result, plan, task.watcher)
-            published(task, found)
+            try:
+                found = _published(compilers, store, result, plan, task.watcher)
+            except AutotuneError as error:  # the others go on, and the report says so
+                found = unpublished(result, str(error))
+            published(result, found)
             return found
 
         limits = plan.limits

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from autotune.candidates.space import Space
 from autotune.catalogue.discovery import find_kernel
-from autotune.domain.chip import parse_chip
+from autotune.domain.chip import ChipInfo, parse_chip
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
@@ -77,12 +77,13 @@ def find_problems(
         if not (one.chips or chips):
             why = InvalidInputError("no chip is named: neither in the file nor by --chip")
             invalid.append(_invalid(one, why))
-        for name in one.chips or chips:
+        known: list[ChipInfo] = []  # each once, however often and in whatever words
+        for name in dict.fromkeys(one.chips or chips):
             try:
-                chip = info(parse_chip(name))
+                known.append(info(parse_chip(name)))
             except AutotuneError as error:
                 invalid.append(_invalid(one, error))
-                continue
+        for chip in dict.fromkeys(known):
             subject = Subject(ref=ref, spec=spec, problem=problem, chip=chip, toolchain=toolchain)
             new = ModelProblem(asked=one, subject=subject, weight=0.0)
             same = found.get(subject.key, new)

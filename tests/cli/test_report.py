@@ -11,6 +11,7 @@ import pytest
 from rich.console import Console
 
 from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.cli.finished import SearchQuestion, finished
 from autotune.cli.report import SearchReport, print_report
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.chip import Chip
@@ -179,3 +180,21 @@ def test_what_is_not_done_is_searched(more: tuple[str, ...], tmp_path: Path) -> 
     done = autotune(*ASKED, *more, cwd=tmp_path)
     assert "Searched before" not in done.stdout
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("verified", "asked", "answered"), [(False, False, False), (True, True, True)]
+)
+def test_what_may_be_unverified_is_part_of_the_question(
+    ended: Key, tmp_path: Path, verified: bool, asked: bool, answered: bool
+) -> None:
+    place = str(tmp_path / "test.db")
+    with open_store(place, create=False) as store:
+        record = store.record(ended)
+        assert record is not None
+        store.save_record(replace(record, verified=verified))
+    ref = find_kernel("vector_add")
+    question = SearchQuestion(
+        ref, Chip.V5E, "n=65536", None, (), "", sys.executable, allow_unverified=asked
+    )
+    assert (finished(question, 4, place) is not None) is answered
