@@ -20,18 +20,11 @@ from autotune.domain.chip import parse_chip
 from autotune.domain.record import Record
 from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import new_bundle, write_bundle
+from autotune.tables.formats import ENDINGS
 
 _BUNDLE = "bundle"
-_TEXTS = {
-    ".py": "python",
-    ".json": "json",
-    ".jsonl": "json",
-    ".csv": "csv",
-    ".yml": "maxtext",
-    ".yaml": "maxtext",
-    ".patch": "tpu-inference",
-    ".diff": "tpu-inference",
-}
+_TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}
+_TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 
 
 @click.command()

@@ -21,8 +21,13 @@ FORMATS: Sequence[TableFormat] = (
     PlainTable(name="csv"),
     PlainTable(name="python"),
 )
-_ENDINGS = {".json": "tokamax", ".jsonl": "json", ".csv": "csv", ".yml": "maxtext"}
-_ENDINGS[".yaml"] = "maxtext"
+ENDINGS = {
+    ".json": "tokamax",
+    ".jsonl": "json",
+    ".csv": "csv",
+    ".yml": "maxtext",
+    ".yaml": "maxtext",
+}
 _MOST_BYTES = 64 << 20
 _PATHS = "import sys; sys.stdout.write('\\0'.join(sys.path))"  # nothing of a package is imported
 
@@ -83,8 +88,8 @@ def _of_file(path: Path, form: str | None) -> FoundTable:
         return read_table(format_named(form), path)
     if path.suffix == ".json" and is_own(_text(path)):
         return read_table(format_named("json"), path)
-    if path.suffix in _ENDINGS:
-        return read_table(format_named(_ENDINGS[path.suffix]), path)
+    if path.suffix in ENDINGS:
+        return read_table(format_named(ENDINGS[path.suffix]), path)
     if path.suffix != ".py":
         raise InvalidInputError(f"{path} may be anything: say which with --format")
     if f"\n{VARIABLE} = " in f"\n{_text(path)}":
