@@ -115,7 +115,8 @@ def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
         "platform": "tpu",
     }
     known = inspect.signature(sharding.AbstractDevice).parameters
-    described = _watched(sharding.AbstractDevice)(**{n: v for n, v in wanted.items() if n in known})
+    kind = _watched(sharding.AbstractDevice) if _TRACING.get() else sharding.AbstractDevice
+    described = kind(**{n: v for n, v in wanted.items() if n in known})
     mesh = sharding.AbstractMesh(
         tuple(axes.values()), tuple(axes), abstract_device=described, **_automatic(len(axes))
     )
@@ -154,7 +155,7 @@ def _watched(kind: type[Any]) -> type[Any]:
             return object.__getattribute__(self, name)
 
         def __eq__(self, other: object) -> bool:
-            return isinstance(other, WatchedDevice) and fields_of(self) == fields_of(other)
+            return isinstance(other, kind) and fields_of(self) == fields_of(other)
 
         def __hash__(self) -> int:
             return hash(fields_of(self))

@@ -128,7 +128,7 @@ def test_filters_and_links(seen: Seen) -> None:
     page = seen.open("/")
     page.get_by_role("article").get_by_role("link", name="matmul").click()
     expect(page.get_by_role("heading", name="matmul", exact=True)).to_be_visible()
-    page.get_by_label("Chip").select_option("v6e")
+    page.locator("select[name=chip]").select_option("v6e")
     page.get_by_role("button", name="Filter").click()
     expect(page).to_have_url(re.compile(r"/kernels/matmul\?q=&chip=v6e&toolchain=&state="))
     rows = page.get_by_role("region", name="Problems and records").locator("tbody tr")
@@ -303,7 +303,7 @@ class TestOwnDatabase:
         with running(str(tmp_path / "own.db")) as service:
             for seen in seen_in(browser, service):
                 page = seen.open("/upgrades")
-                page.get_by_label("Kernel").select_option("mm")
+                page.locator("select[name=kernel]").select_option("mm")
                 page.get_by_role("button", name="Filter").click()
                 expect(
                     page.get_by_role("region", name="Checked configs").locator("tbody tr")
@@ -347,7 +347,7 @@ class TestOwnDatabase:
             until(lambda: service.get("/v1/misses", secret)[0] == 200)
             for seen in seen_in(browser, service):
                 page = seen.open("/keys/1")
-                page.get_by_label("Token").fill(secret)
+                page.get_by_label("Your token").fill(secret)
                 page.get_by_role("button", name="Sign in").click()
                 expect(page.get_by_role("heading", name="Search")).to_be_visible()
                 expect(page.locator("[data-said]")).to_contain_text("best trial 9.5 µs")
