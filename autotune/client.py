@@ -17,7 +17,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
 
 from autotune.domain.codec import from_data, to_data
@@ -239,18 +239,22 @@ def _ask(remote: Remote, questions: Sequence[Key], snapshot: int | None) -> tupl
 def _patiently(remote: Remote, body: bytes) -> bytes:
     """A service that takes no more calls in this second is asked again, while the time allows."""
     deadline, left_s = time.monotonic() + remote.timeout_s, remote.timeout_s
+    busy: ServiceError | None = None
     while True:
         try:
             return remote.call("POST", "/v1/lookup", body, left_s)
-        except ServiceError as error:
-            pause_s = error.retry_after_s * random.uniform(1, 1.5)  # noqa: S311 (all hosts at once)
-            if not _is_busy(error) or time.monotonic() + pause_s >= deadline:
-                raise
-        time.sleep(max(pause_s, 0.1))
+        except Exception as error:
+            if not _is_busy(error):
+                raise busy or error from None  # too little time was left for another answer
+            busy = error
+        pause_s = max(0.1, busy.retry_after_s * random.uniform(1, 1.5))  # noqa: S311 (not all at once)
+        if time.monotonic() + pause_s >= deadline:
+            raise busy
+        time.sleep(pause_s)
         left_s = max(deadline - time.monotonic(), 0.001)
 
 
-def _is_busy(error: Exception) -> bool:
+def _is_busy(error: Exception) -> TypeGuard[ServiceError]:
     return isinstance(error, ServiceError) and error.status == _TOO_MANY_CALLS
 
 
