@@ -6,6 +6,7 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,6 +22,9 @@ settings.register_profile(
     "any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.load_profile("any machine")
+
+# A shell that starts the tests in the background has them ignore Ctrl-C, and so would every child.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="module")
