@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.job import DEFAULT_TRIALS
@@ -22,8 +22,8 @@ from autotune.domain.record import Record
 from autotune.errors import AutotuneError, InvalidInputError
 
 if TYPE_CHECKING:
+    from autotune.calls.function import FunctionKernel
     from autotune.compiler.pool import CompilerPool
-    from autotune.decorator import Tunable
     from autotune.publishing.publish import Publication
     from autotune.runtime import TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
@@ -33,6 +33,25 @@ if TYPE_CHECKING:
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
 
 Configs = Config | Mapping[str, AxisValue]
+
+
+@runtime_checkable
+class TunableFunction(Protocol):
+    """What ``autotune.tunable`` makes of a function."""
+
+    declaration: "FunctionKernel"
+
+    def ref(self, *args: Any, **kwargs: Any) -> KernelRef:
+        """Where the compiler process finds it, and such a call in words."""
+
+    def problem(self, *args: Any, **kwargs: Any) -> Problem:
+        """The key of a call."""
+
+    def asking(self, source: "Source | None") -> "TunableFunction":
+        """The same function with configs from this source."""
+
+    def answer(self, *args: Any, **kwargs: Any) -> "TunedConfig":
+        """What a call takes, and where it comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +92,7 @@ class Tuning:
 
 
 def search(
-    kernel: "Tunable[..., Any] | str",
+    kernel: TunableFunction | str,
     /,
     *args: Any,
     shape: str | Mapping[str, int] | None = None,
@@ -150,7 +169,7 @@ def search(
 
 
 def estimate(
-    kernel: "Tunable[..., Any] | str",
+    kernel: TunableFunction | str,
     /,
     *args: Any,
     configs: Configs | Sequence[Configs] = (),
@@ -181,7 +200,7 @@ def estimate(
 
 
 def compare(
-    kernel: "Tunable[..., Any] | str", /, *args: Any, configs: Sequence[Configs], **asked: Any
+    kernel: TunableFunction | str, /, *args: Any, configs: Sequence[Configs], **asked: Any
 ) -> str:
     """Why one of two configs is faster, in the words of ``autotune explain``; the rest as in
     ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
@@ -200,7 +219,7 @@ def compare(
 
 
 def lookup(
-    kernel: "Tunable[..., Any]",
+    kernel: TunableFunction,
     /,
     *args: Any,
     source: "str | Path | Source | None" = None,
@@ -217,11 +236,14 @@ def lookup(
 
 
 def _refuse_doubtful(
-    command: Callable[..., Any], kernel: Any, args: Sequence[Any], given: Mapping[str, Any]
+    command: Callable[..., Any],
+    kernel: TunableFunction | str,
+    args: Sequence[Any],
+    given: Mapping[str, Any],
 ) -> None:
     """Raises ``InvalidInputError`` where an option that was given is also an argument of the
     function, which has no value yet: nobody can say which of both is meant."""
-    if not hasattr(kernel, "declaration"):
+    if not isinstance(kernel, TunableFunction):
         return
     taken = kernel.declaration.signature
     placed = taken.bind_partial(*args).arguments
@@ -253,7 +275,7 @@ def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
 
 def _subject(
     pool: "CompilerPool",
-    kernel: Any,
+    kernel: TunableFunction | str,
     args: Sequence[Any],
     arguments: Mapping[str, Any],
     chip: Any,
@@ -264,7 +286,7 @@ def _subject(
     from autotune.runtime import dtype_name
     from autotune.searching.subject import describe_subject
 
-    if hasattr(kernel, "declaration"):
+    if isinstance(kernel, TunableFunction):
         own = {"shape": shape, "dtype": dtype, "options": options}  # it may have such an argument
         own = {name: value for name, value in own.items() if value is not None}
         try:
@@ -275,8 +297,8 @@ def _subject(
                 'jax.ShapeDtypeStruct((256, 512), "bfloat16")'
             ) from error
         arguments = {**arguments, **own}
-        ref: KernelRef = kernel.ref(*args, **arguments)
-        problem: Problem = kernel.problem(*args, **arguments)
+        ref = kernel.ref(*args, **arguments)
+        problem = kernel.problem(*args, **arguments)
         return describe_subject(pool, ref, chip, lambda _: problem)
     if not isinstance(kernel, str) or args or arguments or shape is None:
         raise InvalidInputError(

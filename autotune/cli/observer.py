@@ -1,16 +1,23 @@
 """What a search shows on the terminal, also told to those who watch it from elsewhere."""
 
+import signal
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import TYPE_CHECKING, NoReturn
 
 from autotune.candidates.space import Space
+from autotune.cli.output import echo
 from autotune.cli.progress import Tally, TerminalObserver, space_line
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
 from autotune.ports import SearchStatuses
+
+if TYPE_CHECKING:
+    from autotune.searching.loop import SearchResult
 
 _EVERY_S = 1.0
 
@@ -63,3 +70,14 @@ class ReportingObserver:
             self._searches.report(self.key, self._space, self._progress, over=over)
         except StoreError:
             return
+
+
+def say_interrupted(results: "Sequence[SearchResult]", place: str) -> NoReturn:
+    """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    trials = sum(len(result.trials) for result in results)
+    echo(
+        f"interrupted: {trials} trials are kept in {place}, the same command resumes",
+        err=True,
+    )
+    sys.exit(130)

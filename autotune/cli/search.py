@@ -1,11 +1,9 @@
 """``autotune search``."""
 
-import signal
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any
 
 import click
 
@@ -27,9 +25,6 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip, attached_chips
-
-if TYPE_CHECKING:
-    from autotune.searching.loop import SearchResult
 
 
 @click.command()
@@ -165,7 +160,7 @@ def search(
             sys.exit(0)
 
     from autotune.cli import progress
-    from autotune.cli.observer import ReportingObserver
+    from autotune.cli.observer import ReportingObserver, say_interrupted
     from autotune.publishing.timing import Timing, why_estimated
     from autotune.publishing.tuning import Plan, tune
     from autotune.searching.loop import SearchLimits
@@ -207,14 +202,3 @@ def search(
         if measure and not is_timed:
             echo(why_estimated(target))
     sys.exit(0 if published.record else 1)
-
-
-def say_interrupted(results: "Sequence[SearchResult]", place: str) -> NoReturn:
-    """From here on only cleaning up is left: another Ctrl-C must not cut it short."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    trials = sum(len(result.trials) for result in results)
-    echo(
-        f"interrupted: {trials} trials are kept in {place}, the same command resumes",
-        err=True,
-    )
-    sys.exit(130)

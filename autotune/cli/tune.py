@@ -208,7 +208,7 @@ class WorkloadRun:
         self, interpreters: Mapping[str, Workload], database: str | None, *, as_json: bool
     ) -> NoReturn:
         """Ends the process."""
-        from autotune.cli.search import say_interrupted
+        from autotune.cli.observer import say_interrupted
         from autotune.cli.workload_report import print_workload
 
         self.invalid += self.workload.invalid
