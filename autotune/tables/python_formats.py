@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 from autotune.domain.chip import Chip
-from autotune.tables.python_table import Meaning, Named, PythonTable
+from autotune.tables.python_table import FieldNames, Meaning, Named, PythonTable
 
 _VERSIONS = {5: (Chip.V5E, Chip.V5P), 6: (Chip.V6E,), 7: (Chip.V7X,)}
 _DEVICES = {
@@ -26,130 +26,87 @@ _SIZES = "TUNED_BLOCK_SIZES"
 _MOST_ASKED = 10_000  # 128 heads could have come of fewer than a thousand
 
 
-def _jax_rpa(key: Named, value: Named) -> Meaning | str:
-    pages, rest = divmod(key["max_model_len"], key["page_size"])
-    if rest or not pages:
-        return f"{key['max_model_len']} keys are not whole pages of {key['page_size']}"
-    if key["q_dtype"] != key["kv_dtype"]:
-        return f"{key['q_dtype']} queries on {key['kv_dtype']} keys are not in the catalogue"
-    problem = {
-        "tokens": key["max_num_batched_tokens"],
-        "q_heads": key["num_q_heads_per_blk"],
-        "kv_heads": key["num_kv_heads_per_blk"],
-        "pages": pages,
-        "page_size": key["page_size"],
-        "head_dim": key["head_dim"],
-        "dtype": key["q_dtype"],
+class _PagedBlocks:
+    """A ``Vocabulary``: tokens and keys are cut to what the problem has, as the lookup does."""
+
+    def problem(self, key: Named, value: Named) -> Meaning | str:
+        pages, rest = divmod(key["max_model_len"], key["page_size"])
+        if rest or not pages:
+            return f"{key['max_model_len']} keys are not whole pages of {key['page_size']}"
+        found = _PAGED.problem(key, value)
+        if isinstance(found, str):
+            return found
+        most = {_RPA[0]: pages, _RPA[1]: key["max_num_batched_tokens"]}
+        axes = {name: min(value[name], most[name]) for name in _RPA}
+        return Meaning(problem={**found.problem, "pages": pages}, axes=axes)
+
+    def row(self, problem: Named, axes: Named) -> tuple[Named, Named] | str:
+        """Heads of a block are all heads, but where there are many: then the lookup has other
+        keys."""
+        if problem["kv_heads"] > 8:
+            return (
+                "the kernel parts so many heads into blocks: its lookup asks for those of a block"
+            )
+        key, value = _PAGED.row(problem, axes)
+        return {**key, "max_model_len": problem["pages"] * problem["page_size"]}, value
+
+
+_PAGED = FieldNames(
+    fields={
+        "tokens": ("max_num_batched_tokens",),
+        "q_heads": ("num_q_heads_per_blk",),
+        "kv_heads": ("num_kv_heads_per_blk",),
+        "page_size": ("page_size",),
+        "head_dim": ("head_dim",),
+        "dtype": ("q_dtype", "kv_dtype"),
     }
-    most = {_RPA[0]: pages, _RPA[1]: problem["tokens"]}  # as the lookup cuts them
-    return Meaning(problem=problem, axes={n: min(value[n], most[n]) for n in _RPA})
-
-
-def _jax_rpa_row(problem: Named, axes: Named) -> tuple[Named, Named] | str:
-    """Heads of a block are all heads, but where there are many: then the lookup has other keys."""
-    if problem["kv_heads"] > 8:
-        return "the kernel parts so many heads into blocks: its lookup asks for those of a block"
-    return {
-        "q_dtype": problem["dtype"],
-        "kv_dtype": problem["dtype"],
-        "num_q_heads_per_blk": problem["q_heads"],
-        "num_kv_heads_per_blk": problem["kv_heads"],
-        "head_dim": problem["head_dim"],
-        "page_size": problem["page_size"],
-        "max_num_batched_tokens": problem["tokens"],
-        "max_model_len": problem["pages"] * problem["page_size"],
-    }, axes
+)
+_QUANTIZED = FieldNames(
+    fields={
+        "m": ("n_batch",),
+        "k": ("n_in",),
+        "n": ("n_out",),
+        "weights": ("x_q_dtype", "w_q_dtype"),
+    },
+    fixed={"n_lane_multiplier": 1},
+)
+_EXPERTS = FieldNames(
+    fields={
+        "tokens": ("num_tokens",),
+        "experts": ("num_experts",),
+        "top_k": ("top_k",),
+        "hidden": ("hidden_size",),
+        "intermediate": ("intermediate_size",),
+        "devices": ("ep_size",),
+        "dtype": ("t_packing", "w_packing"),
+    },
+    dtypes={2: "bfloat16", 1: "float32"},
+)
+_GROUPED = FieldNames(
+    fields={
+        "m": ("m",),
+        "k": ("k", "quant_block_size"),
+        "n": ("n",),
+        "groups": ("num_total_groups", "num_current_groups"),
+        "dtype": ("lhs_dtype", "rhs_dtype"),
+    }
+)
+_ATTENTION = FieldNames(
+    fields={
+        "batch": ("batch_size",),
+        "heads": ("num_heads",),
+        "seq": ("q_seq_len", "kv_seq_len"),
+        "head_dim": ("head_dim",),
+        "dtype": ("q_dtype", "kv_dtype"),
+    },
+    fixed={"block_b": 1},
+)
 
 
 def _pages_asked(key: Named) -> list[Named]:
     """The lookup takes pages; a length that is no whole number of them is asked for as the next."""
     rest = {name: value for name, value in key.items() if name != "max_model_len"}
     return [{**rest, "pages_per_seq": -(-key["max_model_len"] // key["page_size"])}]
-
-
-def _quantized(key: Named, value: Named) -> Meaning | str:
-    if key["x_q_dtype"] != key["w_q_dtype"]:
-        return f"{key['x_q_dtype']} on {key['w_q_dtype']} weights is not in the catalogue"
-    if value.get("n_lane_multiplier", 1) != 1:
-        return f"the catalogue has no n_lane_multiplier={value['n_lane_multiplier']}"
-    problem = {"m": key["n_batch"], "k": key["n_in"], "n": key["n_out"]}
-    axes = {name: size for name, size in value.items() if name.endswith("size")}
-    return Meaning(problem={**problem, "weights": key["w_q_dtype"]}, axes=axes)
-
-
-def _quantized_row(problem: Named, axes: Named) -> tuple[Named, Named]:
-    sizes = {"n_batch": problem["m"], "n_out": problem["n"], "n_in": problem["k"]}
-    types = dict.fromkeys(("x_q_dtype", "w_q_dtype"), problem["weights"])
-    return {**sizes, **types}, axes
-
-
-def _moe(key: Named, value: Named) -> Meaning | str:
-    types = {2: "bfloat16", 1: "float32"}
-    if key["t_packing"] != key["w_packing"] or key["t_packing"] not in types:
-        return "weights of another type than tokens are not in the catalogue"
-    names = {
-        "tokens": "num_tokens",
-        "experts": "num_experts",
-        "top_k": "top_k",
-        "hidden": "hidden_size",
-        "intermediate": "intermediate_size",
-        "devices": "ep_size",
-    }
-    problem = {name: key[theirs] for name, theirs in names.items()}
-    return Meaning(problem={**problem, "dtype": types[key["t_packing"]]}, axes=value)
-
-
-def _moe_row(problem: Named, axes: Named) -> tuple[Named, Named]:
-    packing = 2 if problem["dtype"] == "bfloat16" else 1
-    return {
-        "hidden_size": problem["hidden"],
-        "intermediate_size": problem["intermediate"],
-        "num_experts": problem["experts"],
-        "top_k": problem["top_k"],
-        "t_packing": packing,
-        "w_packing": packing,
-        "num_tokens": problem["tokens"],
-        "ep_size": problem["devices"],
-    }, axes
-
-
-def _megablox(key: Named, value: Named) -> Meaning | str:
-    if key["lhs_dtype"] != key["rhs_dtype"]:
-        return f"{key['lhs_dtype']} on {key['rhs_dtype']} weights is not in the catalogue"
-    if key["num_total_groups"] != key["num_current_groups"] or key["quant_block_size"] != key["k"]:
-        return "groups elsewhere, or scales of parts of k, are not in the catalogue"
-    problem = {**{dim: key[dim] for dim in "mkn"}, "groups": key["num_total_groups"]}
-    return Meaning(problem={**problem, "dtype": key["lhs_dtype"]}, axes=value)
-
-
-def _megablox_row(problem: Named, axes: Named) -> tuple[Named, Named]:
-    sizes = {dim: problem[dim] for dim in "mkn"}
-    groups = dict.fromkeys(("num_total_groups", "num_current_groups"), problem["groups"])
-    types = dict.fromkeys(("lhs_dtype", "rhs_dtype"), problem["dtype"])
-    return {**sizes, **groups, **types, "quant_block_size": problem["k"]}, axes
-
-
-def _flash(key: Named, value: Named) -> Meaning | str:
-    if key["q_seq_len"] != key["kv_seq_len"] or key["q_dtype"] != key["kv_dtype"]:
-        return "keys of another length or type than queries are not in the catalogue"
-    if value["block_b"] != 1:
-        return f"the catalogue has no block_b={value['block_b']}"
-    problem = {
-        "batch": key["batch_size"],
-        "heads": key["num_heads"],
-        "seq": key["q_seq_len"],
-        "head_dim": key["head_dim"],
-        "dtype": key["q_dtype"],
-    }
-    axes = {name: size for name, size in value.items() if name != "block_b"}
-    return Meaning(problem=problem, axes=axes)
-
-
-def _flash_row(problem: Named, axes: Named) -> tuple[Named, Named]:
-    lengths = dict.fromkeys(("q_seq_len", "kv_seq_len"), problem["seq"])
-    types = dict.fromkeys(("q_dtype", "kv_dtype"), problem["dtype"])
-    heads = {"batch_size": problem["batch"], "num_heads": problem["heads"]}
-    return {**heads, **lengths, "head_dim": problem["head_dim"], **types}, {**axes, "block_b": 1}
 
 
 def _rounded_heads(key: Named) -> list[Named]:
@@ -202,8 +159,7 @@ def _quantized_table(name: str, module: str) -> PythonTable:
         device="tpu_version",
         chips=_VERSIONS,
         kernel="vllm_quantized_matmul",
-        meaning=_quantized,
-        inverse=_quantized_row,
+        vocabulary=_QUANTIZED,
         looked_up=_SIZES,
     )
 
@@ -236,8 +192,7 @@ PYTHON_FORMATS = (
         device="device",
         chips=_JAX_DEVICES,
         kernel="jax_ragged_paged_attention",
-        meaning=_jax_rpa,
-        inverse=_jax_rpa_row,
+        vocabulary=_PagedBlocks(),
         preimages=_pages_asked,
     ),
     _quantized_table("tpu-inference-quantized-matmul", _TPU + "quantized_matmul.tuned_block_sizes"),
@@ -255,8 +210,7 @@ PYTHON_FORMATS = (
         ),
         value=_MOE,
         kernel="vllm_fused_moe",
-        meaning=_moe,
-        inverse=_moe_row,
+        vocabulary=_EXPERTS,
     ),
     PythonTable(
         name="tpu-inference-megablox",
@@ -270,8 +224,7 @@ PYTHON_FORMATS = (
         ),
         value=("tile_m", "tile_k", "tile_n"),
         kernel="vllm_gmm",
-        meaning=_megablox,
-        inverse=_megablox_row,
+        vocabulary=_GROUPED,
     ),
     PythonTable(
         name="tpu-inference-mla",
@@ -295,8 +248,7 @@ PYTHON_FORMATS = (
         ),
         value=("block_q", "block_k_major", "block_k", "block_b"),
         kernel="vllm_flash_attention",
-        meaning=_flash,
-        inverse=_flash_row,
+        vocabulary=_ATTENTION,
         key_class="TuningKey",
         value_class="TunableParams",
         function=_PARAMS[1],

@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
 from autotune.domain.chip import Chip
 from autotune.domain.known_config import KnownConfig, named
@@ -24,6 +24,52 @@ class Meaning:
     axes: Named
 
 
+class Vocabulary(Protocol):
+    """Between the rows of a table and the problems of the catalogue."""
+
+    def problem(self, key: Named, value: Named) -> Meaning | str:
+        """What a row says, or why the catalogue cannot have it."""
+
+    def row(self, problem: Named, axes: Named) -> tuple[Named, Named] | str:
+        """Key and value, or why the table cannot have them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldNames:
+    """A ``Vocabulary`` in which nothing is computed.
+
+    ``fields``: for each part of a problem the fields of a key that say it, all of which have to
+    say the same. ``dtypes``: what they call a dtype, where not by its name. ``fixed``: fields of a
+    value that the kernel of the catalogue has in one way only.
+    """
+
+    fields: Mapping[str, Sequence[str]]
+    dtypes: Mapping[Any, str] = field(default_factory=dict)
+    fixed: Named = field(default_factory=dict)
+
+    def problem(self, key: Named, value: Named) -> Meaning | str:
+        for names in self.fields.values():
+            if len({key[name] for name in names}) > 1:
+                said = " with ".join(f"{name}={key[name]}" for name in names)
+                return f"{said} is not in the catalogue"
+        for name, only in self.fixed.items():
+            if value.get(name, only) != only:
+                return f"the catalogue has no {name}={value[name]}"
+        problem = {part: key[names[0]] for part, names in self.fields.items()}
+        if self.dtypes:
+            if problem["dtype"] not in self.dtypes:
+                return f"{self.fields['dtype'][0]}={problem['dtype']} is not in the catalogue"
+            problem["dtype"] = self.dtypes[problem["dtype"]]
+        axes = {name: size for name, size in value.items() if name not in self.fixed}
+        return Meaning(problem=problem, axes=axes)
+
+    def row(self, problem: Named, axes: Named) -> tuple[Named, Named]:
+        theirs = {dtype: name for name, dtype in self.dtypes.items()}
+        said = {part: theirs.get(problem[part], problem[part]) for part in self.fields}
+        key = {name: said[part] for part, names in self.fields.items() for name in names}
+        return key, {**axes, **self.fixed}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PythonTable:
     """Implements ``TableFormat``.
@@ -31,7 +77,7 @@ class PythonTable:
     ``variable`` of ``module`` is read; its ``function`` looks up in ``looked_up``, where that is
     another. ``levels``: for each dictionary the fields of its keys, or a pattern that has them as
     groups. ``device``: which field names the TPU; ``chips``: what its values mean. ``kernel``: of
-    the catalogue, with what a row says of it and back. ``preimages``: other keys that the lookup
+    the catalogue, with the ``vocabulary`` between both. ``preimages``: other keys that the lookup
     could round to this one. ``given``: arguments of the lookup that are no part of the key.
     ``key_class`` and ``value_class``: where keys and values are of classes.
     """
@@ -45,8 +91,7 @@ class PythonTable:
     chips: Mapping[Any, tuple[Chip, ...]] = field(default_factory=dict)
     kernel: str = ""
     absent: str = "the kernel is not in the catalogue"
-    meaning: Callable[[Named, Named], Meaning | str] | None = None
-    inverse: Callable[[Named, Named], tuple[Named, Named] | str] | None = None
+    vocabulary: Vocabulary | None = None
     function: str = "get_tuned_block_sizes"
     looked_up: str = ""
     preimages: Callable[[Named], Sequence[Named]] = lambda key: [key]
@@ -55,6 +100,10 @@ class PythonTable:
     value_class: str = ""
     optional: int = 0
     """Fields at the end of a value that need not be there."""
+
+    @property
+    def _required(self) -> tuple[str, ...]:
+        return self.value[: len(self.value) - self.optional]
 
     @property
     def file(self) -> str:
@@ -80,13 +129,13 @@ class PythonTable:
         )
 
     def known(self, row: TableRow) -> KnownConfig | str:
-        if self.meaning is None:
+        if self.vocabulary is None:
             return self.absent
         key, value = dict(row.key), dict(row.value)
         chips = tuple(self.chips_of(row))
         if self.device and not chips:
             return f"{key[self.device]!r} is no TPU that is known"
-        found = self.meaning(key, value)
+        found = self.vocabulary.problem(key, value)
         if isinstance(found, str):
             return found
         return KnownConfig(
@@ -132,12 +181,14 @@ class PythonTable:
             return []
 
     def row(self, known: KnownConfig) -> TableRow | str:
-        if self.inverse is None:
+        if self.vocabulary is None:
             return f"{self.name} cannot be written: {self.absent}"
-        found = self.inverse(dict(known.problem), dict(known.axes))
+        found = self.vocabulary.row(dict(known.problem), dict(known.axes))
         if isinstance(found, str):
             return found
         key, value = found
+        if extra := value.keys() - {*self.value}:
+            return f"a row of {self.name} has no place for {', '.join(sorted(extra))}"
         if self.device:
             names = [name for name, chips in self.chips.items() if known.chips[0] in chips]
             if not names:
@@ -146,7 +197,7 @@ class PythonTable:
         return TableRow(
             place=known.source,
             key=tuple(key.items()),
-            value=tuple(value.items()),
+            value=tuple((name, value[name]) for name in self._required),
             path=tuple(_nested(key, self.levels, self.key_class)),
         )
 
