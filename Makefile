@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: search test test-fast test-slow check lock dist clean
+.PHONY: search test test-fast test-slow check docs lock dist clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
@@ -28,12 +28,17 @@ test-fast: $(READY)
 test-slow: $(READY)
 	$(PYTEST) -m slow $(ARGS)
 
-check: $(READY)
+check: $(READY) docs
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
+
+# The documentation, into build/site: no network is needed, and a dead link or a page that nothing
+# leads to ends it.
+docs: $(READY)
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'

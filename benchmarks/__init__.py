@@ -16,6 +16,7 @@ GROUPS = {
         "catalogue",
         "field",
         "upgrades",
+        "compatibility",
         "check",
         "throughput",
         "workload",

@@ -6,8 +6,8 @@
 The held-out sweeps of ``tools/calibration/samples.py``, as libtpu counts (each DMA alone). Ranks
 and regret are within a sweep: the regret is what the config with the best estimate costs more than
 the best. ``--published`` reads what the ``published_*`` benchmarks saved: times of others on real
-TPUs. ``--write`` writes the tables to docs/accuracy.md; the error bars of the product are made by
-``tools.calibration.error_bars``.
+TPUs. ``--write`` writes the tables to docs/explanation/accuracy.md; the error bars of the product
+are made by ``tools.calibration.error_bars``.
 """
 
 import argparse
@@ -15,15 +15,14 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
+from benchmarks.harness.documents import write_below_mark
 from tools.calibration import agreement
 from tools.calibration.agreement import Pair, kendall, p90
 from tools.calibration.corpus import DEFAULT_FOLDER
 from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
 
-_DOCUMENT = Path(__file__).parents[1] / "docs" / "accuracy.md"
-_MARK = "<!-- tables: python -m benchmarks accuracy --write -->"
-
-# libtpu's own estimate is wrong there, not ours; see docs/accuracy.md. Counted all the same.
+# libtpu's own estimate is wrong there, not ours.
+# Counted all the same: docs/explanation/accuracy.md.
 _DOUBTED = {
     ("v5e", "flash 1x2x4096x128 bfloat16 causal"): "integer division in the index map",
     ("v7x", "flash 1x4x1024x64 bfloat16"): "masked matmuls without latency",
@@ -50,8 +49,7 @@ def main() -> None:
     )
     print(tables)
     if args.write:
-        text = _DOCUMENT.read_text().partition(_MARK)[0]
-        _DOCUMENT.write_text(f"{text}{_MARK}\n\n{tables}\n")
+        write_below_mark("explanation/accuracy.md", "accuracy", tables)
 
 
 def _summary(rows: Sequence[HeldOutPoint], refused: int) -> Iterable[str]:

@@ -3,8 +3,8 @@
     python -m benchmarks catalogue [--kernel NAME] [--chip CHIP] [--folder DIR] [--write]
 
 Each is searched by the command, with at most 25 trials. What is finished is kept in the folder, so
-the same command goes on where it was. ``--write`` puts the table into docs/catalogue.md. All times
-are estimates; no TPU was used.
+the same command goes on where it was. ``--write`` puts the table into
+docs/results/catalogue.md. All times are estimates; no TPU was used.
 """
 
 import argparse
@@ -16,14 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.harness.documents import markdown_table, write_below_mark
+
 TRIALS = 25
 TIMEOUT_S = 60  # after which no trial starts: the compiler takes a minute for large blocks on v7x
 CHIPS = ("v5e", "v5p", "v6e", "v7x")
 _ONE = ("v5e",)
 VERIFICATION_LIMIT_S = 20.0
-
-_DOCUMENT = Path(__file__).parents[1] / "docs" / "catalogue.md"
-_MARK = "<!-- table: python -m benchmarks catalogue --write -->"
 
 _FLASH = "batch=8,heads=8,q_len=1024,kv_len=1024,head_dim=128"
 _SPLASH = "heads=8,kv_heads=2,seq=4096,qk_dim=128,v_dim=128"
@@ -147,10 +146,7 @@ def table(rows: Sequence[Sequence[str]]) -> str:
         "trials",
         "verified in s",
     ]
-    lines = [head, ["---"] * len(head), *rows]
-    return "\n".join(
-        "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines
-    )
+    return markdown_table(head, *rows)
 
 
 def summary(answers: Sequence[Mapping[str, Any]]) -> str:
@@ -187,7 +183,6 @@ def main() -> int:
         print(f"{number}/{len(todo)} {case} on {chip}: {' · '.join(rows[-1][3:])}", flush=True)
     print(f"\n{table(rows)}\n\n{summary(answers)}")
     if args.write:
-        text = _DOCUMENT.read_text(encoding="utf-8").partition(_MARK)[0]
-        told = f"{text}{_MARK}\n\n{summary(answers)}\n\n{table(rows)}\n"
-        _DOCUMENT.write_text(told, encoding="utf-8")
+        told = f"{summary(answers)}\n\n{table(rows)}"
+        write_below_mark("results/catalogue.md", "catalogue", told)
     return 0 if all(a.get("record") or a.get("reason") for a in answers) else 1

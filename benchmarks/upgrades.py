@@ -5,8 +5,8 @@
 Our own and JAX's kernels are searched under each toolchain of ``STARTS`` with a few trials, and
 what wins is checked under all others of ``RELEASES`` by ``autotune check``. What is done is kept in
 the folder: the same command goes on where it was. ``--show`` only prints what there is, ``--write``
-puts it into docs/what-upgrades-do.md. ``autotune env create`` makes the environments. All times are
-estimates; no TPU was used.
+puts it into docs/results/what-upgrades-do.md. ``autotune env create`` makes the environments. All
+times are estimates; no TPU was used.
 """
 
 import argparse
@@ -39,9 +39,7 @@ from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording.checks import finding, subject_line
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
-
-_DOCUMENT = Path(__file__).parents[1] / "docs" / "what-upgrades-do.md"
-_MARK = "<!-- tables: python -m benchmarks upgrades --write -->"
+from benchmarks.harness.documents import markdown_table, write_below_mark
 
 RELEASES = ("0.6.2", "0.9.2", "0.10.2", "0.12.0.1")
 STARTS = ("0.10.2", "0.6.2")
@@ -171,20 +169,14 @@ def remarkable(checks: Iterable[Check]) -> Iterator[str]:
             yield f"- {one.verdict}: {subject_line(one)}, {start}: {finding(one)}"
 
 
-def markdown(rows: Iterable[Sequence[str]]) -> str:
-    head, *others = rows
-    lines = [head, ["---"] * len(head), *others]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
-
-
 def report(store: SqlStore) -> str:
     """What there is so far."""
     checks = [one for one in store.checks(100_000) if _step(one)[0] in STARTS]
     records = list(store.records())
     parts = [
         f"{len(records)} records, {len(checks)} checks.",
-        markdown(counts(records, checks)),
-        markdown(by_kernel(checks)),
+        markdown_table(*counts(records, checks)),
+        markdown_table(*by_kernel(checks)),
         "\n".join(remarkable(checks)),
     ]
     return "\n\n".join(parts)
@@ -206,6 +198,5 @@ def main() -> int:
     found = report(store)
     print(found)
     if options.write:
-        text = _DOCUMENT.read_text(encoding="utf-8").partition(_MARK)[0]
-        _DOCUMENT.write_text(f"{text}{_MARK}\n\n{found}\n", encoding="utf-8")
+        write_below_mark("results/what-upgrades-do.md", "upgrades", found)
     return 0

@@ -1,4 +1,4 @@
-"""Draws the picture of docs/architecture.md from the imports that are really there.
+"""Draws the picture of docs/explanation/architecture.md from the imports that are really there.
 
     python -m tools.architecture        # writes docs/images/architecture.svg
 

@@ -1,4 +1,4 @@
-"""Takes the pictures of docs/dashboard.md from a real run, with a real Chromium.
+"""Takes the pictures of docs/guides/dashboard.md from a real run, with a real Chromium.
 
     python -m tools.screenshots [--db FILE] [--to docs/images]
 

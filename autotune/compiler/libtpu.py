@@ -1,4 +1,6 @@
-"""Every switch of libtpu and of the JAX that drives it. See docs/compiling-without-a-tpu.md."""
+"""Every switch of libtpu and of the JAX that drives it.
+
+See docs/explanation/compiling-without-a-tpu.md."""
 
 import os
 from collections.abc import Mapping

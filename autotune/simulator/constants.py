@@ -71,7 +71,7 @@ class ChipConstants:
 
     def matmul_results(self, opcode: str) -> int:
         """Return the result registers of one vmatmul, as its pops were counted in listings
-        (docs/compiling-without-a-tpu.md: the matrix unit)."""
+        (docs/explanation/simulator.md: the matrix unit)."""
         wide = self.mxu_width // 128
         whole = wide * {"f32": 1, "bf16": 2, "int8": 4}[element_kind(opcode)]
         return max(1, whole // 2) if _HALF in opcode else whole

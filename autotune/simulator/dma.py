@@ -1,6 +1,6 @@
 """Events to time: when each DMA ends and how long each wait lasts.
 
-Two readings of the same walk (docs/compiling-without-a-tpu.md: DMAs), ``done = x + L`` in both.
+Two readings of the same walk (docs/explanation/simulator.md: DMAs), ``done = x + L`` in both.
 Independent, as libtpu's estimate: ``x = max(issue, x of the DMA before it on its semaphore) +
 bytes / B``. Shared, for real time: one first-in first-out channel for reads and writes,
 ``x = max(issue, busy) + bytes / B_hbm``. A wait ends when enough bytes arrived on its semaphore.

@@ -32,7 +32,7 @@ def finish(line: Timeline, recording: Recording, listing: Listing) -> RunningTot
 
     ``total = t + passes left * mean pass over the last period``, from a pass that lies whole
     periods before the end, so that counts and bytes come out exact
-    (docs/compiling-without-a-tpu.md: large grids). The last but one pass of the pipelined grid
+    (docs/explanation/simulator.md: large grids). The last but one pass of the pipelined grid
     computes the last step and reads nothing; the last only waits for the last write, which is
     neglected.
     """

@@ -151,7 +151,7 @@ def _variables(*paths: str) -> set[str]:
 
 
 def test_variables_are_those_of_the_code() -> None:
-    used = _variables("docker/*", "docs/deploying.md")
+    used = _variables("docker/*", "docs/guides/deploying.md")
     assert "AUTOTUNE_DATABASE_URL_FILE" in used
     assert used <= _variables("autotune/**/*.py", "db/**/*.py", "service/**/*.py")
 

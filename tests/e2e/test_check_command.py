@@ -5,7 +5,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import platformdirs
 import pytest
 
 from autotune.compiler.pool import CompilerPool
@@ -16,14 +15,13 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.toolchain import Toolchain
-from autotune.environments.create import create_environment
 from autotune.environments.environment import FOLDER_VARIABLE
-from autotune.errors import AutotuneError
 from autotune.lookups.matching import DEFAULT, Index
 from autotune.searching.loop import evaluate
 from autotune.searching.subject import describe_subject
 from autotune_db import open_store
 from tests.servers.commands import autotune
+from tests.servers.environments import folder_with
 
 OLD = "0.6.2"  # it falls back to one buffer where two do not fit; newer ones refuse
 KERNEL = str(Path(__file__).parents[1] / "samples" / "fused_matmul.py")
@@ -35,13 +33,8 @@ NEEDED_BYTES = 2 * 4 * (256 * 8192 + 8192 * 128 + 256 * 128)
 
 @pytest.fixture(scope="module")
 def environments() -> Path:
-    """The old JAX beside ours. Kept from run to run: it is half a gigabyte."""
-    folder = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
-    try:
-        create_environment(folder, OLD)
-    except AutotuneError as error:
-        pytest.skip(f"jax {OLD} cannot be installed here: {error}")
-    return folder
+    """The old JAX beside ours."""
+    return folder_with(OLD)
 
 
 @pytest.fixture(scope="module")

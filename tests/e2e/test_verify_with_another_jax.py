@@ -2,31 +2,23 @@
 
 import sys
 from importlib.metadata import version
-from pathlib import Path
 
-import platformdirs
 import pytest
 
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
-from autotune.environments.create import create_environment
 from autotune.environments.environment import find_environment
-from autotune.errors import AutotuneError
 from autotune.wording.publication import verification
+from tests.servers.environments import folder_with
 
 OLD = "0.6.2"  # it has no interpret mode that can be forced
-FOLDER = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
 
 
 @pytest.fixture(scope="module")
 def old() -> str:
-    try:
-        create_environment(FOLDER, OLD)
-    except AutotuneError as error:
-        pytest.skip(f"jax {OLD} cannot be installed here: {error}")
-    return find_environment(FOLDER, OLD).python
+    return find_environment(folder_with(OLD), OLD).python
 
 
 def test_a_config_of_an_old_jax_is_verified_with_a_newer_one(old: str) -> None:

@@ -1,15 +1,11 @@
 """Settings: from flags and environment, and the same in the documentation."""
 
 import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from autotune.errors import InvalidInputError
-from autotune_service.settings import Settings, from_environment, names, to_environment
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "service.md"
+from autotune_service.settings import Settings, from_environment, to_environment
 
 
 def test_flags_win_over_the_environment_and_that_over_defaults() -> None:
@@ -40,18 +36,3 @@ def test_there_and_back() -> None:
 def test_bad_ones_are_a_sentence(variable: str, text: str, says: str) -> None:
     with pytest.raises(InvalidInputError, match=re.escape(says)):
         from_environment({f"AUTOTUNE_SERVICE_{variable}": text})
-
-
-def test_each_is_documented_with_its_default() -> None:
-    """The table in docs/service.md: flag, variable, default."""
-    rows: Any = re.findall(
-        r"^\| `(--[a-z-]+)` \| `([A-Z_]+)` \| (.*?) \| (.*?) \|$",
-        DOCUMENT.read_text(),
-        re.MULTILINE,
-    )
-    expected = [(one.flag, one.variable, _shown(one.default), one.about) for one in names()]
-    assert rows == expected
-
-
-def _shown(default: Any) -> str:
-    return str(default).lower() if isinstance(default, bool) else f"{default}"

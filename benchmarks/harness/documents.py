@@ -1,0 +1,23 @@
+"""The pages of ``docs/results`` and their like: what a benchmark printed stands below its mark."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def write_below_mark(page: str, name: str, text: str) -> None:
+    """Put ``text`` in the place of all that stands below the mark of the benchmark ``name``."""
+    document = DOCS / page
+    mark = f"<!-- printed by: python -m benchmarks {name} --write -->"
+    prose, found, _ = document.read_text(encoding="utf-8").partition(mark)
+    if not found:
+        raise ValueError(f"{document} lacks the line {mark}")
+    document.write_text(f"{prose}{mark}\n\n{text}\n", encoding="utf-8")
+
+
+def markdown_table(head: Sequence[str], *rows: Sequence[str]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(
+        "| " + " | ".join(cell.replace("|", "/") for cell in line) + " |" for line in lines
+    )

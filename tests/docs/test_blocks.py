@@ -1,0 +1,199 @@
+"""Every block of the start and the guides is run, as a reader types it.
+
+A page is one session of bash in one folder; the start is one session of its pages. A block that
+begins with ``# NAME.suffix`` is that file, one of ``bash`` is typed, other data is read. A block
+that cannot run here has ``<!-- not run: REASON -->`` above it, and is counted and skipped with its
+reason. Searches are shorter than the pages say, and the service has a port of its own.
+"""
+
+import contextlib
+import csv
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import yaml
+
+from autotune.cli.main import cli
+from autotune.environments.environment import FOLDER_VARIABLE
+from tests.servers.environments import folder_with
+from tests.servers.service import free_port
+
+DOCS = Path(__file__).parents[2] / "docs"
+START = ("start/index.md", "start/service.md", "start/upgrade.md")
+GUIDES = sorted(str(page.relative_to(DOCS)) for page in DOCS.glob("guides/*.md"))
+SESSIONS = {"start": START, **{page: (page,) for page in GUIDES}}
+NEWER = "0.12.0.1"  # the JAX that the pages make an environment of
+LIMIT_S = 1200
+
+_BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>.+?) -->\n)?```(?P<kind>\w*)\n(?P<text>.*?)^```$",
+    re.DOTALL | re.MULTILINE,
+)
+_SHORTER = {
+    r"--trials \d+": "--trials 3",
+    r"trials=\d+": "trials=3",
+    r"--budget \w+": "--budget 30s",
+    r"--limit \d+": "--limit 1",
+}
+_READ: dict[str, Callable[[str], object]] = {
+    "python": lambda text: compile(text, "block", "exec"),
+    "toml": tomllib.loads,
+    "yaml": yaml.safe_load,
+    "csv": lambda text: list(csv.reader(text.splitlines(), strict=True)),
+    "text": str,
+}
+
+SAYS = {
+    "start": (
+        "Published, agrees with the default config",
+        r"block_rows=64 block_columns=128: .* by estimate",
+        r"\(512, 1024\) takes .*exact",
+        r"not tuned: .*(nearest|default)",
+        r"1 published",
+    ),
+    "guides/your-own-kernel.md": ("Published, verified", r"takes .*exact", "default"),
+}
+"""What a session must have printed, beside ending well."""
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    kind: str
+    text: str
+    reason: str | None
+
+    @property
+    def file(self) -> str | None:
+        named = re.match(r"# ([\w./-]+\.\w+)\n", self.text)
+        return named[1] if named and self.kind != "bash" else None
+
+    def typed(self) -> str:
+        if self.file:
+            return f"cat >{self.file} <<'END OF FILE'\n{self.text}END OF FILE\n"
+        return self.text if self.kind == "bash" else ""
+
+
+def blocks(page: str) -> list[Block]:
+    text = (DOCS / page).read_text(encoding="utf-8")
+    found = _BLOCK.finditer(text)
+    return [Block(one["kind"], one["text"], one["reason"]) for one in found]
+
+
+def _scale() -> str:
+    (found,) = (one for one in blocks("guides/your-own-kernel.md") if one.file == "scale.py")
+    return found.typed()
+
+
+BEFORE = {
+    "guides/upgrades.md": "autotune search vector_add --shape 1048576 --chip v5e --trials 2",
+    "guides/service.md": "autotune search vector_add --shape 1048576 --chip v5e --trials 2",
+    "guides/kernel-repository.md": f"{_scale()}git init -q -b main . && git add scale.py && "
+    "git -c user.name=a -c user.email=a@b commit -qm kernels",
+}
+"""What a page takes for granted."""
+
+ALL = [(page, block) for pages in SESSIONS.values() for page in pages for block in blocks(page)]
+NOT_RUN = [(page, block) for page, block in ALL if block.reason]
+
+
+def session(name: str, port: int) -> str:
+    """What is typed into bash."""
+    found = [block for page in SESSIONS[name] for block in blocks(page) if not block.reason]
+    typed = "\n".join([BEFORE.get(name, ""), *(block.typed() for block in found)])
+    for pattern, shorter in _SHORTER.items():
+        typed = re.sub(pattern, shorter, typed)
+    return f"set -euxo pipefail\n{typed.replace('8700', str(port))}\nkill $(jobs -p) || true\n"
+
+
+def run(script: str, folder: Path, **environment: str) -> str:
+    """What it printed. All that it started is gone afterwards."""
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(("AUTOTUNE_", "PYTHONPATH"))}
+    surroundings = {**kept, "PATH": path, "AUTOTUNE_DATABASE_URL": str(folder / "results.db")}
+    process = subprocess.Popen(
+        ["bash", "-c", script],
+        cwd=folder,
+        env={**surroundings, "XDG_DATA_HOME": str(folder / "data"), **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        printed, _ = process.communicate(timeout=LIMIT_S)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 0, printed[-6000:]
+    return printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SESSIONS)
+def test_a_page_is_run(name: str, tmp_path: Path) -> None:
+    script = session(name, free_port())
+    environment = {}
+    if "env create" in script:
+        environment[FOLDER_VARIABLE] = str(folder_with(NEWER))
+    printed = run(script, tmp_path, **environment)
+    for pattern in SAYS.get(name, ()):
+        assert re.search(pattern, printed), f"{pattern}\n{printed[-6000:]}"
+
+
+@pytest.mark.parametrize(("page", "block"), NOT_RUN)
+def test_what_is_not_run(page: str, block: Block) -> None:
+    pytest.skip(f"{page}: {block.reason}")
+
+
+@pytest.mark.parametrize(("page", "block"), ALL)
+def test_every_block_can_be_read(page: str, block: Block) -> None:
+    if block.kind == "bash":
+        done = subprocess.run(["bash", "-n"], input=block.text, text=True, capture_output=True)
+        assert done.returncode == 0, done.stderr
+    else:
+        _READ[block.kind](block.text)
+
+
+def _commands() -> list[Any]:
+    """Those that stand in prose and tables of all pages, where they are whole."""
+    found = []
+    for page in sorted([*DOCS.rglob("*.md"), DOCS.parent / "README.md"]):
+        text = page.read_text(encoding="utf-8")
+        for command in re.findall(r"`(?:AUTOTUNE_TOKEN=… )?autotune ([^`A-Z][^`]+)`", text):
+            found.append(pytest.param(command.replace("\n", " "), id=f"{page.name}: {command}"))
+    return found
+
+
+@pytest.mark.parametrize("command", _commands())
+def test_a_command_in_prose_has_the_options_that_it_is_given(command: str) -> None:
+    found: Any = cli
+    context = click.Context(cli)
+    words = command.split()
+    while words and isinstance(found, click.Group) and words[0] in found.list_commands(context):
+        found = found.get_command(context, words.pop(0))
+    assert found is not cli or words[0].startswith("-"), f"no command {command}"
+    known = {name for one in found.get_params(context) for name in one.opts + one.secondary_opts}
+    known |= {"--help", "--version"}
+    assert {word for word in words if re.fullmatch(r"--[a-z-]+", word)} <= known
+
+
+def test_from_a_bare_function_to_a_served_config_in_five_lines() -> None:
+    """Beside the function and its import of JAX."""
+    files = {block.file: block.text for block in blocks("start/index.md") if block.file}
+    lines = {
+        "scaling.py": r"^(?:import autotune|@autotune.*)$",
+        "tuning.py": r"^\s*found = scale\.search.*$",
+        "serving.py": r"^(?:import autotune|autotune\.configure.*)$",
+    }
+    added = [found for name in lines for found in re.findall(lines[name], files[name], re.M)]
+    assert len(added) == 5

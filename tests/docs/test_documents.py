@@ -1,0 +1,59 @@
+"""What the documents name is there: files, benchmarks, targets of links, settings."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from benchmarks.__main__ import NAMES
+
+ROOT = Path(__file__).parents[2]
+DOCS = sorted((ROOT / "docs").rglob("*.md"))
+PAGES = [ROOT / "README.md", *DOCS]
+FILES = r"`((?:autotune|benchmarks|db|docker|docs|kernels|service|tests|tools)/[\w./-]*[\w/])"
+PACKAGES = ("autotune", "db", "kernels", "service")
+ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$)"  # made from code, click's, our own
+
+
+def each(pages: list[Path]) -> pytest.MarkDecorator:
+    return pytest.mark.parametrize("page", pages, ids=lambda page: str(page.relative_to(ROOT)))
+
+
+@each(PAGES)
+def test_files_that_a_page_names_are_there(page: Path) -> None:
+    """Secrets are made by the reader."""
+    named = re.findall(FILES, page.read_text(encoding="utf-8"))
+    missing = {name for name in named if not (ROOT / name).exists()}
+    assert not {name for name in missing if not name.startswith("docker/secrets/")}
+
+
+@each([*sorted(ROOT.glob("*.md")), *DOCS])
+def test_links_within_the_repository_lead_somewhere(page: Path) -> None:
+    """MkDocs says the same of ``docs``, of headings as well; not of what lies beside it."""
+    text = page.read_text(encoding="utf-8")
+    links = [link.partition("#")[0] for link in re.findall(r"\]\(([^)\s]+)\)", text)]
+    local = [link for link in links if link and "://" not in link]
+    assert [link for link in local if not (page.parent / link).exists()] == []
+
+
+@each(PAGES)
+def test_benchmarks_that_a_page_runs_exist(page: Path) -> None:
+    named = re.findall(r"python -m benchmarks\s+(\w+)", page.read_text(encoding="utf-8"))
+    assert set(named) <= {*NAMES, "lists"}
+
+
+def test_each_row_of_the_table_of_results_names_a_benchmark() -> None:
+    text = (ROOT / "docs" / "results" / "index.md").read_text(encoding="utf-8")
+    table = text.partition("| question | benchmark |")[2]
+    rows = [line.split(" | ") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    assert rows
+    assert all(set(re.findall(r"`(\w+)", row[1])) & set(NAMES) for row in rows)
+
+
+def test_each_variable_of_the_environment_is_in_the_settings() -> None:
+    """Those of the service are made from its code."""
+    sources = (path.read_text() for name in PACKAGES for path in (ROOT / name).rglob("*.py"))
+    read = {name for text in sources for name in re.findall(r"\bAUTOTUNE_[A-Z_]*[A-Z]\b", text)}
+    told = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
+    listed = set(re.findall(r"^\| `(AUTOTUNE_[A-Z_]+)`", told, re.MULTILINE))
+    assert listed == {name for name in read if not re.match(ELSEWHERE, name)}

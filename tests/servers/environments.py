@@ -1,0 +1,22 @@
+"""Another JAX beside ours, kept from run to run: it is half a gigabyte."""
+
+import os
+from pathlib import Path
+
+import platformdirs
+import pytest
+
+from autotune.environments.create import create_environment
+from autotune.environments.environment import FOLDER_VARIABLE
+from autotune.errors import AutotuneError
+
+
+def folder_with(release: str) -> Path:
+    """The folder of environments, which has that one; else the test is skipped."""
+    kept = Path(platformdirs.user_cache_dir("pallas-autotune-tests")) / "environments"
+    folder = Path(os.environ.get(FOLDER_VARIABLE, kept))
+    try:
+        create_environment(folder, release)
+    except AutotuneError as error:
+        pytest.skip(f"jax {release} cannot be installed here: {error}")
+    return folder
