@@ -55,13 +55,25 @@ _READ: dict[str, Callable[[str], object]] = {
 
 SAYS = {
     "start": (
-        "Published, agrees with the default config",
-        r"block_rows=64 block_columns=128: .* by estimate",
-        r"\(512, 1024\) takes .*exact",
-        r"not tuned: .*(nearest|default)",
-        r"1 published",
+        "agrees with the default config",
+        "block_rows=64 block_columns=128: ",
+        "by estimate",
+        r"\(512, 1024\) takes exact ",
+        "512 rows: exact ",
+        "100 rows: default ",
+        "1 records and 3 trials are new there",
+        r"scale 512x1024 .* on v6e, jax 0\.12",
     ),
-    "guides/your-own-kernel.md": ("Published, verified", r"takes .*exact", "default"),
+    "guides/your-own-kernel.md": (
+        "Published, verified",
+        r"\(4096, 4096\) takes exact",
+        "4096 rows: exact",
+        "100 rows: default",
+    ),
+    "guides/service.md": ("answer: exact", r'"miss"|\b2097152\b'),
+    "guides/whole-model.md": ("double",),
+    "guides/upgrades.md": (r"vector_add .* on v5e, jax 0\.12",),
+    "guides/kernel-repository.md": ("scale 1024x1024",),
 }
 """What a session must have printed, beside ending well."""
 
