@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,10 @@ from autotune.cli.show import StoredTrial
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.protocol import Drawn
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.domain.outcome import Estimate, Estimated, NotEstimated
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.simulator.drawing.perfetto import trace_json
-from autotune.simulator.drawing.picture import Picture
+from autotune.simulator.drawing.picture import BYTES, XLA, Picture, TraceSlice, Track
 from autotune.wording.units import micros
 
 _SAME_SHARE = 0.002
@@ -45,7 +46,7 @@ def write_trace(
     with CompilerPool(1, python=python) as pool:
         for number, (trial, ref) in enumerate(zip(trials, refs, strict=True), 1):
             say(f"{number}/{len(trials)} compiling trial {trial.id} again: {trial.trial.config}")
-            pictures.append(_draw(pool, trial, ref, steps))
+            pictures.append(with_xla(_draw(pool, trial, ref, steps), trial.estimate))
     titles = [f"trial {trial.id}: {trial.trial.config}" for trial in trials]
     _write(file, trace_json(list(zip(titles, pictures, strict=True))))
     return [
@@ -53,6 +54,20 @@ def write_trace(
         for trial, picture in zip(trials, pictures, strict=True)
         for note in (*picture.notes, *_change(trial, picture))
     ]
+
+
+def with_xla(picture: Picture, estimate: Estimate | None) -> Picture:
+    """With what XLA does around the kernel on a track of its own."""
+    if estimate is None or not estimate.operations:
+        return picture
+    slices, now = [], 0.0
+    for one in estimate.operations:
+        details = {"opcode": one.opcode, "runs": one.runs, BYTES: one.hbm_bytes}
+        slices.append(TraceSlice(one.name, now, now + one.time_us, details))
+        now += one.time_us
+    note = f"XLA adds {micros(now)} around the kernel: its track says how long, not when"
+    tracks = (*picture.tracks, Track(XLA, slices))
+    return replace(picture, tracks=tracks, notes=(*picture.notes, note))
 
 
 def _change(stored: StoredTrial, picture: Picture) -> list[str]:

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from autotune.cli.trace import with_xla
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
+from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import (
     Estimate,
     Estimated,
@@ -18,6 +20,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.record import Evidence, Method
+from autotune.simulator.drawing.picture import Picture
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
@@ -219,3 +222,20 @@ def test_nothing_is_said_of_measuring_where_nothing_was_measured(tmp_path: Path)
     stored(tmp_path, SLOW)
     assert "measured" not in autotune_here("show", "1", cwd=tmp_path).stdout
     assert "measured" not in explained(tmp_path, "1")
+
+
+def test_a_trace_has_what_xla_does_around_the_kernel() -> None:
+    names = {"copy.1": 2.5, "fusion.3": 1.0}
+    operations = tuple(
+        OperationTime(name=name, opcode="fusion", runs=1, time_us=took_us, hbm_bytes=1024)
+        for name, took_us in names.items()
+    )
+    kernel = Picture(tracks=(), steps=1, total_us=10.0, drawn_us=10.0, notes=())
+    found = with_xla(kernel, estimate(parts(issue=10.0), operations=operations))
+    (track,) = found.tracks
+    assert [(one.name, one.begin_us, one.end_us) for one in track.slices] == [
+        ("copy.1", 0.0, 2.5),
+        ("fusion.3", 2.5, 3.5),
+    ]
+    assert found.notes == ("XLA adds 3.5 µs around the kernel: its track says how long, not when",)
+    assert with_xla(kernel, estimate(parts(issue=10.0))) is kernel

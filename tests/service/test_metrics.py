@@ -163,6 +163,7 @@ def test_what_is_recorded_is_used_and_nothing_else() -> None:
     assert {n for one in _expressions() for n in re.findall(r"autotune:[\w:]+", one)} == recorded
 
 
+@pytest.mark.slow
 def test_alerts_fire_on_what_they_are_for(tmp_path: Path) -> None:
     promtool = shutil.which("promtool")
     if promtool is None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 STEPS, CORE, READS, WRITES = "grid steps", "core", "HBM reads", "HBM writes"
+XLA = "operations of XLA, in their order"
 BYTES, ISSUED_IN = "bytes", "issued in"
 
 
