@@ -123,13 +123,14 @@ def search(
     """
     given = dict(locals())
     from autotune.cli.observer import ReportingObserver
-    from autotune.cli.options import asked, chip_or_attached, open_database
+    from autotune.cli.options import chip_or_attached, open_database
     from autotune.cli.progress import terminal_observer
     from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan, tune
     from autotune.searching.loop import SearchLimits
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
+    from autotune.wording.command import asked
 
     _refuse_doubtful(search, kernel, args, given)
     plan = Plan(

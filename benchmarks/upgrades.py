@@ -1,12 +1,13 @@
 """What does another JAX do to tuned configs of the catalogue's kernels, on every chip?
 
-    AUTOTUNE_ENVIRONMENTS=DIR python -m benchmarks upgrades [--folder DIR] [--show] [--write]
+    AUTOTUNE_ENVIRONMENTS=DIR python -m benchmarks upgrades [--folder DIR]
+        [--start JAX] [--kernel NAME] [--show] [--write]
 
 Our own and JAX's kernels are searched under each toolchain of ``STARTS`` with a few trials, and
 what wins is checked under all others of ``RELEASES`` by ``autotune check``. What is done is kept in
-the folder: the same command goes on where it was. ``--show`` only prints what there is, ``--write``
-puts it into docs/results/what-upgrades-do.md. ``autotune env create`` makes the environments. All
-times are estimates; no TPU was used.
+the folder: the same command goes on where it was; ``--start`` and ``--kernel`` do a part of it.
+``--show`` only prints what there is, ``--write`` puts it into docs/results/what-upgrades-do.md.
+``autotune env create`` makes the environments. All times are estimates; no TPU was used.
 """
 
 import argparse
@@ -86,12 +87,12 @@ class _NoGate:
         return self.pool.baseline(ref, problem, chip)
 
 
-def search(start: str, store: SqlStore) -> None:
+def search(start: str, store: SqlStore, cases: Sequence[CatalogueSearch]) -> None:
     """Every case on every chip under one toolchain; those that have a record there are not
     searched again."""
     python = find_environment(environments_folder(), start).python
     with CompilerPool(1, python=python) as pool:
-        for case, chip in product(CASES, CHIPS):
+        for case, chip in product(cases, CHIPS):
             try:
                 said = _searched(pool, store, case, Chip(chip))
             except AutotuneError as error:
@@ -113,9 +114,10 @@ def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: 
     return publish(_NoGate(pool), store, result, allow_unverified=True).reason
 
 
-def check(start: str, release: str, database: Path) -> None:
-    """All that was published under ``start``, under ``release``."""
-    command = [str(Path(sys.executable).with_name("autotune")), "check", "--from", f"jax={start}"]
+def check(start: str, release: str, database: Path, kernels: Sequence[str]) -> None:
+    """What was published of these kernels under ``start``, under ``release``."""
+    autotune = str(Path(sys.executable).with_name("autotune"))
+    command = [autotune, "check", *kernels, "--from", f"jax={start}"]
     command += ["--jax", release, "--db", str(database), "--compilers", "1", "--json"]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)
 
@@ -185,16 +187,20 @@ def report(store: SqlStore) -> str:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--folder", type=Path, default=Path("build/upgrades"))
+    parser.add_argument("--start", choices=STARTS, action="append", help="tune with this JAX only")
+    kernels = [case.kernel for case in CASES]
+    parser.add_argument("--kernel", choices=kernels, action="append", help="this kernel only")
     parser.add_argument("--show", action="store_true", help="print what is done, and do no more")
     parser.add_argument("--write", action="store_true", help="put it into the document, too")
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     database = options.folder / "upgrades.db"
     store = open_store(str(database), create=True)
-    for start in () if options.show else STARTS:
-        search(start, store)
+    cases = [case for case in CASES if case.kernel in (options.kernel or kernels)]
+    for start in () if options.show else options.start or STARTS:
+        search(start, store, cases)
         for release in reversed([one for one in RELEASES if one != start]):
-            check(start, release, database)
+            check(start, release, database, [case.kernel for case in cases])
     found = report(store)
     print(found)
     if options.write:

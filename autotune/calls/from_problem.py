@@ -15,10 +15,15 @@ from autotune.domain.problem import Problem
 def called(ref: KernelRef, specs: Iterable[KernelSpec], key: Key) -> KernelRef:
     """The kernel of a key at ``ref``; of a decorated function for calls of the form that the key is
     of. ``specs``: what is known of kernels."""
+    return replace(ref, call=call_of(specs, key) or ref.call)
+
+
+def call_of(specs: Iterable[KernelSpec], key: Key) -> str:
+    """The call that a key is of; empty where it is no decorated function's."""
     for spec in specs:
         if (spec.name, spec.fingerprint) == (key.kernel, key.fingerprint) and spec.form:
-            return replace(ref, call=call_text(spec.form, key.problem))
-    return ref
+            return call_text(spec.form, key.problem)
+    return ""
 
 
 def call_text(form: str, problem: Problem) -> str:

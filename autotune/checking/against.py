@@ -83,9 +83,10 @@ def priors_of(
     toolchain: Toolchain,
     problems: Iterable[tuple[Problem, Chip]],
     records: Iterable[Record],
+    call: str = "",
 ) -> list[PriorConfig]:
     """What to compare of a kernel: its default for each problem and chip, those of its records
-    included, and the tuned config of each record."""
+    included, and the tuned config of each record. ``call``: of a decorated function, in words."""
     tuned: dict[tuple[Problem, Chip], Record | None] = dict.fromkeys(problems)
     for record in records:
         if record.key.kernel == spec.name:
@@ -99,9 +100,9 @@ def priors_of(
             chip=chip,
             toolchain=toolchain,
         )
-        found.append(PriorConfig(key=key, config=None, outcome=None, is_default=True))
+        found.append(PriorConfig(key=key, config=None, outcome=None, is_default=True, call=call))
         if best is not None and not best.is_default:
-            found.append(PriorConfig(key=key, config=best.config, outcome=None))
+            found.append(PriorConfig(key=key, config=best.config, outcome=None, call=call))
     return found
 
 

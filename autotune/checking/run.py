@@ -6,7 +6,6 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Protocol
 
-from autotune.calls.from_problem import called
 from autotune.checking.noting import tell_of
 from autotune.checking.prior import PriorConfig
 from autotune.checking.record_check import RecordChecker
@@ -26,6 +25,7 @@ from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import WorkerStore
 from autotune.searching.loop import Subject
+from autotune.wording.command import asked
 
 
 class CheckingStore(CheckStore, WorkerStore, Protocol):
@@ -91,7 +91,10 @@ class CheckRun:
             return blank.unchecked(Unchecked.NO_KERNEL, "")
         if isinstance(chip, str):
             return blank.unchecked(Unchecked.NO_CHIP, chip)
-        ref = called(ref, self.store.kernels(), prior.key)
+        ref = replace(ref, call=prior.call)
+        if not self.against and (ref.call or not ref.module):
+            what = ref.call or prior.key.problem
+            blank = replace(blank, asked=asked(ref, prior.key.kernel, what, blank.chip))
         try:
             spec = self.compilers.describe(ref)
             if self.against:

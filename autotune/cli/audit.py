@@ -20,10 +20,11 @@ from autotune.cli.options import (
     print_json,
 )
 from autotune.cli.output import echo, visible
+from autotune.cli.progress import terminal_observer
 from autotune.domain.chip import Chip, parse_chip
 from autotune.errors import InvalidInputError
 from autotune.searching.one_config import parts_of_text
-from autotune.tables.audit import Reach, RowAudit, RowStanding, TableAudit
+from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.wording.units import micros
 
@@ -50,6 +51,13 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED
 )
 @click.option("--seed", default=0, show_default=True, help="Which rows are drawn.")
 @click.option(
+    "--trials",
+    default=0,
+    show_default=True,
+    type=click.IntRange(min=0),
+    help="Search the problem of each of these rows first, with so many trials.",
+)
+@click.option(
     "--assume",
     default="",
     metavar="seqs=64,batch=decode",
@@ -71,6 +79,7 @@ def audit(
     names: tuple[str, ...],
     limit: int,
     seed: int,
+    trials: int,
     assume: str,
     markdown: Path | None,
     database: str | None,
@@ -82,8 +91,11 @@ def audit(
 
     TABLE is as in `autotune import`. The library's own lookup is called, under --python, as if on
     that TPU. What is compiled is kept as trials: the same command goes on where it was stopped, and
-    knows what a search has found since. Exit code 1 when a row is never found, or does not compile.
+    knows what a search has found since. With --trials a search that does not know the row is set
+    against it. Exit code 1 when a row is never found, or does not compile.
     """
+    if trials and not limit:
+        raise InvalidInputError("--trials is of the rows that are compiled: say how many, --limit")
     chips = [parse_chip(name) for name in names]
     found = find_tables(table, form, compilers["python"])
     work = TableAudit(
@@ -91,6 +103,7 @@ def audit(
         assumed=parts_of_text(assume) if assume else {},
         limit=limit,
         seed=seed,
+        trials=trials,
     )
     rows = _asked(work, found, chips, database, compilers)
     if markdown is not None:
@@ -117,7 +130,14 @@ def _asked(
     done: list[RowAudit] = []
     with new_pool(**compilers) as pool, open_database(database, create=True) as store:
         for chip, rows in reached:
-            done += work.compiled(rows, chip, pool, store, lambda one: echo(_line(one), err=True))
+            done += work.compiled(
+                rows,
+                chip,
+                pool,
+                store,
+                lambda: terminal_observer(silent=False),
+                lambda one: echo(_line(one), err=True),
+            )
     return done
 
 
@@ -160,6 +180,8 @@ def _times(one: RowAudit) -> str:
     if one.standing in (RowStanding.BEATEN, RowStanding.TIE) and one.best_us is not None:
         share = one.row_us / one.best_us - 1
         said += f", {micros(one.best_us)} with {one.best}: the row takes {share:.1%} longer"
+    if one.contest is not None and one.searched_us is not None:
+        said += f"; {one.contest}: {micros(one.searched_us)} with {one.searched}"
     return said
 
 
@@ -184,6 +206,8 @@ def _counted(rows: Sequence[RowAudit]) -> str:
     if timed:
         near = sum(ratio <= 1 + _NEAR for _, ratio in timed)
         parts.append(f"{near} of {len(timed)} within {_NEAR:.0%} of the best that is known")
+    contests = Counter(one.contest for one in rows if one.contest is not None)
+    parts += [f"{contests[one]} {one}" for one in Contest if contests[one]]
     lost = [ratio - 1 for a, ratio in timed if a.standing is RowStanding.BEATEN]
     if lost:
         parts.append(f"beaten by {median(lost):.0%} in the median, {max(lost):.0%} at most")

@@ -45,9 +45,9 @@ from autotune.errors import InvalidInputError
 @click.option(
     "--bundle",
     default=None,
-    type=click.Path(exists=True, dir_okay=False),
-    metavar="FILE",
-    help="Check the records of this file, not those of the database.",
+    type=click.Path(),
+    metavar="FILE|URL",
+    help="Check the records of this file or service, not those of the database.",
 )
 @click.option(
     "--workload",
@@ -85,6 +85,13 @@ from autotune.errors import InvalidInputError
     metavar="m=…,k=…|AxBxC",
     help="With --against: compare a problem that has no record; may be given several times.",
 )
+@click.option(
+    "--args",
+    "calls",
+    multiple=True,
+    metavar="q=bf16[2,8,4096,128],causal=true…",
+    help="With --against: such calls of a decorated function; may be given several times.",
+)
 @click.option("--dtype", default=None, help="Element type of each --shape.")
 @click.option(
     "--option",
@@ -121,6 +128,7 @@ def check(
     xla: bool,
     against: str | None,
     shapes: tuple[str, ...],
+    calls: tuple[str, ...],
     dtype: str | None,
     options: tuple[str, ...],
     fails: str | None,
@@ -153,7 +161,12 @@ def check(
         "bundle": bundle,
         "database": database,
     }
-    compared: dict[str, Any] = {"shapes": shapes, "dtype": dtype, "options": options}
+    compared: dict[str, Any] = {
+        "shapes": shapes,
+        "calls": calls,
+        "dtype": dtype,
+        "options": options,
+    }
     followed: dict[str, Any] = {
         "workload": workload,
         "verify": verify,
@@ -184,4 +197,5 @@ def check(
 def _refuse(given: dict[str, Any], why: str) -> None:
     for name, value in given.items():
         if value:
-            raise InvalidInputError(f"--{name.removesuffix('s')} {why}")
+            option = "args" if name == "calls" else name.removesuffix("s")
+            raise InvalidInputError(f"--{option} {why}")

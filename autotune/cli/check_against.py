@@ -1,32 +1,38 @@
 """``autotune check --against``: what a change of the source does to kernels of a working tree."""
 
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from autotune.calls.from_problem import call_of
 from autotune.catalogue.discovery import catalogue, find_kernel
 from autotune.checking.against import RevisionCheck, kernels_here, priors_of
 from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
 from autotune.checking.selection import VersionFilter, selected
-from autotune.cli.check_upgrade import find_records, find_refs, progress_lines
+from autotune.cli.check_upgrade import (
+    find_published,
+    find_refs,
+    is_url,
+    name_of,
+    of_service,
+    progress_lines,
+)
 from autotune.cli.options import new_pool, open_database
 from autotune.cli.output import echo
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.errors import InvalidInputError, ServiceError, StoreError
-from autotune.lookups.bundle import bundle_from_bytes, read_bundle
+from autotune.errors import InvalidInputError, StoreError
+from autotune.lookups.bundle import RecordBundle, read_bundle
 from autotune.ports.compilers import Compilers
-from autotune.remote.http import Remote
-
-_DOWNLOAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,6 +43,7 @@ class AgainstCheck:
     kernels: Sequence[str]
     chips: Sequence[Chip]
     shapes: Sequence[str]
+    calls: Sequence[str]
     dtype: str | None
     options: Sequence[str]
     made_with: VersionFilter | None
@@ -59,22 +66,23 @@ class AgainstCheck:
                         found += self._with_records(compilers, published, place)
         return found
 
-    def _published(self) -> list[Record] | None:
+    def _published(self) -> RecordBundle | None:
         """The records to compare with; None where it is a revision."""
-        if self.against.startswith(("http://", "https://")):
-            return _of_service(self.against)
-        return (
-            list(read_bundle(Path(self.against)).records) if Path(self.against).is_file() else None
-        )
+        if is_url(self.against):
+            return of_service(self.against)
+        return read_bundle(Path(self.against)) if Path(self.against).is_file() else None
 
     def _with_records(
-        self, compilers: Compilers, records: Sequence[Record], place: Path
+        self, compilers: Compilers, published: RecordBundle, place: Path
     ) -> list[Check]:
-        if self.shapes:
-            raise InvalidInputError("--shape is for a revision: records have their problems")
+        if self.shapes or self.calls:
+            raise InvalidInputError(
+                "--shape and --args are for a revision: records have their problems"
+            )
+        records, specs = published.records, published.kernels
         with _store(place / "now.db") as store:
-            refs = find_refs(compilers, store, self.kernels, records)
-            chosen = [prior_of(record) for record in self._chosen(records, refs)]
+            refs = find_refs(compilers, store, self.kernels, records, specs)
+            chosen = [prior_of(record, specs) for record in self._chosen(records, refs)]
             if not chosen:
                 other = "an installed kernel: name its file, path/to/file.py:NAME"
                 wanted = ", ".join(refs) or other
@@ -83,10 +91,11 @@ class AgainstCheck:
             return run.run(chosen, (), progress_lines(len(chosen)))
 
     def _with_revision(self, new: Any, compilers: Compilers, place: Path) -> list[Check]:
-        if self.shapes and not (self.kernels and self.chips):
-            raise InvalidInputError("--shape is of a KERNEL and a --chip: name both")
-        refs = self._own_refs(compilers)
-        asked = self._asked(compilers, refs)
+        if (self.shapes or self.calls) and not (self.kernels and self.chips):
+            raise InvalidInputError("--shape and --args are of a KERNEL and a --chip: name both")
+        known = self._known()
+        refs = self._own_refs(compilers, *known)
+        asked = self._asked(compilers, refs, *known)
         stores = iter((_store(place / "before.db"), _store(place / "now.db")))
         check = RevisionCheck(
             revision=self.against,
@@ -96,56 +105,72 @@ class AgainstCheck:
         progress = progress_lines(len(asked))
         return check.run(compilers, refs, asked, progress, lambda line: echo(line, err=True))
 
-    def _own_refs(self, compilers: Compilers) -> dict[str, KernelRef]:
-        if self.kernels:
-            return {compilers.describe(ref).name: ref for ref in map(find_kernel, self.kernels)}
-        return kernels_here(catalogue(), Path.cwd())
+    def _own_refs(
+        self, compilers: Compilers, records: Sequence[Record], specs: Sequence[KernelSpec]
+    ) -> dict[str, KernelRef]:
+        if not self.kernels:
+            return kernels_here(catalogue(), Path.cwd())
+        found = [find_kernel(name) for name in self.kernels]
+        if self.calls:
+            called = {r: compilers.describe(replace(r, call=self.calls[0])) for r in found}
+            return {spec.name: ref for ref, spec in called.items()}
+        return {name_of(compilers, ref, records, specs): ref for ref in found}
 
-    def _asked(self, compilers: Compilers, refs: Mapping[str, KernelRef]) -> list[PriorConfig]:
-        records = self._chosen(self._known_records(), refs)
+    def _asked(
+        self,
+        compilers: Compilers,
+        refs: Mapping[str, KernelRef],
+        records: Sequence[Record],
+        specs: Sequence[KernelSpec],
+    ) -> list[PriorConfig]:
+        """Of each kernel, one form of call after the other."""
         asked: list[PriorConfig] = []
-        for ref in refs.values():
-            spec = compilers.describe(ref)
-            problems = [
-                (spec.problems.parse(shape, self.dtype, self.options), chip)
-                for shape in self.shapes
-                for chip in self.chips
-            ]
-            asked += priors_of(spec, compilers.toolchain(), problems, records)
+        for name, ref in refs.items():
+            by_call: dict[str, list[Record]] = {call: [] for call in self.calls}
+            if self.shapes:
+                by_call[""] = []
+            for record in self._chosen(records, (name,)):
+                by_call.setdefault(call_of(specs, record.key), []).append(record)
+            for call, own in by_call.items():
+                spec = compilers.describe(replace(ref, call=call))
+                problems = list(self._problems(compilers, replace(ref, call=call), spec))
+                asked += priors_of(spec, compilers.toolchain(), problems, own, call)
         if not asked:
             raise InvalidInputError(
                 f"there is no problem to compare {', '.join(refs)} for: give --shape and --chip, "
-                "or --bundle FILE with records"
+                "of a decorated function --args, or --bundle FILE with records"
             )
         return asked
 
-    def _known_records(self) -> list[Record]:
+    def _problems(
+        self, compilers: Compilers, ref: KernelRef, spec: KernelSpec
+    ) -> Iterator[tuple[Problem, Chip]]:
+        if ref.call in self.calls:
+            yield from ((compilers.problem(ref), chip) for chip in self.chips)
+        elif not ref.call:
+            for shape in self.shapes:
+                problem = spec.problems.parse(shape, self.dtype, self.options)
+                yield from ((problem, chip) for chip in self.chips)
+
+    def _known(self) -> tuple[Sequence[Record], Sequence[KernelSpec]]:
         """Problems that are worth comparing, and their tuned configs."""
-        if self.bundle is None and self.database is None and self.shapes:
-            return []
+        asked = self.shapes or self.calls
+        if self.bundle is None and self.database is None and asked:
+            return [], []
         try:
             with open_database(self.database, create=self.bundle is not None) as store:
-                return find_records(store, self.bundle)
+                return find_published(store, self.bundle)
         except StoreError:
             if self.database is None and self.bundle is None:
-                return []
+                return [], []
             raise
 
-    def _chosen(self, records: Sequence[Record], refs: Mapping[str, KernelRef]) -> list[Record]:
+    def _chosen(self, records: Iterable[Record], kernels: Collection[str]) -> list[Record]:
         return selected(
-            [one for one in records if one.key.kernel in refs],
+            [one for one in records if one.key.kernel in kernels],
             chips=self.chips,
             made_with=self.made_with,
         )
-
-
-def _of_service(url: str) -> list[Record]:
-    """All that is published there."""
-    try:
-        content = Remote(url, _DOWNLOAD_S).call("GET", "/v1/snapshots/latest")
-    except (OSError, HTTPException) as error:
-        raise ServiceError(f"the service at {url} cannot be used: {error}") from error
-    return list(bundle_from_bytes(content, f"the snapshot of {url}").records)
 
 
 def _store(path: Path) -> AbstractContextManager[Any]:

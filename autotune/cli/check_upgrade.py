@@ -1,11 +1,14 @@
 """``autotune check`` of what is published: against other versions of JAX, or on other chips."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+from autotune.calls.from_problem import call_of
 from autotune.catalogue.discovery import catalogue, find_kernel
 from autotune.checking.follow_up import Retuner, publish_all_checked
 from autotune.checking.prior import prior_of
@@ -19,13 +22,18 @@ from autotune.cli.tune import load_workload
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
 from autotune.environments.environment import environments_folder, find_environment
-from autotune.lookups.bundle import read_bundle
+from autotune.errors import AutotuneError, KernelImportError, NoDeclarationError, ServiceError
+from autotune.lookups.bundle import RecordBundle, bundle_from_bytes, read_bundle
 from autotune.ports.compilers import Compilers
 from autotune.publishing.whole_model import NamedProblem, name_problems
+from autotune.remote.http import Remote
 from autotune.searching.loop import SearchLimits
 from autotune.wording.checks import subject_line
+
+_DOWNLOAD_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,14 +57,20 @@ class UpgradeCheck:
         """``pool``: what ``new_pool`` takes beside the interpreter."""
         found: list[Check] = []
         with open_database(self.database, create=self.bundle is not None) as store:
-            records = find_records(store, self.bundle)
+            published = find_published(store, self.bundle)
             for python in pythons:
                 with new_pool(**pool, python=python) as compilers:
-                    found += self._under(compilers, store, records)
+                    found += self._under(compilers, store, *published)
         return found
 
-    def _under(self, compilers: Compilers, store: Any, records: Sequence[Record]) -> list[Check]:
-        refs = find_refs(compilers, store, self.kernels, records)
+    def _under(
+        self,
+        compilers: Compilers,
+        store: Any,
+        records: Sequence[Record],
+        specs: Sequence[KernelSpec],
+    ) -> list[Check]:
+        refs = find_refs(compilers, store, self.kernels, records, specs)
         kernels = list(refs) if self.kernels else ()
         problems = None
         if self.workload is not None:
@@ -73,7 +87,7 @@ class UpgradeCheck:
         )
         run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
         progress = progress_lines(len(some) * max(1, len(self.chips)))
-        checks = run.run([prior_of(one) for one in some], self.chips, progress)
+        checks = run.run([prior_of(one, specs) for one in some], self.chips, progress)
         if self.verify:
             checks = publish_all_checked(compilers, store, checks, some, refs, _verifying)
         if self.retune:
@@ -111,13 +125,34 @@ def find_interpreters(releases: Sequence[str], interpreters: Sequence[str]) -> l
     return [*own, *interpreters] or [sys.executable]
 
 
-def find_records(store: Any, bundle: str | None) -> list[Record]:
-    """Those of a file, else those of the database."""
-    return list(store.records() if bundle is None else read_bundle(Path(bundle)).records)
+def find_published(store: Any, bundle: str | None) -> tuple[Sequence[Record], Sequence[KernelSpec]]:
+    """What is in a file, or published by a service, else in the database; and what is known of the
+    kernels."""
+    if bundle is None:
+        return store.records(), store.kernels()
+    found = of_service(bundle) if is_url(bundle) else read_bundle(Path(bundle))
+    return found.records, found.kernels
+
+
+def is_url(place: str) -> bool:
+    return place.startswith(("http://", "https://"))
+
+
+def of_service(url: str) -> RecordBundle:
+    """All that is published there."""
+    try:
+        content = Remote(url, _DOWNLOAD_S).call("GET", "/v1/snapshots/latest")
+    except (OSError, HTTPException) as error:
+        raise ServiceError(f"the service at {url} cannot be used: {error}") from error
+    return bundle_from_bytes(content, f"the snapshot of {url}")
 
 
 def find_refs(
-    compilers: Compilers, store: Any, kernels: Sequence[str], records: Sequence[Record]
+    compilers: Compilers,
+    store: Any,
+    kernels: Sequence[str],
+    records: Sequence[Record],
+    specs: Sequence[KernelSpec] = (),
 ) -> dict[str, KernelRef]:
     """Where kernels are, by the name that their records have; without names those of the catalogue,
     and of files those that were searched from there."""
@@ -125,10 +160,28 @@ def find_refs(
     if kernels:
         names = {ref: name for name, ref in searched.items()}
         refs = [find_kernel(name) for name in kernels]
-        return {names.get(ref) or compilers.describe(ref).name: ref for ref in refs}
+        return {names.get(ref) or name_of(compilers, ref, records, specs): ref for ref in refs}
     published = {record.key.kernel for record in records}
     known = {name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)}
     return {name: ref for name, ref in {**known, **searched}.items() if name in published}
+
+
+def name_of(
+    compilers: Compilers, ref: KernelRef, records: Iterable[Record], specs: Sequence[KernelSpec]
+) -> str:
+    """Of a kernel; of a decorated function that which its records have. Raises
+    ``KernelImportError``."""
+    try:
+        return compilers.describe(ref).name
+    except NoDeclarationError:
+        raise
+    except KernelImportError:
+        for key in (record.key for record in records):
+            with suppress(AutotuneError):  # it is called otherwise
+                call = call_of(specs, key)
+                if call and compilers.describe(replace(ref, call=call)).name == key.kernel:
+                    return key.kernel
+        raise
 
 
 def _verifying(check: Check) -> None:

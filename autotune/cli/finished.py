@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from autotune.catalogue.discovery import fingerprint
-from autotune.cli.options import asked, open_database
+from autotune.cli.options import open_database
 from autotune.cli.report import SearchReport
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.chip import Chip
@@ -21,6 +21,7 @@ from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError, StoreError
 from autotune.publishing.publish import Publication, finalists
 from autotune.publishing.ties import contenders
+from autotune.wording.command import asked
 
 _MOST_CALLS = 1_000  # searched keys of a function that are looked through
 

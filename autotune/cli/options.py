@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
-from shlex import quote
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
@@ -16,11 +15,9 @@ from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip
-from autotune.wording.command import asked_of, problem_arguments
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import CompilerPool
-    from autotune.domain.problem import Problem
     from autotune.searching.loop import Subject
 
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
@@ -229,14 +226,6 @@ def subject_of(
     ref = replace(ref, call=call)
     problem = pool.problem(ref)
     return describe_subject(pool, ref, chip, lambda _: problem)
-
-
-def asked(ref: KernelRef, name: str, problem: "Problem | str", chip: Chip, python: str) -> str:
-    """What is asked about, as another command line says it: whoever is in another folder, or has
-    another interpreter, reproduces it. ``problem``: that, or the arguments of a call."""
-    kernel = name if ref.module else f"{ref.path}:{ref.attribute}"
-    said = f"--args {quote(problem)}" if isinstance(problem, str) else problem_arguments(problem)
-    return asked_of(kernel, said, chip.value, "" if python == sys.executable else python)
 
 
 def chip_or_attached(name: str | None) -> Chip:

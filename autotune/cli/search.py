@@ -8,7 +8,6 @@ from typing import Any
 import click
 
 from autotune.cli.options import (
-    asked,
     call_options,
     chip_or_attached,
     compiler_options,
@@ -25,6 +24,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip, attached_chips
+from autotune.wording.command import asked
 
 
 @click.command()

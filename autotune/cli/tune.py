@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli.options import (
-    asked,
     database_option,
     json_option,
     measuring_options,
@@ -24,6 +23,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
 from autotune.domain.workload_text import read_workload
 from autotune.errors import InvalidInputError
+from autotune.wording.command import asked
 
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem

@@ -40,6 +40,9 @@ class Check:
 
     ``against``: what another source of the kernel was compared with, empty where both are the same
     source; ``fingerprint``: of that other source, ``is_default``: its default was compared.
+
+    ``asked``: what a command on this machine says for the kernel, its problem and the chip, where
+    a name of the catalogue and a shape do not.
     """
 
     key: Key
@@ -67,6 +70,7 @@ class Check:
     against: OmitDefault[str] = ""
     fingerprint: OmitDefault[str] = ""
     is_default: OmitDefault[bool] = False
+    asked: OmitDefault[str] = ""
 
     @property
     def target(self) -> Key:

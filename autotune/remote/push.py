@@ -91,14 +91,15 @@ def _of_measurement(record: Record) -> str | None:
 
 
 def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Check:
-    """The check, its key in the spelling of its kernel, which ``spec`` describes.
+    """The check, its key in the spelling of its kernel, which ``spec`` describes, without what only
+    its machine understands.
 
     Raises ``InvalidInputError`` with one sentence for what cannot be true.
     """
     key = check.key
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
-    declared = replace(check, key=key.declared(spec.problems))
+    declared = replace(check, key=key.declared(spec.problems), asked="")
     why = impossible(check.config, None, spec, declared.key) or _of_check(declared, now)
     if why is not None:
         raise InvalidInputError(why)

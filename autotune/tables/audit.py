@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 from autotune.catalogue.discovery import named_kernel
+from autotune.checking.follow_up import RetuneObserver
 from autotune.checking.prior import PriorConfig
 from autotune.checking.record_check import RecordChecker
 from autotune.cost_model.comparison import margin
@@ -20,13 +22,14 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
-from autotune.errors import InvalidInputError, KernelImportError
+from autotune.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.ports.compilers import Compilers
-from autotune.ports.search import SearchStore
-from autotune.searching.loop import Subject
+from autotune.publishing.tuning import Plan, TuningStore, tune
+from autotune.searching.loop import SearchLimits, Subject
 from autotune.searching.one_config import config_judge
-from autotune.searching.subject import describe_subject
+from autotune.searching.subject import describe_subject, explore_space
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
 from autotune.tables.formats import FoundTable
 from autotune.tables.python_table import PythonTable
@@ -57,11 +60,20 @@ class RowStanding(StrEnum):
     NOT_COMPILED = "not compiled"
 
 
+class Contest(StrEnum):
+    """A search that knows nothing of the row, against the row."""
+
+    WIN = "faster by search"
+    TIE = "as fast by search"
+    LOSS = "slower by search"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowAudit:
     """``why``: what the lookup asks for instead, or why it has no standing. Times are estimates in
     microseconds: of the row, of what the library falls back to, of the best config that is known
-    here (``best``). ``table_us``: what the table says."""
+    here (``best``), of what a search has published (``searched``), with its ``contest`` against the
+    row. ``table_us``: what the table says."""
 
     table: str
     place: str
@@ -77,6 +89,9 @@ class RowAudit:
     best: str = ""
     best_us: float | None = None
     table_us: float | None = None
+    searched: str = ""
+    searched_us: float | None = None
+    contest: Contest | None = None
 
 
 @dataclass(slots=True, kw_only=True)
@@ -91,12 +106,14 @@ class _Row:
 @dataclass(slots=True, kw_only=True)
 class TableAudit:
     """``assumed``: parts of problems that no table says. ``limit``: so many random rows of each
-    table and chip are compiled; what was compiled before is not compiled again."""
+    table and chip are compiled; what was compiled before is not compiled again. ``trials``: each of
+    their problems is searched first."""
 
     python: str
     assumed: Mapping[str, str] = field(default_factory=dict)
     limit: int = 0
     seed: int = 0
+    trials: int = 0
 
     def reaches(
         self, tables: Sequence[FoundTable], chips: Sequence[Chip]
@@ -134,7 +151,8 @@ class TableAudit:
         rows: Sequence[_Row],
         chip: Chip,
         compilers: Compilers,
-        store: SearchStore,
+        store: TuningStore,
+        watching: Callable[[], AbstractContextManager[RetuneObserver]],
         done: Callable[[RowAudit], None],
     ) -> list[RowAudit]:
         """All of them, with the standing of a sample of those that are in the catalogue."""
@@ -150,12 +168,15 @@ class TableAudit:
             if place not in chosen:
                 return one.audit
             try:
-                found = _Judge(compilers, store, one, chip, self.assumed).audit()
-            except (InvalidInputError, KernelImportError) as error:
+                judge = _Judge(compilers, store, one, chip, self.assumed)
+                found = judge.contested(self.trials, watching) if self.trials else judge.audit()
+            except (InvalidInputError, KernelImportError, NoLegalConfigError) as error:
                 found = replace(one.audit, standing=RowStanding.NO_PROBLEM, why=str(error))
             done(found)
             return found
 
+        if self.trials:  # a search has all compilers
+            return list(map(judged, range(len(rows))))
         with ThreadPoolExecutor(compilers.size, "audit") as threads:
             return list(threads.map(judged, range(len(rows))))
 
@@ -221,12 +242,28 @@ class _Judge:
     """One row, compiled."""
 
     compilers: Compilers
-    store: SearchStore
+    store: TuningStore
     one: _Row
     chip: Chip
     assumed: Mapping[str, str]
 
-    def audit(self) -> RowAudit:
+    def contested(
+        self, trials: int, watching: Callable[[], AbstractContextManager[RetuneObserver]]
+    ) -> RowAudit:
+        """With what a search of so many trials has published before the row was compiled."""
+        plan, subject = Plan(limits=SearchLimits(trials=trials)), self._subject()
+        records = self.store.records(subject.spec.name, self.chip)
+        record = next((one for one in records if one.key == subject.key), None)
+        if record is None:
+            with watching() as watch:
+                space = explore_space(self.compilers, subject, watch.tracing)
+                _, published = tune(self.compilers, self.store, subject, space, plan, watch)
+            if published is None:
+                raise KeyboardInterrupt
+            record = published.record
+        return self.audit(record)
+
+    def _subject(self) -> Subject:
         known = self.one.known
         assert isinstance(known, KnownConfig)
         subject = describe_subject(
@@ -237,6 +274,12 @@ class _Judge:
         )
         self.compilers.check(subject.ref, subject.problem, self.chip)
         self.store.save_kernel(subject.spec)
+        return subject
+
+    def audit(self, record: Record | None = None) -> RowAudit:
+        """``record``: of a search of the same problem."""
+        known, subject = self.one.known, self._subject()
+        assert isinstance(known, KnownConfig)
         check = self._check(subject, dict(known.axes))
         fallback = self._fallback()
         found = replace(
@@ -248,7 +291,10 @@ class _Judge:
             if fallback is None
             else self._check(subject, fallback).after_us,
         )
-        return self._with_best(found, subject, check)
+        found = self._with_best(found, subject, check)
+        if record is None or not isinstance(check.winner, Estimated):
+            return found
+        return _with_contest(found, check.winner.estimate, record)
 
     def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
         """Of what is assumed only that which the kernel has; a row has to mean all that it says."""
@@ -307,6 +353,16 @@ class _Judge:
         for trial in self.store.trials(subject.key):
             if trial.estimate is not None and trial.estimate.model == MODEL:
                 yield trial.config, trial.estimate
+
+
+def _with_contest(found: RowAudit, row: Estimate, record: Record) -> RowAudit:
+    search = record.estimate
+    least = margin(search, row)
+    if search.time_us < row.time_us * (1 - least):
+        contest = Contest.WIN
+    else:
+        contest = Contest.LOSS if row.time_us < search.time_us * (1 - least) else Contest.TIE
+    return replace(found, searched=str(record.config), searched_us=search.time_us, contest=contest)
 
 
 def _broken(found: RowAudit, check: Check, outcome: Outcome | None) -> str:

@@ -48,12 +48,12 @@ def action(check: Check) -> str:
     if check.verdict is CheckVerdict.NEEDS_LIMIT:
         limit = f"{check.least_limit_bytes:_}"
         if check.passes_limit:
-            return f"set vmem_limit_bytes={limit} in the config, or retune: {retune(check.target)}"
+            return f"set vmem_limit_bytes={limit} in the config, or retune: {retune(check)}"
         return f"pass vmem_limit_bytes >= {limit} to pallas_call"
     if check.against:
         return ""
     if check.verdict.wants_retuning or check.chip is not check.key.chip:
-        return f"retune: {retune(check.target)}"
+        return f"retune: {retune(check)}"
     return ""
 
 
@@ -112,7 +112,7 @@ _CAUSES: dict[Unchecked, str] = {
 }
 
 _REMEDIES: dict[Unchecked, _Line] = {
-    Unchecked.SOURCE_CHANGED: lambda check: f"retune: {retune(check.target)}",
+    Unchecked.SOURCE_CHANGED: lambda check: f"retune: {retune(check)}",
     Unchecked.NO_KERNEL: lambda check: (
         check.detail or "name its file: autotune check path/to/file.py:NAME"
     ),
@@ -123,7 +123,7 @@ _REMEDIES: dict[Unchecked, _Line] = {
     ),
     Unchecked.NO_PROBLEM: lambda check: check.detail,
     Unchecked.NO_BASELINE: lambda check: check.detail and f"it did not work before: {check.detail}",
-    Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check.target)}",
+    Unchecked.OTHER_MODEL: lambda check: f"retune: {retune(check)}",
 }
 
 

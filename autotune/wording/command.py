@@ -1,8 +1,12 @@
 """Command lines that search a key, or estimate a config, again."""
 
+import sys
 from shlex import quote
 
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
 from autotune.domain.config import Config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
@@ -34,9 +38,19 @@ def config_text(config: Config) -> str:
     return ",".join(parts)
 
 
-def retune(key: Key) -> str:
-    """The command that searches a problem under the key's own JAX."""
-    return f"{search_command(key)} --jax {quote(key.toolchain.jax)}"
+def asked(ref: KernelRef, name: str, problem: Problem | str, chip: Chip, python: str = "") -> str:
+    """What is asked about, as another command line says it: whoever is in another folder, or has
+    another interpreter, reproduces it. ``problem``: that, or the arguments of a call; ``python``:
+    what compiles."""
+    kernel = name if ref.module else f"{ref.path}:{ref.attribute}"
+    said = f"--args {quote(problem)}" if isinstance(problem, str) else problem_arguments(problem)
+    return asked_of(kernel, said, chip.value, "" if python == sys.executable else python)
+
+
+def retune(check: Check) -> str:
+    """The command that searches what was checked, under the JAX that it was checked with."""
+    command = f"autotune search {check.asked}" if check.asked else search_command(check.target)
+    return f"{command} --jax {quote(check.toolchain.jax)}"
 
 
 def search_command(key: Key) -> str:

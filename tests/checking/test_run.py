@@ -42,6 +42,7 @@ from autotune.errors import (
     KernelImportError,
     NoDeclarationError,
 )
+from autotune.remote.push import possible_check
 from autotune.searching.loop import SearchLimits
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
@@ -301,11 +302,25 @@ def test_another_source_is_compared_only_where_that_is_asked_for(store: SqlStore
     fake = compilers(times(bm128=10, bm256=60))
     (refused,) = check(store, fake, record)
     assert (refused.cause, fake.compiled_configs) == (Unchecked.SOURCE_CHANGED, [])
+    assert action(refused).startswith("retune: autotune search mm.py:MM --shape m=")
     found = compared(store, fake, prior_of(record))
     assert (found.verdict, found.before_us, found.after_us) == (CheckVerdict.SLOWER, 50, 60)
     assert (found.key.fingerprint, found.target.fingerprint) == ("older", "f00d")
     assert [config["bm"] for config in fake.compiled_configs] == [256]
     assert [one.checks for one in store.records()] == [()]
+
+
+def test_a_decorated_function_is_searched_again_by_its_call(store: SqlStore) -> None:
+    """As the place of this machine has it; a service is not told where that is."""
+    own = published()
+    record = replace(own, key=replace(own.key, fingerprint="older"))
+    older = replace(matching.SPEC, fingerprint="older", form="{'x': ['m', 'k']} []")
+    run = CheckRun(compilers=compilers({}), store=store, refs=REFS)
+    (found,) = run.run([prior_of(record, [older])], (), lambda _: None)
+    assert action(found).startswith(
+        "retune: autotune search mm.py:MM --args 'x=bfloat16[1024,128]' --chip v5e --jax "
+    )
+    assert "mm.py" not in action(possible_check(found, older, found.checked_at))
 
 
 def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> None:

@@ -82,6 +82,26 @@ def test_what_a_kernel_imports_is_of_its_revision(tmp_path: Path) -> None:
     assert (code, found["verdict"]) == (1, "slower")
 
 
+DECORATED = SAMPLE.with_name("decorated.py").read_text()
+SLOWER = DECORATED.replace("(x_ref[...] * w", "(jnp.sin(jnp.sin(x_ref[...])) * w")
+CALL = "x=f32[512,1024],w=f32[1,1024]"
+
+
+def test_calls_of_a_decorated_function_are_compared(tmp_path: Path) -> None:
+    """First a call that is named, then the tuned ones of a bundle, whose name nobody says."""
+    tree = repository(tmp_path / "repository", {"k.py": DECORATED})
+    asked = ("search", "k.py:scaled", "--args", CALL, "--chip", "v5e", "--trials", "2")
+    done = autotune(*asked, cwd=tree)
+    assert done.returncode == 0, done.stderr
+    assert autotune("export", "tuned.bundle", cwd=tree).returncode == 0
+    (tree / "k.py").write_text(SLOWER)
+    against = ("k.py:scaled", "--against", "main", "--compilers", "1")
+    code, (found,) = check(tree, *against, "--args", CALL, "--chip", "v5e")
+    assert (code, found["verdict"]) == (1, "slower")
+    code, found = check(tree, *against, "--bundle", "tuned.bundle")
+    assert (code, {one["verdict"] for one in found}) == (1, {"slower"})
+
+
 def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) -> None:
     (tmp_path / "k.py").write_text(SOURCE)
     done = autotune("search", *ASKED, "--trials", "2", cwd=tmp_path)
@@ -102,6 +122,7 @@ def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) 
         (("--against", "nowhere", *ASKED), "is no revision of"),
         (("--against", "main", "k.py:PASSES_LIMIT"), "there is no problem to compare"),
         (("--against", "main", "--shape", "8x8x8"), "name both"),
+        (("--args", "x=f32[8]", "k.py:PASSES_LIMIT"), "--args is for --against"),
         (("--against", "main", "--retune", *ASKED), "--retune is for what is published"),
         (("--shape", "8x8x8", "k.py:PASSES_LIMIT"), "--shape is for --against"),
         (("--against", "main"), "no installed kernel has its source in"),

@@ -49,6 +49,19 @@ def test_names_of_a_table_do_not_act_on_the_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_search_that_does_not_know_the_row_is_set_against_it(tmp_path: Path) -> None:
+    audited = ("audit", _table(tmp_path, "block_n=2048"), "--chip", "v5e", "--trials", "3")
+    assert "say how many, --limit" in autotune_here(*audited, cwd=tmp_path).stderr
+    done = autotune(*audited, "--limit", "1", "--json", cwd=tmp_path)
+    (row,) = json.loads(done.stdout)["rows"]
+    assert row["contest"] == "faster by search", row
+    assert row["searched_us"] == row["best_us"] < row["row_us"]
+    again = autotune(*audited, "--limit", "1", cwd=tmp_path)
+    assert "1 faster by search" in again.stdout
+    assert "3/3" not in again.stderr  # it was searched
+
+
+@pytest.mark.slow
 def test_an_audit_compiles_a_row_once(tmp_path: Path) -> None:
     theirs = _table(tmp_path, "block_n=65536", "block_n=1048576", "block_n=77")
     audited = ("audit", theirs, "--chip", "v5e", "--limit", "3", "--markdown", "found.md", "--json")

@@ -135,7 +135,7 @@ def test_a_kernel_that_is_not_there_costs_its_row_only(tmp_path: Path) -> None:
     rows = _rows(tmp_path, *({**given, "kernel": name} for name in names))
     work = TableAudit(python=sys.executable, limit=2)
     nothing: Any = SimpleNamespace(size=1)
-    found = work.compiled(rows, Chip.V6E, nothing, nothing, lambda _: None)
+    found = work.compiled(rows, Chip.V6E, nothing, nothing, nothing, lambda _: None)
     assert [one.standing for one in found] == [RowStanding.NO_PROBLEM] * 2
     assert all(one.why.startswith("unknown kernel") for one in found)
 
