@@ -19,11 +19,13 @@ from autotune.domain.browsing import (
     SearchedKey,
     TargetCount,
 )
+from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
+from autotune.domain.toolchain import Toolchain
 
 
 class OverviewPages(Protocol):
@@ -50,6 +52,9 @@ class OverviewPages(Protocol):
 
 class KeyPages(Protocol):
     """Lists of keys."""
+
+    def places(self, kernel: str | None = None) -> Collection[tuple[Chip, Toolchain]]:
+        """All that there are keys of: of all kernels, or of one."""
 
     def problems(
         self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST

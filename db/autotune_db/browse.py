@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import reduce
 from itertools import pairwise
 from statistics import fmean
 from typing import Any
@@ -57,6 +58,9 @@ _TRIED, _RECORDED, _MISSED = (
     select(row.id).where(row.key_id == KeyRow.id).exists() for row in (TrialRow, RecordRow, MissRow)
 )
 _BEST = select(func.min(TrialRow.time_us)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
+_PLACES = ("kernel", "chip", "jax", "libtpu", "fingerprint", "problem")
+_TEXT = reduce(lambda one, other: one + "\n" + other, (getattr(KeyRow, p) for p in _PLACES))
+"""All that a word may stand in; no word has the end of a line in it."""
 _DEFAULT = (
     select(TrialRow.time_us)
     .where(TrialRow.key_id == KeyRow.id, TrialRow.number == 0)
@@ -80,6 +84,16 @@ class SqlBrowse(SqlCheckPages):
         if kernel is not None:
             counted = counted.where(KeyRow.kernel == kernel)
         return self._work.read(lambda s: list(map(_target_count, s.execute(counted))))
+
+    def places(self, kernel: str | None = None) -> Collection[tuple[Chip, Toolchain]]:
+        columns = (KeyRow.chip, KeyRow.jax, KeyRow.jaxlib, KeyRow.libtpu)
+        wanted = select(*columns).where(*query.only(kernel, None)).distinct()
+        return self._work.read(
+            lambda s: [
+                (Chip(chip), Toolchain(jax=jax, jaxlib=jaxlib, libtpu=libtpu))
+                for chip, jax, jaxlib, libtpu in s.execute(wanted)
+            ]
+        )
 
     def latest(self, limit: int) -> Sequence[SearchedKey]:
         keys = query.tried_keys(None, None).limit(limit)
@@ -277,7 +291,7 @@ def _target_count(row: Row[str, str, str, str, str, int]) -> TargetCount:
 
 
 def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
-    conditions = [or_(_TRIED, _RECORDED, _MISSED), *query.only(only.kernel, only.chip)]
+    conditions = [*query.only(only.kernel, only.chip), *map(_has_word, only.words)]
     if only.has_record is not None:
         conditions.append(_RECORDED if only.has_record else ~_RECORDED)
     if only.toolchain is not None:
@@ -285,30 +299,24 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
         conditions.append(
             and_(KeyRow.jax == t.jax, KeyRow.jaxlib == t.jaxlib, KeyRow.libtpu == t.libtpu)
         )
-    return [*conditions, *map(_has_word, only.words)]
+    return [*conditions, or_(_TRIED, _RECORDED, _MISSED)]
 
 
 def _has_word(word: str) -> ColumnElement[bool]:
-    places = (KeyRow.kernel, KeyRow.chip, KeyRow.jax, KeyRow.libtpu, KeyRow.fingerprint)
-    brought = select(RecordRow.id).where(
-        RecordRow.key_id == KeyRow.id, RecordRow.pushed_by.icontains(word, autoescape=True)
-    )
-    return or_(
-        *(place.icontains(word, autoescape=True) for place in places),
-        *(KeyRow.problem.ilike(pattern, escape="\\") for pattern in _patterns(word)),
-        brought.exists(),
-    )
+    brought = select(RecordRow.key_id).where(RecordRow.pushed_by.icontains(word, autoescape=True))
+    sizes = [KeyRow.problem.ilike(pattern, escape="\\") for pattern in _patterns(word)]
+    stands = or_(*sizes) if sizes else _TEXT.icontains(word, autoescape=True)
+    return or_(stands, KeyRow.id.in_(brought))
 
 
 def _patterns(word: str) -> list[str]:
-    """Of the JSON text of a problem."""
+    """Of the JSON text of a problem, for a word that names sizes or options."""
     sizes = word.lower().split("x")
     if len(sizes) > 1 and all(size.isdecimal() for size in sizes):
         return ["%" + ",%".join(f'":{size}' for size in sizes) + end for end in (",%", "}%")]
     name, equals, value = (_escaped(part) for part in word.partition("="))
-    if not equals:
-        return [f"%{name}%"]
-    return [f'%"{name}":{given}{end}' for given in (value, f'"{value}"') for end in (",%", "}%")]
+    given = (value, f'"{value}"') if equals else ()
+    return [f'%"{name}":{one}{end}' for one in given for end in (",%", "}%")]
 
 
 def _escaped(text: str) -> str:

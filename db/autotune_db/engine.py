@@ -19,6 +19,9 @@ from autotune_db.url import Database
 
 _WRITES = "autotune_writes"
 _CONNECT_TIMEOUT_S = 10
+_CACHE_KIB = (
+    32 << 10
+)  # of each connection: SQLite's own 2 MiB do not hold an index of a million trials
 _LOOK_S = 0.004  # between two looks at a lock
 _LEAST_BYTES = 512  # of a database: one page
 
@@ -139,6 +142,7 @@ def _connect(path: Path, mode: str, wait_s: float | None = None) -> sqlite3.Conn
     try:
         connection.execute("PRAGMA foreign_keys=ON")
         connection.execute("PRAGMA synchronous=FULL")
+        connection.execute(f"PRAGMA cache_size=-{_CACHE_KIB}")
     except BaseException:
         connection.close()
         raise

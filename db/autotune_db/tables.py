@@ -136,7 +136,7 @@ class RecordRow(Base):
     """Append-only. ``evidence`` holds the estimate, default, baseline and the texts as JSON."""
 
     __tablename__ = PREFIX + "records"
-    __table_args__ = _numbered(Index(None, "key_id", "id"))
+    __table_args__ = _numbered(Index(None, "key_id", "id"), Index(None, "pushed_by", "key_id"))
 
     id: Mapped[int] = mapped_column(_ID, primary_key=True)
     key_id: Mapped[int] = mapped_column(_ID, ForeignKey(KeyRow.id))

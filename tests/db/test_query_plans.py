@@ -38,7 +38,8 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
 }
 
 OF_KEYS: dict[str, Callable[[SqlStore], Any]] = {
-    "places": lambda store: store.browse.targets(),
+    "targets": lambda store: store.browse.targets(),
+    "places": lambda store: store.browse.places("matmul"),
     "latest": lambda store: store.browse.latest(10),
     "problems": lambda store: store.browse.problems(
         KeyFilter(kernel="matmul", chip=Chip.V5E), 0, 50

@@ -63,6 +63,10 @@ class ShownTrial:
     measured: MeasuredConfig | None = None
 
     @property
+    def link(self) -> str:
+        return f"/trials/{self.id}"
+
+    @property
     def measured_us(self) -> float | None:
         return self.measured.timed.median_us if self.measured else None
 

@@ -1,6 +1,6 @@
 """Trials and problems beside each other: what differs in their configs, and in their times."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
@@ -9,6 +9,7 @@ from autotune.cost_model.comparison import compare
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
+from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.ports import Pages
 from autotune.wording.comparison import why
@@ -16,6 +17,7 @@ from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.pages.filters import query_of
+from autotune_service.pages.problem import share_text
 from autotune_service.pages.ranges import bars
 from autotune_service.pages.render import page
 from autotune_service.pages.trial import find
@@ -131,6 +133,7 @@ def lines(found: Sequence[Compared]) -> list[ComparedLine]:
         ComparedLine(name=name, cells=[str(config.get(name, "–")) for config in configs])
         for name in names
     ]
+    made += _schedule([one.estimate for one in found])
     for name, cell in FACTS:
         cells = []
         for one in found:
@@ -140,6 +143,15 @@ def lines(found: Sequence[Compared]) -> list[ComparedLine]:
         if set(cells) != {"–"}:
             made.append(ComparedLine(name=name, cells=cells))
     return made
+
+
+def _schedule(found: Sequence[Estimate | None]) -> Iterator[ComparedLine]:
+    """Where the cycles of each final schedule go: issued, or stalled for what."""
+    for part in PARTS:
+        us = [e.explanation.part_us(part) if e and e.explanation else 0.0 for e in found]
+        if any(us):
+            cells = [share_text(t, e) if e and t else "–" for t, e in zip(us, found, strict=True)]
+            yield ComparedLine(name=part, cells=cells)
 
 
 def _said(found: Sequence[Compared]) -> list[str]:

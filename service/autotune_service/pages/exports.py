@@ -112,9 +112,7 @@ async def toolchains(request: Request, key_id: str, form: str) -> Response:
 async def kernel(request: Request, form: str, name: str = "") -> Response:
     """The problems of a kernel, or of all, with what is published."""
     browse, snapshot = store(request).browse, snapshots_of(request).current
-    only, _ = await key_filter(
-        request, query_of(request), name or None, snapshots_of(request).current
-    )
+    only, _ = await key_filter(request, query_of(request), name or None)
 
     def read(offset: int) -> list[ProblemRow]:
         return rows(browse.problems(only, offset, AT_ONCE), snapshot)

@@ -1,7 +1,7 @@
 """The queue, with all states: what was asked for, who has it, and why nobody takes it."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,6 +12,7 @@ from autotune.domain.codec import to_data
 from autotune.domain.job import LEASE_S, Job, State
 from autotune.domain.key import Key
 from autotune.wording.jobs import why_waiting
+from autotune.wording.units import seconds
 from autotune_service.dependencies import ask, store
 from autotune_service.pages.filters import PAGE_ROWS, query_of
 from autotune_service.pages.render import kernel_path, link, page
@@ -41,6 +42,7 @@ async def show(request: Request) -> Response:
     state = query.choice("state", [one.value for one in State])
     before = query.number("before")
     found = await ask(request, queue.list, State(state) if state else None, PAGE_ROWS + 1, before)
+    now = datetime.now(UTC)
     running = await ask(request, queue.list, State.RUNNING, PAGE_ROWS)
     return await page(
         request,
@@ -49,7 +51,8 @@ async def show(request: Request) -> Response:
         state=state,
         counts=await ask(request, queue.counts),
         states=list(State),
-        lines=lines(found[:PAGE_ROWS], running, datetime.now(UTC)),
+        lines=lines(found[:PAGE_ROWS], running, now),
+        timeline=timeline(found[:PAGE_ROWS], now),
         older=found[PAGE_ROWS - 1].number if len(found) > PAGE_ROWS else None,
     )
 
@@ -73,6 +76,52 @@ def _line(job: Job, workers: int) -> JobLine:
         again="" if is_open or asked.candidate is not None else request_body(job),
         why=why_waiting(job.request, workers) if job.state == State.QUEUED else "",
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkedJob:
+    """``at`` and ``share`` in percent of the time that is drawn. ``text``: what it was."""
+
+    number: int
+    state: State
+    at: float
+    share: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerTimeline:
+    """What each worker had when."""
+
+    start: datetime
+    end: datetime
+    workers: Mapping[str, Sequence[WorkedJob]]
+
+
+def timeline(found: Sequence[Job], now: datetime) -> WorkerTimeline | None:
+    """Of jobs that a worker has or had; None where there are none. One that was given back to the
+    queue has no worker any more."""
+    worked = [job for job in found if job.worker and job.started_at]
+    ends = {job.number: job.finished_at or now for job in worked}
+    if not worked:
+        return None
+    start, end = min(job.started_at or now for job in worked), max(ends.values())
+    span = (end - start).total_seconds() or 1.0
+    workers: dict[str, list[WorkedJob]] = {}
+    for job in sorted(worked, key=lambda job: (job.worker, job.number)):
+        began = job.started_at or now
+        took_s = (ends[job.number] - began).total_seconds()
+        asked = job.request
+        workers.setdefault(job.worker, []).append(
+            WorkedJob(
+                number=job.number,
+                state=job.state,
+                at=round(100 * (began - start).total_seconds() / span, 2),
+                share=round(100 * took_s / span, 2),
+                text=f"{asked.kernel} {asked.problem}: {job.state} after {seconds(took_s)}",
+            )
+        )
+    return WorkerTimeline(start=start, end=end, workers=workers)
 
 
 def request_body(job: Job) -> str:

@@ -149,11 +149,9 @@ def _level(name: str, us: float, colour: str, dash: str) -> Figure:
 
 
 def hovers(found: Iterable[ShownTrial]) -> dict[str, Any]:
-    """What a point says, and the page that a click opens."""
-    chosen = list(found)
+    """The page that a click opens; what a point says stands once for all plots, by this page."""
     return {
-        "text": [c.hover for c in chosen],
-        "customdata": [f"/trials/{c.id}" for c in chosen],
+        "customdata": [c.link for c in found],
         "hovertemplate": "%{text}<extra></extra>",
     }
 

@@ -26,6 +26,7 @@ from autotune_service.pages.parallel import parallel
 from autotune_service.pages.plots import Figure, over_time, over_trials, vmem
 from autotune_service.pages.ranges import PartBar, TimeLine, bars, time_lines
 from autotune_service.pages.roof import roofline
+from autotune_service.pages.slices import AxisSlice, slices
 from autotune_service.pages.speed import Speed, speed
 
 FASTEST, OTHERS = 500, 200  # trials drawn; a search of a hundred trials is drawn whole
@@ -81,7 +82,13 @@ class ProblemView:
     why: str
     best: str
     ranges: Sequence[TimeLine]
+    slices: Sequence[AxisSlice]
     groups: list[tuple[str, str, str, int]] = field(default_factory=list)
+
+    @property
+    def hovers(self) -> dict[str, str]:
+        """What the points of the plots say, by the page that a click on them opens."""
+        return {c.link: c.hover for c in self.shown}
 
 
 def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemView:
@@ -107,6 +114,7 @@ def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemVi
         why=_why(beside),
         best=_best(shown, record),
         ranges=time_lines(record) if record else (),
+        slices=slices(shown),
         groups=outcome_groups(found.searched),
     )
 

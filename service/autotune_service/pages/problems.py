@@ -51,7 +51,7 @@ async def problems(request: Request) -> Response:
     query = query_of(request)
     asked_only = set(query.given) == {"q"}
     snapshot = snapshots_of(request).current
-    only, choices = await key_filter(request, query, None, snapshot)
+    only, choices = await key_filter(request, query, None)
     shown = pages(query, await ask(request, store(request).browse.count_problems, only))
     if asked_only and shown.total == 1:
         for one in await ask(request, store(request).browse.problems, only, 0, 1):
@@ -73,20 +73,17 @@ async def kernel(request: Request, name: str) -> Response:
     if spec is None and not total:
         raise HttpError(404, "unknown_kernel", f"There is no kernel {name}.")
     snapshot = snapshots_of(request).current
-    only, choices = await key_filter(request, query, name, snapshot)
+    only, choices = await key_filter(request, query, name)
     shown = pages(query, await ask(request, browse.count_problems, only))
     values = await _listed(request, query, only, shown, snapshot)
     return await page(request, "problems.html", kernel=name, spec=spec, **choices, **values)
 
 
 async def key_filter(
-    request: Request, query: Query, kernel: str | None, snapshot: IndexedSnapshot
+    request: Request, query: Query, kernel: str | None
 ) -> tuple[KeyFilter, dict[str, Any]]:
     """What the address asks for, and what there is to choose from."""
-    searched = await ask(request, store(request).browse.targets, kernel)
-    published = await ask(request, snapshot.places)
-    places = {(p.chip, p.toolchain) for p in searched}
-    places |= {place[1:] for place in published if kernel in (None, place[0])}
+    places = await ask(request, store(request).browse.places, kernel)
     chips = sorted({chip for chip, _ in places})
     toolchains = newest_first({toolchain for _, toolchain in places})
     state = query.choice("state", list(_STATES))

@@ -46,7 +46,7 @@ def time_lines(record: Record, *, with_default: bool = True) -> list[TimeLine]:
     own = run.of(record.config) if run else None
     if own and own.median_us:
         found.append(_line("served, measured", "best", own.median_us, 0.0, ""))
-    return _placed([one for one in found if one.least >= LEAST_US])
+    return placed([one for one in found if one.least >= LEAST_US])
 
 
 def _line(name: str, kind: str, time_us: float, doubt: float, bar: str) -> TimeLine:
@@ -55,7 +55,8 @@ def _line(name: str, kind: str, time_us: float, doubt: float, bar: str) -> TimeL
     return TimeLine(name=name, kind=kind, at=time_us, least=least, most=most, text=text)
 
 
-def _placed(found: Sequence[TimeLine]) -> list[TimeLine]:
+def placed(found: Sequence[TimeLine]) -> list[TimeLine]:
+    """From microseconds to percent of the width, on one logarithmic scale."""
     if not found:
         return []
     low, high = min(one.least for one in found), max(one.most for one in found)

@@ -93,6 +93,12 @@ async def overview(request: Request) -> Response:
     )
 
 
+@router.get("/running")
+async def running(request: Request) -> Response:
+    """That section alone: what an open overview asks for again and again."""
+    return await page(request, "running.html", **await _activity(request))
+
+
 async def _activity(request: Request) -> dict[str, Any]:
     since = datetime.now(UTC) - SILENT
     running = await ask(request, store(request).browse.running, since)

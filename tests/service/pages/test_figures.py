@@ -20,6 +20,7 @@ from autotune_service.pages.problem import outcome_groups
 from autotune_service.pages.ranges import bars
 from autotune_service.pages.render import as_json
 from autotune_service.pages.roof import bandwidth, peak, roofline
+from autotune_service.pages.slices import slices
 from tests.samples.dashboard import (
     OUTCOMES,
     REFUSALS,
@@ -35,6 +36,18 @@ from tests.samples.matching import question
 def found(outcomes: Sequence[Outcome] = OUTCOMES, winner: int = 2) -> list[ShownTrial]:
     trials = [NumberedTrial(id=n + 1, trial=trial(n, o)) for n, o in enumerate(outcomes)]
     return candidates(trials, replace(published(question()), config=config(winner)))
+
+
+def test_slices_go_from_the_fastest_trial_with_a_value_to_the_middle_one() -> None:
+    made = {one.name: {line.name: line for line in one.lines} for one in slices(found())}
+    assert {name: line.text for name, line in made["bm"].items()} == {
+        "128": "9.5 µs, 3 trials",  # and 25 and 100 µs
+        "256": "10.0 µs, 1 trial",
+    }
+    one_of_25_us, several, single = made["unroll"]["2"], made["bm"]["128"], made["bm"]["256"]
+    assert several.at == several.least < single.at == single.least == single.most
+    assert several.most == one_of_25_us.at
+    assert slices(found()[:1]) == []
 
 
 def test_roles_are_those_of_the_record_and_of_number_zero() -> None:

@@ -174,6 +174,10 @@ class TestJobs:
         assert f'data-post="/v1/jobs/{job.number}/cancel"' in html(own, "/jobs?state=running")
         store.jobs.finish(job, State.FAILED, "no such luck")
         text = html(own, "/jobs?state=failed")
+        lanes = re.findall(r"<li><span>w</span><svg.*?</svg>", text)
+        assert len(lanes) == 1
+        assert f'href="#job-{job.number}"' in lanes[0]
+        assert 'class="failed" x="0.0%" width="100.0%"' in lanes[0]
         assert "no such luck" in text
         (again,) = re.findall('data-post="/v1/jobs" data-body="([^"]+)"', text)
         secret = store.tokens.create("ci", WRITER, None)[1]
@@ -236,6 +240,7 @@ class TestCompare:
         assert not re.search(r'<tr class="differs"><th scope="row">chip', text)
         assert "Trial 3 is 10.53 times as fast as trial 1, by estimate." in text
         assert "out of VMEM: needs 32 MiB" in text
+        assert "issue 60.0 µs, 60.0% 5.7 µs, 60.0% –" in plain(text)  # where the cycles go
 
     def test_toolchains_are_told_apart(self, service: Running) -> None:
         text = html(service, "/compare?key=1&key=2")

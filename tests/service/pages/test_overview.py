@@ -34,6 +34,13 @@ class TestRunning:
         assert text.index('id="running"') < text.index('class="tiles"')
         assert '<progress max="9" value="3"' in text
 
+    def test_an_open_page_asks_for_that_section_only(self, own: Running, store: SqlStore) -> None:
+        store.searches.report(question(), "9 points", Progress(done=3, goal=9), over=False)
+        whole, text = html(own, "/"), html(own, "/running")
+        assert 'data-from="/running"' in whole
+        assert text.strip() in whole
+        assert "<html" not in text
+
     def test_one_that_is_over_does_not_run(self, own: Running, store: SqlStore) -> None:
         store.searches.report(question(), "", Progress(done=9, goal=9), over=True)
         assert "No search runs" in section(html(own, "/"), "running")

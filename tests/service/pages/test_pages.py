@@ -102,7 +102,7 @@ def test_filters_are_in_the_address(service: Running) -> None:
 @pytest.mark.parametrize(
     ("path", "note"),
     [
-        ("/kernels/mm?chip=v9", "chip=v9 was ignored: there is v5e."),
+        ("/kernels/mm?chip=v9", "chip=v9 was ignored: there is v5e, v6e."),
         ("/kernels/mm?toolchain=x", "toolchain=x was ignored"),
         ("/kernels/mm?page=0", "page=0 was ignored: it must be a number from 1."),
         ("/kernels/mm?page=7", "page=7 was ignored: there are 1."),

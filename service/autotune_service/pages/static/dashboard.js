@@ -4,6 +4,7 @@
 const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const figures = new Map(); // by name: the figure as it came, with names for colours
+let hovers = {}; // what points say, by the page that a click on them opens
 
 // --- themes ---------------------------------------------------------------------------------------
 
@@ -72,6 +73,11 @@ function flat(trace) {
   return { ...trace, colorbar: { ...trace.colorbar, ...above, title, ticklabeloverflow: "allow" } };
 }
 
+function said(trace) {
+  const isShared = trace.hovertemplate?.includes("%{text}") && !trace.text;
+  return isShared ? { ...trace, text: trace.customdata.map((page) => hovers[page]) } : trace;
+}
+
 function draw(name) {
   const place = $(`[data-plot="${name}"]`);
   const figure = figures.get(name);
@@ -84,7 +90,7 @@ function draw(name) {
   }
   const style = getComputedStyle(document.documentElement);
   const layout = layoutOf(figure, style, place.clientWidth);
-  const data = colours(figure.data, style).map(place.clientWidth < 600 ? flat : (trace) => trace);
+  const data = colours(figure.data.map(said), style).map(place.clientWidth < 600 ? flat : (trace) => trace);
   Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
     place.dataset.drawn = "yes";
     if (place.dataset.listens) return;
@@ -101,6 +107,8 @@ function drawAll() {
 }
 
 function readFigures(root) {
+  const shared = $("script[data-hovers]", root);
+  if (shared) hovers = JSON.parse(shared.textContent);
   for (const script of $$("script[data-figure]", root))
     figures.set(script.dataset.figure, JSON.parse(script.textContent));
 }
@@ -163,9 +171,9 @@ function watch(box) {
 }
 
 // Takes over what has changed on this page; what somebody is using, or has just done, stays.
-async function renew() {
+async function renew(from = location.pathname + location.search) {
   try {
-    const answer = await fetch(location.pathname + location.search, { headers: { Accept: "text/html" } });
+    const answer = await fetch(from, { headers: { Accept: "text/html" } });
     if (!answer.ok) return;
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const isNew = (part) => !$(`[data-live="${part.dataset.live}"]`);
@@ -185,7 +193,7 @@ async function renew() {
 
 function poll(part) {
   setTimeout(async () => {
-    if (!document.hidden) await renew();
+    if (!document.hidden) await renew(part.dataset.from);
     poll(part);
   }, Number(part.dataset.poll) * 1000);
 }
