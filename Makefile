@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: search test test-fast test-slow check docs lock dist clean
+.PHONY: search test test-fast test-slow check docs lock dist beside clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
@@ -60,11 +60,21 @@ lock: $(READY)
 
 # The wheel and the source distribution, as a release publishes them, checked.
 dist: $(READY)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check build check-wheel-contents twine
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check build check-wheel-contents twine uv
 	rm -rf dist
 	$(BIN)/python -m build --quiet
 	$(BIN)/twine check --strict dist/*
 	$(BIN)/check-wheel-contents dist/*.whl
+
+# Beside model servers: the resolver must find versions of all that they pin and we need.
+BESIDE = "tpu-inference==0.32.0" "vllm-tpu==0.32.0" "maxtext[tpu]==0.2.5"
+RESOLVE = $(BIN)/uv pip compile --quiet --python-version 3.12 --python-platform x86_64-manylinux_2_31 -
+beside: dist
+	for other in $(BESIDE); do for extra in "" "[search,serve,postgres]"; do \
+	  echo "beside $$other: pallas-autotune$$extra"; \
+	  printf '%s\n' "$$other" "pallas-autotune$$extra @ file://$(CURDIR)/$$(ls dist/*.whl)" | $(RESOLVE) >build/beside.txt || exit 1; \
+	  grep -E '^(jax|jaxlib|libtpu)==' build/beside.txt; \
+	done; done
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -7,7 +7,6 @@ reason. Searches are shorter than the pages say, and the service has a port of i
 """
 
 import contextlib
-import csv
 import os
 import re
 import signal
@@ -49,7 +48,6 @@ _READ: dict[str, Callable[[str], object]] = {
     "python": lambda text: compile(text, "block", "exec"),
     "toml": tomllib.loads,
     "yaml": yaml.safe_load,
-    "csv": lambda text: list(csv.reader(text.splitlines(), strict=True)),
     "text": str,
 }
 

@@ -35,12 +35,25 @@ def test_it_may_do_no_more_than_it_needs(file: Path) -> None:
 
 
 @each
-def test_its_targets_and_benchmarks_exist(file: Path) -> None:
+def test_its_targets_exist(file: Path) -> None:
     scripts = _scripts(file)
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
     assert set(re.findall(r"^make ([a-z-]+)$", scripts, re.M)) <= targets
-    for names in re.findall(r"for name in ([a-z_ ]+); do", scripts):
-        assert [n for n in names.split() if not (ROOT / "benchmarks" / f"{n}.py").exists()] == []
+
+
+@pytest.mark.slow
+@each
+def test_its_benchmarks_run_as_they_are_called(file: Path) -> None:
+    for names in re.findall(r"for name in ([a-z_ ]+); do", _scripts(file)):
+        assert [name for name in names.split() if _asks_for_more(name)] == []
+
+
+def _asks_for_more(benchmark: str) -> bool:
+    """Whether it is none, or runs only with an option, which stands without brackets then."""
+    command = (sys.executable, "-m", "benchmarks", benchmark, "--help")
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    usage = done.stdout.partition("\n\n")[0]
+    return done.returncode != 0 or " --" in re.sub(r"\[[^]]*\]", "", usage)
 
 
 def test_all_supported_pythons_are_tested() -> None:
