@@ -35,10 +35,11 @@ check: $(READY) docs
 	$(BIN)/lint-imports
 	$(BIN)/hadolint docker/*.Dockerfile
 
-# The documentation, into build/site: no network is needed, and a dead link or a page that nothing
-# leads to ends it.
+# The documentation, into build/site: no network is needed, to read it neither. A dead link ends it, a
+# page that nothing leads to, and one that loads something from another host.
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
+	! grep -rlE '(src=|<link[^>]*href=)"?(https?:)?//' build/site --include='*.html'
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'
