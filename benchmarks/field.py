@@ -1,6 +1,8 @@
 """What becomes of the kernels that others ship, with the configs that their authors chose?
 
     python -m benchmarks field --python INTERPRETER [--kernel NAME] [--chip CHIP] [--limit S]
+        [--done TABLE]
+        [--into TABLE]
 
 Each kernel of ``from_tokamax`` and ``from_tpu_inference`` at two realistic shapes on v5e, v6e and
 v7x: is its default config traced, legal, compiled, estimated and verified, and if not, why? The
@@ -11,6 +13,7 @@ import argparse
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from autotune.candidates import rules
 from autotune.catalogue.discovery import GROUP, find_kernel
@@ -44,6 +47,14 @@ _FILLED = (
     "seqs=8,tokens=2048,kv_len=2048,page_size=64,heads=32,kv_heads=8,head_dim=128",
     "seqs=4,tokens=1024,kv_len=4096,page_size=128,heads=64,kv_heads=8,head_dim=128",
 )
+_NARROW = (
+    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=64,kv_heads=8",
+    "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=64,kv_heads=8",
+)
+_NARROW = (
+    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=64,kv_heads=8",
+    "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=64,kv_heads=8",
+)
 _UPDATED = (
     "tokens=2048,pages=4096,page_size=64,heads=16,head_dim=128",
     "tokens=8192,pages=1024,page_size=128,heads=8,head_dim=128",
@@ -74,6 +85,10 @@ CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("vllm_ragged_paged_attention", ("batch=decode",), _PAGED),
     ("vllm_ragged_paged_attention", ("batch=prefill",), _FILLED),
     ("vllm_ragged_paged_attention", ("batch=mixed",), _FILLED),
+    ("vllm_ragged_paged_attention_64", ("batch=decode",), _NARROW[:1]),
+    ("vllm_ragged_paged_attention_64", ("batch=mixed",), _NARROW[1:]),
+    ("vllm_ragged_paged_attention_64", ("batch=decode",), _NARROW[:1]),
+    ("vllm_ragged_paged_attention_64", ("batch=mixed",), _NARROW[1:]),
 )
 
 
@@ -149,6 +164,7 @@ def _verified(
 
 
 def _rows(args: argparse.Namespace, pool: CompilerPool) -> Iterator[FieldRow]:
+    done = _done(args.done)
     for name, options, shapes in CASES:
         if args.kernel not in (None, name):
             continue
@@ -157,8 +173,15 @@ def _rows(args: argparse.Namespace, pool: CompilerPool) -> Iterator[FieldRow]:
         for shape in shapes:
             case = " ".join((name, shape, *options))
             for chip in [args.chip] if args.chip else CHIPS:
-                problem = spec.problems.parse(shape, None, options)
-                yield looked_at(pool, ref, case, problem, Chip(chip))
+                if (case, chip) not in done:
+                    problem = spec.problems.parse(shape, None, options)
+                    yield looked_at(pool, ref, case, problem, Chip(chip))
+
+
+def _done(table: Path | None) -> set[tuple[str, ...]]:
+    """Case and chip of each row of a table that an earlier run has printed."""
+    lines = table.read_text().splitlines() if table else []
+    return {tuple(line.removeprefix("| ").split(" | ")[:2]) for line in lines}
 
 
 def main() -> None:
@@ -166,6 +189,7 @@ def main() -> None:
     parser.add_argument("--python", default=sys.executable, help="that has the packages")
     parser.add_argument("--kernel", help=f"a name of the entry points {GROUP}")
     parser.add_argument("--chip", choices=CHIPS)
+    parser.add_argument("--done", type=Path, help="a table whose rows are not run again")
     parser.add_argument("--limit", type=float, default=180.0, help="seconds for one question")
     args = parser.parse_args()
     print("| kernel, shape | chip | " + " | ".join(STEPS) + " | notes |")

@@ -1,7 +1,11 @@
 """No estimate is below what bytes and operations take at the chip's peak rates: the guard refuses
-one that is, and finds none among configs of the catalogue drawn at random."""
+one that is, and finds none among configs of the catalogue drawn at random, nor among kernels of
+other packages at shapes drawn at random (``AUTOTUNE_FIELD_PYTHON`` names an interpreter that has
+tokamax and tpu-inference; see docs/field.md)."""
 
+import os
 import random
+from collections.abc import Iterator, Mapping
 
 import pytest
 
@@ -9,9 +13,12 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.cost_model.estimate import estimate
 from autotune.domain.chip import Chip
-from autotune.domain.config import make_config
+from autotune.domain.config import AxisValue, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
+from autotune.domain.problem import Problem
+from autotune.errors import AutotuneError
+from benchmarks.field import CASES as FIELD
 from tests.e2e.test_from_jax import KERNELS
 
 OWN = {
@@ -33,20 +40,54 @@ CONFIGS = 1  # beside the default
 @pytest.mark.parametrize("name", CASES)
 def test_the_catalogue_is_never_below_it(pool: CompilerPool, name: str, chip: Chip) -> None:
     ref, (shape, options) = find_kernel(name), CASES[name]
-    assert isinstance(ref, KernelRef)
     problem = pool.describe(ref).problems.parse(shape, None, options)
+    assert_above(pool, ref, problem, chip, random.Random(f"{name} on {chip}"))
+
+
+@pytest.fixture(scope="module")
+def field() -> Iterator[CompilerPool]:
+    python = os.environ.get("AUTOTUNE_FIELD_PYTHON")
+    if not python:
+        pytest.skip("AUTOTUNE_FIELD_PYTHON names no interpreter with tokamax and tpu-inference")
+    with CompilerPool(1, python=python, limit_s=240) as pool:
+        yield pool
+
+
+@pytest.mark.parametrize("chip", [Chip.V5E, Chip.V6E, Chip.V7X])
+@pytest.mark.parametrize(("name", "options", "shapes"), FIELD)
+def test_kernels_of_others_are_never_below_it(
+    field: CompilerPool, name: str, options: tuple[str, ...], shapes: tuple[str, ...], chip: Chip
+) -> None:
+    drawn, ref = random.Random(f"{name} {options} on {chip}"), find_kernel(name)
+    problems = field.describe(ref).problems
+    for _ in range(20):
+        shape = problems.parse(drawn.choice(shapes), None, options)
+        problem = shape.with_dims(**{d: n * drawn.choice((1, 2, 4)) // 2 for d, n in shape.dims})
+        try:
+            field.check(ref, problem, chip)
+        except AutotuneError:  # a shape that the kernel does not take
+            continue
+        assert_above(field, ref, problem, chip, drawn)
+        return
+    pytest.fail("no shape that was drawn is one that the kernel takes")
+
+
+def assert_above(
+    pool: CompilerPool, ref: KernelRef, problem: Problem, chip: Chip, drawn: random.Random
+) -> None:
+    """Of the default config, and of some that are drawn."""
     choices, info = pool.choices(ref, problem, chip), pool.chip_info(chip)
-    drawn = random.Random(f"{name} on {chip}")
-    configs = [{n: drawn.choice(list(v)) for n, v in choices.axes.items()} for _ in range(CONFIGS)]
-    for axes in (dict(choices.default), *configs):
+    configs: list[Mapping[str, AxisValue]] = [choices.default]
+    configs += [{n: drawn.choice(list(v)) for n, v in choices.axes.items()} for _ in range(CONFIGS)]
+    for axes in configs:
         config = make_config(axes, grid_order=choices.grid)
         answer = pool.compile(ref, problem, config, chip).result().answer
         if not isinstance(answer, tuple):
             continue
         outcome = estimate(*answer, info)
         if not isinstance(outcome, Estimated):
-            assert "peak rates" not in outcome.reason, (config, outcome.reason)
+            assert "peak rates" not in outcome.reason, (problem, config, outcome.reason)
             continue
         found = outcome.estimate
         assert found.explanation is not None
-        assert found.kernel_us >= 0.99 * found.explanation.roofline_us > 0, config
+        assert found.kernel_us >= 0.99 * found.explanation.roofline_us > 0, (problem, config)

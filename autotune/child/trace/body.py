@@ -63,14 +63,18 @@ _ARITHMETIC = {
     "cumsum",
 }
 
+_ACCESSES = ("get", "swap", "load", "store", "dma", "semaphore")  # in names of primitives
+
 _WRITTEN: tuple[int, ...] = ()  # a reference written at every step; otherwise: reset axes
 
 
 @dataclass(slots=True)
 class Body:
     """Totals over the whole grid; ``sure_flops``: what runs for certain, by dtype of its product.
-    ``carried``: scratch number → reset axes (None: no reset)."""
+    ``accesses``: loads, stores, and operations of DMAs and semaphores. ``carried``: scratch number
+    → reset axes (None: no reset)."""
 
+    accesses: float = 0.0
     mxu_flops: float = 0.0
     sure_flops: dict[str, float] = field(default_factory=dict)
     vector_ops: float = 0.0
@@ -99,6 +103,7 @@ def analyse(
     names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
     walker = _Walker(body, grid, named)
     walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
+    body.accesses *= prod(grid)
     body.mxu_flops *= prod(grid)
     body.sure_flops = {dtype: flops * prod(grid) for dtype, flops in body.sure_flops.items()}
     body.vector_ops *= prod(grid)
@@ -287,6 +292,8 @@ class _Walker:
             self.body.mxu_dtype = _wider(self.body.mxu_dtype, dtype)
             if not self.unsure:
                 self.body.sure_flops[dtype] = self.body.sure_flops.get(dtype, 0.0) + flops
+        elif any(word in name for word in _ACCESSES):
+            self.body.accesses += weight
         elif name in _ARITHMETIC or name in _TRANSCENDENTAL:
             shapes = [getattr(v.aval, "shape", ()) for v in (*eqn.invars, *eqn.outvars)]
             self.body.vector_ops += weight * max((prod(s) for s in shapes if s), default=0)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from autotune.child.verify.tolerance import Allowed
+from autotune.child.verify.tolerance import Errors
 from autotune.domain.verdict import FailedCheck
 
 
@@ -21,9 +21,7 @@ class Difference:
     where: str = ""
 
 
-def compare(
-    found: Sequence[Any], expected: Sequence[Any], allowed: Sequence[Allowed]
-) -> Difference:
+def compare(found: Sequence[Any], expected: Sequence[Any], allowed: Sequence[Errors]) -> Difference:
     """NumPy arrays of a kernel and of its reference, output by output."""
     if len(found) != len(expected):
         reason = f"{len(found)} outputs, the reference has {len(expected)}"
@@ -40,7 +38,14 @@ def compare(
     return worst
 
 
-def mean_error(got: Any, want: Any) -> float:
+def errors_of(got: Any, want: Any) -> Errors:
+    """Of what both have as finite numbers."""
+    finite = np.isfinite(got.astype(np.float64)) & np.isfinite(want.astype(np.float64))
+    shares = np.where(finite, _errors(got, want, 1.0), 0.0)
+    return Errors(share=float(shares.max(initial=0.0)), mean_share=_mean_error(got, want))
+
+
+def _mean_error(got: Any, want: Any) -> float:
     """Root mean square of the difference over that of the reference."""
     a, b = got.astype(np.float64), want.astype(np.float64)
     known = np.isfinite(a) & np.isfinite(b)
@@ -56,7 +61,7 @@ def _other_type(number: int, got: Any, want: Any) -> str:
     return ""
 
 
-def _of_output(number: int, got: Any, want: Any, allowed: Allowed) -> Difference:
+def _of_output(number: int, got: Any, want: Any, allowed: Errors) -> Difference:
     if not got.size:
         return Difference()
     errors = _errors(got, want, allowed.share)
@@ -71,11 +76,12 @@ def _of_output(number: int, got: Any, want: Any, allowed: Allowed) -> Difference
         )
         reason = f"{where} is {got[at]} instead of {want[at]}"
         return Difference(check=check, reason=reason, error=error, where=where)
-    lost = mean_error(got, want) / allowed.mean_share if allowed.mean_share else 0.0
+    mean = _mean_error(got, want)
+    lost = mean / allowed.mean_share if allowed.mean_share else 0.0
     if lost > 1.0:
         reason = (
             f"output {number} has lost precision: its elements are off by "
-            f"{mean_error(got, want):.2%} in the mean, {allowed.mean_share:.2%} is allowed"
+            f"{mean:.2%} in the mean, {allowed.mean_share:.2%} is allowed"
         )
         return Difference(check=FailedCheck.PRECISION, reason=reason, error=lost, where=where)
     return Difference(error=max(error, lost), where=where)

@@ -12,12 +12,14 @@ import numpy as np
 
 from autotune.child.chips import told_of
 from autotune.child.trace import reader
+from autotune.child.trace.pallas_call import Call
 from autotune.child.verify import interpreter
-from autotune.child.verify.compare import Difference, compare, mean_error
+from autotune.child.verify.compare import Difference, compare, errors_of
 from autotune.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
 from autotune.child.verify.numbers import values
 from autotune.child.verify.reduced import reduced_problems
-from autotune.child.verify.tolerance import allowed_errors, reduction_length
+from autotune.child.verify.tolerance import Errors, allowed_errors, reduction_length
+from autotune.child.verify.work import work_of
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.problem import Problem
@@ -25,15 +27,20 @@ from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
 from autotune.kernel import Kernel
 
 _RUNS = 3
-_ENOUGH_S = 100.0  # for the whole, by what the short one took; a question has 120 s
+_FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
+_MOST_WORK = 20_000.0  # of all runs, by ``work_of``: more is run less often, or short only
 _MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
 
 
 def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
-    """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems: each
-    in another order of the parallel axes, with other numbers, with DMAs early and late in turn.
-    Long dimensions that no axis cuts are short at first, and then as they are where that can be
-    expected to end within a minute.
+    """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems, or
+    :data:`_FEWEST_RUNS` where these are more than :data:`_MOST_WORK`. Each is in another order of
+    the parallel axes, with other numbers, with DMAs late and early in turn. Long dimensions that no
+    axis cuts are short at first, and then as they are where that is no more than
+    :data:`_MOST_WORK`.
+
+    What is run follows from the problem and the config alone: on a machine that is busy or slow it
+    proves as much, or runs into the limit of the question.
 
     ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
     the TPU while it is traced is told of ``chip``.
@@ -60,19 +67,21 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
         return _can_build(kernel, small, config, chip)
 
     short, whole = (
-        reduced_problems(kernel, problem, config, can_build, shorten=shorten)
+        [
+            _Subject(kernel, small, config, chip)
+            for small in reduced_problems(kernel, problem, config, can_build, shorten=shorten)
+        ]
         for shorten in (True, False)
     )
-    started = time.perf_counter()
-    verdict = _verdict([_Subject(kernel, small, config, chip) for small in short])
-    expected_s = (time.perf_counter() - started) * _size(whole) / _size(short)
-    if short == whole or not verdict.ok or expected_s > _ENOUGH_S:
-        return verdict
-    return _verdict([_Subject(kernel, small, config, chip) for small in whole])
+    verdict = _verdict(short)
+    is_same = [one.problem for one in short] == [one.problem for one in whole]
+    return verdict if is_same or not verdict.ok or not _is_little(whole) else _verdict(whole)
 
 
-def _size(problems: Sequence[Problem]) -> int:
-    return sum(prod(size for _, size in problem.dims) for problem in problems)
+def _is_little(subjects: Sequence["_Subject"]) -> bool:
+    """Whether all runs are no more than :data:`_MOST_WORK`."""
+    runs = islice(cycle(subjects), _RUNS)
+    return sum(subject.work for subject in runs) <= _MOST_WORK
 
 
 def _verdict(subjects: Sequence["_Subject"]) -> Verdict:
@@ -89,12 +98,10 @@ def _verdict(subjects: Sequence["_Subject"]) -> Verdict:
 def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Verdict:
     """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
     is not what runs on a TPU."""
-    proof, started = Proof(level=level, lacks=lacks), time.perf_counter()
-    worst, runs = 0.0, 0
+    proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
     problems = [subject.problem for subject in subjects]
-    for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), _RUNS):
-        if runs >= len(subjects) and time.perf_counter() - started > _ENOUGH_S:
-            break
+    wanted = _RUNS if _is_little(subjects) else _FEWEST_RUNS
+    for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), wanted):
         run = Run(seed=seed, dmas=dmas, unread=subject.unread, level=level)
         what = f"{run}, {subject.problem}"
         try:
@@ -168,13 +175,22 @@ class _Subject:
         self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
 
     @cached_property
-    def unread(self) -> tuple[int, ...]:
-        """Outputs that nobody reads; none where the kernel cannot be looked into."""
+    def _calls(self) -> list[Call]:
+        """None where the kernel cannot be looked into."""
         try:
-            calls = reader.find(self._build(), self.arrays, told_of(self.chip, self.axes))
-            return calls[0].unread_buffers() if len(calls) == 1 else ()
+            return reader.find(self._build(), self.arrays, told_of(self.chip, self.axes))
         except Exception:  # what cannot be traced is reported by the run
-            return ()
+            return []
+
+    @property
+    def unread(self) -> tuple[int, ...]:
+        """Outputs that nobody reads."""
+        return self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
+
+    @property
+    def work(self) -> float:
+        """Of one run; each device of a mesh does its own."""
+        return prod(self.axes.values()) * work_of(self._calls)
 
     def compared(self, run: Run) -> Difference:
         """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""
@@ -220,13 +236,13 @@ class _Subject:
             return max(size for array in self.arrays for size in (1, *array.shape))
         return reduction_length(self.kernel.reference(self.problem), reader.abstract(self.arrays))
 
-    def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[float | None]:
-        """By how much plain XLA in the problem's own dtypes is off in the mean, by output; None
-        where the declaration has no baseline."""
+    def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[Errors | None]:
+        """By how much plain XLA in the problem's own dtypes is off, by output; None where the
+        declaration has no baseline."""
         if self.baseline is None:
             return [None] * len(expected)
         found = _outputs(self.baseline, given)
-        return [mean_error(got, want) for got, want in zip(found, expected, strict=True)]
+        return [errors_of(got, want) for got, want in zip(found, expected, strict=True)]
 
 
 def fitting_default(kernel: Kernel, problem: Problem, chip: Chip | None) -> Config:

@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import wraps
 from math import prod
-from threading import Event
 from typing import Any
 
 from autotune.child.chips import Axes, mesh_of, told_of
@@ -26,6 +25,7 @@ _ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
 _INTERPRETER_LACKS = re.compile(
     r"[\w.]*(NotImplementedError|AttributeError|TypeError|AssertionError):"
 )
+_ENDED_THREAD = re.compile(r"Error: Computation failed on .* with exception:")
 _NAMED = {
     FailedCheck.BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
     FailedCheck.REVISITED: re.compile(r"Revisited block"),
@@ -106,8 +106,9 @@ def outputs(
             (name for name, words in _NAMED.items() if words.search(reason)), FailedCheck.RUN
         )
         raise WrongRunError(check, reason) from error
-    if raced.is_set():
-        raise WrongRunError(FailedCheck.RACE, "a data race between grid steps, cores or DMAs")
+    if raced:
+        reason = f"a data race between grid steps, cores or DMAs: {raced[0]}"
+        raise WrongRunError(FailedCheck.RACE, reason)
     return found
 
 
@@ -156,9 +157,11 @@ def _compiled(
 
 
 def _root_cause(error: Exception) -> str:
-    """The interpreter raises inside callbacks: what went wrong is the last error that is named."""
+    """The interpreter raises inside callbacks: what went wrong is the last error that is named.
+    That a thread has ended says nothing: what ended it stands before or after."""
     text = f"{type(error).__name__}: {error}"
-    named = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+    lines = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+    named = [line for line in lines if not _ENDED_THREAD.search(line)] or lines
     return (named or text.splitlines())[-1][:240]
 
 
@@ -201,14 +204,15 @@ def _params(pltpu: Any, run: Run) -> Any:
 
 
 @contextmanager
-def _watched(unread: Sequence[int]) -> Iterator[Event]:
-    """Set by a race in any of the calls: JAX itself remembers those of the last. Without DMAs that
-    move nothing, which up to jax 0.12 race with all others, and without ``unread`` arrays in HBM,
-    which are numbered as they are allocated: the inputs, then the outputs that share no memory with
-    an input."""
+def _watched(unread: Sequence[int]) -> Iterator[list[str]]:
+    """The first race in any of the calls: JAX itself remembers whether the last has one. Without
+    DMAs that move nothing, which up to jax 0.12 race with all others, and without ``unread`` arrays
+    in HBM, which are numbered as they are allocated: the inputs, then the outputs that share no
+    memory with an input."""
     from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
 
-    ids, raced = _buffer_ids(unread) if unread else frozenset(), Event()
+    ids = _buffer_ids(unread) if unread else frozenset()
+    raced: list[str] = []
     checks = {name: getattr(RaceDetectionState, name) for name in ("check_read", "check_write")}
     for name, check in checks.items():
         setattr(RaceDetectionState, name, _except_for(check, ids, raced))
@@ -229,7 +233,7 @@ def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:
 
 
 def _except_for(
-    check: Callable[..., None], ids: frozenset[int], raced: Event
+    check: Callable[..., None], ids: frozenset[int], raced: list[str]
 ) -> Callable[..., None]:
     signature = inspect.signature(check)
 
@@ -240,10 +244,18 @@ def _except_for(
         is_unwatched = str(space).lower() in ("hbm", "any") and int(number) in ids
         if not (is_unwatched or any(map(_is_empty, given["rnge"]))):
             check(*args, **more)
-            if given["self"].races_found:
-                raced.set()
+            if given["self"].races_found and not raced:
+                kind, place = (
+                    check.__name__.removeprefix("check_"),
+                    ", ".join(map(_part, given["rnge"])),
+                )
+                raced.append(f"a {kind} of [{place}] in {space} is not ordered with another access")
 
     return checked
+
+
+def _part(part: Any) -> str:
+    return f"{part.start or 0}:{part.stop}" if isinstance(part, slice) else str(part)
 
 
 def _is_empty(part: Any) -> bool:

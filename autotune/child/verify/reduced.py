@@ -28,15 +28,18 @@ def reduced_problems(
 ) -> list[Problem]:
     """The problem with :data:`BLOCK_COUNTS` blocks on each axis, without doubles.
 
-    A small problem that the kernel's ``check`` refuses, or that ``can_build`` says cannot be built
-    with this config, is made longer. ``shorten``: other long dimensions are made :data:`SHORT`, or
-    as much longer as the kernel wants them, where it has no ``reduced``.
+    A small problem that the kernel's ``check`` refuses, or its ``constraint`` with this config, or
+    that ``can_build`` says cannot be built with it, is made longer. ``shorten``: other long
+    dimensions are made :data:`SHORT`, or as much longer as the kernel wants them, where it has no
+    ``reduced``.
     """
     small = kernel.reduced(problem) if kernel.reduced else problem
     blocks = _blocks_by_dim(kernel, config)
 
     def accepts(found: Problem) -> bool:
-        return (kernel.check is None or kernel.check(found) is None) and can_build(found)
+        is_legal = kernel.check is None or kernel.check(found) is None
+        is_allowed = kernel.constraint is None or kernel.constraint(found, config) is None
+        return is_legal and is_allowed and can_build(found)
 
     if shorten and not kernel.reduced:
         small = _shortened(small, blocks, accepts)
@@ -66,11 +69,15 @@ def _with_blocks(
 ) -> Problem:
     """``count`` blocks on each axis that has as many, the last one ragged where the real one is.
 
-    Where the kernel refuses that (causal attention needs as many keys as queries), one dimension
-    gets as long as the longest; failing that, dimensions keep their full size.
+    Where the kernel refuses that, there is one more; or (causal attention needs as many keys as
+    queries) one dimension gets as long as the longest; failing that, dimensions keep their full
+    size.
     """
-    found = small.with_dims(**{d: _extent(problem[d], blocks[d], count) for d in blocks})
-    for likely in (found, *_followed(found, blocks, problem)):
+    found, more = (
+        small.with_dims(**{d: _extent(problem[d], blocks[d], n) for d in blocks})
+        for n in (count, count + 1)
+    )
+    for likely in (found, *_followed(found, blocks, problem), more):
         if accepts(likely):
             return likely
     longest = max((found[dim] for dim in blocks), default=0)

@@ -158,13 +158,12 @@ def _block(
     value = _transformed(blank, transforms)
     value.view(np.uint8)[...] = 255
     marked, _ = _put(blank, transforms, value, None)
-    width = marked.dtype.itemsize
-    marks: Any = np.ascontiguousarray(marked).view(np.uint8).reshape(*shape, width)
-    touched = np.nonzero(marks.any(axis=-1))
+    marks = np.ascontiguousarray(marked).view(f"u{marked.dtype.itemsize}") != 0
+    touched = np.nonzero(marks)
     if not touched[0].size:  # a DMA may move nothing
         return (slice(0, 0),) * len(shape), True
     block = tuple(slice(int(at.min()), int(at.max()) + 1) for at in touched)
-    return block, bool(marks[block].any(axis=-1).all())
+    return block, bool(marks[block].all())
 
 
 def _put(array: Any, transforms: Sequence[Any], value: Any, mask: Any) -> tuple[Any, Any]:

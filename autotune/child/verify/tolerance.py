@@ -26,26 +26,30 @@ _NATURAL = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
-    """``share``: largest error of an element over (|reference| + root mean square of its row or of
-    the whole, whichever is larger). ``mean_share``: of all elements together, root mean square over
-    root mean square. Both are 0.0 for integers: they are exact."""
+class Errors:
+    """Of an output, found or allowed. ``share``: largest error of an element over (|reference| +
+    root mean square of its row or of the whole, whichever is larger). ``mean_share``: of all
+    elements together, root mean square over root mean square. Both are 0.0 where integers are
+    allowed: they are exact."""
 
     share: float
     mean_share: float
 
 
-def allowed_errors(dtypes: Iterable[Any], length: int, natural: float | None) -> Allowed:
+def allowed_errors(dtypes: Iterable[Any], length: int, natural: Errors | None) -> Errors:
     """``dtypes`` of inputs and output: the coarsest floating one decides. ``length``: of the
-    longest reduction. ``natural``: mean share by which plain XLA in the same dtypes is off, None
-    where that is not known."""
+    longest reduction. ``natural``: by what plain XLA in the same dtypes is off, None where that is
+    not known. Differences of nearly equal numbers (the gradient of attention in the first rows of a
+    causal mask) are further off than roundings say, in plain XLA too."""
     unit = unit_roundoff(dtypes)
     if not unit:
-        return Allowed(share=0.0, mean_share=0.0)
+        return Errors(share=0.0, mean_share=0.0)
     walk = _ACCUMULATOR_ROUNDINGS * _ACCUMULATOR * sqrt(length)
     rounded = (_MEAN_ROUNDINGS_UNKNOWN if natural is None else _MEAN_ROUNDINGS) * unit + walk
-    return Allowed(
-        share=_ROUNDINGS * unit + walk, mean_share=max(rounded, _NATURAL * (natural or 0.0))
+    usual = Errors(share=0.0, mean_share=0.0) if natural is None else natural
+    return Errors(
+        share=max(_ROUNDINGS * unit + walk, _NATURAL * usual.share),
+        mean_share=max(rounded, _NATURAL * usual.mean_share),
     )
 
 

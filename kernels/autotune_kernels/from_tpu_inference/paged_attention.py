@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -22,6 +21,7 @@ from autotune_kernels.packages import part
 _KERNEL = "tpu_inference.kernels.ragged_paged_attention.v3.kernel"
 _PARTS = ("bq_sz", "bkv_sz", "bq_csz", "bkv_csz")
 _DECODE, _PREFILL, _MIXED = "decode", "prefill", "mixed"
+BATCH = Option(name="batch", choices=(_DECODE, _PREFILL, _MIXED), default=_DECODE)
 
 
 def _tokens_of(problem: Problem) -> Any:
@@ -43,16 +43,16 @@ def _lengths(problem: Problem) -> Any:
     return np.full(problem["seqs"], problem["kv_len"], np.int32)
 
 
-def _pages_per_seq(problem: Problem) -> int:
+def pages_per_seq(problem: Problem) -> int:
     return -(-problem["kv_len"] // problem["page_size"])
 
 
 def _page_table(problem: Problem) -> Any:
-    count = problem["seqs"] * _pages_per_seq(problem)
+    count = problem["seqs"] * pages_per_seq(problem)
     return np.random.default_rng(0).permutation(count).astype(np.int32)
 
 
-def _integers(problem: Problem) -> dict[str, Any]:
+def page_integers(problem: Problem) -> dict[str, Any]:
     ends = np.concatenate([[0], np.cumsum(_tokens_of(problem))]).astype(np.int32)
     return {
         "kv_lens": _lengths(problem),
@@ -62,10 +62,11 @@ def _integers(problem: Problem) -> dict[str, Any]:
     }
 
 
-def _inputs(problem: Problem) -> list[Array]:
-    tokens, dim, dtype = problem["tokens"], problem["head_dim"], problem.dtype
-    pages = problem["seqs"] * _pages_per_seq(problem)
-    cache = part(_KERNEL).get_kv_cache_shape(
+def paged_inputs(module: str, problem: Problem, dim: int) -> list[Array]:
+    """Queries, keys and values of ``dim`` and the cache as the module has it, then the integers."""
+    tokens, dtype = problem["tokens"], problem.dtype
+    pages = problem["seqs"] * pages_per_seq(problem)
+    cache = part(module).get_kv_cache_shape(
         pages, problem["page_size"], problem["kv_heads"], dim, jnp.dtype(dtype)
     )
     heads = {"q": problem["heads"], "k": problem["kv_heads"], "v": problem["kv_heads"]}
@@ -74,12 +75,12 @@ def _inputs(problem: Problem) -> list[Array]:
         Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
         *(
             Array(name=name, shape=values.shape, dtype="int32", values=partial(np.asarray, values))
-            for name, values in _integers(problem).items()
+            for name, values in page_integers(problem).items()
         ),
     ]
 
 
-def _scale(problem: Problem) -> float:
+def scale(problem: Problem) -> float:
     return 1 / math.sqrt(problem["head_dim"])
 
 
@@ -90,7 +91,7 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
     }
     function = partial(
         module.ragged_paged_attention,
-        sm_scale=_scale(problem),
+        sm_scale=scale(problem),
         p_block_sizes=blocks["m_block_sizes"],
         **blocks,
     )
@@ -103,15 +104,16 @@ def _reference(problem: Problem) -> Callable[..., Any]:
 
 
 def _own_reference(problem: Problem, logits: Any = None) -> Callable[..., Any]:
-    """It wants its integers as numbers, and rounds the logits of attention to ``logits``."""
-    integers = {name: jnp.asarray(v) for name, v in _integers(problem).items()}
+    """It rounds the logits of attention to ``logits``."""
+    function = partial(part(_KERNEL).ref_ragged_paged_attention, out_dtype=logits)
+    return plain_attention(problem, partial(function, sm_scale=scale(problem)))
+
+
+def plain_attention(problem: Problem, function: Callable[..., Any]) -> Callable[..., Any]:
+    """A reference of the package, which wants its integers as numbers."""
 
     def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
-        function = part(_KERNEL).ref_ragged_paged_attention
-        with jax.ensure_compile_time_eval():
-            fixed = {name: np.asarray(value) for name, value in integers.items()}
-        precise = {"sm_scale": _scale(problem), "out_dtype": logits}
-        found, cache = function(q, k, v, cache, **fixed, **precise)
+        found, cache = function(q, k, v, cache, **page_integers(problem))
         return found.astype(q.dtype), cache
 
     return attend
@@ -131,7 +133,7 @@ def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
                 *shape,
                 problem["tokens"],
                 problem["seqs"],
-                _pages_per_seq(problem),
+                pages_per_seq(problem),
                 case=kind,
             )
             sizes |= {f"{b}_csz": min(sizes[f"{b}_csz"], sizes[f"{b}_sz"]) for b in ("bq", "bkv")}
@@ -141,18 +143,18 @@ def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
 
 def _kv_blocks(problem: Problem) -> list[int]:
     """Whole pages."""
-    page, most = problem["page_size"], _pages_per_seq(problem)
+    page, most = problem["page_size"], pages_per_seq(problem)
     return [page * count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count <= most]
 
 
-def _q_blocks(problem: Problem) -> list[int]:
+def q_blocks(problem: Problem) -> list[int]:
     return [size for size in (1, 8, 16, 32, 64, 128, 256) if size <= problem["tokens"]]
 
 
 def _choices(name: str) -> Callable[[Problem], list[int]]:
     if "bkv" in name:
         return _kv_blocks
-    return _q_blocks if name.startswith("m") else lambda _: [1]
+    return q_blocks if name.startswith("m") else lambda _: [1]
 
 
 _AXES = tuple(f"{case}_{name}" for case in "dm" for name in _PARTS)
@@ -167,7 +169,7 @@ def _constraint(_: Problem, config: Config) -> str | None:
     return None
 
 
-def _check(problem: Problem) -> str | None:
+def check(problem: Problem) -> str | None:
     if problem["heads"] % problem["kv_heads"]:
         return f"heads={problem['heads']} must be a multiple of kv_heads={problem['kv_heads']}"
     if problem["tokens"] < problem["seqs"]:
@@ -178,10 +180,10 @@ def _check(problem: Problem) -> str | None:
     return "a sequence has more new tokens than kv_len" if long else None
 
 
-def _reduced(problem: Problem) -> Problem:
+def reduced(problem: Problem) -> Problem:
     """Three sequences of a few pages."""
     seqs = min(4, problem["seqs"])
-    pages = min(4, _pages_per_seq(problem))
+    pages = min(4, pages_per_seq(problem))
     tokens = seqs if problem.option("batch") == _DECODE else min(problem["tokens"], 16 * seqs)
     return problem.with_dims(
         seqs=seqs,
@@ -196,16 +198,16 @@ KERNEL = Kernel(
     name="vllm_ragged_paged_attention",
     dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads", "head_dim"),
     dtypes=("bfloat16", "float32"),
-    options=(Option(name="batch", choices=(_DECODE, _PREFILL, _MIXED), default=_DECODE),),
+    options=(BATCH,),
     axes=tuple(Axis(name=name, choices=_choices(name)) for name in _AXES),
     default=lambda problem: {name: 1 if "bq" in name else problem["page_size"] for name in _AXES},
     default_on=_heuristics,
-    inputs=_inputs,
+    inputs=lambda problem: paged_inputs(_KERNEL, problem, problem["head_dim"]),
     build=_build,
     reference=_reference,
     baseline=_own_reference,
-    check=checked(_check),
+    check=checked(check),
     constraint=_constraint,
-    reduced=_reduced,
+    reduced=reduced,
     doc="vLLM's ragged paged attention v3 (tpu-inference), with its update of the cache",
 )

@@ -1,5 +1,7 @@
 """What counts as right: an element that is off, lost precision, by dtype and length."""
 
+from dataclasses import replace
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.child.verify.compare import compare
-from autotune.child.verify.tolerance import Allowed, allowed_errors, reduction_length
+from autotune.child.verify.compare import compare, errors_of
+from autotune.child.verify.tolerance import Errors, allowed_errors, reduction_length
 
 F32 = np.dtype("float32")
 BF16 = np.dtype(jnp.bfloat16)
-EXACT = Allowed(share=0.0, mean_share=0.0)
+EXACT = Errors(share=0.0, mean_share=0.0)
 
 
 def normal(*shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def allowed(dtype: np.dtype, length: int = 1, natural: float | None = None) -> list[Allowed]:
+def allowed(dtype: np.dtype, length: int = 1, natural: Errors | None = None) -> list[Errors]:
     return [allowed_errors([dtype], length, natural)]
 
 
@@ -89,7 +91,7 @@ def product(blocks: int, accumulator: np.dtype) -> np.ndarray:
 @pytest.mark.parametrize("blocks", [4, 8])
 def test_sums_in_bfloat16_lose_precision_and_sums_in_float32_do_not(blocks: int) -> None:
     want = product(1, F32)
-    limits = allowed(BF16, 512, natural=0.0)
+    limits = allowed(BF16, 512, natural=EXACT)
     assert compare([product(blocks, F32)], [want], limits).check == ""
     assert compare([product(blocks, BF16)], [want], limits).check == "precision"
 
@@ -101,10 +103,24 @@ def test_a_float32_product_of_rounded_operands_is_off() -> None:
     assert compare([(b.T @ a.T).T], [want], allowed(F32, 512)).check == ""
 
 
-def test_the_error_of_plain_xla_widens_what_is_allowed_in_the_mean() -> None:
-    tight, wide = (allowed_errors([BF16], 1, natural) for natural in (0.0, 0.01))
+def test_the_error_of_plain_xla_widens_what_is_allowed() -> None:
+    off = Errors(share=0.05, mean_share=0.01)
+    tight, wide = (allowed_errors([BF16], 1, natural) for natural in (EXACT, off))
     assert tight.mean_share < 0.01 < wide.mean_share == 0.02
+    assert tight.share < 0.05 < wide.share == 0.1
     assert allowed_errors([BF16], 1, None).mean_share > tight.mean_share
+
+
+def test_errors_are_measured_as_they_are_allowed() -> None:
+    """What is off by twice its own error is just refused, and infinities count for nothing."""
+    want = normal(16, 128)
+    got = want + 0.01 * normal(16, 128, seed=1)
+    found = errors_of(got, want)
+    assert compare([got], [want], [found]).check == ""
+    for less in (replace(found, share=0.99 * found.share), replace(found, mean_share=1e-6)):
+        assert compare([got], [want], [less]).check
+    got[3, 3] = want[5, 5] = np.inf
+    assert errors_of(got, want).share < 1
 
 
 def test_the_coarsest_floating_dtype_decides_and_integers_do_not() -> None:

@@ -7,6 +7,7 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 from collections.abc import Callable
 from dataclasses import replace
 from functools import wraps
+from itertools import count
 from typing import Any
 
 import jax
@@ -81,6 +82,7 @@ def test_what_is_read_may_not() -> None:
     made = kernel(with_spare_output(is_read=True), lambda x: (2 * x, 2 * x[-ROWS:]))
     verdict = checked(made)
     assert (verdict.ok, verdict.check) == (False, "race")
+    assert f"a write of [0:{ROWS}, 0:{LANES}] in " in verdict.reason
 
 
 @pytest.mark.slow
@@ -328,12 +330,8 @@ def test_a_dma_that_moves_nothing_races_with_nobody() -> None:
     assert not verdict.proof.level
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize(("enough_s", "columns"), [(0.0, 256), (1000.0, 2048)])
-def test_a_long_dimension_is_whole_where_that_takes_no_time(
-    monkeypatch: pytest.MonkeyPatch, enough_s: float, columns: int
-) -> None:
-    """A scan over columns that no axis cuts."""
+def running_sums() -> Kernel:
+    """Along columns that no axis cuts, in blocks of 128."""
 
     def build(problem: Problem, _: Config) -> Any:
         def body(x: Any, out: Any, total: Any) -> None:
@@ -357,31 +355,80 @@ def test_a_long_dimension_is_whole_where_that_takes_no_time(
     def sums(x: Any) -> Any:
         return x.reshape(len(x), -1, LANES).cumsum(1).reshape(x.shape)
 
-    made = replace(
+    return replace(
         kernel(build, sums),  # type: ignore[arg-type]
         dims=("rows", "columns"),
         inputs=lambda p: [Array(name="x", shape=(p["rows"], p["columns"]), dtype=p.dtype)],
         build=build,
     )
-    monkeypatch.setattr(gate, "_ENOUGH_S", enough_s)
-    problem = made.problem_spec.parse("rows=64,columns=2048")
-    verdict = gate.check(made, problem, make_config({"block": ROWS}))
-    assert verdict.ok, verdict
-    assert f"columns={columns}" in verdict.reason
+
+
+def summed(columns: int) -> Verdict:
+    made = running_sums()
+    problem = made.problem_spec.parse(f"rows=64,columns={columns}")
+    return gate.check(made, problem, make_config({"block": ROWS}))
+
+
+@pytest.mark.slow
+def test_a_long_dimension_is_whole_where_that_is_little_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdict = summed(2048)
+    assert verdict.ok and "columns=2048" in verdict.reason, verdict
+    monkeypatch.setattr(gate, "_MOST_WORK", 100.0)
+    verdict = summed(2048)
+    assert verdict.ok and "columns=256" in verdict.reason and verdict.runs == 2, verdict
+
+
+def test_a_busy_machine_proves_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock by which everything takes an hour."""
+    expected = summed(512)
+    hours = count(step=3600)
+    monkeypatch.setattr(gate.time, "perf_counter", lambda: float(next(hours)))
+    found = summed(512)
+    assert found.ok and found.seconds >= 3600
+    assert replace(found, seconds=0.0) == replace(expected, seconds=0.0)
+
+
+def test_work_is_that_of_the_whole_grid() -> None:
+    """16 steps for each row of blocks: two blocks moved, four accesses and the zeros of the first,
+    and an addition of 8 x 128."""
+    made = running_sums()
+    small, large = (
+        gate._Subject(
+            made,
+            made.problem_spec.parse(f"rows={n},columns=2048"),
+            make_config({"block": ROWS}),
+            None,
+        ).work
+        for n in (8, 64)
+    )
+    assert large == pytest.approx(8 * small)
+    assert 16 * 6 < small < 16 * 8
 
 
 @pytest.mark.slow
 def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
     """``cols``, which no axis cuts, is 256 in the first runs, and then as long as it is."""
 
-    def build(cols: int) -> Any:
-        return lambda x: x * (3.0 if cols == 256 else 2.0)
+    def build(rows: int, cols: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * (3.0 if cols == 256 else 2.0)
+
+        block = pl.BlockSpec((ROWS, cols), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((rows, cols), jnp.float32),
+        )
 
     made = replace(
-        kernel(build, lambda x: 2 * x),
+        kernel(build, lambda x: 2 * x),  # type: ignore[arg-type]
         dims=("rows", "cols"),
         inputs=lambda p: [Array(name="x", shape=(p["rows"], p["cols"]), dtype=p.dtype)],
-        build=lambda p, _: build(p["cols"]),
+        build=lambda p, _: build(p["rows"], p["cols"]),
     )
     problem = made.problem_spec.parse("rows=64,cols=512")
     assert gate.check(made, problem, make_config({"block": ROWS})).ok is False

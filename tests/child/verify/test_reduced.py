@@ -90,6 +90,12 @@ def test_where_that_does_not_help_the_full_size_is_kept() -> None:
     assert {p["n"] for p in found} == {8192}
 
 
+def test_what_the_constraint_refuses_with_the_config_has_one_block_more() -> None:
+    made = kernel(constraint=lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None)
+    found = reduced_problems(made, problem(4096, 8192), config(128, 128, 128))
+    assert [(p["m"], p["n"]) for p in found] == [(384, 384)]
+
+
 def test_values_count_in_the_unit_of_their_axis() -> None:
     axes = tuple(
         Axis(name=axis.name, choices=axis.choices, dim=axis.dim, unit=10) for axis in kernel().axes

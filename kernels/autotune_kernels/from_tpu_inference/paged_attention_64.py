@@ -1,0 +1,75 @@
+"""vLLM's ragged paged attention, version 3, for heads of 64: keys and values of a head lie side by
+side in 128 lanes, and one call serves the sequences that decode and all others."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+from unittest.mock import patch
+
+import jax.numpy as jnp
+
+from autotune import Axis, Config, Kernel, Problem
+from autotune_kernels.from_tpu_inference import checked, telling, told
+from autotune_kernels.from_tpu_inference.paged_attention import (
+    BATCH,
+    check,
+    paged_inputs,
+    pages_per_seq,
+    plain_attention,
+    q_blocks,
+    reduced,
+)
+from autotune_kernels.packages import part
+
+_V3 = "tpu_inference.kernels.ragged_paged_attention.v3"
+_KERNEL, _TUNED = f"{_V3}.kernel_hd64", f"{_V3}.tuned_block_sizes_hd64"
+_HEAD_DIM = 64
+_BLOCKS = ("num_kv_pages_per_block", "num_queries_per_block")
+_SCALE = {"sm_scale": _HEAD_DIM**-0.5}
+
+
+def _build(_: Problem, config: Config) -> Callable[..., Any]:
+    blocks = {name: config[name] for name in _BLOCKS}
+    function = partial(part(_KERNEL).ragged_paged_attention_hd64, **blocks, **_SCALE)
+    return telling(function, part(_TUNED))
+
+
+def _reference(problem: Problem) -> Callable[..., Any]:
+    function = part(_KERNEL).ref_ragged_paged_attention_hd64
+    return plain_attention(problem, partial(function, **_SCALE))
+
+
+def _tuned(problem: Problem, chip: str) -> dict[str, int]:
+    """Its own table, or its rule for what is not in it."""
+    module, dtype = part(_TUNED), jnp.dtype(problem.dtype)
+    shape = (problem["heads"], problem["kv_heads"], _HEAD_DIM, problem["page_size"])
+    device = "TPU v7" if chip == "v7x" else f"TPU {chip}"
+    with told(module), patch.object(module, "get_device_name", lambda: device):
+        found = module.get_tuned_block_sizes(
+            dtype, dtype, *shape, problem["tokens"], pages_per_seq(problem)
+        )
+    return dict(zip(_BLOCKS, map(int, found), strict=True))
+
+
+def _page_counts(problem: Problem) -> list[int]:
+    return [n for n in (1, 2, 4, 8, 16, 32, 64, 128) if n <= pages_per_seq(problem)]
+
+
+KERNEL = Kernel(
+    name="vllm_ragged_paged_attention_64",
+    dims=("seqs", "tokens", "kv_len", "page_size", "heads", "kv_heads"),
+    dtypes=("bfloat16", "float32"),
+    options=(BATCH,),
+    axes=(
+        Axis(name=_BLOCKS[0], choices=_page_counts),
+        Axis(name=_BLOCKS[1], choices=q_blocks),
+    ),
+    default=lambda _: dict.fromkeys(_BLOCKS, 1),
+    default_on=_tuned,
+    inputs=lambda problem: paged_inputs(_KERNEL, problem, _HEAD_DIM),
+    build=_build,
+    reference=_reference,
+    check=checked(check),
+    reduced=reduced,
+    doc="vLLM's ragged paged attention v3 for heads of 64 (tpu-inference)",
+)
