@@ -9,7 +9,6 @@
 A ``Kernel`` behind another face: ``autotune.calls`` makes one for each form of call.
 """
 
-import copy
 import functools
 import inspect
 import logging
@@ -118,7 +117,7 @@ class Tunable(Generic[P, R]):
         """A method of an object is called with it."""
         if instance is None:
             return self
-        method = copy.copy(self)
+        method = self._copied()
         method._own = (instance,)
         return method
 
@@ -129,10 +128,19 @@ class Tunable(Generic[P, R]):
         """What a call with these arguments takes, and where it comes from."""
         return self._found((*self._own, *args), kwargs)[0]
 
+    def __reduce__(self) -> str:
+        """By its name, as a function is: for ``pickle``, and so that ``copy`` leaves it alone."""
+        return self._attribute()
+
     def asking(self, source: Source | None) -> "Tunable[P, R]":
         """The same function with configs from this source; None: from what is configured."""
-        other = copy.copy(self)
+        other = self._copied()
         other._source, other._answers, other._tuned = source, {}, {}
+        return other
+
+    def _copied(self) -> "Tunable[P, R]":
+        other = object.__new__(type(self))
+        vars(other).update(vars(self))
         return other
 
     def search(self, *args: Any, **options: Any) -> "Tuning":

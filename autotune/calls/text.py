@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from importlib import import_module
 from typing import Any
 
-from autotune.domain.dtype import parse_dtype
+from autotune.domain.dtype import DTYPES, parse_dtype
 from autotune.domain.problem import OptionValue
 from autotune.errors import InvalidInputError
 
@@ -72,13 +72,14 @@ def value_text(value: Any, home: str = "") -> str:
         return f"{_name(type(value), home)}({arguments_text(record_fields(value), home)})"
     if type(value) in (list, tuple, dict):
         return _container_text(value, home)
-    if type(value).__module__.partition(".")[0] == "numpy" and hasattr(value, "newbyteorder"):
+    if hasattr(value, "newbyteorder") and not isinstance(value, type) and _dtype_name(value):
         return f"numpy.dtype({value.name!r})"
     return _name(value, home)
 
 
 def option_value(value: Any, home: str = "") -> OptionValue:
-    """A static argument in a problem: as it is, or its text."""
+    """A static argument in a problem: as it is, or its text. ``x.dtype``, ``jnp.float32`` and
+    ``np.float32`` are one."""
     if type(value) in (bool, int):
         found: OptionValue = value
         return found
@@ -86,7 +87,16 @@ def option_value(value: Any, home: str = "") -> OptionValue:
         node = expression(value)
         is_known = isinstance(node, ast.Name) and not _is_defined(value, home)
         return value if node is None or is_known else repr(value)
-    return value_text(value, home)
+    dtype = _dtype_name(value)
+    return f"jax.numpy.{dtype}" if dtype in DTYPES else value_text(value, home)
+
+
+def _dtype_name(value: Any) -> str | None:
+    """Of a dtype, or of what could be the type of its numbers."""
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.partition(".")[0] not in ("numpy", "jax", "ml_dtypes"):
+        return None
+    return getattr(value, "__name__" if isinstance(value, type) else "name", None)
 
 
 def expression(text: str) -> ast.expr | None:

@@ -193,6 +193,10 @@ class Loader:
         name = f"autotune_user_kernel_{abs(hash((ref.path, ref.source))):x}"
         if ref.source:
             return _from_text(name, ref)
+        root, package = _package_of(Path(ref.path))
+        if package:  # relative imports are of it
+            self._pinned.roots[package[0]] = str(root)
+            name = ".".join((*package, name))
         spec = importlib.util.spec_from_file_location(name, ref.path)
         if spec is None or spec.loader is None:
             raise LoadError(f"{ref.path} is not a Python file")
@@ -205,6 +209,14 @@ class Loader:
             del sys.modules[name]
             raise
         return module
+
+
+def _package_of(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """The folder that holds the top-level package of a file, and the packages down to it."""
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return root, path.parent.relative_to(root).parts
 
 
 def _from_text(name: str, ref: KernelRef) -> ModuleType:

@@ -1,6 +1,8 @@
 """``autotune.tunable``: what it makes of functions, and what calls of them take."""
 
+import copy
 import logging
+import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,11 +14,13 @@ import numpy as np
 import pytest
 
 import autotune
+from autotune.calls.text import option_value
 from autotune.child.loading import Loader
 from autotune.child.verify import gate
 from autotune.decorator import _fast_key
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.verdict import Standard
 from autotune.lookups.bundle import new_bundle, write_bundle
@@ -191,6 +195,34 @@ def test_types_among_the_arguments_are_told_apart() -> None:
     assert scaled.answer(X, W).match == "default"
     keys = {_fast_key((X, kind), {"out": kind}) for kind in (np.float32, np.int8, jnp.int8)}
     assert len(keys) == 3
+
+
+def test_a_dtype_is_one_option_however_it_is_said() -> None:
+    kinds = (jnp.bfloat16, jnp.dtype("bfloat16"), np.dtype(jnp.bfloat16))
+    assert {option_value(kind) for kind in kinds} == {"jax.numpy.bfloat16"}
+    assert option_value(np.float32) == option_value(jnp.float32) != option_value("float32")
+
+
+def test_it_is_handed_on_as_a_function_is() -> None:
+    """To other processes by its name; a copy of a model keeps it."""
+    assert pickle.loads(pickle.dumps(scaled)) is scaled
+    assert copy.deepcopy({"kernel": scaled})["kernel"] is scaled
+    with pytest.raises(pickle.PicklingError):
+        pickle.dumps(scaled.asking(None))
+
+
+def test_a_file_of_a_package_may_import_relatively(tmp_path: Path) -> None:
+    (tmp_path / "grouped" / "inner").mkdir(parents=True)
+    for name in ("grouped/__init__.py", "grouped/inner/__init__.py"):
+        (tmp_path / name).touch()
+    (tmp_path / "grouped/names.py").write_text("NAME = 'relative'\n")
+    path = tmp_path / "grouped/inner/kernel.py"
+    path.write_text(
+        "import autotune\nfrom ..names import NAME\n\n"
+        "@autotune.tunable(name=NAME, block=[8, 16])\ndef kernel(x, *, block=8): return x\n"
+    )
+    ref = KernelRef(path=str(path), attribute="kernel", call="x=f32[8]")
+    assert Loader().kernel(ref).name == "relative"
 
 
 @autotune.tunable(block_rows=[8, 64])
