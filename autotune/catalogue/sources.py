@@ -33,6 +33,13 @@ def files(path: Path, attribute: str) -> list[Path]:
     return [path, *sorted(_reached(path, attribute, "").keys() - {path})]
 
 
+def all_files(path: Path) -> list[Path]:
+    """What a module needs to be imported, as far as it is beside it; its own file first. Raises
+    ``OSError``."""
+    path = path.resolve()
+    return [path, *sorted(_reached(path, None, "").keys() - {path})]
+
+
 @dataclass(frozen=True, slots=True)
 class _Root:
     """The folder that holds the outermost package of a kernel, and the name of that package where
@@ -85,10 +92,12 @@ class _Module:
             normal.plain(stmt, self._axes)
 
 
-def _reached(path: Path, attribute: str, source: str) -> dict[Path, _Module]:
+def _reached(path: Path, attribute: str | None, source: str) -> dict[Path, _Module]:
+    """``attribute``: None for all of each module."""
     root = _package_root(path)
     found = {path: _Module(path, source)}
-    todo: list[tuple[Path, Names]] = [(path, {attribute.partition(".")[0]})]
+    first = None if attribute is None else {attribute.partition(".")[0]}
+    todo: list[tuple[Path, Names]] = [(path, first)]
     while todo:
         file, names = todo.pop()
         if file not in found:
@@ -96,7 +105,7 @@ def _reached(path: Path, attribute: str, source: str) -> dict[Path, _Module]:
                 found[file] = _Module(file, "")
             except (OSError, ValueError):
                 continue
-        statements = found[file].want(names) or []
+        statements = found[file].want(names if attribute else None) or []
         for stmt in statements:
             todo += _imported(stmt, statements, found[file], root)
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_option, json_option, pool_options
+from autotune.cli.options import database_option, json_option, pool_options, ray_option
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.job import DEFAULT_TRIALS
@@ -110,6 +110,7 @@ from autotune.errors import InvalidInputError
 )
 @click.option("--markdown", default=None, metavar="FILE", help="Also write a table for people.")
 @click.option("--junit", default=None, metavar="FILE", help="Also write JUnit XML.")
+@ray_option
 @pool_options
 @database_option
 @json_option
@@ -182,7 +183,9 @@ def check(
         _refuse(followed, "is for what is published: --against compares sources")
         question = AgainstCheck(**given, **compared, against=against)
     try:
-        found = fail_on.told(question.ask(find_interpreters(releases, interpreters), pool))
+        found = fail_on.told(
+            question.ask(find_interpreters(releases, interpreters, pool["ray"]), pool)
+        )
     except KeyboardInterrupt:
         echo("interrupted: what was checked is kept, the same command goes on", err=True)
         raise

@@ -14,7 +14,7 @@ from autotune.checking.follow_up import Retuner, publish_all_checked
 from autotune.checking.prior import prior_of
 from autotune.checking.run import CheckRun
 from autotune.checking.selection import VersionFilter, selected
-from autotune.cli.options import new_pool, open_database
+from autotune.cli.options import interpreter_of, new_pool, open_database
 from autotune.cli.output import echo
 from autotune.cli.progress import TerminalObserver, terminal_observer
 from autotune.cli.searched_source import places
@@ -24,7 +24,6 @@ from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
-from autotune.environments.environment import environments_folder, find_environment
 from autotune.errors import AutotuneError, KernelImportError, NoDeclarationError, ServiceError
 from autotune.lookups.bundle import RecordBundle, bundle_from_bytes, read_bundle
 from autotune.ports.compilers import Compilers
@@ -119,9 +118,11 @@ def progress_lines(total: int) -> Callable[[Check], None]:
     return say
 
 
-def find_interpreters(releases: Sequence[str], interpreters: Sequence[str]) -> list[str]:
+def find_interpreters(
+    releases: Sequence[str], interpreters: Sequence[str], ray: str | None
+) -> list[str]:
     """The interpreters to compile under; this one where none is named."""
-    own = [find_environment(environments_folder(), release).python for release in releases]
+    own = [interpreter_of(release, ray) for release in releases]
     return [*own, *interpreters] or [sys.executable]
 
 

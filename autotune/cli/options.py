@@ -9,15 +9,17 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
+from autotune.cli.output import echo
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip
+from autotune.wording.command import NODES_JAX
 
 if TYPE_CHECKING:
-    from autotune.compiler.pool import CompilerPool
+    from autotune.compiler.pool import PooledCompilers
     from autotune.searching.loop import Subject
 
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
@@ -130,25 +132,35 @@ def pool_options(command: F) -> F:
     return command
 
 
+ray_option = click.option(
+    "--ray",
+    default=None,
+    metavar="auto|HOST:PORT",
+    help="Compile on the nodes of this Ray cluster, with all its free slots in the place of "
+    "--compilers; --jax is the version that its nodes have.",
+)
+
+
 def _takes_jax(command: F) -> F:
     """``--jax`` is another way to give ``--python``."""
 
     @wraps(command)
     def taking(*arguments: Any, jax: str | None, **options: Any) -> Any:
         if jax is not None:
-            options["python"] = _interpreter_of(jax)
+            options["python"] = interpreter_of(jax, options.get("ray"))
         return command(*arguments, **options)
 
     return cast(F, taking)
 
 
-def _interpreter_of(jax: str) -> str:
-    from autotune.environments.environment import environments_folder, find_environment
+def interpreter_of(jax: str, ray: str | None = None) -> str:
+    """That of an environment of this machine; of a cluster the version stands for it."""
+    from autotune.environments.environment import find_environment
 
     given = click.get_current_context().get_parameter_source("python")
     if given is click.core.ParameterSource.COMMANDLINE:
         raise InvalidInputError("--jax and --python both name an interpreter: give one of them")
-    return find_environment(environments_folder(), jax).python
+    return f"{NODES_JAX}{jax}" if ray else find_environment(environments_folder(), jax).python
 
 
 def measuring_options(command: F) -> F:
@@ -183,23 +195,45 @@ def measuring_options(command: F) -> F:
 
 
 def new_pool(
-    compilers: int, candidate_timeout: float, candidate_memory: float, python: str
-) -> "CompilerPool":
-    """Compiler processes, none of which has started yet."""
+    compilers: int,
+    candidate_timeout: float,
+    candidate_memory: float,
+    python: str,
+    ray: str | None = None,
+) -> "PooledCompilers":
+    """Compilers of this machine, none of which has started yet, or those of a cluster."""
     from autotune.compiler.pool import CompilerPool
 
+    memory_bytes = round(candidate_memory * 2**30)
+    if ray is not None:
+        return _new_farm(ray, python, candidate_timeout, memory_bytes)
     known = [one.python for one in environments(environments_folder())]
     return CompilerPool(
         compilers,
         python=python,
         limit_s=candidate_timeout,
-        memory_bytes=round(candidate_memory * 2**30),
+        memory_bytes=memory_bytes,
         verify_with=[other for other in (*known, sys.executable) if other != python][:_OTHERS],
     )
 
 
+def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "PooledCompilers":
+    from autotune.farm.pool import RayPool
+
+    jax = python.removeprefix(NODES_JAX) if python.startswith(NODES_JAX) else None
+    if jax is None and python != sys.executable:
+        raise InvalidInputError("--python is of this machine: of a Ray cluster name the --jax")
+    return RayPool(
+        address,
+        jax=jax,
+        limit_s=limit_s,
+        memory_bytes=memory_bytes,
+        announce=lambda line: echo(line, err=True),
+    )
+
+
 def subject_of(
-    pool: "CompilerPool",
+    pool: "PooledCompilers",
     ref: KernelRef,
     chip: Chip,
     shape: str | None,

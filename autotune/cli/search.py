@@ -17,6 +17,7 @@ from autotune.cli.options import (
     new_pool,
     open_database,
     print_json,
+    ray_option,
     subject_of,
 )
 from autotune.cli.output import echo
@@ -24,7 +25,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip, attached_chips
-from autotune.wording.command import asked
+from autotune.wording.command import NODES_JAX, asked
 
 
 @click.command()
@@ -50,6 +51,7 @@ from autotune.wording.command import asked
     metavar="SECONDS",
     help="Start no more trials after this time.",
 )
+@ray_option
 @compiler_options
 @click.option("--seed", default=0, show_default=True)
 @click.option(
@@ -173,7 +175,7 @@ def search(
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,
-        timing=timing if measure else None,
+        timing=timing if measure and not timing.python.startswith(NODES_JAX) else None,
     )
     with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
         subject = subject_of(pool, ref, target, shape, dtype, options, call)

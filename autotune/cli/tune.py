@@ -13,17 +13,19 @@ import click
 
 from autotune.cli.options import (
     database_option,
+    interpreter_of,
     json_option,
     measuring_options,
     new_pool,
     open_database,
     pool_options,
+    ray_option,
 )
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
 from autotune.domain.workload_text import read_workload
 from autotune.errors import InvalidInputError
-from autotune.wording.command import asked
+from autotune.wording.command import NODES_JAX, asked
 
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem
@@ -79,6 +81,7 @@ class Duration(click.ParamType[float]):
     is_flag=True,
     help="Publish winners that could not be verified; they carry the label.",
 )
+@ray_option
 @pool_options
 @measuring_options
 @database_option
@@ -161,7 +164,7 @@ def tune_workload(
     run = WorkloadRun(
         workload=workload, folder=folder or Path(), plan=plan, pool=pool, silent=as_json
     )
-    run.run(_interpreters(workload, python), database, as_json=as_json)
+    run.run(_interpreters(workload, python, pool["ray"]), database, as_json=as_json)
 
 
 def load_workload(path: Path) -> Workload:
@@ -172,16 +175,14 @@ def load_workload(path: Path) -> Workload:
         raise InvalidInputError(f"{path}: {error}") from error
 
 
-def _interpreters(given: Workload, python: str | None) -> dict[str, Workload]:
+def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[str, Workload]:
     """What each compiles."""
-    from autotune.environments.environment import environments_folder, find_environment
-
     if python is not None:
         return {python: given}
 
     @cache
     def of(version: str) -> str:
-        return find_environment(environments_folder(), version).python
+        return interpreter_of(version, ray)
 
     found: dict[str, list[WorkloadProblem]] = {}
     for problem in given.problems:
@@ -235,7 +236,8 @@ class WorkloadRun:
         plan, limits = self.plan, self.plan.limits
         if limits.timeout_s is not None:
             limits = replace(limits, timeout_s=max(0.0, (limits.timeout_s - spent_s) / left))
-        timing = plan.timing and replace(plan.timing, python=python)
+        here = not python.startswith(NODES_JAX)
+        timing = replace(plan.timing, python=python) if plan.timing and here else None
         return replace(plan, limits=limits, timing=timing)
 
     def _under(

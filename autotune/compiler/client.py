@@ -2,9 +2,10 @@
 
 import re
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, Protocol, TypeVar
 
 from autotune.compiler import protocol
 from autotune.compiler.messages import classify
@@ -12,7 +13,6 @@ from autotune.compiler.process import (
     START_LIMIT_S,
     ChildDiedError,
     ChildTimedOutError,
-    CompilerProcess,
 )
 from autotune.compiler.protocol import ChildQuestion, Collected, Drawn, Raised, Traces
 from autotune.domain.chip import Chip, ChipInfo
@@ -39,6 +39,23 @@ _STARTS = 2  # a machine under load may fail once; an interpreter that cannot wo
 _LACKS = re.compile(r"(?:ModuleNotFoundError|ImportError): (.*)")
 
 
+class ChildProcess(Protocol):
+    """What answers questions: a process here, or a farm. As ``CompilerProcess`` says."""
+
+    python: str
+
+    @property
+    def running(self) -> bool: ...
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]: ...
+
+    def stop(self) -> None: ...
+
+    def interrupt(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass(slots=True)
 class Compiler:
     """One compiler child. ``limit_s``: wall clock for one candidate.
@@ -47,7 +64,7 @@ class Compiler:
     ``CompilerInterruptedError`` when the process has been interrupted.
     """
 
-    process: CompilerProcess
+    process: ChildProcess
     limit_s: float = 120.0
 
     def toolchain(self) -> Toolchain:
@@ -154,7 +171,7 @@ class Compiler:
 
     def _ask(self, question: ChildQuestion[T], limit_s: float) -> T | Raised | Crashed | TimedOut:
         if not self.process.running:
-            self._start()
+            self.start()
         try:
             return self._answer(question, limit_s)
         except ChildTimedOutError as error:
@@ -165,7 +182,7 @@ class Compiler:
     def _answer(self, question: ChildQuestion[T], limit_s: float) -> T | Raised:
         return question.read(self.process.ask(to_data(question), limit_s))
 
-    def _start(self) -> None:
+    def start(self) -> None:
         """Start the child and import JAX there: that time is not the candidate's."""
         for _ in range(_STARTS - 1):
             if self._first_answer() is None:

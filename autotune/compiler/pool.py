@@ -1,13 +1,14 @@
 """Compiler children of this machine, working side by side."""
 
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import LifoQueue
 from threading import Lock
 from types import TracebackType
-from typing import Concatenate, ParamSpec, TypeVar
+from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from autotune.compiler.client import Compiler
 from autotune.compiler.process import DEFAULT_MEMORY_BYTES, WORKER, CompilerProcess
@@ -31,43 +32,17 @@ T = TypeVar("T")
 MAX_COMPILERS = 2
 
 
-class CompilerPool:
-    """``autotune.ports.Compilers`` with ``size`` children, each used by one question at a time.
+class PooledCompilers(ABC):
+    """``autotune.ports.Compilers`` of whatever answers ``threads`` questions side by side. Leaves
+    none of them behind its ``with``."""
 
-    Leaves no child behind its ``with``.
-    """
-
-    def __init__(
-        self,
-        size: int = MAX_COMPILERS,
-        *,
-        python: str = sys.executable,
-        limit_s: float = 120.0,
-        memory_bytes: int = DEFAULT_MEMORY_BYTES,
-        worker: Path = WORKER,
-        verify_with: Sequence[str] = (),
-    ) -> None:
-        """``verify_with``: interpreters that are asked in turn to verify what the JAX of ``python``
-        cannot run in interpret mode."""
-        self._compilers = [
-            Compiler(CompilerProcess(python, memory_bytes, worker), limit_s=limit_s)
-            for _ in range(size)
-        ]
-        self._others = [
-            Compiler(CompilerProcess(other, memory_bytes, worker), limit_s=limit_s)
-            for other in verify_with
-        ]
-        self._others_lock = Lock()
-        # The one that answered last is asked again: it has just traced what it is to compile.
-        self._free: LifoQueue[Compiler] = LifoQueue()
-        for compiler in self._compilers:
-            self._free.put(compiler)
+    def __init__(self, threads: int) -> None:
         self._shared = SharedAcrossChips()
-        self._threads = ThreadPoolExecutor(size, thread_name_prefix="compiler")
+        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="compiler")
 
     @property
-    def size(self) -> int:
-        return len(self._compilers)
+    @abstractmethod
+    def size(self) -> int: ...
 
     def toolchain(self) -> Toolchain:
         return self._ask(Compiler.toolchain)
@@ -142,15 +117,7 @@ class CompilerPool:
         )
 
     def _verdict(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
-        verdict = self._ask(Compiler.verify, ref, problem, config, chip)
-        if verdict.is_final:
-            return verdict
-        with self._others_lock:
-            for other in self._others:
-                if not verdict.is_final:
-                    found = _verified(other, ref, problem, config, chip)
-                    verdict = verdict if found.ok is None else found
-        return verdict
+        return self._ask(Compiler.verify, ref, problem, config, chip)
 
     def executable(
         self,
@@ -163,26 +130,18 @@ class CompilerPool:
     ) -> Failure | None:
         return self._ask(Compiler.executable, ref, problem, config, name, chip, path)
 
+    @abstractmethod
     def submit(
         self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> Future[T]:
         """Run ``job`` with a compiler of its own as soon as one is free."""
-
-        def run() -> T:
-            compiler = self._free.get()
-            try:
-                return job(compiler, *args, **kwargs)
-            finally:
-                self._free.put(compiler)
-
-        return self._threads.submit(run)
 
     def _ask(
         self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         return self.submit(job, *args, **kwargs).result()
 
-    def __enter__(self) -> "CompilerPool":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -201,6 +160,70 @@ class CompilerPool:
                 return self._stop()
             except KeyboardInterrupt:
                 continue
+
+    @abstractmethod
+    def _stop(self) -> None: ...
+
+
+class CompilerPool(PooledCompilers):
+    """``autotune.ports.Compilers`` with ``size`` children, each used by one question at a time.
+
+    Leaves no child behind its ``with``.
+    """
+
+    def __init__(
+        self,
+        size: int = MAX_COMPILERS,
+        *,
+        python: str = sys.executable,
+        limit_s: float = 120.0,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        worker: Path = WORKER,
+        verify_with: Sequence[str] = (),
+    ) -> None:
+        """``verify_with``: interpreters that are asked in turn to verify what the JAX of ``python``
+        cannot run in interpret mode."""
+        super().__init__(size)
+        self._compilers = [
+            Compiler(CompilerProcess(python, memory_bytes, worker), limit_s=limit_s)
+            for _ in range(size)
+        ]
+        self._others = [
+            Compiler(CompilerProcess(other, memory_bytes, worker), limit_s=limit_s)
+            for other in verify_with
+        ]
+        self._others_lock = Lock()
+        # The one that answered last is asked again: it has just traced what it is to compile.
+        self._free: LifoQueue[Compiler] = LifoQueue()
+        for compiler in self._compilers:
+            self._free.put(compiler)
+
+    @property
+    def size(self) -> int:
+        return len(self._compilers)
+
+    def _verdict(self, ref: KernelRef, problem: Problem, config: Config, chip: Chip) -> Verdict:
+        verdict = self._ask(Compiler.verify, ref, problem, config, chip)
+        if verdict.is_final:
+            return verdict
+        with self._others_lock:
+            for other in self._others:
+                if not verdict.is_final:
+                    found = _verified(other, ref, problem, config, chip)
+                    verdict = verdict if found.ok is None else found
+        return verdict
+
+    def submit(
+        self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        def run() -> T:
+            compiler = self._free.get()
+            try:
+                return job(compiler, *args, **kwargs)
+            finally:
+                self._free.put(compiler)
+
+        return self._threads.submit(run)
 
     def _stop(self) -> None:
         everyone = (*self._compilers, *self._others)

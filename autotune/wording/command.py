@@ -11,6 +11,9 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.trial import Trial
 
+NODES_JAX = "jax=="
+"""Opens what stands in the place of an interpreter where nodes of a cluster have it."""
+
 
 def reproduce(key: Key, trial: Trial, asked: str = "") -> str:
     """The command that estimates the config of a trial again. ``asked``: what was searched, as
@@ -22,6 +25,8 @@ def reproduce(key: Key, trial: Trial, asked: str = "") -> str:
 def asked_of(kernel: str, problem: str, chip: str, python: str = "") -> str:
     """``kernel``: a name of the catalogue or FILE.py:NAME; ``python``: of another interpreter."""
     interpreter = f" --python {quote(python)}" if python else ""
+    if python.startswith(NODES_JAX):
+        interpreter = f" --jax {quote(python.removeprefix(NODES_JAX))}"
     return f"{quote(kernel)} {problem} --chip {chip}{interpreter}"
 
 

@@ -1,0 +1,165 @@
+"""``autotune.ports.Compilers`` of a cluster: each question goes to a slot that is free."""
+
+import hashlib
+from collections.abc import Callable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from os.path import commonpath
+from pathlib import Path
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from autotune.catalogue.discovery import fingerprint
+from autotune.catalogue.sources import all_files
+from autotune.compiler.client import Compiler
+from autotune.compiler.pool import PooledCompilers
+from autotune.compiler.process import (
+    DEFAULT_MEMORY_BYTES,
+    WORKER,
+    ChildDiedError,
+    ChildTimedOutError,
+    CompilerInterruptedError,
+)
+from autotune.domain.codec import from_data
+from autotune.domain.kernel_ref import KernelRef
+from autotune.errors import InvalidInputError
+from autotune.farm.cluster import RayCluster, SlotLostError, answer_of
+from autotune.farm.slots import Slots
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_MOST_LOST = 3  # nodes, before it is the candidate's fault
+
+
+class RayPool(PooledCompilers):
+    """The compilers of a Ray cluster. ``jax``: the version that its nodes must have, else that of
+    this interpreter, else the only one that there is. ``announce`` is told why a node is not used,
+    from any thread.
+
+    Leaves no compiler of its own behind its ``with``. Raises ``CompilerUnavailableError``.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        jax: str | None = None,
+        limit_s: float = 120.0,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        announce: Callable[[str], None] = lambda _: None,
+        worker: Path = WORKER,
+    ) -> None:
+        self._cluster = RayCluster(address)
+        self._slots = Slots(self._cluster, jax, memory_bytes, announce, str(worker))
+        try:
+            self._slots.open()
+        except BaseException:
+            self._end()
+            raise
+        super().__init__(self._slots.size)
+        self._process = FarmProcess(self._slots, memory_bytes)
+        self._compiler = Compiler(self._process, limit_s=limit_s)
+
+    @property
+    def size(self) -> int:
+        return self._slots.size
+
+    def submit(
+        self, job: Callable[Concatenate[Compiler, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> Future[T]:
+        return self._threads.submit(job, self._compiler, *args, **kwargs)
+
+    def _stop(self) -> None:
+        self._process.interrupt()
+        self._threads.shutdown(wait=True, cancel_futures=True)
+        self._end()
+
+    def _end(self) -> None:
+        self._slots.close()
+        self._cluster.close()
+
+
+class FarmProcess:
+    """What is asked as one child is asked, by as many threads as there are slots."""
+
+    python, running = "the nodes' Python", True
+
+    def __init__(self, slots: Slots, memory_bytes: int) -> None:
+        self._slots, self._memory_bytes = slots, memory_bytes
+        self._sources: dict[KernelRef, Mapping[str, Any] | None] = {}
+        self._interrupted: Future[Any] = Future()
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """As ``CompilerProcess.ask``. What was under way on a slot that is lost is asked again, on
+        another node where there is one."""
+        sources = self._sources_of(request)
+        lost: list[str] = []
+        while True:
+            slot = self._slots.take({*lost})
+            asked = slot.ask(self._slots.driver, request, sources, limit_s, self._memory_bytes)
+            wait({asked, self._interrupted}, return_when=FIRST_COMPLETED)
+            if not asked.done():
+                raise CompilerInterruptedError
+            try:
+                answer = answer_of(asked)
+            except SlotLostError as error:
+                self._slots.lose(slot)
+                lost.append(slot.node.id)
+                if len(lost) == _MOST_LOST:
+                    reason = f"the compilers of {len(lost)} nodes ended while they had it"
+                    raise ChildDiedError(reason, str(error)) from error
+                continue
+            if "unusable" in answer:
+                self._slots.refuse(slot.node, answer["unusable"])
+                continue
+            self._slots.give(slot)
+            return _read(answer, request)
+
+    def interrupt(self) -> None:
+        if not self._interrupted.done():
+            self._interrupted.set_result(None)
+        self._slots.interrupt()
+
+    def stop(self) -> None:
+        """A child that is to be stopped is stopped where it is."""
+
+    def close(self) -> None:
+        self.interrupt()
+
+    def _sources_of(self, request: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Read once: all nodes have the same, and it is the one that is asked for."""
+        if "ref" not in request:
+            return None
+        ref = from_data(KernelRef, request["ref"])
+        if ref not in self._sources:
+            self._sources[ref] = sources_of(ref)
+        return self._sources[ref]
+
+
+def sources_of(ref: KernelRef) -> Mapping[str, Any] | None:
+    """None: the reference holds its source."""
+    if ref.copy:
+        raise InvalidInputError(
+            "two revisions of a working tree are compared on this machine: leave out --ray"
+        )
+    if ref.module:
+        return {"fingerprint": fingerprint(ref)}
+    if ref.source:
+        return None
+    files = all_files(Path(ref.path))
+    home = commonpath([file.parent for file in files])
+    content = {str(file.relative_to(home)): file.read_bytes() for file in files}
+    digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
+    return {"files": content, "path": str(files[0].relative_to(home)), "digest": digest}
+
+
+def _read(answer: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+    if "timed out" in answer:
+        raise ChildTimedOutError(answer["timed out"])
+    if "died" in answer:
+        raise ChildDiedError(answer["died"], answer["log_tail"])
+    if "interrupted" in answer:
+        raise CompilerInterruptedError
+    if answer.get("content"):
+        Path(request["path"]).write_bytes(answer["content"])
+    found: dict[str, Any] = answer["answer"]
+    return found

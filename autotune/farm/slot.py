@@ -1,0 +1,199 @@
+"""What runs on a node of the cluster: compilers for the drivers that ask it. It names no Ray."""
+
+import os
+import platform
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from threading import Lock, Thread
+from typing import Any
+
+import autotune
+from autotune.catalogue.discovery import catalogue, fingerprint
+from autotune.compiler.client import Compiler
+from autotune.compiler.process import (
+    ChildDiedError,
+    ChildTimedOutError,
+    CompilerInterruptedError,
+    CompilerProcess,
+)
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.toolchain import installed_toolchain
+from autotune.errors import CompilerUnavailableError
+
+_IDLE_S = 600.0
+_LOOK_S = 15.0
+_MOST_CHILDREN = 2  # each holds a JAX with its caches, about a GiB
+
+
+def node_facts() -> dict[str, Any]:
+    """What a driver must know before it uses a node."""
+    toolchain = installed_toolchain()
+    return {
+        "version": autotune.__version__,
+        "machine": platform.machine(),
+        "toolchain": toolchain and to_data(toolchain),
+    }
+
+
+@dataclass(slots=True)
+class _Child:
+    """The compiler of one driver, which imports that driver's kernels only. ``folder``: for their
+    files; ``refs``: where they are here, by where they are there."""
+
+    compiler: Compiler
+    folder: tempfile.TemporaryDirectory[str]
+    refs: dict[KernelRef, KernelRef] = field(default_factory=dict)
+    used_at: float = field(default_factory=time.monotonic)
+
+    def close(self) -> None:
+        self.compiler.close()
+        self.folder.cleanup()
+
+
+class CompilerSlot:
+    """One question at a time. Drivers that have one question each here take turns, as Ray hands
+    out questions in the order in which they come. Ends its process where nobody asks any more.
+
+    ``ask`` is called from one thread and ``leave`` from another.
+    """
+
+    def __init__(self, worker: str, idle_s: float = _IDLE_S) -> None:
+        self._worker, self._idle_s = worker, idle_s
+        self._lock = Lock()
+        self._children: dict[str, _Child] = {}
+        self._gone: set[str] = set()
+        self._asked: _Child | None = None
+        self._used_at = time.monotonic()
+        Thread(target=self._watch, daemon=True).start()
+
+    def ready(self) -> None:
+        """Answers once the process is there."""
+
+    def ask(
+        self,
+        driver: str,
+        request: Mapping[str, Any],
+        sources: Mapping[str, Any] | None,
+        limit_s: float,
+        memory_bytes: int,
+    ) -> dict[str, Any]:
+        """The child's answer, or in its place what became of the child."""
+        child = self._child_of(driver, memory_bytes)
+        if child is None:
+            return {"interrupted": True}
+        try:
+            return self._answer(child, request, sources, limit_s)
+        except ChildTimedOutError as error:
+            return {"timed out": str(error)}
+        except ChildDiedError as error:
+            return {"died": str(error), "log_tail": error.log_tail}
+        except CompilerInterruptedError:
+            return {"interrupted": True}
+        except (CompilerUnavailableError, OSError) as error:
+            return {"unusable": str(error)}
+        finally:
+            self._answered(driver, child)
+
+    def leave(self, driver: str) -> None:
+        """The driver asks nothing more, and what it has asked is given up."""
+        with self._lock:
+            self._gone.add(driver)
+            child = self._children.pop(driver, None)
+        if child is not None and child is self._asked:
+            child.compiler.process.interrupt()  # ``ask`` closes it
+        elif child is not None:
+            child.close()
+
+    def _child_of(self, driver: str, memory_bytes: int) -> _Child | None:
+        """None for a driver that has left."""
+        with self._lock:
+            if driver in self._gone:
+                return None
+            child = self._children.get(driver)
+            if child is None:
+                self._make_room()
+                process = CompilerProcess(sys.executable, memory_bytes, Path(self._worker))
+                folder = tempfile.TemporaryDirectory(prefix="autotune-sources-")
+                child = self._children[driver] = _Child(Compiler(process), folder)
+            self._asked = child
+            return child
+
+    def _make_room(self) -> None:
+        while len(self._children) >= _MOST_CHILDREN:
+            oldest = min(self._children, key=lambda one: self._children[one].used_at)
+            self._children.pop(oldest).close()
+
+    def _answer(
+        self,
+        child: _Child,
+        request: Mapping[str, Any],
+        sources: Mapping[str, Any] | None,
+        limit_s: float,
+    ) -> dict[str, Any]:
+        if sources is not None:
+            ref = _ref_here(child, from_data(KernelRef, request["ref"]), sources)
+            request = {**request, "ref": to_data(ref)}
+        if not child.compiler.process.running:
+            child.compiler.start()
+        if request["kind"] != "executable":
+            return {"answer": child.compiler.process.ask(request, limit_s)}
+        path = Path(child.folder.name) / "executable"
+        path.unlink(missing_ok=True)
+        answer = child.compiler.process.ask({**request, "path": str(path)}, limit_s)
+        return {"answer": answer, "content": path.read_bytes() if path.exists() else b""}
+
+    def _answered(self, driver: str, child: _Child) -> None:
+        with self._lock:
+            self._asked = None
+            self._used_at = child.used_at = time.monotonic()
+            has_left = self._children.get(driver) is not child
+        if has_left:
+            child.close()
+
+    def _watch(self) -> None:
+        """A driver that was killed says nothing."""
+        while True:
+            time.sleep(min(_LOOK_S, self._idle_s))
+            with self._lock:
+                oldest = time.monotonic() - self._idle_s
+                for driver, child in list(self._children.items()):
+                    if child is not self._asked and child.used_at < oldest:
+                        self._children.pop(driver).close()
+                if not self._children and self._asked is None and self._used_at < oldest:
+                    os._exit(0)
+
+
+def _ref_here(child: _Child, ref: KernelRef, sources: Mapping[str, Any]) -> KernelRef:
+    """Raises ``CompilerUnavailableError`` where the kernel is another one here."""
+    if ref not in child.refs:
+        files = sources.get("files")
+        child.refs[ref] = (
+            _installed(ref, sources["fingerprint"])
+            if files is None
+            else replace(ref, path=str(_written(Path(child.folder.name), sources)))
+        )
+    return child.refs[ref]
+
+
+def _installed(ref: KernelRef, wanted: str) -> KernelRef:
+    for one in catalogue().values():
+        if not isinstance(one, str) and (one.module, one.attribute) == (ref.module, ref.attribute):
+            if fingerprint(one) != wanted:
+                raise CompilerUnavailableError(f"it has another source of {ref}")
+            return replace(one, call=ref.call)
+    raise CompilerUnavailableError(f"it has no kernel {ref}: install its package there")
+
+
+def _written(folder: Path, sources: Mapping[str, Any]) -> Path:
+    """The file of the declaration, with those that it imports from beside it."""
+    home = folder / str(sources["digest"])
+    for name, content in sources["files"].items():
+        file = home / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content)
+    return home / str(sources["path"])

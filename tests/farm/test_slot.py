@@ -1,0 +1,99 @@
+"""What runs on a node, without a cluster."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.domain.codec import to_data
+from autotune.domain.kernel_ref import KernelRef
+from autotune.farm.pool import sources_of
+from autotune.farm.slot import CompilerSlot
+from tests.farm.conftest import SLEEPING
+
+PID = {"kind": "hello"}
+
+
+@pytest.fixture
+def slot(temporary: Path) -> Iterator[CompilerSlot]:
+    made = CompilerSlot(str(SLEEPING))
+    yield made
+    for driver in ("a", "b", "c"):
+        made.leave(driver)
+    assert list(temporary.iterdir()) == []
+
+
+def ask(slot: CompilerSlot, driver: str, request: Any, sources: Any = None) -> dict[str, Any]:
+    return slot.ask(driver, request, sources, 60.0, 8 << 30)
+
+
+def pid(slot: CompilerSlot, driver: str) -> int:
+    found: int = ask(slot, driver, PID)["answer"]["ok"][2]
+    return found
+
+
+def test_each_driver_has_a_child_of_its_own_that_stays_warm(slot: CompilerSlot) -> None:
+    first, second = pid(slot, "a"), pid(slot, "b")
+    assert first != second and pid(slot, "a") == first and pid(slot, "b") == second
+
+
+def test_the_child_that_rests_longest_makes_room(slot: CompilerSlot) -> None:
+    first, second = pid(slot, "a"), pid(slot, "b")
+    pid(slot, "c")
+    assert pid(slot, "b") == second and pid(slot, "a") != first
+
+
+def test_who_leaves_has_no_answer_to_what_runs_nor_to_what_comes_late(slot: CompilerSlot) -> None:
+    pid(slot, "a")
+    found: list[dict[str, Any]] = []
+    long = {"kind": "compile", "config": {"axes": {"sleep_ms": 3_600_000}}}
+    thread = Thread(target=lambda: found.append(ask(slot, "a", long)))
+    thread.start()
+    while slot._asked is None:
+        pass
+    slot.leave("a")
+    thread.join()
+    assert found == [{"interrupted": True}] == [ask(slot, "a", PID)]
+
+
+def test_a_child_that_takes_too_long_is_data(slot: CompilerSlot) -> None:
+    pid(slot, "a")
+    late = slot.ask(
+        "a", {"kind": "compile", "config": {"axes": {"sleep_ms": 60_000}}}, None, 0.1, 1 << 33
+    )
+    assert "no answer within" in late["timed out"]
+
+
+def test_a_file_comes_with_all_that_it_imports_from_beside_it(
+    slot: CompilerSlot, tmp_path: Path
+) -> None:
+    home = tmp_path / "there"
+    (home / "parts").mkdir(parents=True)
+    (home / "kernel.py").write_text("import shown\nfrom parts import body\nKERNEL = body.run\n")
+    (home / "shown.py").write_text("import json\n")  # the kernel does not rest on it
+    (home / "parts" / "__init__.py").write_text("")
+    (home / "parts" / "body.py").write_text("def run(): ...\n")
+    (home / "other.py").write_text("")
+    ref = KernelRef(path=str(home / "kernel.py"), attribute="KERNEL")
+    request = {"kind": "echo", "ref": to_data(ref)}
+    answer = ask(slot, "a", request, sources_of(ref))["answer"]["ok"]["ref"]
+    there = Path(answer["path"])
+    assert there != home / "kernel.py" and there.read_text() == (home / "kernel.py").read_text()
+    names = {str(file.relative_to(there.parent)) for file in there.parent.rglob("*.py")}
+    assert names == {"kernel.py", "shown.py", "parts/__init__.py", "parts/body.py"}
+    assert fingerprint(KernelRef(path=str(there), attribute="KERNEL")) == fingerprint(ref)
+
+
+def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot: CompilerSlot) -> None:
+    here = find_kernel("vector_add")
+    elsewhere = KernelRef(
+        path="/there/k.py", attribute=here.attribute, module=here.module, root="/there"
+    )
+    request, same = {"kind": "echo", "ref": to_data(elsewhere)}, sources_of(here)
+    assert ask(slot, "a", request, same)["answer"]["ok"]["ref"] == to_data(here)
+    assert "another source" in ask(slot, "b", request, {"fingerprint": "other"})["unusable"]
+    unknown = to_data(KernelRef(path="", attribute="K", module="not_there"))
+    assert "no kernel" in ask(slot, "b", {"kind": "echo", "ref": unknown}, same)["unusable"]
