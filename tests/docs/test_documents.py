@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import autotune
 from benchmarks.__main__ import NAMES
 
 ROOT = Path(__file__).parents[2]
@@ -57,3 +58,9 @@ def test_each_variable_of_the_environment_is_in_the_settings() -> None:
     told = (ROOT / "docs" / "reference" / "settings.md").read_text(encoding="utf-8")
     listed = set(re.findall(r"^\| `(AUTOTUNE_[A-Z_]+)`", told, re.MULTILINE))
     assert listed == {name for name in read if not re.match(ELSEWHERE, name)}
+
+
+def test_each_public_name_is_in_the_reference() -> None:
+    page = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^::: autotune\.(?:\w+\.)+(\w+)$", page, re.MULTILINE)
+    assert sorted(shown) == sorted(autotune.__all__)
