@@ -14,17 +14,19 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeGuard
 from urllib.parse import quote, urlencode
 
+from autotune.domain.check import Check
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.key import Identity, Key, identity_of, may_be_same
 from autotune.domain.record import Record
-from autotune.domain.record_check import RecordCheck
+from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookups.bundle import bundle_from_bytes, read_bundle, write_whole
@@ -34,6 +36,7 @@ from autotune.remote.http import Remote
 _log = logging.getLogger("autotune")
 
 MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
+_CHECKS_AT_ONCE = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
@@ -109,16 +112,53 @@ class Client:
 
         For people: raises ``ServiceError`` with the sentence of the service.
         """
-        if self._service is None:
-            raise InvalidInputError("no service was given")
         query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
         query |= {"dtype": dtype} if dtype else {}
         query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
-        path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
-        try:
-            found = json.loads(self._service.call("GET", path))
+        with self._for_people() as service:
+            path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
+            found = json.loads(service.call("GET", path))
             self.snapshot = int(found["snapshot"])
             return _match(None, found)
+
+    def checks(
+        self,
+        *,
+        kernel: str | None = None,
+        chip: str | None = None,
+        made_with: Toolchain | None = None,
+        toolchain: Toolchain | None = None,
+        verdict: CheckVerdict | None = None,
+    ) -> list[Check]:
+        """What became of published configs under other toolchains and on other chips, the last ones
+        first. ``made_with``, ``toolchain``: those of the records, and those of the checks.
+
+        For people: raises ``ServiceError`` with the sentence of the service.
+        """
+        asked = {"kernel": kernel, "chip": chip, "verdict": verdict}
+        asked |= {
+            name: ",".join(asdict(versions).values())
+            for name, versions in (("made_with", made_with), ("toolchain", toolchain))
+            if versions is not None
+        }
+        query = {name: value for name, value in asked.items() if value is not None}
+        found: list[Check] = []
+        with self._for_people() as service:
+            while True:
+                path = f"/v1/checks?{urlencode({**query, 'limit': _CHECKS_AT_ONCE})}"
+                page = json.loads(service.call("GET", path))
+                found += [from_data(Check, one["check"]) for one in page["checks"]]
+                if page["next"] is None:
+                    return found
+                query["cursor"] = page["next"]
+
+    @contextmanager
+    def _for_people(self) -> Iterator[Remote]:
+        """The service; whatever is wrong with it or its answer becomes one sentence."""
+        if self._service is None:
+            raise InvalidInputError("no service was given")
+        try:
+            yield self._service
         except ServiceError:
             raise
         except Exception as error:

@@ -32,7 +32,7 @@ WORKDIR /data
 VOLUME ["/data"]
 EXPOSE 8700
 # No urllib: it would ask a proxy that the environment names.
-HEALTHCHECK --interval=10s --timeout=5s --start-period=20s --retries=3 \
+HEALTHCHECK --interval=10s --timeout=5s --start-period=60s --retries=3 \
     CMD ["python", "-I", "-S", "-c", "import http.client, sys; c = http.client.HTTPConnection('127.0.0.1', 8700, timeout=4); c.request('GET', '/healthz'); sys.exit(c.getresponse().status != 200)"]
 ENTRYPOINT ["autotune"]
 CMD ["serve", "--host", "0.0.0.0", "--port", "8700"]

@@ -58,6 +58,7 @@ _ROUTERS = (
     configs.router,
     reading.router,
     checks.router,
+    writing.pushes,
     writing.router,
     queue.router,
     writing.admin_router,

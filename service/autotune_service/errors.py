@@ -91,9 +91,13 @@ def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
     first = cast(ErrorDetails, errors[0])
     field = _field(first, first["loc"][skip:], sent)
     if first["type"] == "json_invalid" or (first["type"] == "missing" and not field):
-        return HttpError(400, _BROKEN, "the body is not JSON")
+        return broken_json()
     status = 413 if (field, first["type"]) == _TOO_MANY else 422
     return HttpError(status, _code(first, field), _sentence(first, field), field or None)
+
+
+def broken_json() -> HttpError:
+    return HttpError(400, _BROKEN, "the body is not JSON")
 
 
 def _field(error: ErrorDetails, place: Sequence[int | str], sent: Any) -> str:

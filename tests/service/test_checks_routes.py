@@ -13,6 +13,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
+from autotune.errors import ServiceError
 from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import EVIL
 from tests.samples.matching import NOON, SPEC, question, record
@@ -159,6 +160,19 @@ class TestList:
         second = service.get(f"/v1/checks?limit=3&cursor={first['next']}")[1]
         assert [one["number"] for one in first["checks"] + second["checks"]] == [4, 3, 2, 1]
         assert second["next"] is None
+
+    def test_the_client_lists_them_all(
+        self, service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("autotune.client._CHECKS_AT_ONCE", 2)
+        client, kept = Client(service.url), store.checks()
+        assert len(kept) == 4 and client.checks() == kept
+        some = client.checks(kernel="mm", chip="v5e", verdict=CheckVerdict.SAME, toolchain=NEW)
+        assert some == []
+        own = question().toolchain
+        assert client.checks(verdict=CheckVerdict.NEEDS_LIMIT, made_with=own) == kept[:1]
+        with pytest.raises(ServiceError, match="chip"):
+            client.checks(chip="v99")
 
     def test_it_says_what_was_found_and_what_to_do(self, service: Running) -> None:
         (found,) = service.get("/v1/checks?verdict=needs%20limit")[1]["checks"]

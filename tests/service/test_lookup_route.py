@@ -12,7 +12,7 @@ from autotune.domain.codec import from_data, to_data
 from autotune.domain.record import Record
 from autotune_db import SqlStore
 from autotune_service.api.questions import MAX_QUESTIONS
-from autotune_service.middleware.body import MAX_LOOKUP_BYTES
+from autotune_service.middleware.body import MAX_BYTES
 from tests.samples.matching import older, question, record
 from tests.servers.service import Running, asked, until
 
@@ -148,7 +148,7 @@ def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
         (b'{"questions": [], "snapshot": 1.5}', 422, "invalid_snapshot"),
         (b'{"questions": [], "snapshot": 99}', 404, "unknown_snapshot"),
         (json.dumps({"questions": [1] * (MAX_QUESTIONS + 1)}).encode(), 413, "too_many_questions"),
-        (b" " * (MAX_LOOKUP_BYTES + 1), 413, "body_too_large"),
+        (b" " * (MAX_BYTES + 1), 413, "body_too_large"),
     ],
     ids=lambda value: str(value)[:30],
 )

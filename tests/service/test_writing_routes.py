@@ -444,3 +444,16 @@ class TestPages:
         store.save_misses(counts)
         found = self.numbers(service, "/v1/misses", "misses")
         assert found == [one.number for one in store.misses()] and len(found) == 5
+
+    def test_misses_that_come_and_go_meanwhile_shift_nothing(
+        self, service: Running, store: SqlStore
+    ) -> None:
+        """What was there all the time is seen once, in its order."""
+        store.save_misses({(question(8 * n), "default"): 10 - n for n in range(1, 7)})
+        numbers = [one.number for one in store.misses()]
+        first = service.get("/v1/misses?limit=3")[1]
+        store.save_misses({(question(8 * n), "default"): 90 for n in range(20, 25)})  # before it
+        store.save_record(record(question(8), 8))  # of the first page: it is missed no more
+        second = service.get(f"/v1/misses?limit=3&cursor={first['next']}")[1]
+        seen = [one["number"] for page in (first, second) for one in page["misses"]]
+        assert (seen, second["next"]) == (numbers, None)

@@ -1,6 +1,7 @@
 """The routes that write. That the caller may write was seen to by the middleware."""
 
-from collections.abc import Iterator
+import asyncio
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
@@ -13,11 +14,12 @@ from autotune.domain.check import Check
 from autotune.domain.job import Request as Wanted
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
-from autotune.domain.result import Pushed
+from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.token import ADMIN
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, StoreError
 from autotune.remote.push import checked, possible_check
+from autotune_service.api.large_bodies import LargeBodyRoute
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
 from autotune_service.api.uploads import ProblemIn, PushRequest
@@ -40,7 +42,14 @@ def _admin(request: Request) -> None:
 
 
 _ALL = [BEARER, KNOWN_PARAMETERS]
-router = APIRouter(prefix="/v1", tags=["publishing"], responses=ERRORS, dependencies=_ALL)
+_PUBLISHING: dict[str, Any] = {
+    "prefix": "/v1",
+    "tags": ["publishing"],
+    "responses": ERRORS,
+    "dependencies": _ALL,
+}
+pushes = APIRouter(route_class=LargeBodyRoute, **_PUBLISHING)
+router = APIRouter(**_PUBLISHING)
 admin_router = APIRouter(
     prefix="/v1",
     tags=["administration"],
@@ -49,7 +58,7 @@ admin_router = APIRouter(
 )
 
 
-@router.post("/results", response_model_exclude_none=True)
+@pushes.post("/results", response_model_exclude_none=True)
 async def results(request: Request, pushed: PushRequest) -> PushResponse:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
@@ -57,8 +66,26 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     be of records that others have pushed. A service with ``--recheck`` publishes records only once
     a worker of its own has checked them, and takes no checks.
     """
-    kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
+    recheck: bool = request.state.recheck
+    if recheck and pushed.checks:
+        message = "this service checks by itself: push records without checks"
+        raise HttpError(403, "not_believed", message, "checks")
     stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
+    kernels, results, checks = await asyncio.to_thread(_possible, pushed, stored)
+    take = store(request).hold if recheck else store(request).push
+    done = await to_write(request, take, kernels, results, caller(request).name)
+    if checks:
+        done = await _push_checks(request, checks, done)
+    await _take_over(request)
+    said = {"checks": done.checks if checks else None, "candidates": done.candidates or None}
+    return PushResponse(**asdict(done) | said)
+
+
+def _possible(
+    pushed: PushRequest, stored: Sequence[KernelSpec]
+) -> tuple[list[KernelSpec], list[KeyResult], list[Check]]:
+    """What was pushed. Raises ``HttpError`` for what cannot be true."""
+    kernels: list[KernelSpec] = [kernel.parsed() for kernel in pushed.kernels]
     known = {(spec.name, spec.fingerprint): spec for spec in (*kernels, *stored)}
     now = datetime.now(UTC)
     results = []
@@ -71,17 +98,7 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
         key = check.key
         with _contradictions(f"check {number} of {key.kernel}", f"checks[{number}]"):
             checks.append(possible_check(check, known.get((key.kernel, key.fingerprint)), now))
-    recheck: bool = request.state.recheck
-    if recheck and checks:
-        message = "this service checks by itself: push records without checks"
-        raise HttpError(403, "not_believed", message, "checks")
-    take = store(request).hold if recheck else store(request).push
-    done = await to_write(request, take, kernels, results, caller(request).name)
-    if checks:
-        done = await _push_checks(request, checks, done)
-    await _take_over(request)
-    said = {"checks": done.checks if checks else None, "candidates": done.candidates or None}
-    return PushResponse(**asdict(done) | said)
+    return kernels, results, checks
 
 
 async def _push_checks(request: Request, checks: list[Check], done: Pushed) -> Pushed:

@@ -3,11 +3,12 @@
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.errors import HttpError
-from autotune_service.middleware.access import LOOKUP
 
-MAX_LOOKUP_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 MAX_UPLOAD_BYTES = 16 << 20
+_UPLOAD = "/v1/results"
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
+_OWN_SITE = (b"same-origin", b"none")
 
 
 class BodyMiddleware:
@@ -19,7 +20,7 @@ class BodyMiddleware:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["method"] not in _WITHOUT_BODY:
-            limit = MAX_LOOKUP_BYTES if scope["path"] == LOOKUP else MAX_UPLOAD_BYTES
+            limit = MAX_UPLOAD_BYTES if scope["path"] == _UPLOAD else MAX_BYTES
             _check_head(scope, limit)
             receive = _again(await _read(receive, limit), receive)
         await self._app(scope, receive, send)
@@ -33,6 +34,8 @@ def _check_head(scope: Scope, limit: int) -> None:
         if name == b"content-encoding" and value != b"identity":
             message = "the body is compressed: send it as it is, without Content-Encoding"
             raise HttpError(415, "compressed_body", message)
+        if name == b"sec-fetch-site" and value not in _OWN_SITE:  # every browser says it
+            raise HttpError(403, "cross_site", "pages of other sites may not send anything here")
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

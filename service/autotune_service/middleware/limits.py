@@ -5,7 +5,7 @@ from collections.abc import Awaitable
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.middleware.access import LOOKUP, address_of, is_open, refuse_late, writes
-from autotune_service.middleware.body import MAX_LOOKUP_BYTES
+from autotune_service.middleware.body import MAX_BYTES
 from autotune_service.middleware.throttle import Throttle
 
 _BYTES = 32 << 10  # of questions, some hundred: as much work as one call
@@ -44,5 +44,5 @@ def _calls(scope: Scope) -> int:
     path: str = scope["path"]
     if path == LOOKUP:
         length = dict(scope["headers"]).get(b"content-length", b"")
-        return 1 + (int(length) if length.isdigit() else MAX_LOOKUP_BYTES) // _BYTES
+        return 1 + (int(length) if length.isdigit() else MAX_BYTES) // _BYTES
     return next((calls for start, calls in _LIGHT.items() if path.startswith(start)), _PAGE)
