@@ -55,6 +55,10 @@ _NARROW = (
     "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=64,kv_heads=8",
     "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=64,kv_heads=8",
 )
+_LATENT = (
+    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=128,latent=512,rope=64",
+    "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=128,latent=512,rope=64",
+)
 _UPDATED = (
     "tokens=2048,pages=4096,page_size=64,heads=16,head_dim=128",
     "tokens=8192,pages=1024,page_size=128,heads=8,head_dim=128",
@@ -82,6 +86,8 @@ CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("vllm_kv_cache_update", ("batch=decode",), _UPDATED[:1]),
     ("vllm_flash_attention", (), _ENCODED),
     ("vllm_fused_moe", (), _EXPERTS),
+    ("vllm_latent_attention", ("batch=decode",), _LATENT[:1]),
+    ("vllm_latent_attention", ("batch=mixed",), _LATENT[1:]),
     ("vllm_ragged_paged_attention", ("batch=decode",), _PAGED),
     ("vllm_ragged_paged_attention", ("batch=prefill",), _FILLED),
     ("vllm_ragged_paged_attention", ("batch=mixed",), _FILLED),

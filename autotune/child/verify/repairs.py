@@ -1,10 +1,12 @@
 """What JAX's TPU interpreter lacks for kernels that reshape or bitcast a reference, store with a
-mask (its own ragged paged attention does all of these), or are under ``vmap``.
+mask (its own ragged paged attention does all of these), are under ``vmap``, or wait for nothing.
 
 Up to jax 0.12 at least: ``to_range`` (interpret/utils.py) takes every transform of a ref for an
 index, and ``swap_buffer_content`` (interpret/shared_memory.py) cuts its mask of what is in bounds
-along the first axis for every axis. ``vmap`` puts axes in front of a grid, which the compiler takes
-for parallel ones; the interpreter expects ``dimension_semantics`` for them.
+along the first axis for every axis. ``Semaphore.wait`` asserts that somebody has signalled, also
+where a DMA of no bytes is waited for (vLLM's mixture of experts, for experts without tokens).
+``vmap`` puts axes in front of a grid, which the compiler takes for parallel ones; the interpreter
+expects ``dimension_semantics`` for them.
 """
 
 import inspect
@@ -18,13 +20,13 @@ import numpy as np
 
 @contextmanager
 def repaired() -> Iterator[None]:
-    """Both put right while it lasts; nothing on a JAX whose interpreter looks otherwise."""
+    """All of it put right while it lasts; nothing on a JAX whose interpreter looks otherwise."""
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as calls
 
     try:
-        from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
+        from jax._src.pallas.mosaic.interpret.shared_memory import Semaphore, SharedMemory
 
-        get, swap = calls.get, SharedMemory.swap_buffer_content
+        get, swap, wait = calls.get, SharedMemory.swap_buffer_content, Semaphore.wait
     except (ImportError, AttributeError):
         yield
         return
@@ -34,15 +36,26 @@ def repaired() -> Iterator[None]:
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
     exchange, store = calls.swap, calls.store
     calls.get, calls.store = guarded(_reading(get, calls)), guarded(_placing(store, calls))
-    SharedMemory.swap_buffer_content = _storing(swap)
+    SharedMemory.swap_buffer_content, Semaphore.wait = _storing(swap), _waiting(wait)
     calls.swap = guarded(_exchanging(exchange, get, calls))
     try:
         yield
     finally:
-        calls.get, SharedMemory.swap_buffer_content = get, swap
+        calls.get, SharedMemory.swap_buffer_content, Semaphore.wait = get, swap, wait
         calls.swap, calls.store = exchange, store
         if semantics is not None:
             calls._get_parallel_dim_semantics = semantics
+
+
+def _waiting(wait: Callable[..., None]) -> Callable[..., None]:
+    """Who waits for nothing goes on, and learns nothing of other threads."""
+
+    @wraps(wait)
+    def waited(semaphore: Any, value: Any, *args: Any, **more: Any) -> None:
+        if int(value):
+            wait(semaphore, value, *args, **more)
+
+    return waited
 
 
 def _with_added_axes(semantics: Callable[..., Any]) -> Callable[..., Any]:

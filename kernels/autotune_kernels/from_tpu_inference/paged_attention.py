@@ -73,10 +73,14 @@ def paged_inputs(module: str, problem: Problem, dim: int) -> list[Array]:
     return [
         *(Array(name=n, shape=(tokens, count, dim), dtype=dtype) for n, count in heads.items()),
         Array(name="kv_cache", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
-        *(
-            Array(name=name, shape=values.shape, dtype="int32", values=partial(np.asarray, values))
-            for name, values in page_integers(problem).items()
-        ),
+        *integer_inputs(problem),
+    ]
+
+
+def integer_inputs(problem: Problem) -> list[Array]:
+    return [
+        Array(name=name, shape=values.shape, dtype="int32", values=partial(np.asarray, values))
+        for name, values in page_integers(problem).items()
     ]
 
 
@@ -172,6 +176,10 @@ def _constraint(_: Problem, config: Config) -> str | None:
 def check(problem: Problem) -> str | None:
     if problem["heads"] % problem["kv_heads"]:
         return f"heads={problem['heads']} must be a multiple of kv_heads={problem['kv_heads']}"
+    return check_batch(problem)
+
+
+def check_batch(problem: Problem) -> str | None:
     if problem["tokens"] < problem["seqs"]:
         return f"tokens={problem['tokens']} must be at least seqs={problem['seqs']}"
     if problem.option("batch") == _DECODE and problem["tokens"] != problem["seqs"]:
@@ -181,17 +189,19 @@ def check(problem: Problem) -> str | None:
 
 
 def reduced(problem: Problem) -> Problem:
-    """Three sequences of a few pages."""
+    """The short batch with two heads of keys."""
+    kv_heads = min(2, problem["kv_heads"])
+    heads = kv_heads * (problem["heads"] // problem["kv_heads"])
+    return short_batch(problem).with_dims(kv_heads=kv_heads, heads=heads)
+
+
+def short_batch(problem: Problem) -> Problem:
+    """Four sequences of a few pages."""
     seqs = min(4, problem["seqs"])
     pages = min(4, pages_per_seq(problem))
     tokens = seqs if problem.option("batch") == _DECODE else min(problem["tokens"], 16 * seqs)
-    return problem.with_dims(
-        seqs=seqs,
-        tokens=tokens,
-        kv_len=min(problem["kv_len"], pages * problem["page_size"]),
-        kv_heads=min(2, problem["kv_heads"]),
-        heads=min(2, problem["kv_heads"]) * (problem["heads"] // problem["kv_heads"]),
-    )
+    kv_len = min(problem["kv_len"], pages * problem["page_size"])
+    return problem.with_dims(seqs=seqs, tokens=tokens, kv_len=kv_len)
 
 
 KERNEL = Kernel(

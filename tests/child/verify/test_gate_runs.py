@@ -18,7 +18,7 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
 from autotune.child.trace import reader
-from autotune.child.verify import gate
+from autotune.child.verify import gate, interpreter
 from autotune.domain.config import Config, make_config
 from autotune.domain.problem import Problem
 from autotune.domain.verdict import ProofLevel, Verdict
@@ -302,12 +302,9 @@ def test_random_numbers_cannot_be_compared() -> None:
     assert "draws random numbers" in verdict.reason
 
 
-def test_a_dma_that_moves_nothing_races_with_nobody() -> None:
+def test_a_dma_that_moves_nothing_is_not_waited_for_and_races_with_nobody() -> None:
     def build(rows: int) -> Any:
-        def body(x: Any, out: Any, own: Any, done: Any) -> None:
-            first = pltpu.make_async_copy(x, own, done)  # jax 0.10 cannot wait for nothing at first
-            first.start()
-            first.wait()
+        def body(x: Any, out: Any, done: Any) -> None:
             size = jnp.where(pl.program_id(0) == 0, rows, 0)
             part = pl.ds(0, size)
             copy = pltpu.make_async_copy(x.at[part], out.at[part], done)
@@ -321,13 +318,22 @@ def test_a_dma_that_moves_nothing_races_with_nobody() -> None:
             in_specs=[spec],
             out_specs=spec,
             out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-            scratch_shapes=[pltpu.VMEM((rows, LANES), jnp.float32), pltpu.SemaphoreType.DMA],
+            scratch_shapes=[pltpu.SemaphoreType.DMA],
             compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
         )
 
     verdict = checked(kernel(build, lambda x: x))
     assert verdict.ok, verdict.reason
     assert not verdict.proof.level
+
+
+def test_what_ended_a_thread_is_the_cause() -> None:
+    """JAX says in all other threads that one has failed, and quotes it."""
+    failed = (
+        "INTERNAL: CpuCallback error\nRuntimeError: Computation failed on (4, 0) with exception:"
+    )
+    quoted = RuntimeError(f"{failed}\n\nTraceback\n  File\nAssertionError: clock\n{failed}")
+    assert interpreter._root_cause(quoted) == "AssertionError: clock"
 
 
 def running_sums() -> Kernel:

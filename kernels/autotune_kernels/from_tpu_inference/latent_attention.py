@@ -1,0 +1,148 @@
+"""vLLM's multi-head latent attention, version 2 (DeepSeek's): the cache holds one row for
+all heads, with the rotated part of the key beside it. A call serves the sequences that decode in
+batches, one those that are left over, one all others: their times add up."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax.numpy as jnp
+
+from autotune import Array, Axis, Config, Kernel, Problem
+from autotune_kernels.from_tpu_inference import checked
+from autotune_kernels.from_tpu_inference.paged_attention import (
+    BATCH,
+    check_batch,
+    integer_inputs,
+    page_integers,
+    pages_per_seq,
+    q_blocks,
+    short_batch,
+)
+from autotune_kernels.packages import part
+
+_KERNEL = "tpu_inference.kernels.mla.v2.kernel"
+
+
+def _inputs(problem: Problem) -> list[Array]:
+    tokens, heads, latent, rope = (problem[d] for d in ("tokens", "heads", "latent", "rope"))
+    module, dtype = part(_KERNEL), problem.dtype
+    width = module.align_to(latent, 128) + module.align_to(rope, 128)
+    pages = problem["seqs"] * pages_per_seq(problem)
+    cache = module.get_kv_cache_shape(pages, problem["page_size"], width, jnp.dtype(dtype))
+    shapes = {
+        "ql_nope": (heads, tokens, latent),
+        "q_pe": (tokens, heads, rope),
+        "new_kv_c": (tokens, latent),
+        "new_k_pe": (tokens, rope),
+    }
+    return [
+        *(Array(name=name, shape=shape, dtype=dtype) for name, shape in shapes.items()),
+        Array(name="cache_kv", shape=tuple(cache), dtype=dtype, row_major=True, donated=True),
+        *integer_inputs(problem),
+    ]
+
+
+def _scale(problem: Problem) -> float:
+    return float((problem["latent"] + problem["rope"]) ** -0.5)
+
+
+def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+    pages, queries = config["mixed_pages"], config["mixed_queries"]
+    return partial(
+        part(_KERNEL).mla_ragged_paged_attention,
+        sm_scale=_scale(problem),
+        num_kv_pages_per_block=(config["decode_pages"], pages, pages),
+        num_queries_per_block=(1, queries, queries),
+        decode_batch_size=config["decode_batch_size"],
+        mixed_q_split=config["mixed_q_split"],
+        s_dtype=jnp.float32,
+    )
+
+
+def _reference(problem: Problem) -> Callable[..., Any]:
+    """That of version 1, whose queries have the tokens first."""
+    function = part("tpu_inference.kernels.mla.v1.kernel").ref_mla_ragged_paged_attention
+
+    def attend(q: Any, q_pe: Any, kv: Any, k_pe: Any, cache: Any, *_: Any) -> Any:
+        given, integers = (q.swapaxes(0, 1), q_pe, kv, k_pe, cache), page_integers(problem)
+        found, cache = function(*given, **integers, sm_scale=_scale(problem))
+        return found.swapaxes(0, 1), cache
+
+    return attend
+
+
+def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
+    """Its own table, or its defaults for what is not in it; no larger than the problem."""
+    module, dtype = part("tpu_inference.kernels.mla.v2.tuned_params"), jnp.dtype(problem.dtype)
+    packing = 4 // dtype.itemsize
+    decode, mixed = (
+        module.get_tuned_params(
+            module.TuningKey(
+                case=case,
+                max_num_tokens=problem["tokens"],
+                actual_num_q_heads=problem["heads"],
+                actual_lkv_dim=problem["latent"],
+                actual_r_dim=problem["rope"],
+                kv_dtype=problem.dtype,
+                q_dtype=problem.dtype,
+                page_size_per_kv_packing=problem["page_size"] // packing,
+                kv_packing=packing,
+                max_num_seqs=problem["seqs"],
+                pages_per_seq=pages_per_seq(problem),
+                s_dtype="float32",
+            )
+        )
+        for case in ("batched_decode", "mixed")
+    )
+    return {
+        "decode_pages": min(decode.num_kv_pages_per_block, pages_per_seq(problem)),
+        "decode_batch_size": min(decode.decode_batch_size, problem["seqs"]),
+        "mixed_pages": min(mixed.num_kv_pages_per_block, pages_per_seq(problem)),
+        "mixed_queries": mixed.num_queries_per_block,
+        "mixed_q_split": mixed.q_split,
+    }
+
+
+def _pages(problem: Problem) -> list[int]:
+    return [n for n in (1, 2, 3, 4, 8, 16, 32) if n <= pages_per_seq(problem)]
+
+
+def _batches(problem: Problem) -> list[int]:
+    return [n for n in (1, 2, 4, 8, 16) if n <= problem["seqs"]]
+
+
+def _constraint(_: Problem, config: Config) -> str | None:
+    if config["mixed_queries"] % config["mixed_q_split"]:
+        return "mixed_q_split must divide mixed_queries"
+    return None
+
+
+KERNEL = Kernel(
+    name="vllm_latent_attention",
+    dims=("seqs", "tokens", "kv_len", "page_size", "heads", "latent", "rope"),
+    dtypes=("bfloat16", "float32"),
+    options=(BATCH,),
+    axes=(
+        Axis(name="decode_pages", choices=_pages),
+        Axis(name="decode_batch_size", choices=_batches),
+        Axis(name="mixed_pages", choices=_pages),
+        Axis(name="mixed_queries", choices=q_blocks),
+        Axis(name="mixed_q_split", choices=lambda _: [1, 2, 4, 8, 16]),
+    ),
+    default=lambda _: {
+        "decode_pages": 1,
+        "decode_batch_size": 1,
+        "mixed_pages": 1,
+        "mixed_queries": 1,
+        "mixed_q_split": 1,
+    },
+    default_on=_tuned,
+    inputs=_inputs,
+    build=_build,
+    reference=_reference,
+    check=checked(check_batch),
+    constraint=_constraint,
+    reduced=lambda problem: short_batch(problem).with_dims(heads=min(16, problem["heads"])),
+    doc="vLLM's multi-head latent attention v2 (tpu-inference), with its update of the cache",
+)
