@@ -69,7 +69,7 @@ def _said_of_exit_codes() -> Iterator[tuple[str, str]]:
         text = " ".join(cleandoc((command and command.help) or "").split())
         _, found, said = text.partition("Exit code ")
         if found:
-            yield name, f"{found}{said}"
+            yield name, f"{found}{said.partition('. ')[0].rstrip('.')}."
 
 
 def printed(*command: str) -> str:

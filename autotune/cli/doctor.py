@@ -29,7 +29,7 @@ from autotune.cli.output import echo
 def doctor(url: str | None, quick: bool, python: str, database: str | None, as_json: bool) -> None:
     """Look at what is installed, at compilers and chips, the database and a service.
 
-    Says what to do about what is wrong. Exit code 1: something is.
+    Says what to do about what is wrong. Exit code 1: something does not work.
     """
     found = []
     for one in _look(url, quick, python, database):

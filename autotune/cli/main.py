@@ -69,8 +69,8 @@ def cli() -> None:
 
 
 def main(args: list[str] | None = None) -> Any:
-    """Entry point. Exit codes: 0 done, 1 nothing found, 2 wrong input or surroundings,
-    130 interrupted (Ctrl-C or SIGTERM)."""
+    """Entry point. Exit codes: 0 done, 1 nothing found or published, 2 wrong input or
+    surroundings, 130 interrupted (Ctrl-C or SIGTERM)."""
     given = sys.argv[1:] if args is None else args
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
