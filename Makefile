@@ -57,7 +57,7 @@ lock: $(READY)
 	$(BIN)/python -m pip install --quiet uv
 	$(LOCK) --all-extras --python-version 3.11 -o requirements.lock
 	$(IMAGE_LOCK) --extra serve --extra postgres -o docker/service.lock
-	$(IMAGE_LOCK) --extra search --extra postgres -o docker/worker.lock
+	$(IMAGE_LOCK) --extra search --extra postgres --extra ray -o docker/worker.lock
 
 # The wheel and the source distribution, as a release publishes them, checked.
 dist: $(READY)

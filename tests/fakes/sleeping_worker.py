@@ -1,7 +1,8 @@
 """Speaks the protocol of the compiler's worker and compiles nothing: it sleeps as long as a config
 says, ``sleep_ms``, and with ``kill`` ends the process that has started it.
 
-What it answers is in the file ``$FAKE_COMPILED``; without one, that it does not compile.
+What it answers is in the file ``$FAKE_COMPILED``; without one, that it does not compile. What it
+was asked it writes to ``$FAKE_ASKED``.
 """
 
 import json
@@ -21,6 +22,9 @@ def answer(request: dict[str, Any]) -> Any:
     if request["kind"] == "echo":
         return {"ok": request}
     axes = request["config"]["axes"]
+    if log := os.environ.get("FAKE_ASKED"):
+        with Path(log).open("a") as file:
+            file.write(f"{request['config']}\n")
     time.sleep(axes.get("sleep_ms", int(os.environ.get("FAKE_SLEEP_MS", "0"))) / 1e3)
     if axes.get("kill"):
         os.kill(os.getppid(), signal.SIGKILL)

@@ -1,6 +1,7 @@
 """The contract of ``autotune.ports.compilers.Compilers``, which each implementation inherits: this
-machine's processes, and the fake that stands for them in other tests."""
+machine's processes, a Ray cluster, and the fake that stands for them in other tests."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from autotune.domain.problem import Problem, ProblemSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.verdict import Verdict
+from autotune.farm.pool import RayPool
 from autotune.ports.compilers import Compilers
 from tests.fakes.compiler import FakeCompilers
 from tests.samples import traces
@@ -129,3 +131,16 @@ class TestLocalPool(CompilersContract):
     @pytest.fixture
     def compilers(self, pool: CompilerPool) -> Compilers:
         return pool
+
+
+@pytest.mark.slow
+class TestFarm(CompilersContract):
+    @pytest.fixture(scope="class")
+    def compilers(self) -> Iterator[Compilers]:
+        from ray.cluster_utils import Cluster
+
+        head = {"num_cpus": 1, "memory": 8 << 30, "include_dashboard": False}
+        cluster = Cluster(initialize_head=True, head_node_args=head)
+        with RayPool(cluster.address) as pool:
+            yield pool
+        cluster.shutdown()

@@ -1,0 +1,120 @@
+"""The manifests: against the schemas of Kubernetes (package kubernetes-validate, strict, offline),
+and against the images, secrets and commands that they name. The schema of RayCluster is KubeRay's
+and not at hand: of it the pod templates are validated."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import ray
+import yaml
+from click.testing import CliRunner
+
+from autotune.cli.main import cli
+from tests.samples.dockerfiles import ROOT
+from tests.servers.images import COMPOSE
+
+FOLDER = ROOT / "docker" / "kubernetes"
+DOCUMENTS = {
+    f"{file.name} {one['kind']}": one
+    for file in sorted(FOLDER.glob("*.yaml"))
+    for one in yaml.safe_load_all(file.read_text())
+}
+FARM = DOCUMENTS["farm.yaml RayCluster"]
+GROUPS = [FARM["spec"]["headGroupSpec"], *FARM["spec"]["workerGroupSpecs"]]
+PODS = {
+    **{
+        n: one["spec"]["template"]
+        for n, one in DOCUMENTS.items()
+        if one["kind"] in ("Deployment", "Job")
+    },
+    **{f"farm {n}": group["template"] for n, group in enumerate(GROUPS)},
+}
+
+
+def validate(document: Any) -> None:
+    kubernetes_validate.validate(document, kubernetes_validate.latest_version(), strict=True)
+
+
+def as_document(template: Any) -> Any:
+    return {
+        "apiVersion": "v1",
+        "kind": "PodTemplate",
+        "metadata": {"name": "x"},
+        "template": template,
+    }
+
+
+@pytest.mark.parametrize("name", sorted(DOCUMENTS.keys() - {"farm.yaml RayCluster"}))
+def test_each_is_valid(name: str) -> None:
+    validate(DOCUMENTS[name])
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_each_pod_is_valid_and_confined(name: str) -> None:
+    validate(as_document(PODS[name]))
+    spec = PODS[name]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] and not spec["automountServiceAccountToken"]
+    for container in spec["containers"]:
+        assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+        assert "memory" in container["resources"]["limits"]
+        volumes = {one["name"] for one in spec["volumes"]}
+        assert {one["name"] for one in container["volumeMounts"]} == volumes
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "key"),
+    [
+        ("service.yaml Deployment", ("spec",), "replica"),
+        ("service.yaml Deployment", ("spec", "template", "spec"), "securityContexts"),
+        ("service.yaml NetworkPolicy", ("spec",), "ingres"),
+        ("worker.yaml Job", ("spec",), "suspended"),
+    ],
+)
+def test_what_is_misspelt_is_found(name: str, path: tuple[str, ...], key: str) -> None:
+    changed = copy.deepcopy(DOCUMENTS[name])
+    place = changed
+    for part in path:
+        place = place[part]
+    place[key] = {}
+    with pytest.raises(kubernetes_validate.ValidationError):
+        validate(changed)
+
+
+def test_the_images_are_those_of_the_compose_file() -> None:
+    images = {c["image"] for pod in PODS.values() for c in pod["spec"]["containers"]}
+    assert images <= {service["image"] for service in COMPOSE["services"].values()}
+
+
+@pytest.mark.parametrize("name", [name for name in PODS if not name.startswith("farm")])
+def test_commands_and_secrets_are_there(name: str) -> None:
+    spec = PODS[name]["spec"]
+    (container,) = spec["containers"]
+    words = [word for word in container["args"] if not word.startswith("-")]
+    options = [word for word in container["args"] if word.startswith("--")]
+    helped = CliRunner().invoke(cli, [*words[: 2 if words[0] == "db" else 1], "--help"])
+    assert helped.exit_code == 0 and all(option in helped.output for option in options)
+    (secret,) = [one["secret"] for one in spec["volumes"] if "secret" in one]
+    (variable,) = container["env"]
+    assert Path(variable["value"]).name == secret["items"][0]["path"]
+    comment = (FOLDER / "service.yaml").read_text()
+    assert f"--from-file={secret['items'][0]['key']}" in comment
+
+
+def test_the_farm_is_of_the_ray_that_is_pinned_and_has_a_slot_for_each_core() -> None:
+    assert FARM["spec"]["rayVersion"] == ray.__version__
+    assert f"ray=={ray.__version__} " in (ROOT / "docker" / "worker.lock").read_text()
+    for group in FARM["spec"]["workerGroupSpecs"]:
+        given, (container,) = group["rayStartParams"], group["template"]["spec"]["containers"]
+        assert given["num-cpus"] == container["resources"]["requests"]["cpu"]
+        assert int(given["memory"]) == int(given["num-cpus"]) * 8 << 30
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "PodDisruptionBudget", "NetworkPolicy", "Service"])
+def test_selectors_select_the_service(kind: str) -> None:
+    spec = DOCUMENTS[f"service.yaml {kind}"]["spec"]
+    selector = spec.get("podSelector") or spec["selector"]
+    labels = PODS["service.yaml Deployment"]["metadata"]["labels"]
+    assert (selector.get("matchLabels") or selector).items() <= labels.items()

@@ -1,0 +1,113 @@
+"""Real Ray clusters: the compiler only sleeps, what happens to nodes and drivers is real."""
+
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.outcome import CompileFailed, Crashed
+from autotune.farm.pool import RayPool
+from tests.farm.conftest import PROBLEM, SLEEPING, add_nodes
+
+pytestmark = pytest.mark.slow
+
+REF = find_kernel("vector_add")
+ROOT = Path(__file__).parents[2]
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+def compiled(pool: RayPool, count: int, **axes: int) -> list[Any]:
+    return [
+        pool.compile(REF, PROBLEM, make_config({**axes, "number": number}), Chip.V5E)
+        for number in range(count)
+    ]
+
+
+def start_driver(cluster: Any, database: Path) -> subprocess.Popen[str]:
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(DRIVER), cluster.address, str(database)]
+    return subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE, text=True)
+
+
+def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
+    for name, text in (
+        ("without", "raise ModuleNotFoundError(\"No module named 'autotune'\")"),
+        ("older", f"__path__ = [{str(ROOT / 'autotune')!r}]\n__version__ = '0.0.1'"),
+    ):
+        (tmp_path / name / "autotune").mkdir(parents=True)
+        (tmp_path / name / "autotune" / "__init__.py").write_text(text)
+        add_nodes(cluster, 1, env_vars={"PYTHONPATH": str(tmp_path / name)})
+    add_nodes(cluster, 2)
+    cluster.add_node(num_cpus=1, memory=2 << 30)
+    said: list[str] = []
+    with RayPool(cluster.address, announce=said.append, worker=SLEEPING) as pool:
+        assert pool.size == 2
+        answers = [future.result().answer for future in compiled(pool, 4)]
+    assert all(isinstance(one, CompileFailed) for one in answers)
+    reasons = ("has no pallas-autotune", "has pallas-autotune 0.0.1, not", "has 2.0 GiB")
+    assert len(said) == 3
+    assert all(any(reason in line for line in said) for reason in reasons)
+
+
+def test_what_dies_costs_nothing_that_is_finished(cluster: Any) -> None:
+    first, *_ = add_nodes(cluster, 2, 1, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        (killer,) = compiled(pool, 1, kill=1)
+        assert isinstance(killer.result().answer, Crashed)
+        assert "3 nodes" in killer.result().answer.reason
+        futures = compiled(pool, 24, sleep_ms=300)
+        futures[0].result()
+        cluster.remove_node(first, allow_graceful=False)
+        assert {future.result().answer.message for future in futures} == {"asleep"}
+
+
+def test_no_node_that_is_left_is_one_sentence(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.farm.slots._PATIENCE_S", 1.0)
+    (node,) = add_nodes(cluster, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        (future,) = compiled(pool, 1, sleep_ms=3_600_000)
+        time.sleep(1)
+        cluster.remove_node(node, allow_graceful=False)
+        assert "start nodes" in str(future.exception(timeout=120))
+
+
+def test_drivers_take_turns(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SLEEP_MS", "1000")  # 72 of them, in one slot
+    add_nodes(cluster, 1)
+    with start_driver(cluster, tmp_path / "long.db") as long:
+        assert long.stdout is not None and long.stdout.readline() == "trial\n"
+        with RayPool(cluster.address, worker=SLEEPING) as pool:
+            for future in compiled(pool, 3, sleep_ms=1):
+                future.result()
+            assert long.poll() is None
+        long.kill()
+
+
+def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was_under_way(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, database = tmp_path / "asked", tmp_path / "trials.db"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "50")
+    add_nodes(cluster, 2)
+    with start_driver(cluster, database) as driver:
+        assert driver.stdout is not None
+        for _ in range(10):
+            driver.stdout.readline()
+        driver.kill()
+    with start_driver(cluster, database) as again:
+        told, _ = again.communicate(timeout=300)
+    assert told.splitlines()[-1] == "72 trials"  # all that the space has
+    times = Counter(asked.read_text().splitlines())
+    assert len(times) == 72
+    assert sum(times.values()) - 72 <= 2  # as many as there are slots
