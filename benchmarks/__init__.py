@@ -20,6 +20,7 @@ GROUPS = {
         "check",
         "throughput",
         "workload",
+        "farm",
         "faults",
     ),
     "How good are the estimates?": (

@@ -1,0 +1,210 @@
+"""How busy does one driver keep the compilers of a Ray cluster, and what limits it?
+
+    python -m benchmarks farm [--slots 64] [--seconds 1] [--rounds 5] [--real]
+
+A local cluster of four nodes whose compilers only sleep for a known time, and then answer as the
+real one did for matmul on v5e:
+
+- candidates per second with 1 slot, 2, 4 … of them, handed out as soon as one is free: the share of
+  the time in which slots work, and the driver's processor time for each candidate;
+- whole searches (proposal, commit and all) over all slots;
+- the same searches fed with answers as fast as they take them: the most that one driver can do.
+
+``--real`` instead: two nodes of one slot each against two compilers of this machine, with the real
+compiler. Exit code 1 when all slots are less than 95 % busy, a search takes more than 4 ms of the
+driver for each candidate, or ``--real`` is more than 10 % slower.
+"""
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from autotune.candidates.space import Space
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool, PooledCompilers
+from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.compiled import Attempt
+from autotune.domain.config import Config
+from autotune.farm.pool import RayPool
+from autotune.searching.loop import SearchLimits, Subject, compile_config, run_search
+from autotune.searching.subject import describe_subject, explore_space
+from autotune_db import open_store
+from tests.fakes.compiler import FakeCompilers, Quiet
+
+_SLEEPING = Path(__file__).parents[1] / "tests" / "fakes" / "sleeping_worker.py"
+_NODES = 4
+_BUSY, _DRIVER_MS, _SLOWER = 0.95, 4.0, 1.10
+_REAL = 24  # candidates
+_console = Console(width=130)
+
+
+def main() -> int:
+    options = _options()
+    _console.print(f"load on this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    with CompilerPool(2) as pool:
+        ref = find_kernel("matmul")
+        subject = describe_subject(
+            pool, ref, Chip.V5E, lambda spec: spec.problems.parse("2048x2048x2048", None, ())
+        )
+        space = explore_space(pool, subject, lambda *_: None)
+        if options.real:
+            return _real(pool, subject, space)
+        answer = compile_config(pool, subject, space.default).result()
+    with tempfile.TemporaryDirectory(prefix="farm-") as name:
+        return _sleeping(Path(name), subject, space, answer, options)
+
+
+def _options() -> argparse.Namespace:
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
+    parser.add_argument("--slots", type=int, default=64)
+    parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--real", action="store_true")
+    return parser.parse_args()
+
+
+@contextmanager
+def _cluster(nodes: int, slots: int, **pool: Any) -> Iterator[RayPool]:
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 0, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    for _ in range(nodes):
+        cluster.add_node(num_cpus=slots, memory=slots * 8 << 30, wait=False)
+    try:
+        cluster.wait_for_nodes()
+        began = time.monotonic()
+        with RayPool(cluster.address, **pool) as farm:
+            _console.print(f"{farm.size} slots are ready after {time.monotonic() - began:.0f} s")
+            yield farm
+    finally:
+        cluster.shutdown()
+
+
+def _sleeping(
+    folder: Path, subject: Subject, space: Space, answer: Attempt, options: argparse.Namespace
+) -> int:
+    assert isinstance(answer.answer, tuple)
+    (folder / "answer").write_text(json.dumps([to_data(one) for one in answer.answer]))
+    os.environ["FAKE_COMPILED"] = str(folder / "answer")
+    os.environ["FAKE_SLEEP_MS"] = str(round(options.seconds * 1000))
+    _line("", "slots", "candidates", "candidates/s", "busy", "driver, ms each")
+    with _cluster(_NODES, options.slots // _NODES, worker=_SLEEPING) as farm:
+
+        def compile_one(number: int) -> Future[Attempt]:
+            config = space.candidates[number % len(space.candidates)].config
+            return compile_config(farm, subject, config)
+
+        wait([compile_one(n) for n in range(2 * farm.size)])  # children start on first use
+        slots = 1
+        while slots <= farm.size:
+            run = partial(_hand_out, compile_one, slots * options.rounds, slots)
+            busy, _ = _row("handed out", slots, options.seconds, run)
+            slots *= 2
+        found = []
+        for method in ("random", "gp"):
+            count = min(farm.size * options.rounds, len(space.candidates))
+            search = _search_of(folder, subject, space, farm, method, count)
+            found.append(_row(f"search, {method}", farm.size, options.seconds, search)[1])
+    fed = _FedCompilers(answer, options.slots)
+    for method in ("random", "gp"):
+        search = _search_of(folder, subject, space, fed, method, count)
+        _row(f"fed, {method}", options.slots, 0.0, search)
+    return int(busy < _BUSY or max(found) > _DRIVER_MS)
+
+
+def _row(what: str, slots: int, sleep_s: float, run: Callable[[], int]) -> tuple[float, float]:
+    """The share of the time in which slots work, and milliseconds of the driver for each."""
+    wall, processor = time.monotonic(), time.process_time()
+    count = run()
+    wall, processor = time.monotonic() - wall, time.process_time() - processor
+    busy, each_ms = count * sleep_s / (slots * wall), 1e3 * processor / count
+    shown = f"{busy:.1%}" if sleep_s else ""
+    _line(what, str(slots), str(count), f"{count / wall:.1f}", shown, f"{each_ms:.2f}")
+    return busy, each_ms
+
+
+def _line(what: str, *columns: str) -> None:
+    """At once: the whole takes minutes."""
+    _console.print(f"{what:<16}" + "".join(f"{column:>16}" for column in columns))
+
+
+def _hand_out(start: Callable[[int], Future[Attempt]], count: int, slots: int) -> int:
+    numbers = iter(range(count))
+    running = {start(number) for number in islice(numbers, slots)}
+    while running:
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        running |= {start(number) for number in islice(numbers, len(done))}
+    return count
+
+
+def _search_of(
+    folder: Path, subject: Subject, space: Space, compilers: Any, method: str, count: int
+) -> Callable[[], int]:
+    def search() -> int:
+        own = replace(space, candidates=list(space.candidates))
+        place = folder / f"{method} {type(compilers).__name__}.db"
+        with open_store(str(place), create=True) as store:
+            result = run_search(
+                compilers,
+                store,
+                subject,
+                own,
+                SearchLimits(trials=count),
+                Quiet(),
+                study_url=store.url,
+                method=method,
+            )
+        return len(result.trials)
+
+    return search
+
+
+class _FedCompilers(FakeCompilers):
+    """Answers at once."""
+
+    def __init__(self, answer: Attempt, size: int) -> None:
+        assert isinstance(answer.answer, tuple)
+        found = answer.answer
+        super().__init__(compiled=lambda _: found)
+        self.size = size
+
+
+def _real(pool: PooledCompilers, subject: Subject, space: Space) -> int:
+    step = max(1, len(space.candidates) // _REAL)
+    configs = [one.config for one in space.candidates[::step]][:_REAL]
+    local = _timed(pool, subject, configs)
+    pool.close()
+    with _cluster(2, 1) as farm:
+        remote = _timed(farm, subject, configs)
+    _console.print(
+        f"{len(configs)} candidates: {local:.1f} s with two compilers here, {remote:.1f} s with "
+        f"two nodes of one slot each, {remote / local:.2f} times as long"
+    )
+    return int(remote > _SLOWER * local)
+
+
+def _timed(compilers: PooledCompilers, subject: Subject, configs: Sequence[Config]) -> float:
+    """Both compilers have started and traced once."""
+    wait([compile_config(compilers, subject, configs[0]) for _ in range(4)])
+    began = time.monotonic()
+    wait([compile_config(compilers, subject, config) for config in configs])
+    return time.monotonic() - began
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
