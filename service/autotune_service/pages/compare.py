@@ -15,6 +15,7 @@ from autotune.ports import Pages
 from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS
+from autotune.wording.units import error_bar, micros
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.pages.filters import query_of
 from autotune_service.pages.problem import share_text
@@ -139,10 +140,19 @@ def lines(found: Sequence[Compared]) -> list[ComparedLine]:
         for one in found:
             e = one.estimate
             known = cell(e, e.explanation) if e and e.explanation else ""
-            cells.append(known or (one.outcome if name == "time" and not e else "–"))
+            cells.append(known or (_time(one) if name == "time" else "–"))
         if set(cells) != {"–"}:
             made.append(ComparedLine(name=name, cells=cells))
     return made
+
+
+def _time(one: Compared) -> str:
+    """Where no parts of it are known."""
+    return (
+        f"{micros(one.estimate.time_us)} {error_bar(one.estimate.error)}"
+        if one.estimate
+        else one.outcome
+    )
 
 
 def _schedule(found: Sequence[Estimate | None]) -> Iterator[ComparedLine]:

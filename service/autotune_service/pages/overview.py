@@ -9,6 +9,7 @@ from weakref import WeakKeyDictionary
 from autotune.domain.browsing import History, RunningSearch, TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.job import Job
+from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.lookups.versions import versions_of
 from autotune.ports import KeyPages
@@ -165,7 +166,7 @@ class RunningWork:
     """What is being tuned now: a search, a job, or a search for a job."""
 
     name: str
-    problem: str
+    problem: Problem
     chip: Chip
     link: str
     done: int
@@ -193,7 +194,7 @@ def _of_search(one: RunningSearch, job: Job | None) -> RunningWork:
     key, progress = one.searched.key, one.status.progress
     return RunningWork(
         name=key.kernel,
-        problem=str(key.problem),
+        problem=key.problem,
         chip=key.chip,
         link=f"/keys/{one.searched.id}",
         done=progress.done,
@@ -210,7 +211,7 @@ def _of_job(job: Job) -> RunningWork:
     asked, progress = job.request, job.progress
     return RunningWork(
         name=asked.kernel,
-        problem=str(asked.problem),
+        problem=asked.problem,
         chip=asked.chip,
         link=f"/jobs#job-{job.number}",
         done=progress.done,

@@ -120,7 +120,10 @@ def link(path: str, query: dict[str, Any] | None = None, **changes: Any) -> str:
 
 
 def _when(value: datetime | None) -> str:
-    return "–" if value is None else f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    if value is None:
+        return "–"
+    text = f"{value.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+    return Markup('<time datetime="{}">{}</time>').format(value.isoformat(), text)
 
 
 def _count(value: int) -> str:

@@ -186,9 +186,15 @@ async function renew(from = location.pathname + location.search) {
       if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
     }
     fillToken();
+    localTimes();
     readFigures(fresh);
     drawAll();
   } catch { /* the server is gone: it is asked again */ }
+}
+
+// Pages say UTC; who points at a time sees it in their own zone.
+function localTimes() {
+  for (const one of $$("time")) one.title = new Date(one.dateTime).toLocaleString();
 }
 
 function poll(part) {
@@ -317,6 +323,11 @@ fillToken();
 document.addEventListener("input", (event) => {
   if (event.target.id === "token") kept(sessionStorage, "token", event.target.value);
 });
+document.addEventListener("keydown", (event) => {
+  if (event.key !== "/" || event.ctrlKey || event.metaKey || event.target.matches("input, select, textarea")) return;
+  event.preventDefault();
+  $(".find input").focus();
+});
 // A phone shows the answer; the other sections open at a tap, or when a link leads to them.
 function fold() {
   const wanted = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
@@ -331,6 +342,7 @@ function unfold() {
 }
 
 fold();
+localTimes();
 window.addEventListener("hashchange", unfold);
 document.addEventListener("toggle", (event) => {
   if (event.target.open && event.target.matches("details.fold")) drawAll();
