@@ -53,7 +53,7 @@ class TestRunning:
         job = store.jobs.claim("w", able)
         assert job is not None
         store.jobs.heartbeat(job, Progress(done=1, goal=9, note="begins"))
-        assert "mm m=1024,k=128,dtype=bfloat16,causal=False" in section(html(own, "/"), "running")
+        assert "mm m=1024 k=128 bfloat16 causal=False" in section(html(own, "/"), "running")
         store.searches.report(key, "", Progress(done=2, goal=9, note="goes on"), over=False)
         shown = section(html(own, "/"), "running")
         assert (shown.count("of 9 trials"), f"job {job.number}" in shown) == (1, True)
@@ -130,10 +130,10 @@ class TestNext:
         store.save_record(published(question(5, 5)))
         until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
         shown = section(html(own, "/"), "next")
-        assert "stale mm m=5,k=5" in shown
+        assert "stale mm m=5 k=5" in shown
         store.save_record(published(question(5, 5, fingerprint="newer")))
         until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
-        assert "m=5,k=5" not in section(html(own, "/"), "next")
+        assert "m=5 k=5" not in section(html(own, "/"), "next")
 
 
 def test_toolchains_are_short_and_say_the_rest(service: Running) -> None:
