@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,7 @@ def main() -> int | str | None:
     if name not in NAMES:
         return f"there is no benchmark {name}: python -m benchmarks lists them"
     sys.argv = [f"python -m benchmarks {name}", *sys.argv[2:]]
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as commands do
     code: int | None = importlib.import_module(f"benchmarks.{name}").main()
     return code
 

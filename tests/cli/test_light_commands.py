@@ -59,6 +59,16 @@ def _decoys(folder: Path) -> None:
         (folder / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
 
 
+def test_a_command_computes_in_one_thread() -> None:
+    script = (
+        "import psutil; from autotune.cli.main import main\n"
+        "try:\n    main(['chips'])\n"
+        "finally:\n    import numpy; print(psutil.Process().num_threads())"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.stdout.split()[-1] == "1", done.stderr
+
+
 def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None:
     _decoys(tmp_path)
     done = autotune("history", cwd=tmp_path)
