@@ -17,6 +17,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 from autotune.calls.function import PARAMS, FunctionKernel
@@ -126,7 +127,9 @@ class Tunable(Generic[P, R]):
 
     def answer(self, *args: Any, **kwargs: Any) -> TunedConfig:
         """What a call with these arguments takes, and where it comes from."""
-        return self._found((*self._own, *args), kwargs)[0]
+        found = self._found((*self._own, *args), kwargs)[0]
+        axes = dict(found.config.axes) | self._override.get({})
+        return replace(found, config=found.config.replace(axes=tuple(axes.items())))
 
     def __reduce__(self) -> str:
         """By its name, as a function is: for ``pickle``, and so that ``copy`` leaves it alone."""

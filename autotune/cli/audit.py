@@ -91,8 +91,8 @@ def audit(
 
     TABLE is as in `autotune import`. The library's own lookup is called, under --python, as if on
     that TPU. What is compiled is kept as trials: the same command goes on where it was stopped, and
-    knows what a search has found since. With --trials a search that does not know the row is set
-    against it. Exit code 1 when a row is never found, or does not compile.
+    knows what a search has found since. With --trials the best that a search has tried beside the
+    row is set against it. Exit code 1 when a row is never found, or does not compile.
     """
     if trials and not limit:
         raise InvalidInputError("--trials is of the rows that are compiled: say how many, --limit")

@@ -121,16 +121,19 @@ def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[st
 
 def report_text(report: SearchReport) -> str:
     """What ``print_report`` prints."""
-    console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True)
-    print_report(report, console)
-    return console.export_text()
+    return _recorded(report).export_text()
 
 
 def report_html(report: SearchReport) -> str:
     """The same for a notebook."""
-    console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True)
+    return _recorded(report).export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+
+
+def _recorded(report: SearchReport) -> Console:
+    """In a notebook nothing is displayed beside what is returned."""
+    console = PlainConsole(width=LOG_WIDTH, file=StringIO(), record=True, force_jupyter=False)
     print_report(report, console)
-    return console.export_html(inline_styles=True, code_format="<pre>{code}</pre>")
+    return console
 
 
 def print_report(report: SearchReport, console: Console | None = None) -> None:

@@ -22,7 +22,6 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import OptionValue, Problem
-from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.ports.compilers import Compilers
@@ -61,7 +60,7 @@ class RowStanding(StrEnum):
 
 
 class Contest(StrEnum):
-    """A search that knows nothing of the row, against the row."""
+    """The best of what a search has tried beside the row, against the row."""
 
     WIN = "faster by search"
     TIE = "as fast by search"
@@ -72,8 +71,8 @@ class Contest(StrEnum):
 class RowAudit:
     """``why``: what the lookup asks for instead, or why it has no standing. Times are estimates in
     microseconds: of the row, of what the library falls back to, of the best config that is known
-    here (``best``), of what a search has published (``searched``), with its ``contest`` against the
-    row. ``table_us``: what the table says."""
+    here (``best``), of the best that a search has tried beside the row (``searched``), with the
+    ``contest`` of the two. ``table_us``: what the table says."""
 
     table: str
     place: str
@@ -250,18 +249,17 @@ class _Judge:
     def contested(
         self, trials: int, watching: Callable[[], AbstractContextManager[RetuneObserver]]
     ) -> RowAudit:
-        """With what a search of so many trials has published before the row was compiled."""
+        """After a search of so many trials, unless there was one before. It does not know the row,
+        but where the kernel's default is what the library's lookup finds."""
         plan, subject = Plan(limits=SearchLimits(trials=trials)), self._subject()
         records = self.store.records(subject.spec.name, self.chip)
-        record = next((one for one in records if one.key == subject.key), None)
-        if record is None:
+        if all(record.key != subject.key for record in records):
             with watching() as watch:
                 space = explore_space(self.compilers, subject, watch.tracing)
                 _, published = tune(self.compilers, self.store, subject, space, plan, watch)
             if published is None:
                 raise KeyboardInterrupt
-            record = published.record
-        return self.audit(record)
+        return self.audit(trials)
 
     def _subject(self) -> Subject:
         known = self.one.known
@@ -276,8 +274,8 @@ class _Judge:
         self.store.save_kernel(subject.spec)
         return subject
 
-    def audit(self, record: Record | None = None) -> RowAudit:
-        """``record``: of a search of the same problem."""
+    def audit(self, searched: int = 0) -> RowAudit:
+        """``searched``: so many trials are those of a search."""
         known, subject = self.one.known, self._subject()
         assert isinstance(known, KnownConfig)
         check = self._check(subject, dict(known.axes))
@@ -292,9 +290,11 @@ class _Judge:
             else self._check(subject, fallback).after_us,
         )
         found = self._with_best(found, subject, check)
-        if record is None or not isinstance(check.winner, Estimated):
+        others = [one for one in self._estimates(subject, searched) if one[0] != check.config]
+        if not others or not isinstance(check.winner, Estimated):
             return found
-        return _with_contest(found, check.winner.estimate, record)
+        config, best = min(others, key=_time)
+        return _with_contest(found, check.winner.estimate, config, best)
 
     def _problem(self, spec: KernelSpec, known: KnownConfig) -> Problem:
         """Of what is assumed only that which the kernel has; a row has to mean all that it says."""
@@ -339,7 +339,7 @@ class _Judge:
             return replace(found, standing=RowStanding.NO_ESTIMATE, why=found.why or outcome.reason)
         if not isinstance(outcome, Estimated):
             return replace(found, standing=RowStanding.BROKEN, why=_broken(found, check, outcome))
-        config, best = min(self._estimates(subject), key=lambda pair: pair[1].time_us)
+        config, best = min(self._estimates(subject), key=_time)
         least = margin(best, outcome.estimate)
         if config == check.config:
             standing = RowStanding.BEST
@@ -349,20 +349,26 @@ class _Judge:
             standing = RowStanding.BEATEN
         return replace(found, standing=standing, best=str(config), best_us=best.time_us)
 
-    def _estimates(self, subject: Subject) -> Iterator[tuple[Config, Estimate]]:
-        for trial in self.store.trials(subject.key):
+    def _estimates(
+        self, subject: Subject, first: int | None = None
+    ) -> Iterator[tuple[Config, Estimate]]:
+        """Of the ``first`` trials of the key, of all where that is None."""
+        for trial in self.store.trials(subject.key)[:first]:
             if trial.estimate is not None and trial.estimate.model == MODEL:
                 yield trial.config, trial.estimate
 
 
-def _with_contest(found: RowAudit, row: Estimate, record: Record) -> RowAudit:
-    search = record.estimate
+def _time(one: tuple[Config, Estimate]) -> float:
+    return one[1].time_us
+
+
+def _with_contest(found: RowAudit, row: Estimate, config: Config, search: Estimate) -> RowAudit:
     least = margin(search, row)
     if search.time_us < row.time_us * (1 - least):
         contest = Contest.WIN
     else:
         contest = Contest.LOSS if row.time_us < search.time_us * (1 - least) else Contest.TIE
-    return replace(found, searched=str(record.config), searched_us=search.time_us, contest=contest)
+    return replace(found, searched=str(config), searched_us=search.time_us, contest=contest)
 
 
 def _broken(found: RowAudit, check: Check, outcome: Outcome | None) -> str:

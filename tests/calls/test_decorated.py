@@ -132,6 +132,7 @@ def test_what_is_published_is_taken_while_it_is_traced(tmp_path: Path) -> None:
     assert grid(model, X, W, block_rows=128) == (2, 4)  # what is said wins, the rest is the default
     with autotune.override(model, block_rows=256):
         assert grid(model, X, W) == (1, 1)
+        assert model.answer(X, W).config["block_rows"] == 256
     assert grid(model, X, W) == (4, 1)
 
 

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
 
 from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.finished import SearchQuestion, finished
-from autotune.cli.report import SearchReport, print_report
+from autotune.cli.report import SearchReport, print_report, report_html, report_text
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -40,9 +41,9 @@ def tried(number: int, us: float, model: str = MODEL) -> Trial:
     return replace(records.trial(number, outcome), config=config)
 
 
-def shown(
-    width: int, *wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()
-) -> str:
+def reported(
+    *wrong: int, unverified: tuple[int, ...] = (), trials: Sequence[Trial] = ()
+) -> SearchReport:
     trials = trials or [tried(number, 100.0 / (number + 1)) for number in range(4)]
     published = Publication(
         record=None,
@@ -53,7 +54,7 @@ def shown(
         wrong=tuple((trials[number], "off by 3") for number in wrong),
         unverified=tuple((trials[number], "timed out") for number in unverified),
     )
-    report = SearchReport(
+    return SearchReport(
         key=records.key(),
         axes=AXES,
         trials=trials,
@@ -62,9 +63,22 @@ def shown(
         place="here",
         done="4 trials",
     )
+
+
+def shown(width: int, *wrong: int, **what: Any) -> str:
     console = Console(width=width, file=StringIO(), record=True)
-    print_report(report, console)
+    print_report(reported(*wrong, **what), console)
     return console.export_text()
+
+
+def test_a_notebook_displays_nothing_beside_what_is_returned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    shown_beside: list[Any] = []
+    monkeypatch.setattr("rich.console._is_jupyter", lambda: True)
+    monkeypatch.setattr("rich.jupyter.display", lambda *_: shown_beside.append(1))
+    assert "winner" in report_text(reported()) and "winner" in report_html(reported())
+    assert not shown_beside
 
 
 @pytest.mark.parametrize("width", [80, 120, 200])

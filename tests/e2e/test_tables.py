@@ -49,7 +49,7 @@ def test_names_of_a_table_do_not_act_on_the_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_search_that_does_not_know_the_row_is_set_against_it(tmp_path: Path) -> None:
+def test_the_best_of_a_search_is_set_against_a_row(tmp_path: Path) -> None:
     audited = ("audit", _table(tmp_path, "block_n=2048"), "--chip", "v5e", "--trials", "3")
     assert "say how many, --limit" in autotune_here(*audited, cwd=tmp_path).stderr
     done = autotune(*audited, "--limit", "1", "--json", cwd=tmp_path)

@@ -15,7 +15,7 @@ from autotune.child.chips import abstract_mesh
 from autotune.domain.config import make_config
 from autotune.domain.problem import Problem
 from autotune.kernel import Kernel
-from autotune_kernels.from_jax.paged_attention import PAGED
+from autotune_kernels.from_jax.paged_attention import PAGED, _demand_two_cores
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 
 Check = Callable[..., None]
@@ -195,6 +195,12 @@ def test_megacore_needs_a_chip_with_two_cores() -> None:
         pytest.raises(ValueError, match="megacore_mode=kv_head needs a chip with two cores"),
     ):
         jax.eval_shape(function, *specs)
+
+
+def test_a_jax_that_describes_no_device_takes_every_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As jax 0.6, whose mesh has no such attribute."""
+    monkeypatch.setattr("jax.sharding.get_abstract_mesh", lambda: SimpleNamespace())
+    _demand_two_cores("kv_head")
 
 
 def test_odd_numbers_have_no_megacore_mode() -> None:
