@@ -2,12 +2,12 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from importlib import import_module
 from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
 from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, text
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
 from autotune.domain.browsing import SearchedKey
@@ -37,6 +37,11 @@ def is_postgresql(session: Session) -> bool:
     return session.get_bind().dialect.name == "postgresql"
 
 
+def _dialect(session: Session) -> Any:
+    """The module of the one in use: to import another takes as long as all of our own."""
+    return import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
+
+
 def upsert(
     session: Session,
     table: type[Base],
@@ -46,15 +51,13 @@ def upsert(
 ) -> None:
     """One statement: a new row, or ``again`` in the place of what the row with the same columns
     ``by`` has."""
-    dialect = postgresql if is_postgresql(session) else sqlite
-    statement = dialect.insert(table).values(values)
+    statement = _dialect(session).insert(table).values(values)
     session.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
 
 
 def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
     """False when a unique constraint says that it is there already."""
-    dialect = postgresql if is_postgresql(session) else sqlite
-    statement = dialect.insert(table).values(values).on_conflict_do_nothing()
+    statement = _dialect(session).insert(table).values(values).on_conflict_do_nothing()
     returning = statement.returning(table.__table__.c.id)  # a count of rows is not reliable
     return session.scalar(returning) is not None
 
@@ -67,8 +70,7 @@ def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
 def insert_new(session: Session, table: type[Base], values: Sequence[dict[str, Any]]) -> None:
     """Rows, but for those that are there already by a unique constraint."""
     if values:
-        dialect = postgresql if is_postgresql(session) else sqlite
-        session.execute(dialect.insert(table.__table__).on_conflict_do_nothing(), values)
+        session.execute(_dialect(session).insert(table.__table__).on_conflict_do_nothing(), values)
 
 
 def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:
@@ -163,7 +165,7 @@ def count_misses(session: Session, counts: Mapping[tuple[Key, str], int], now: d
         for (key, answer), n in counts.items()
     ]
     if values:
-        new = (postgresql if is_postgresql(session) else sqlite).insert(MissRow.__table__)
+        new = _dialect(session).insert(MissRow.__table__)
         again = {"count": MissRow.count + new.excluded.count, "last_at": new.excluded.last_at}
         counted = new.on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
         values.sort(key=itemgetter("key_id", "answer"))  # else two could deadlock

@@ -2,13 +2,13 @@
 
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import cached_property
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from sqlalchemy import Engine
 
 from autotune_db.audit import SqlAudit
-from autotune_db.browse import SqlBrowse
 from autotune_db.candidates import SqlCandidates
 from autotune_db.checks import SqlChecks
 from autotune_db.engine import open_engine
@@ -24,6 +24,9 @@ from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
 from autotune_db.url import Database, parse_database
+
+if TYPE_CHECKING:
+    from autotune_db.browse import SqlBrowse
 
 
 def _now() -> datetime:
@@ -77,8 +80,14 @@ class SqlStore(
         self.jobs = SqlJobs(self._work, clock)
         self.audit = SqlAudit(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
-        self.browse = SqlBrowse(self._work, clock)
         self.searches = SqlSearches(self._work, clock)
+
+    @cached_property
+    def browse(self) -> "SqlBrowse":
+        """For the pages: no command has to import it."""
+        from autotune_db.browse import SqlBrowse
+
+        return SqlBrowse(self._work, self._clock)
 
     @property
     def url(self) -> str:

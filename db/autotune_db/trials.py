@@ -16,6 +16,8 @@ from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
 from autotune_db.tables import KernelRow, KeyRow, TrialRow
 
+MOST_OFFERED = 10_000  # descriptions in all, when another one is offered
+
 
 class SqlKernels(Adapter):
     """Descriptions of kernels, for all ports that ask for them."""
@@ -27,11 +29,13 @@ class SqlKernels(Adapter):
         self._work.write(lambda session, _: query.upsert(session, KernelRow, values, by, own))
 
     def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
-        """Keep what somebody else says of kernels that nothing is known of yet."""
+        """Keep what somebody else says of kernels that nothing is known of yet, up to a number:
+        each push and each snapshot reads them all."""
         names = select(KernelRow.name, KernelRow.fingerprint)
         known = self._work.read(lambda session: set(map(tuple, session.execute(names))))
         new = [spec for spec in specs if (spec.name, spec.fingerprint) not in known]
-        values = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in new]
+        room = max(MOST_OFFERED - len(known), 0)
+        values = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in new[:room]]
         if values:
             self._work.write(lambda session, _: query.insert_new(session, KernelRow, values))
 

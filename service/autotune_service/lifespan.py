@@ -69,6 +69,7 @@ async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str
         "misses": MissBuffer(store, known_only=not settings.unknown_kernels),
         "access": Access(store.tokens, database, closed=settings.closed),
         "streams": Counter(),
+        "importance": asyncio.Lock(),
         "recheck": settings.recheck,
         "error_page": error_page,
         "matching": ThreadPoolExecutor(1, "matching"),  # more would only hold up exact answers

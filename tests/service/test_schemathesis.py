@@ -11,6 +11,7 @@ import pytest
 
 from autotune.domain.job import Request
 from autotune_db import SqlStore
+from autotune_service.middleware import access
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import question
 from tests.servers.service import Running, running, until
@@ -50,8 +51,18 @@ def schemathesis(service: Running, cwd: Path, *more: str, token: str | None = No
     assert "(not applicable)" not in done.stdout  # the stateful phase follows links
 
 
+PHASES = pytest.mark.parametrize("phases", ["examples,coverage", "fuzzing,stateful"])
+
+
+@pytest.fixture(autouse=True)
+def unlimited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who guesses tokens is answered late, as Schemathesis is with each operation: its thousands of
+    calls would take hours. ``tests/attacks`` has the limit."""
+    monkeypatch.setattr(access, "_FAILURES_PER_SECOND", 0)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("phases", ["examples,coverage", "fuzzing,stateful"])
+@PHASES
 def test_nothing_breaks_and_every_answer_is_in_the_schema(
     service: Running, store: SqlStore, admin: str, tmp_path: Path, phases: str
 ) -> None:
@@ -69,12 +80,13 @@ def closed(store: SqlStore, database: str) -> Iterator[Running]:
 
 
 @pytest.mark.slow
+@PHASES
 def test_nothing_breaks_where_reading_is_closed(
-    closed: Running, admin: str, tmp_path: Path
+    closed: Running, admin: str, tmp_path: Path, phases: str
 ) -> None:
     """Among the checks is one that each operation with a token refuses calls without."""
     bearer = f"Authorization: Bearer {admin}"
-    more = ("-H", bearer, "--max-examples", "10", "--phases", "fuzzing,stateful")
+    more = ("-H", bearer, "--max-examples", "10", "--phases", phases)
     schemathesis(closed, tmp_path, *more, token=admin)
     assert closed.get("/healthz")[0] == 200
 
@@ -83,9 +95,8 @@ def test_nothing_breaks_where_reading_is_closed(
 def test_without_a_token_nothing_is_written(
     service: Running, store: SqlStore, tmp_path: Path
 ) -> None:
-    # Who has no token is told so, not which methods there are; and later from call to call, so that
-    # the hundreds of the coverage phase would take minutes.
-    without = ("--exclude-checks", "unsupported_method", "--phases", "examples,fuzzing")
+    # Who has no token is told so, not which methods there are.
+    without = ("--exclude-checks", "unsupported_method")
     schemathesis(service, tmp_path, "--max-examples", "5", *without)
     assert latest_snapshot(store) == 2
     assert store.jobs.list() == []

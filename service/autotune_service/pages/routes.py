@@ -188,10 +188,15 @@ async def key(request: Request, key_id: str) -> Response:
 async def _importance(
     request: Request, query: Query, drawn: Sequence[NumberedTrial]
 ) -> Sequence[tuple[str, float]] | None:
-    """None: it was not asked for, or cannot be computed here. In a thread: it takes a second."""
+    """None: it was not asked for, or cannot be computed here. In a thread, for one reader at a
+    time: it takes a second, which many together would take from the lookups."""
     if query.choice("importance", ["1"]) is None:
         return None
-    found: Sequence[tuple[str, float]] | None = await ask(request, problem.importance, drawn)
+    if request.state.importance.locked():
+        query.notes.append("The importance of axes is being computed for others: load it again.")
+        return None
+    async with request.state.importance:
+        found: Sequence[tuple[str, float]] | None = await ask(request, problem.importance, drawn)
     if found is None:
         query.notes.append("The importance of axes needs Optuna: pip install optuna.")
     return found

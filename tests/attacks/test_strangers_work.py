@@ -1,0 +1,60 @@
+"""Work that a caller can have done as often as they like: little at a time, and a bound in all."""
+
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain.codec import to_data
+from autotune_db import SqlStore, trials
+from autotune_service.pages import problem
+from tests.samples.dashboard import fill
+from tests.samples.database import new_store
+from tests.samples.matching import SPEC
+from tests.servers.service import Running, running
+
+BUSY = b"is being computed for others"
+
+
+def test_importance_is_computed_for_one_reader_at_a_time(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Sequence[object]) -> list[tuple[str, float]]:
+        begun.set()
+        assert go_on.wait(60)
+        return [("bm", 1.0)]
+
+    monkeypatch.setattr(problem, "importance", slow)
+    new_store(database, fill).close()
+    found: list[bytes] = []
+    with running(database, wait_s=60) as service:
+
+        def ask() -> None:
+            found.append(service.raw("GET", "/keys/1?importance=1")[2])
+
+        first = threading.Thread(target=ask)
+        first.start()
+        assert begun.wait(60)
+        ask()
+        go_on.set()
+        first.join()
+        assert [BUSY in page for page in found] == [True, False]
+        ask()
+    assert BUSY not in found[-1]
+
+
+def test_nobody_describes_kernels_without_end(
+    service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trials, "MOST_OFFERED", 5)
+    versions = {"jax": "1", "jaxlib": "1", "libtpu": "1"}
+    for start in range(0, 20, 4):
+        names = [f"made_up_{start + number}" for number in range(4)]
+        kernels = [to_data(replace(SPEC, name=name)) for name in names]
+        asked = {"worker": "w", "kernels": kernels, "toolchain": versions, "lease_s": 60}
+        status, said = service.post("/v1/claims", asked, writer)
+        assert status == 200, said
+    assert len(store.kernels()) == 5
