@@ -73,7 +73,10 @@ def _postgres(database: Database, wait_s: float | None) -> Engine:
             database.url,
             pool_pre_ping=True,
             hide_parameters=True,  # of statements, in the texts of errors
-            connect_args={"connect_timeout": _CONNECT_TIMEOUT_S},
+            connect_args={
+                "connect_timeout": _CONNECT_TIMEOUT_S,
+                "client_encoding": "utf8",  # else texts of a database in SQL_ASCII are bytes
+            },
         )
     except ModuleNotFoundError as error:
         raise StoreError(

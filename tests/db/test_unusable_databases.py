@@ -283,3 +283,16 @@ def test_what_is_written_is_in_no_error(tmp_path: Path) -> None:
         store._work.write(lambda session, _: session.execute(insert, {"value": "hunter2"}))
     assert "nowhere" in str(caught.value)
     assert "hunter2" not in str(caught.value.__cause__)
+
+
+@pytest.mark.slow
+def test_postgresql_whose_texts_have_no_encoding(postgres: Postgres) -> None:
+    """It is usable: such a server hands out bytes to who does not say what they are."""
+    url = postgres.new_database()
+    name = url.partition("?")[0].rpartition("/")[2]
+    postgres.sql(f"DROP DATABASE {name}")
+    plain = "TEMPLATE template0 ENCODING 'SQL_ASCII' LC_COLLATE 'C' LC_CTYPE 'C'"
+    postgres.sql(f"CREATE DATABASE {name} {plain}")
+    with open_store(url, create=True) as store:
+        store.save_record(record())
+        assert store.record(record().key) == record()
