@@ -29,7 +29,7 @@ _SIGNS = {
 }
 _GROUPS = list(_SIGNS)
 _ROLES = {WINNER: "★", DEFAULT: "■"}
-_MOST_TEXTS = 150  # cells with their time written in them
+_MOST_TEXTS = 150  # cells with a text in them: of more they overlap
 _SLOW = 2.0  # times the best: from here on one colour
 _SPREAD = 1.1  # at least: what differs by less than estimates can tell looks alike
 _ONLY = "the only value"
@@ -74,7 +74,9 @@ def heat_map(
         "yaxis": {"title": {"text": escaped(y or "")}, "type": "category"},
         "height": max(320, min(700, 34 * len(rows) + 150)),
     }
-    return {"data": [_failures(grid, names), _times(grid, names)], "layout": layout}
+    written = len(rows) * len(columns) <= _MOST_TEXTS
+    data = [part(grid, names, written=written) for part in (_failures, _times)]
+    return {"data": data, "layout": layout}
 
 
 def _grid(
@@ -112,10 +114,9 @@ def _best(cell: HeatCell) -> ShownTrial | None:
     return min(timed, key=lambda c: c.time_us or 0.0, default=None)
 
 
-def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
+def _times(grid: HeatCells, names: dict[str, Any], *, written: bool) -> Figure:
     best = [[_best(cell) for cell in row] for row in grid]
     known = [c.time_us for row in best for c in row if c and c.time_us]
-    written = len(grid) * len(grid[0]) <= _MOST_TEXTS
     texts = [[_text(cell, written=written) for cell in row] for row in grid]
     return {
         "type": "heatmap",
@@ -165,8 +166,9 @@ def _scale(times: Sequence[float]) -> Figure:
     }
 
 
-def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
-    """Under the times: cells where nothing has one, each kind in its colour, with a word."""
+def _failures(grid: HeatCells, names: dict[str, Any], *, written: bool) -> Figure:
+    """Under the times: cells where nothing has one, each kind in its colour, with a word where
+    there is room for it."""
     worst = [[_why_not(cell) for cell in row] for row in grid]
     steps = len(_GROUPS)
     scale = [
@@ -181,7 +183,7 @@ def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
         "zmax": steps - 0.5,
         "colorscale": scale,
         "z": [[_GROUPS.index(g) if g else None for g in row] for row in worst],
-        "text": [[_SIGNS[g] if g else "" for g in row] for row in worst],
+        "text": [[_SIGNS[g] if g and written else "" for g in row] for row in worst],
         "texttemplate": "%{text}",
         "textfont": {"color": "@on-failure"},
         "showscale": False,

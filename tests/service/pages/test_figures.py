@@ -10,7 +10,7 @@ import pytest
 from autotune.domain.browsing import Improvement, NumberedTrial
 from autotune.domain.outcome import Outcome, OutOfVmem
 from autotune.domain.refusals import Refusals
-from autotune_service.pages import plots
+from autotune_service.pages import heat, plots
 from autotune_service.pages.axes import axes
 from autotune_service.pages.candidates import ShownTrial, candidates, wrapped
 from autotune_service.pages.filters import Query
@@ -62,6 +62,16 @@ def test_every_kind_has_a_colour_that_the_styles_define() -> None:
         colour = plots.GROUPS[c.group][0].removeprefix("@")
         assert styles.count(f"--{colour}:") == 3  # light, dark by the system, dark by choice
         assert f".c-{colour} " in styles or colour in ("good",)
+
+
+def test_a_large_heat_map_marks_only_what_is_served_and_the_default(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(heat, "_MOST_TEXTS", 1)
+    figure = heat_map(found(), "unroll", "bm")
+    assert figure is not None
+    texts = [{text for row in part["text"] for text in row} for part in figure["data"]]
+    assert texts == [{""}, {"", "■", "★"}]
 
 
 def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
