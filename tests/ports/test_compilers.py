@@ -133,14 +133,20 @@ class TestLocalPool(CompilersContract):
         return pool
 
 
+@pytest.fixture(scope="module")
+def farm() -> Iterator[RayPool]:
+    """One node of one slot, with the real compiler."""
+    from ray.cluster_utils import Cluster
+
+    head = {"num_cpus": 1, "memory": 8 << 30, "include_dashboard": False}
+    cluster = Cluster(initialize_head=True, head_node_args=head)
+    with RayPool(cluster.address) as pool:
+        yield pool
+    cluster.shutdown()
+
+
 @pytest.mark.slow
 class TestFarm(CompilersContract):
-    @pytest.fixture(scope="class")
-    def compilers(self) -> Iterator[Compilers]:
-        from ray.cluster_utils import Cluster
-
-        head = {"num_cpus": 1, "memory": 8 << 30, "include_dashboard": False}
-        cluster = Cluster(initialize_head=True, head_node_args=head)
-        with RayPool(cluster.address) as pool:
-            yield pool
-        cluster.shutdown()
+    @pytest.fixture
+    def compilers(self, farm: RayPool) -> Compilers:
+        return farm
