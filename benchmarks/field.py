@@ -161,7 +161,8 @@ def _compiled(
 def _verified(
     pool: CompilerPool, ref: KernelRef, problem: Problem, config: Config, chip: Chip, row: FieldRow
 ) -> None:
-    if "compiled" not in row.done:
+    """Also where the compiler took too long."""
+    if "legal" not in row.done:
         return
     verdict = pool.verify(ref, problem, config, chip)
     if verdict.ok:

@@ -99,6 +99,8 @@ def analyse(
     not depend on the grid; what is left unwritten then is found by verification, not here.
     """
     body = Body()
+    if not prod(grid):  # of no sequence that decodes, say
+        return body
     env = ScalarEnvironment(jaxpr, [], dict(enumerate(scalars)), len(grid))
     names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
     walker = _Walker(body, grid, named)

@@ -44,6 +44,9 @@ class BlockWalk:
 def visits(walk: BlockWalk, grid: Sequence[int]) -> Visits:
     """Count the visits of a walk over a grid."""
     rank = len(grid)
+    if not prod(grid):
+        apart, alike = (True,) * rank, (False,) * rank
+        return Visits(varies=alike, exclusive=apart, fetches=0, blocks=0, elements=0, exact=True)
     if any(index is None for index in walk.index):
         return _unknown(walk, grid)
     varies = tuple(

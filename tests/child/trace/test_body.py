@@ -48,6 +48,14 @@ def test_a_carried_scratch_has_the_axes_of_its_reset(reset, axes):
     assert found.scratch[0].reset_axes == axes
 
 
+def test_a_call_of_no_steps_does_nothing():
+    """Ragged paged attention makes a call for the sequences that decode, of which there may be
+    none."""
+    body = running(lambda: pl.program_id(1) == 0)
+    found = of_body(body, grid=(0, 3), index=lambda i, j: (i, 0))
+    assert (found.vector_ops, found.mxu_flops, found.scratch[0].carried) == (0, 0, False)
+
+
 def test_what_a_scoped_region_closes_over_is_known_inside():
     """From jax 0.11 on these are tracers among its constants, up to then variables."""
 
