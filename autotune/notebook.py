@@ -101,6 +101,7 @@ def search(
     chip: str | None = None,
     trials: int = DEFAULT_TRIALS,
     timeout: float | None = None,
+    full: bool = False,
     db: str | None = None,
     python: str | None = None,
     compilers: int = 2,
@@ -116,6 +117,7 @@ def search(
     """Find and publish the best legal config, with a bar of progress unless ``quiet``.
 
     ``chip``: by default the attached TPU. ``trials``: of the key, those of earlier runs included.
+    ``full``: all of them, even where other problems predict that nothing faster is left.
     ``start_from``: configs to try right after the default; what they do not say is the default's.
     ``only``: the values of some axes, beside those of the default.
     ``db``: where trials and records are kept, by default where the commands keep them. Raises
@@ -134,7 +136,7 @@ def search(
 
     _refuse_doubtful(search, kernel, args, given)
     plan = Plan(
-        limits=SearchLimits(trials=trials, timeout_s=timeout),
+        limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,

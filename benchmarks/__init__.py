@@ -18,6 +18,7 @@ GROUPS = {
         "upgrades",
         "compatibility",
         "check",
+        "transfer",
         "throughput",
         "workload",
         "farm",

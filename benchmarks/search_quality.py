@@ -23,7 +23,8 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.trial import Trial
-from autotune.searching.loop import SearchLimits, run_search
+from autotune.searching.loop import SearchLimits
+from autotune.searching.run import run_search
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, Table, build
 
@@ -118,7 +119,7 @@ def _replays(table: Table, method: str, seeds: int) -> Iterator[Replay]:
 def _search(table: Table, method: str, seed: int) -> list[Outcome]:
     """The real search, with a compiler that looks everything up."""
     space = replace(table.space, candidates=list(table.space.candidates))
-    compiler = _TableCompiler(table, COMPILERS)
+    compiler = TableCompiler(table, COMPILERS)
     with TemporaryDirectory() as folder, open_store(f"{folder}/replay.db", create=True) as store:
         result = run_search(
             compiler,
@@ -126,7 +127,7 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
             table.subject,
             space,
             SearchLimits(trials=budget(table)),
-            _Silent(),
+            Silent(),
             study_url=None,
             seed=seed,
             method=method,
@@ -184,7 +185,7 @@ def _ratio(rival: Summary, ours: Summary) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class _TableCompiler:
+class TableCompiler:
     """Answers are there at once, and yet the loop asks for ``size`` candidates before it looks."""
 
     table: Table
@@ -199,7 +200,7 @@ class _TableCompiler:
         return future
 
 
-class _Silent:
+class Silent:
     def space_ready(self, space: object, earlier: object, goal: int) -> None: ...
 
     def trial_done(self, trial: Trial) -> None: ...

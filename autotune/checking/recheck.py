@@ -43,6 +43,9 @@ class OwnTrials:
     def trials(self, key: Key) -> Sequence[Trial]:  # noqa: ARG002 (of one key only)
         return self.kept
 
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:  # noqa: ARG002
+        return ()
+
     def save_trial(self, key: Key, trial: Trial) -> bool:  # noqa: ARG002
         self.kept.append(trial)
         return True

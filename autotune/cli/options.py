@@ -34,6 +34,12 @@ database_option = click.option(
     help="Database; default $AUTOTUNE_DATABASE_URL, or the URL in the file "
     "$AUTOTUNE_DATABASE_URL_FILE, else a file in your data directory.",
 )
+full_option = click.option(
+    "--full",
+    is_flag=True,
+    help="Go on to --trials even where other problems of the kernel predict that nothing is left "
+    "that is faster.",
+)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 

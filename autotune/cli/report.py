@@ -82,9 +82,15 @@ def report_of(
         ids=ids,
         place=place,
         done=f"{len(result.trials)} trials{reused}, {_tried(result)}, in "
-        f"{seconds(result.seconds)}, stopped by {result.stopped_by}",
+        f"{seconds(result.seconds)}, {_ended(result)}",
         given=[trial for trial in result.trials if trial.config in result.start_from],
     )
+
+
+def _ended(result: "SearchResult") -> str:
+    if result.stopped_by == "prediction":
+        return "ended early: other problems predict that nothing faster is left (--full goes on)"
+    return f"stopped by {result.stopped_by}"
 
 
 def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from autotune.cli.options import (
     chip_or_attached,
     compiler_options,
     database_option,
+    full_option,
     json_option,
     measuring_options,
     new_pool,
@@ -52,6 +53,7 @@ from autotune.wording.command import NODES_JAX, asked
     help="Start no more trials after this time.",
 )
 @ray_option
+@full_option
 @compiler_options
 @click.option("--seed", default=0, show_default=True)
 @click.option(
@@ -99,6 +101,7 @@ def search(
     chips: tuple[str, ...],
     trials: int,
     timeout: float | None,
+    full: bool,
     seed: int,
     method: str,
     allow_unverified: bool,
@@ -142,6 +145,7 @@ def search(
             None,
             trials=trials,
             timeout_s=timeout,
+            full=full,
             seed=seed,
             method=method,
             allow_unverified=allow_unverified,
@@ -153,7 +157,7 @@ def search(
     shape, chip = next(iter(shapes), None), next(iter(chips), None)
     target, ref = chip_or_attached(chip), find_kernel(kernel)
     is_timed = measure and target in attached_chips()
-    if not (as_json or starts or fixed or only or is_timed):
+    if not (as_json or full or starts or fixed or only or is_timed):
         question = SearchQuestion(
             ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
         )
@@ -171,7 +175,7 @@ def search(
 
     timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=compilers["python"])
     plan = Plan(
-        limits=SearchLimits(trials=trials, timeout_s=timeout),
+        limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,

@@ -13,6 +13,7 @@ import click
 
 from autotune.cli.options import (
     database_option,
+    full_option,
     interpreter_of,
     json_option,
     measuring_options,
@@ -75,6 +76,7 @@ class Duration(click.ParamType[float]):
     type=Duration(),
     help="Start no more trials after this time (2h, 90m): those before go where they pay most.",
 )
+@full_option
 @click.option("--seed", default=0, show_default=True)
 @click.option(
     "--allow-unverified",
@@ -93,6 +95,7 @@ def tune(
     python: str | None,
     trials: int,
     budget: float | None,
+    full: bool,
     seed: int,
     allow_unverified: bool,
     measure: bool,
@@ -122,6 +125,7 @@ def tune(
         workload.parent,
         trials=trials,
         timeout_s=budget,
+        full=full,
         seed=seed,
         allow_unverified=allow_unverified,
         timing=(device, measure_seconds) if measure else None,
@@ -138,6 +142,7 @@ def tune_workload(
     *,
     trials: int,
     timeout_s: float | None,
+    full: bool,
     seed: int,
     allow_unverified: bool,
     timing: tuple[int, float] | None,
@@ -155,7 +160,7 @@ def tune_workload(
     from autotune.searching.loop import SearchLimits
 
     plan = Plan(
-        limits=SearchLimits(trials=trials, timeout_s=timeout_s),
+        limits=SearchLimits(trials=trials, timeout_s=timeout_s, full=full),
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,

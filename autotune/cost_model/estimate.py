@@ -7,12 +7,14 @@ from typing import Any
 from autotune.candidates.roofline import physical_bound_us, roofline
 from autotune.candidates.vmem import limit_bytes, vmem_by_name
 from autotune.cost_model.operation import XlaTime, xla_time
+from autotune.cost_model.prediction import step_facts
 from autotune.domain import explanation as parts
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Compiled
 from autotune.domain.explanation import Explanation
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
+from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.simulator import Parts
 from autotune.simulator.constants import error_bar, resolution, xla_error
@@ -48,7 +50,22 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
     around = xla_time(
         compiled.schedule, [e.time_us * n for e, n in zip(found, runs, strict=True)], chip
     )
-    return Estimated(estimate=_with_xla(kernels, around), program=compiled.program)
+    return Estimated(
+        estimate=_with_xla(kernels, around),
+        program=compiled.program,
+        step=_step_cost(trace, compiled, chip) if runs == [1] else None,
+    )
+
+
+def _step_cost(trace: Trace, compiled: Compiled, chip: ChipInfo) -> StepCost:
+    run = compiled.simulation
+    assert run is not None
+    core_us = (run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6
+    return StepCost(
+        core_us=core_us / run["steps"],
+        facts=step_facts(trace, chip),
+        in_vmem=tuple(sorted(_placed(trace, run))),
+    )
 
 
 def _is_impossible(found: Estimate) -> bool:

@@ -4,9 +4,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
-from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault, OmitNone
 from autotune.domain.explanation import Explanation
 from autotune.domain.operation import OperationTime
+from autotune.domain.step_cost import StepCost
 
 
 class OutcomeKind(StrEnum):
@@ -112,6 +113,8 @@ class Estimated:
     estimate: Estimate
     program: str
     """Hash of the final instruction listing: equal programs have equal hashes."""
+    step: OmitNone[StepCost | None] = None
+    """Of a function that makes one call."""
 
     @property
     def reason(self) -> str:

@@ -29,7 +29,8 @@ from autotune.ports.compilers import Compilers
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
-from autotune.searching.loop import SearchLimits, SearchResult, Subject, run_search
+from autotune.searching.loop import SearchLimits, SearchResult, Subject
+from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
 

@@ -20,9 +20,8 @@ from autotune.searching.loop import (
     SearchResult,
     Subject,
     open_search,
-    run_search,
-    run_together,
 )
+from autotune.searching.run import run_search, run_together
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
 from autotune.wording.match import tried_again
 
@@ -147,7 +146,7 @@ def _opened(compilers: Compilers, store: TuningStore, task: TuningTask, plan: Pl
         store,
         task.subject,
         task.space,
-        plan.limits.trials,
+        plan.limits,
         task.watcher,
         study_url=store.url,
         seed=plan.seed,

@@ -1,14 +1,12 @@
-"""One search: explore, reuse, ask, compile, keep, tell, until a limit is reached."""
+"""One search, a trial at a time: reuse, predict, ask, compile, keep, tell."""
 
 import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, wait
-from contextlib import closing, suppress
+from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from itertools import chain
-from math import inf
+from itertools import chain, takewhile
 from typing import NamedTuple, Protocol
 
 from autotune.candidates import rules
@@ -28,21 +26,23 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
-from autotune.errors import StoreError
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.study import CandidateStudy, coordinates
+from autotune.searching.surrogate import Posterior
+from autotune.searching.transfer import MOST_TRIALS, Lessons
 
-_FIRST_TRIALS = 4  # of each search, before any has more
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
     """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
-    ``stop`` is asked about every second: true ends it as Ctrl-C does."""
+    ``full``: not before, even where other problems of the kernel predict that nothing is left that
+    is faster. ``stop`` is asked about every second: true ends it as Ctrl-C does."""
 
     trials: int = DEFAULT_TRIALS
+    full: bool = False
     timeout_s: float | None = None
     stop: Callable[[], bool] = lambda: False
 
@@ -78,7 +78,8 @@ class Observer(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class SearchResult:
-    """All trials of the key, and how the search ended: exhausted, trials, timeout, interrupted.
+    """All trials of the key, and how the search ended: exhausted, prediction, trials, timeout,
+    interrupted.
     ``start_from``: configs that were given, which are among the trials."""
 
     subject: Subject
@@ -90,48 +91,12 @@ class SearchResult:
     start_from: tuple[Config, ...] = ()
 
 
-def run_search(
-    compilers: CandidateCompiler,
-    store: SearchStore,
-    subject: Subject,
-    space: Space,
-    limits: SearchLimits,
-    observer: Observer,
-    *,
-    study_url: str | None,
-    seed: int = 0,
-    method: str = "gp",
-    start_from: Sequence[Config] = (),
-) -> SearchResult:
-    """Search until a limit; every finished trial is in the store before the next one starts.
-
-    ``start_from``: configs that are tried right after the default, whether they are among the
-    candidates or not. After them what won for the problem under other toolchains and on other
-    chips, where it is a candidate.
-    """
-    search = open_search(
-        compilers,
-        store,
-        subject,
-        space,
-        limits.trials,
-        observer,
-        study_url=study_url,
-        seed=seed,
-        method=method,
-        start_from=start_from,
-    )
-    with closing(search):
-        run_together([search], compilers.size, limits.timeout_s, limits.stop)
-    return search.result()
-
-
 def open_search(
     compilers: CandidateCompiler,
     store: SearchStore,
     subject: Subject,
     space: Space,
-    trials: int,
+    limits: SearchLimits,
     observer: Observer,
     *,
     study_url: str | None,
@@ -154,10 +119,19 @@ def open_search(
         method=method,
     )
     search = Search(
-        compilers, store, subject, space, study, observer, list(earlier), goal=trials, weight=weight
+        compilers,
+        store,
+        subject,
+        space,
+        study,
+        observer,
+        list(earlier),
+        goal=limits.trials,
+        full=limits.full or method != "gp",
+        weight=weight,
     )
     search.reuse()
-    observer.space_ready(space, earlier, max(len(earlier), min(trials, search.reachable)))
+    observer.space_ready(space, earlier, max(len(earlier), min(limits.trials, search.reachable)))
     elsewhere = winners_elsewhere(store.records(subject.spec.name), subject.key, space)
     search.begin_with(start_from, elsewhere)
     return search
@@ -178,8 +152,9 @@ class Search:
     ``collect`` keeps those that are done. The default comes first and alone, whatever becomes of
     it, then each config that is given; after those as many at a time as are started.
 
-    ``goal``: how many trials at most, earlier ones included. ``weight``: how often what is searched
-    runs. ``stopped_by``: empty while there is something to do.
+    ``goal``: how many trials at most, earlier ones included, and all of them where it is ``full``.
+    ``weight``: how often what is searched runs. ``stopped_by``: empty while there is something to
+    do.
     """
 
     compilers: CandidateCompiler
@@ -190,12 +165,16 @@ class Search:
     observer: Observer
     trials: list[Trial]
     goal: int
+    full: bool = False
     weight: float = 1.0
     stopped_by: str = ""
     running: dict[Future[Attempt], _Running] = field(default_factory=dict)
     _given: tuple[Config, ...] = ()
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
+    _lessons: Lessons | None = None
+    _predicted: Posterior | None = None
+    _predicted_at: tuple[int, int] | None = None
     _reused: int = 0
     _began: float = field(default_factory=time.monotonic)
 
@@ -203,7 +182,8 @@ class Search:
         """What is tried ahead of all else, one after another."""
         self._given, self._reused = tuple(given), len(self.trials)
         first = [self.space.default] * all(trial.number for trial in self.trials)
-        self._first = chain(first, self._own_blocks(), given, elsewhere)
+        others = takewhile(lambda _: not self._predict(), elsewhere)
+        self._first = chain(first, self._own_blocks(), given, others)
 
     @property
     def is_ready(self) -> bool:
@@ -246,6 +226,8 @@ class Search:
             self._keep(config, self.space.default_verdict, 0.0)
         if self.begun >= self.goal:
             return "trials"
+        if not late and self._predict() and not self.full and self.study.is_settled:
+            return "prediction"
         candidate = None if late else self.study.ask()
         if candidate is None:
             return "timeout" if late else "exhausted"
@@ -310,6 +292,18 @@ class Search:
             if finished and not self._tried(one.config):
                 self._keep(one.config, *self._judged(future))
 
+    def _predict(self) -> bool:
+        """Have the study know what other problems of the kernel say now; False where they say
+        nothing."""
+        state = len(self.trials), len(self.space.candidates)
+        if state != self._predicted_at:
+            self._lessons = self._lessons or Lessons(self.subject.key, self.subject.chip)
+            known = self.store.timed_trials(self.subject.key, MOST_TRIALS)
+            self._predicted = self._lessons.predict(self.space.candidates, known)
+            self.study.predict(self._predicted)
+            self._predicted_at = state
+        return self._predicted is not None
+
     def _tried(self, config: Config) -> bool:
         return any(trial.config == config for trial in self.trials)
 
@@ -367,63 +361,6 @@ class Search:
             if candidate.config == config:
                 return candidate
         return None
-
-
-def run_together(
-    searches: Sequence[Search],
-    size: int,
-    timeout_s: float | None = None,
-    stop: Callable[[], bool] = lambda: False,
-    finished: Callable[[Search], None] = lambda _: None,
-) -> None:
-    """Advance all searches until each is over, ``size`` trials at a time, where they pay: each gets
-    its first trials before any gets more, then the one that promises most for its weight. After
-    ``timeout_s`` only defaults that are not known are still tried. ``finished`` is told of each
-    that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept."""
-    deadline = inf if timeout_s is None else time.monotonic() + timeout_s
-    try:
-        while not stop():
-            _fill(searches, size, deadline, finished)
-            running = [future for search in searches for future in search.running]
-            if not running:
-                return
-            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
-            for search in searches:
-                search.collect(done)
-        _interrupted(searches)
-    except KeyboardInterrupt:
-        with suppress(KeyboardInterrupt):
-            _interrupted(searches)
-    except BaseException:
-        with suppress(StoreError):  # it may be the store that is lost
-            _interrupted(searches)
-        raise
-
-
-def _fill(
-    searches: Sequence[Search], size: int, deadline: float, finished: Callable[[Search], None]
-) -> None:
-    """Keep every compiler busy."""
-    while sum(len(search.running) for search in searches) < size:
-        ready = [search for search in searches if search.is_ready]
-        if not ready:
-            return
-        search = ready[0] if len(ready) == 1 else max(ready, key=_priority)
-        search.start(late=time.monotonic() > deadline)
-        if search.stopped_by:
-            finished(search)
-
-
-def _priority(search: Search) -> tuple[int, float]:
-    return -min(search.begun, _FIRST_TRIALS), search.promise_us()
-
-
-def _interrupted(searches: Sequence[Search]) -> None:
-    open_ones = [search for search in searches if not search.stopped_by]
-    for search in open_ones:
-        search.stopped_by = "interrupted"
-    for search in open_ones:
-        search.keep_finished()
 
 
 def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:

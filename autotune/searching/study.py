@@ -16,11 +16,13 @@ from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from autotune.candidates.space import Candidate
 from autotune.searching.neighbours import neighbours
-from autotune.searching.surrogate import Surrogate
+from autotune.searching.surrogate import Posterior, Surrogate
 
 METHODS = ("gp", "tpe", "random")
 
 _TIE = 0.05  # of a logarithmic score: candidates this close are equally good
+
+_SETTLED = 0.005  # of the best time: what one more compile must be expected to save
 
 _FIRST_LOCAL = 8  # times known before it is worth looking next to the best
 _LOCAL_EVERY = 3
@@ -58,6 +60,7 @@ class CandidateStudy:
         self._failed: set[int] = set()
         self._random = np.random.default_rng(seed)
         self._surrogate: Surrogate | None = None
+        self._predicted: Posterior | None = None
         self._scores: tuple[tuple[int, ...], NDArray[np.float64]] | None = None
         self._space = _distributions(self._candidates, limits)
         self._storage = _storage(url)
@@ -94,6 +97,16 @@ class CandidateStudy:
         self._asked[number] = trial
         return self._candidates[number]
 
+    def predict(self, predicted: Posterior | None) -> None:
+        """What other problems say of the candidates, until the next one is brought in."""
+        self._predicted, self._scores = predicted, None
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether nothing that is left is predicted to be faster than the best so far by what is
+        worth a compile."""
+        return bool(self._predicted and self._times) and self.promise() < _SETTLED
+
     def promise(self) -> float:
         """The share of the best time that the next candidate is expected to save; nothing where
         none is left."""
@@ -115,7 +128,7 @@ class CandidateStudy:
         self._index[coordinates(candidate)] = len(self._candidates)
         self._open.add(len(self._candidates))
         self._candidates.append(candidate)
-        self._surrogate = None
+        self._surrogate = self._predicted = None
         return True
 
     def close(self) -> None:
@@ -155,7 +168,9 @@ class CandidateStudy:
         if self._surrogate is None:
             self._surrogate = Surrogate(self._candidates)
         if self._scores is None or self._scores[0] != state:
-            found = self._surrogate.scores(self._times, sorted(self._failed), list(self._asked))
+            found = self._surrogate.scores(
+                self._times, sorted(self._failed), list(self._asked), self._predicted
+            )
             self._scores = state, found
         return self._scores[1]
 

@@ -54,12 +54,17 @@ class Surrogate:
         self._cost = _COST_OF_DOUBLING * _log_footprint(candidates)
 
     def scores(
-        self, times_us: Mapping[int, float], failed: Sequence[int], pending: Sequence[int]
+        self,
+        times_us: Mapping[int, float],
+        failed: Sequence[int],
+        pending: Sequence[int],
+        predicted: Posterior | None = None,
     ) -> Array:
         """Logarithm of what compiling each candidate promises: its expected improvement, times
-        the odds that it compiles. All arguments speak of indices of candidates."""
+        the odds that it compiles. All arguments speak of indices of candidates. ``predicted``:
+        what is known from other problems, which counts in the place of what is learned here."""
         seen = list(times_us)
-        posterior = self.posterior(seen, list(times_us.values()), pending)
+        posterior = predicted or self.posterior(seen, list(times_us.values()), pending)
         success = np.log1p(-self._risk.odds(seen, failed)) - self._cost
         if not seen:
             return success - posterior.mean
@@ -83,7 +88,7 @@ class Surrogate:
         gram = distance[known]  # [known, known]
         length, noise = _likeliest(gram[: len(seen), : len(seen)], target)
         factor = _whitening(gram, length, noise)
-        whitened = _matern(distance, length) @ factor.T
+        whitened = matern(distance, length) @ factor.T
         variance = 1.0 - (whitened**2).sum(axis=1)
         # the first rows of the factor belong to the seen ones alone: pending ones change no mean
         mean = whitened[:, : len(seen)] @ (factor[: len(seen), : len(seen)] @ target)
@@ -211,7 +216,7 @@ def _log_gain(z: Array) -> Array:
     return np.asarray(np.where(z > 0.0, direct, log_density + tail))
 
 
-def _matern(square: Array, length: float) -> Array:
+def matern(square: Array, length: float) -> Array:
     """Matérn 5/2 of squared distances."""
     r = np.sqrt(square) * (sqrt(5.0) / length)
     return np.asarray((1.0 + r + r**2 / 3.0) * np.exp(-r))
@@ -219,7 +224,7 @@ def _matern(square: Array, length: float) -> Array:
 
 def _whitening(square: Array, length: float, noise: float) -> Array:
     """The inverse of the Cholesky factor of the covariance."""
-    gram = _matern(square, length) + noise * np.eye(len(square))
+    gram = matern(square, length) + noise * np.eye(len(square))
     return np.asarray(np.linalg.inv(np.linalg.cholesky(gram)))
 
 

@@ -67,7 +67,7 @@ class Table:
 def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress) -> Table:
     """Compile what the folder's table of this case lacks; each answer is on disk before the next
     is asked for."""
-    subject = _subject(pool, case)
+    subject = subject_of(pool, case)
     choices = pool.choices(subject.ref, subject.problem)
     space = explore(pool, subject.ref, subject.problem, choices, subject.chip)
     path, model = folder / _file_name(subject), _model_digest()
@@ -94,7 +94,7 @@ def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress)
     return Table(subject=subject, space=space, outcomes=kept, stale=models != {model})
 
 
-def _subject(pool: CompilerPool, case: SpaceCase) -> Subject:
+def subject_of(pool: CompilerPool, case: SpaceCase) -> Subject:
     ref = find_kernel(case.kernel)
     spec = pool.describe(ref)
     return Subject(

@@ -144,6 +144,16 @@ def trials(key: Key) -> Select[TrialRow]:
     return select(TrialRow).where(TrialRow.key_id == _id_of(key)).order_by(TrialRow.number)
 
 
+def timed_trials(key: Key, most: int) -> Select[KeyRow, TrialRow]:
+    """Of its kernel, as found on this side, those of its chip and toolchain first, then the
+    newest; the large columns are read of those only."""
+    same = (KeyRow.chip == key.chip.value) & (KeyRow.libtpu == key.toolchain.libtpu)
+    ids = select(TrialRow.id).join(KeyRow).where(KeyRow.kernel == key.kernel)
+    ids = ids.where(TrialRow.time_us.is_not(None), TrialRow.pushed_by == "")
+    nearest = ids.order_by(same.desc(), TrialRow.id.desc()).limit(most)
+    return select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id.in_(nearest))
+
+
 def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
     """All that were ever published."""
     return select(KeyRow, RecordRow).join(RecordRow).where(*only(kernel, chip))

@@ -86,6 +86,15 @@ class SqlTrials(Adapter):
         statement = query.trials(key)
         return self._work.read(lambda s: list(map(rows.trial_from_row, s.scalars(statement))))
 
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
+        statement = query.timed_trials(key, most)
+
+        def find(session: Session) -> list[tuple[Key, Trial]]:
+            found = session.execute(statement)
+            return [(rows.key_from_row(k), rows.trial_from_row(t)) for k, t in found]
+
+        return self._work.read(find)
+
     def history(
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
     ) -> Sequence[KeySummary]:

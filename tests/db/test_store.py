@@ -94,6 +94,17 @@ class TestTrials:
             store.save_trial(key(), trial(number))
         assert [one.number for one in store.trials(key())] == [0, 3, 5]
 
+    def test_those_with_a_time_are_found_by_kernel_nearest_first(self, store: SqlStore) -> None:
+        here, far = key(), replace(key(), chip=Chip.V4)
+        other = replace(key(), problem=replace(key().problem, dims=(("m", 1), ("k", 2), ("a", 3))))
+        timed = Estimated(estimate=estimate(), program="p")
+        for number, one in enumerate((other, here, far)):
+            store.save_trial(one, trial(number, timed))
+            store.save_trial(one, trial(9, Illegal(reason="no"), bm=9))
+        assert [k for k, _ in store.timed_trials(here, 2)] == [other, here]
+        assert {k.chip for k, _ in store.timed_trials(here, 9)} == {here.chip, far.chip}
+        assert not store.timed_trials(replace(here, kernel="another"), 9)
+
     def test_the_same_number_is_refused(self, store: SqlStore) -> None:
         assert store.save_trial(key(), trial(0, bm=8))
         assert not store.save_trial(key(), trial(0, bm=16))

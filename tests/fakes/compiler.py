@@ -121,6 +121,7 @@ class MemoryStore:
         self.kernels: list[Any] = []
         self.refusals: list[Any] = []
         self.published: list[Any] = []
+        self.of_others: list[tuple[Key, Trial]] = []
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Any]:
         return self.published
@@ -142,6 +143,9 @@ class MemoryStore:
 
     def trials(self, key: Key) -> Sequence[Trial]:
         return sorted(self.kept, key=lambda t: t.number)
+
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
+        return [*self.of_others, *((key, trial) for trial in self.kept)][:most]
 
 
 class Quiet:

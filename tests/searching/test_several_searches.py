@@ -6,7 +6,8 @@ from typing import Any
 
 from autotune.domain.config import Config
 from autotune.domain.outcome import CompileFailed
-from autotune.searching.loop import Search, open_search, run_together
+from autotune.searching.loop import Search, SearchLimits, open_search
+from autotune.searching.run import run_together
 from tests.fakes.compiler import FakeCompilers, MemoryStore
 from tests.searching.test_loop import SUBJECT, Quiet, answer, space
 
@@ -45,7 +46,14 @@ def searches(
         )
         found.append(
             open_search(
-                compilers, store, subject, space(), trials, Quiet(), study_url=None, weight=weight
+                compilers,
+                store,
+                subject,
+                space(),
+                SearchLimits(trials=trials),
+                Quiet(),
+                study_url=None,
+                weight=weight,
             )
         )
         stores.append(store)

@@ -14,7 +14,8 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
 from autotune.errors import CompilerUnavailableError, StoreError
-from autotune.searching.loop import Search, run_together
+from autotune.searching.loop import Search
+from autotune.searching.run import run_together
 
 CONFIGS = [make_config({"block": n}) for n in range(4)]
 DONE = Attempt(answer=CompileFailed(reason="no"), seconds=0.1)
@@ -30,6 +31,9 @@ class Store:
             raise StoreError("the disk is gone")
         self.kept.append(trial)
         return True
+
+    def timed_trials(self, key: object, most: int) -> list[Any]:
+        return []
 
     def numbers(self) -> list[int]:
         return [trial.config["block"] for trial in self.kept]
@@ -60,7 +64,9 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     )
     candidates: Any = [SimpleNamespace(config=config) for config in CONFIGS]
     waiting = iter(candidates[1:])
-    study: Any = SimpleNamespace(ask=lambda: next(waiting, None), tell=lambda *told: None)
+    study: Any = SimpleNamespace(
+        ask=lambda: next(waiting, None), tell=lambda *told: None, predict=lambda _: None
+    )
     space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
     subject: Any = SimpleNamespace(
         key="key", ref=None, problem=None, chip=SimpleNamespace(chip=None)

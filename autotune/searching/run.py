@@ -1,0 +1,116 @@
+"""Searches until a limit is reached: one alone, or several side by side, where trials pay."""
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, wait
+from contextlib import closing, suppress
+from math import inf
+
+from autotune.candidates.space import Space
+from autotune.domain.config import Config
+from autotune.errors import StoreError
+from autotune.ports import SearchStore
+from autotune.ports.compilers import CandidateCompiler
+from autotune.searching.loop import (
+    Observer,
+    Search,
+    SearchLimits,
+    SearchResult,
+    Subject,
+    open_search,
+)
+
+_FIRST_TRIALS = 4  # of each search, before any has more
+
+
+def run_search(
+    compilers: CandidateCompiler,
+    store: SearchStore,
+    subject: Subject,
+    space: Space,
+    limits: SearchLimits,
+    observer: Observer,
+    *,
+    study_url: str | None,
+    seed: int = 0,
+    method: str = "gp",
+    start_from: Sequence[Config] = (),
+) -> SearchResult:
+    """Search until a limit; every finished trial is in the store before the next one starts.
+
+    ``start_from``: configs that are tried right after the default, whether they are among the
+    candidates or not. After them what won for the problem under other toolchains and on other
+    chips, where it is a candidate.
+    """
+    search = open_search(
+        compilers,
+        store,
+        subject,
+        space,
+        limits,
+        observer,
+        study_url=study_url,
+        seed=seed,
+        method=method,
+        start_from=start_from,
+    )
+    with closing(search):
+        run_together([search], compilers.size, limits.timeout_s, limits.stop)
+    return search.result()
+
+
+def run_together(
+    searches: Sequence[Search],
+    size: int,
+    timeout_s: float | None = None,
+    stop: Callable[[], bool] = lambda: False,
+    finished: Callable[[Search], None] = lambda _: None,
+) -> None:
+    """Advance all searches until each is over, ``size`` trials at a time, where they pay: each gets
+    its first trials before any gets more, then the one that promises most for its weight. After
+    ``timeout_s`` only defaults that are not known are still tried. ``finished`` is told of each
+    that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept."""
+    deadline = inf if timeout_s is None else time.monotonic() + timeout_s
+    try:
+        while not stop():
+            _fill(searches, size, deadline, finished)
+            running = [future for search in searches for future in search.running]
+            if not running:
+                return
+            done, _ = wait(running, timeout=1.0, return_when=FIRST_COMPLETED)
+            for search in searches:
+                search.collect(done)
+        _interrupted(searches)
+    except KeyboardInterrupt:
+        with suppress(KeyboardInterrupt):
+            _interrupted(searches)
+    except BaseException:
+        with suppress(StoreError):  # it may be the store that is lost
+            _interrupted(searches)
+        raise
+
+
+def _fill(
+    searches: Sequence[Search], size: int, deadline: float, finished: Callable[[Search], None]
+) -> None:
+    """Keep every compiler busy."""
+    while sum(len(search.running) for search in searches) < size:
+        ready = [search for search in searches if search.is_ready]
+        if not ready:
+            return
+        search = ready[0] if len(ready) == 1 else max(ready, key=_priority)
+        search.start(late=time.monotonic() > deadline)
+        if search.stopped_by:
+            finished(search)
+
+
+def _priority(search: Search) -> tuple[int, float]:
+    return -min(search.begun, _FIRST_TRIALS), search.promise_us()
+
+
+def _interrupted(searches: Sequence[Search]) -> None:
+    open_ones = [search for search in searches if not search.stopped_by]
+    for search in open_ones:
+        search.stopped_by = "interrupted"
+    for search in open_ones:
+        search.keep_finished()

@@ -1,0 +1,186 @@
+"""What other problems of a kernel have taught: times of candidates that nobody has compiled.
+
+With the same blocks, dtypes and chip another problem compiles to the same body; bounds and strides
+differ. So the cost of a step is learned from all trials of the kernel, by what decides it, and a
+candidate's own grid and transfers make a time of it (``cost_model.prediction``).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from math import log, log2
+
+import numpy as np
+from scipy.spatial.distance import cdist
+
+from autotune.candidates.space import Candidate
+from autotune.cost_model.prediction import StepFacts, predicted_us, step_facts
+from autotune.domain.chip import ChipInfo
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
+from autotune.domain.trial import Trial
+from autotune.searching.surrogate import Array, Posterior, matern
+from autotune.simulator.constants import CHIPS
+
+MOST_TRIALS = 200  # that are learned from: a fit takes a third of a second
+FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
+
+
+_LENGTHS = (1.0, 2.0, 4.0, 8.0)  # in doublings of one fact, about
+_TRENDS = (0.0, 1.0)  # how much of it is a trend: larger blocks than were ever compiled
+_NOISES = (1e-4, 1e-3, 1e-2)
+_NUMBER_SPREAD, _FLAG_SPREAD = 1.5, 2.0
+_LEAST_SCALE = 0.1  # of a logarithm of the cost
+_REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was 0.2 % to 2.8 %
+_WORTH = 1.5  # times the smallest: what is certainly slower is not replayed
+
+
+class Lessons:
+    """Predicts the candidates of one problem from ``trials``, those of other problems among them.
+    A candidate may be added later."""
+
+    def __init__(self, key: Key, chip: ChipInfo) -> None:
+        self._key, self._chip = key, chip
+        self._known: dict[Config, StepFacts] = {}
+
+    def predict(
+        self, candidates: Sequence[Candidate], trials: Sequence[tuple[Key, Trial]]
+    ) -> Posterior | None:
+        """Of the logarithm of each candidate's time; None where too little is known to say."""
+        if self._chip.chip.value not in CHIPS or any(c.trace.more for c in candidates):
+            return None
+        known = [
+            (key, trial.config, trial.outcome.step, trial.outcome)
+            for key, trial in trials
+            if isinstance(trial.outcome, Estimated) and trial.outcome.step is not None
+        ]
+        others = sum(key != self._key for key, *_ in known)
+        if others < FEWEST_TRIALS:
+            return None
+        rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
+        facts = list(map(self._facts_of, candidates))
+        asked = [_facts(self._key, c.config, of) for c, of in zip(candidates, facts, strict=True)]
+        costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
+        found = _fitted(rows, costs, asked)
+        base_us = np.array([dict(of)["core_us"] for of in facts])
+        own = [outcome for key, _, _, outcome in known if key == self._key]
+        return self._times(candidates, base_us * np.exp(found.mean), found.deviation, own)
+
+    def _facts_of(self, candidate: Candidate) -> StepFacts:
+        if candidate.config not in self._known:
+            self._known[candidate.config] = step_facts(candidate.trace, self._chip)
+        return self._known[candidate.config]
+
+    def _times(
+        self,
+        candidates: Sequence[Candidate],
+        core_us: Array,
+        deviation: Array,
+        own: Sequence[Estimated],
+    ) -> Posterior:
+        """From costs of steps to times; what XLA does around the call, and what it puts in VMEM, is
+        the same for all candidates of a problem, and known from the first."""
+        in_vmem = own[0].step.in_vmem if own and own[0].step else ()
+        around_us = min((one.estimate.xla_us for one in own), default=0.0)
+        steps = np.array([c.trace.steps / c.roofline.cores for c in candidates])
+        least_us = np.maximum(core_us * steps, _memory_us(candidates, in_vmem, self._chip))
+        times_us = least_us.copy()
+        best_us = np.inf
+        for place in np.argsort(least_us):
+            if least_us[place] > _WORTH * best_us:
+                break
+            times_us[place] = predicted_us(
+                candidates[place].trace,
+                float(core_us[place]),
+                self._chip,
+                self._key.toolchain.libtpu,
+                in_vmem,
+            )
+            best_us = min(best_us, times_us[place])
+        share = np.minimum(1.0, core_us * steps / times_us)
+        return Posterior(
+            mean=np.log(times_us + around_us),
+            deviation=np.hypot(deviation * share, _REPLAY_ERROR),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Kernel:
+    """Covariance of two rows: near ones are alike, and there may be a trend."""
+
+    length: float
+    trend: float
+
+    def __call__(self, some: Array, others: Array) -> Array:
+        near = matern(cdist(some, others, "sqeuclidean"), self.length)
+        return np.asarray(near + self.trend * (some @ others.T) / max(1, some.shape[1]))
+
+
+def _fitted(
+    rows: Sequence[Mapping[str, float]],
+    costs: Sequence[float],
+    asked: Sequence[Mapping[str, float]],
+) -> Posterior:
+    """A Gaussian process through the costs of ``rows``, at what is ``asked``."""
+    names = sorted({name for row in (*rows, *asked) for name in row})
+    spread = np.array([_FLAG_SPREAD if "=" in name else _NUMBER_SPREAD for name in names])
+    table = np.array([[row.get(name, 0.0) for name in names] for row in (*rows, *asked)])
+    table = (table - table[: len(rows)].mean(axis=0)) / spread
+    seen, new = table[: len(rows)], table[len(rows) :]
+    values = np.array(costs)
+    centre, scale = float(np.median(values)), max(float(values.std()), _LEAST_SCALE)
+    target = (values - centre) / scale
+    best, chosen = -np.inf, None
+    for length, trend in product(_LENGTHS, _TRENDS):
+        kernel = _Kernel(length, trend)
+        gram = kernel(seen, seen)
+        for noise in _NOISES:
+            factor = np.linalg.inv(np.linalg.cholesky(gram + noise * np.eye(len(seen))))
+            whitened = factor @ target
+            likelihood = -0.5 * whitened @ whitened + np.log(np.diag(factor)).sum()
+            if likelihood > best:
+                best, chosen = likelihood, (kernel, noise, factor)
+    assert chosen is not None
+    kernel, noise, factor = chosen
+    across = kernel(new, seen) @ factor.T
+    alone = 1.0 + kernel.trend * (new**2).mean(axis=1)
+    variance = np.clip(alone - (across**2).sum(axis=1), 0.0, None) + noise
+    return Posterior(
+        mean=across @ (factor @ target) * scale + centre, deviation=np.sqrt(variance) * scale
+    )
+
+
+def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict[str, float]:
+    """What decides the cost of a step. Whatever else it was found for, another chip, toolchain,
+    version of the kernel or problem, makes it count less."""
+    problem, found = key.problem, dict(facts)
+    del found["core_us"]
+    for name, value in config.axes:
+        if isinstance(value, bool | str):
+            found[f"{name}={value}"] = 1.0
+        else:
+            found[name] = log2(max(value, 1))
+    flags = {
+        "kernel": key.fingerprint,
+        "chip": key.chip.value,
+        "libtpu": key.toolchain.libtpu,
+        "dtype": problem.dtype,
+        "problem": str(problem),
+        **dict(problem.options),
+    }
+    return found | {f"{name}={value}": 1.0 for name, value in flags.items()}
+
+
+def _memory_us(candidates: Sequence[Candidate], in_vmem: Sequence[int], chip: ChipInfo) -> Array:
+    bytes_per_us = chip.hbm_bytes_per_s / 1e6
+    moved = [
+        sum(
+            one.hbm_bytes
+            for number, one in enumerate(c.trace.operands)
+            if one.is_pipelined and number not in in_vmem
+        )
+        / c.roofline.cores
+        for c in candidates
+    ]
+    return np.array(moved) / bytes_per_us

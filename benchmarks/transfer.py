@@ -1,0 +1,179 @@
+"""How many compiles does a problem need once others of its kernel are known?
+
+    python -m benchmarks transfer [--kernels matmul] [--chip v5e] [--count 6] [--check 2]
+
+Problems of sizes drawn log-uniformly, ragged ones included, are searched one after the other with
+the real compiler and one database, as `autotune search` does. Of some after the third, drawn at
+random, every candidate is compiled: how far the winner is from the best, and after how many
+compiles a search came within 3 % of it, warm and cold. A hundred: --count 100 --check 10. Exit code
+1 when a bar is missed; the compile of the default, which each record is compared with, counts.
+"""
+
+import argparse
+import os
+import random
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+
+from platformdirs import user_cache_path
+from rich.console import Console
+from rich.table import Table as Columns
+
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.trial import Trial
+from autotune.searching.loop import SearchLimits
+from autotune.searching.run import run_search
+from autotune.searching.subject import explore_space
+from autotune_db import open_store
+from benchmarks.harness.tables import SpaceCase, Table, build, subject_of
+from benchmarks.search_quality import NEAR_PERCENT, Silent, TableCompiler
+
+_FIRST = 3  # problems of a kernel that teach the others
+_MOST_COMPILES, _MEDIAN_REGRET, _WORST_REGRET = 1.5, 2.0, 5.0  # of all problems; percent
+_NEAR_MEDIAN, _NEAR_P90 = 2, 4  # compiles to within 3 %
+_console = Console(width=130)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Searched:
+    """``checked``: the exhaustive table, and trials of a search that knew nothing."""
+
+    case: SpaceCase
+    trials: Sequence[Trial]
+    ended: str
+    checked: tuple[Table, Sequence[Trial]] | None = None
+
+
+def main() -> int:
+    options = _options()
+    _console.print(f"load on this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
+    failures = []
+    with CompilerPool(1) as pool:
+        for kernel in options.kernels.split(","):
+            draw = random.Random(options.seed)
+            cases = [_case(kernel, options.chip, draw, options.most) for _ in range(options.count)]
+            done = _searched(pool, cases)
+            later = range(min(_FIRST, len(done)), len(done))
+            for place in sorted(draw.sample(later, min(options.check, len(later)))):
+                table = build(pool, cases[place], options.tables, lambda _, __: None)
+                checked = table, _cold(table)
+                done[place] = replace(done[place], checked=checked)
+            failures += _report(kernel, options.chip, done)
+    _console.print("\n".join(failures) if failures else "every bar is held")
+    return int(bool(failures))
+
+
+def _options() -> argparse.Namespace:
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
+    cache = user_cache_path("pallas-autotune") / "search-quality"
+    parser.add_argument("--kernels", default=",".join(_DRAWN))
+    parser.add_argument("--chip", default="v5e")
+    parser.add_argument("--count", type=int, default=6)
+    parser.add_argument("--check", type=int, default=2)
+    parser.add_argument("--most", type=int, default=1024, help="the largest size of a dimension")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tables", type=Path, default=cache, help=f"default: {cache}")
+    return parser.parse_args()
+
+
+def _case(kernel: str, chip: str, draw: random.Random, most: int) -> SpaceCase:
+    shape, options = _DRAWN[kernel](draw, most)
+    return SpaceCase(kernel=kernel, shape=shape, chip=chip, options=options)
+
+
+def _size(draw: random.Random, most: int) -> int:
+    """A third is ragged."""
+    size: float = 128 * (most / 128) ** draw.random()
+    unit = draw.choice((128, 128, 8))
+    return max(unit, round(size / unit) * unit)
+
+
+def _matmul(draw: random.Random, most: int) -> tuple[str, tuple[str, ...]]:
+    return "x".join(str(_size(draw, most)) for _ in range(3)), ()
+
+
+def _flash_attention(draw: random.Random, most: int) -> tuple[str, tuple[str, ...]]:
+    q_len, kv_len = sorted(_size(draw, most) for _ in range(2))
+    batch, heads, group = (draw.choice((1, 2)) for _ in range(3))
+    shape = f"{batch}x{heads * group}x{heads}x{q_len}x{kv_len}x128"
+    return shape, draw.choice(((), ("causal=true",)))
+
+
+_DRAWN: dict[str, Callable[[random.Random, int], tuple[str, tuple[str, ...]]]] = {
+    "matmul": _matmul,
+    "flash_attention": _flash_attention,
+}
+
+
+def _searched(pool: CompilerPool, cases: Sequence[SpaceCase]) -> list[Searched]:
+    found = []
+    with TemporaryDirectory() as folder, open_store(f"{folder}/warm.db", create=True) as store:
+        for number, case in enumerate(cases, 1):
+            subject = subject_of(pool, case)
+            space = explore_space(pool, subject, lambda _, __: None)
+            result = run_search(
+                pool, store, subject, space, SearchLimits(), Silent(), study_url=None
+            )
+            found.append(Searched(case=case, trials=result.trials, ended=result.stopped_by))
+            count = f"{len(result.trials)} of {len(space.candidates)}"
+            print(f"{number}: {case}: {count}, {result.stopped_by}", file=sys.stderr, flush=True)
+    return found
+
+
+def _cold(table: Table) -> Sequence[Trial]:
+    space = replace(table.space, candidates=list(table.space.candidates))
+    compiler, limits = TableCompiler(table, 1), SearchLimits(full=True)
+    with TemporaryDirectory() as folder, open_store(f"{folder}/cold.db", create=True) as store:
+        result = run_search(compiler, store, table.subject, space, limits, Silent(), study_url=None)
+    return result.trials
+
+
+def _near(trials: Sequence[Trial], best_us: float) -> float:
+    """After how many compiles; infinite where it never came so near."""
+    limit_us = best_us * (1 + NEAR_PERCENT / 100)
+    near = (n for n, t in enumerate(trials, 1) if t.estimate and t.estimate.time_us <= limit_us)
+    return next(near, float("inf"))
+
+
+def _regret(one: Searched, best_us: float) -> float:
+    return (min(t.estimate.time_us for t in one.trials if t.estimate) / best_us - 1) * 100
+
+
+def _report(kernel: str, chip: str, done: Sequence[Searched]) -> list[str]:
+    """Print the problems of a kernel; the bars that are missed."""
+    columns = Columns(
+        "problem", "compiles", "ended by", "candidates", "regret", "within 3 %", "cold"
+    )
+    warm, cold, regrets = [], [], []
+    for one in done:
+        row = [str(one.case), str(len(one.trials)), one.ended]
+        if one.checked:
+            table, of_cold = one.checked
+            regrets.append(_regret(one, table.best_us))
+            warm.append(_near(one.trials, table.best_us))
+            cold.append(_near(of_cold, table.best_us))
+            size = str(len(table.space.candidates))
+            row += [size, f"{regrets[-1]:.2f} %", f"{warm[-1]:g}", f"{cold[-1]:g}"]
+        columns.add_row(*row)
+    _console.print(columns)
+    counts = [len(one.trials) for one in done]
+    mean, later = sum(counts) / len(counts), counts[_FIRST:]
+    after = f"{sum(later) / len(later):.2f} after the third" if later else "no more than three"
+    _console.print(f"{kernel} on {chip}: {mean:.2f} compiles a problem, {after}")
+    missed = {f"{mean:.2f} compiles a problem": mean > _MOST_COMPILES}
+    if regrets:
+        p90 = sorted(warm)[int(0.9 * (len(warm) - 1) + 0.5)]
+        missed[f"regret {median(regrets):.2f} %, worst {max(regrets):.2f} %"] = (
+            median(regrets) > _MEDIAN_REGRET or max(regrets) > _WORST_REGRET
+        )
+        missed[f"within 3 % after {median(warm):g}, p90 {p90:g}"] = (
+            median(warm) > _NEAR_MEDIAN or p90 > _NEAR_P90
+        )
+        behind = sum(w > c + 1 for w, c in zip(warm, cold, strict=True))
+        missed[f"{behind} behind a cold start by more than one compile"] = behind > 0
+    return [f"{kernel} on {chip}: {text}" for text, is_missed in missed.items() if is_missed]

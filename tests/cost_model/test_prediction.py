@@ -1,0 +1,94 @@
+"""Times of pipelines whose steps have a known cost, against arithmetic and the real compiler."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import estimate
+from autotune.cost_model.prediction import predicted_us, step_facts
+from autotune.domain.chip import Chip
+from autotune.domain.outcome import Estimated
+from autotune.domain.trace import Operand, Trace
+from autotune.searching.loop import Subject
+from autotune.searching.one_config import config_judge
+from tests.samples.traces import MIB, V5E, operand, trace
+
+LIBTPU = "0.0.35"
+
+
+def moved(steps: int, block_bytes: int, rows: float = 1.0, **fields: object) -> Operand:
+    """A block each step; ``rows``: how much of the last block there is."""
+    size = round((steps - 1 + rows) * 8)
+    total = round((steps - 1 + rows) * block_bytes)
+    known = {"fetches": steps, "blocks": steps, "blocks_total": steps, "hbm_bytes": total}
+    return operand((size, 128), (8, 128), **{**known, **fields})
+
+
+def calls(steps: int, block_bytes: int, rows: float = 1.0) -> Trace:
+    return trace(moved(steps, block_bytes, rows), grid=(steps,))
+
+
+def us(call: Trace, core_us: float, **fields: tuple[int, ...]) -> float:
+    return predicted_us(call, core_us, V5E, LIBTPU, **fields)
+
+
+def test_long_steps_hide_their_transfers() -> None:
+    assert us(calls(64, 1024), 3.0) == pytest.approx(64 * 3.0, rel=0.02)
+
+
+@pytest.mark.parametrize("rows", [1.0, 0.5])
+def test_short_steps_wait_for_the_bytes_that_there_are(rows: float) -> None:
+    bytes_us = (7 + rows) * MIB / V5E.hbm_bytes_per_s * 1e6
+    assert bytes_us < us(calls(8, MIB, rows), 0.05) < 1.25 * bytes_us
+
+
+def test_what_xla_has_put_in_vmem_is_not_waited_for() -> None:
+    assert us(calls(8, MIB), 0.05, in_vmem=(0,)) == pytest.approx(8 * 0.05)
+
+
+@pytest.mark.parametrize("core_us", [0.05, 3.0])
+def test_a_long_grid_goes_on_as_it_began(core_us: float) -> None:
+    one, many = (us(calls(steps, MIB // 4), core_us) for steps in (150, 15_000))
+    assert many == pytest.approx(100 * one, rel=0.02)
+
+
+def test_a_block_that_stays_is_read_once() -> None:
+    stays = moved(8, MIB, varies=(False,), fetches=1, hbm_bytes=MIB)
+    assert us(trace(stays, grid=(8,)), 0.05) < us(calls(8, MIB), 0.05) / 3
+
+
+def test_a_grid_that_depends_on_data_has_facts() -> None:
+    assert dict(step_facts(replace(calls(8, MIB), grid=(0,)), V5E))["core_us"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("kernel", "shape"),
+    [
+        ("matmul", "512x1024x512"),
+        ("matmul", "384x700x512"),
+        ("flash_attention", "1x2x2x512x1024x128"),
+    ],
+)
+def test_the_real_compilers_steps_make_the_time_of_its_listing(
+    pool: CompilerPool, kernel: str, shape: str
+) -> None:
+    ref = find_kernel(kernel)
+    spec, chip = pool.describe(ref), pool.chip_info(Chip.V5E)
+    problem = spec.problems.parse(shape)
+    subject = Subject(ref=ref, spec=spec, problem=problem, chip=chip, toolchain=pool.toolchain())
+    judge = config_judge(pool, subject)
+    for config in map(
+        judge.read, ("default", "block_m=256" if kernel == "matmul" else "block_q=256")
+    ):
+        answer = pool.compile(ref, problem, config, chip.chip).result().answer
+        assert isinstance(answer, tuple)
+        found = estimate(*answer, chip)
+        assert isinstance(found, Estimated)
+        assert found.step is not None
+        predicted = predicted_us(
+            answer[0], found.step.core_us, chip, subject.toolchain.libtpu, found.step.in_vmem
+        )
+        assert predicted == pytest.approx(found.estimate.kernel_us, rel=0.1)

@@ -1,0 +1,140 @@
+"""A kernel made by hand whose steps cost the same in every problem: what one teaches another."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.candidates.roofline import roofline
+from autotune.candidates.space import Candidate, Space
+from autotune.cost_model.prediction import predicted_us
+from autotune.domain.compiled import Compiled
+from autotune.domain.config import Config, make_config
+from autotune.domain.outcome import Estimated
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
+from autotune.searching.loop import SearchLimits, SearchResult, Subject
+from autotune.searching.run import run_search
+from autotune_db import SqlStore, open_store
+from tests.fakes.compiler import FakeCompilers, Quiet
+from tests.publishing.test_publish import SUBJECT
+from tests.samples.simulations import simulation
+from tests.samples.traces import V5E, operand, trace
+
+BLOCKS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+_ROW_BYTES = 256
+
+
+def subject(rows: int) -> Subject:
+    problem = Problem(dims=(("rows", rows),), dtype="bfloat16")
+    return replace(SUBJECT, problem=problem, chip=V5E)
+
+
+def traced(rows: int, block: int) -> Trace:
+    steps = rows // block
+    counts = {"fetches": steps, "blocks": steps, "blocks_total": steps}
+    x = operand((rows, 128), (block, 128), hbm_bytes=rows * _ROW_BYTES, **counts)
+    return trace(x, replace(x, is_output=True), grid=(steps,), vector_ops=rows * 128)
+
+
+def core_us(block: int) -> float:
+    """Blocks above 256 rows spill."""
+    return 0.3 + 0.002 * block + 0.00002 * max(0, block - 256) ** 2
+
+
+def space(rows: int) -> Space:
+    found = [
+        Candidate(
+            config=make_config({"block": block}),
+            trace=traced(rows, block),
+            roofline=roofline(traced(rows, block), V5E),
+        )
+        for block in BLOCKS
+    ]
+    return Space(candidates=found, default=found[0].config, default_verdict=None)
+
+
+def time_us(rows: int, block: int) -> float:
+    libtpu = SUBJECT.toolchain.libtpu
+    return predicted_us(traced(rows, block), core_us(block), V5E, libtpu)
+
+
+def search(store: SqlStore, rows: int, *, method: str = "gp", **limits: Any) -> SearchResult:
+    def answer(config: Config) -> Any:
+        steps, block = rows // config["block"], config["block"]
+        run = simulation(time_us(rows, block))
+        run |= {"bundle_cycles": core_us(block) * steps * 1000, "stall_cycles": 0, "steps": steps}
+        made = Compiled(
+            seconds=0.1,
+            vmem_used_bytes=1,
+            program=str(block),
+            simulation=run,
+            refusal="",
+            simulate_s=0.0,
+        )
+        return traced(rows, block), made
+
+    return run_search(
+        FakeCompilers(compiled=answer),
+        store,
+        subject(rows),
+        space(rows),
+        SearchLimits(**limits),
+        Quiet(),
+        study_url=None,
+        method=method,
+    )
+
+
+def best(result: SearchResult) -> int:
+    timed = [trial for trial in result.trials if trial.estimate]
+    found = min(timed, key=lambda trial: trial.estimate.time_us if trial.estimate else 0.0)
+    return int(found.config["block"])
+
+
+@pytest.fixture
+def store(tmp_path: Any) -> Any:
+    with open_store(f"{tmp_path}/db.db", create=True) as opened:
+        yield opened
+
+
+def fastest(rows: int) -> int:
+    return min(BLOCKS, key=lambda block: time_us(rows, block))
+
+
+def taught(store: SqlStore, problems: Sequence[int] = (1 << 14,)) -> None:
+    for rows in problems:
+        assert search(store, rows).stopped_by == "exhausted"
+
+
+def test_another_problem_is_predicted_and_its_best_confirmed(store: SqlStore) -> None:
+    taught(store)
+    found = search(store, 1 << 17)
+    assert found.stopped_by == "prediction"
+    assert len(found.trials) <= 4  # the default, the best, and one for each idle compiler
+    assert best(found) == fastest(1 << 17)
+
+
+def test_a_first_problem_is_searched_to_its_limit(store: SqlStore) -> None:
+    assert search(store, 1 << 14, trials=6).stopped_by == "trials"
+
+
+@pytest.mark.parametrize("asked", [{"full": True}, {"method": "random"}])
+def test_who_asks_for_the_full_search_gets_it(store: SqlStore, asked: dict[str, Any]) -> None:
+    taught(store)
+    found = search(store, 1 << 17, **asked)
+    assert (found.stopped_by, len(found.trials)) == ("exhausted", len(BLOCKS))
+
+
+def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
+    """Costs of a kernel that was edited since are no truth: the search goes on until they agree."""
+    taught(store)
+    slower = replace(subject(1 << 14).key, fingerprint="edited")
+    for trial in store.trials(subject(1 << 14).key):
+        assert isinstance(trial.outcome, Estimated)
+        step = trial.outcome.step
+        assert step is not None
+        twisted = replace(step, core_us=step.core_us * trial.config["block"] ** 0.5)
+        store.save_trial(slower, replace(trial, outcome=replace(trial.outcome, step=twisted)))
+    assert best(search(store, 1 << 17)) == fastest(1 << 17)
