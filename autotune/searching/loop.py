@@ -21,7 +21,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimated, Outcome, OutOfVmem
+from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
@@ -247,11 +247,7 @@ class Search:
             self._blocked = False
             if one.candidate is None:
                 continue
-            if one.asked:
-                self.study.tell(one.candidate, _time(outcome), outcome.reason)
-            else:
-                self.study.learn(one.candidate, _time(outcome), outcome.reason)
-            self._climb(one.candidate, outcome)
+            self._inform(self.study.tell if one.asked else self.study.learn, one.candidate, outcome)
 
     def result(self) -> SearchResult:
         return SearchResult(
@@ -283,7 +279,7 @@ class Search:
         for trial in self.trials:
             candidate = self._candidate(trial.config)
             if candidate is not None:
-                self._learn(candidate, trial.outcome)
+                self._inform(self.study.learn, candidate, trial.outcome)
 
     def keep_finished(self) -> None:
         """Candidates that were done when the search was stopped are trials like all others."""
@@ -334,8 +330,9 @@ class Search:
         attempt = future.result()
         return outcome_of(attempt, self.subject.chip), attempt.seconds
 
-    def _learn(self, candidate: Candidate, outcome: Outcome) -> None:
-        self.study.learn(candidate, _time(outcome), outcome.reason)
+    def _inform(self, study: Callable[..., None], candidate: Candidate, outcome: Outcome) -> None:
+        compiles = isinstance(outcome, NotEstimated | WrongResult)
+        study(candidate, _time(outcome), outcome.reason, compiles=compiles)
         self._climb(candidate, outcome)
 
     def _climb(self, candidate: Candidate, outcome: Outcome) -> None:

@@ -58,6 +58,7 @@ class CandidateStudy:
         self._asked: dict[int, Trial] = {}
         self._times: dict[int, float] = {}
         self._failed: set[int] = set()
+        self._untimed: set[int] = set()
         self._random = np.random.default_rng(seed)
         self._surrogate: Surrogate | None = None
         self._predicted: Posterior | None = None
@@ -74,9 +75,11 @@ class CandidateStudy:
         self._close_stale()
         self._stored: dict[tuple[Any, ...], FrozenTrial] | None = None
 
-    def learn(self, candidate: Candidate, time_us: float | None, reason: str) -> None:
+    def learn(
+        self, candidate: Candidate, time_us: float | None, reason: str, *, compiles: bool = False
+    ) -> None:
         """Take in an earlier trial of the same key; told to Optuna unless it knows it already."""
-        self._settle(self._number(candidate), time_us)
+        self._settle(self._number(candidate), time_us, compiles)
         if self._stored is None:
             self._stored = self._read_stored()
         stored = self._stored.get(coordinates(candidate))
@@ -112,11 +115,14 @@ class CandidateStudy:
         none is left."""
         return exp(self._scored()[sorted(self._open)].max()) if self._open else 0.0
 
-    def tell(self, candidate: Candidate, time_us: float | None, reason: str) -> None:
-        """What became of a candidate that ``ask`` gave out. None: it failed, for ``reason``."""
+    def tell(
+        self, candidate: Candidate, time_us: float | None, reason: str, *, compiles: bool = False
+    ) -> None:
+        """What became of a candidate that ``ask`` gave out. None: it failed, for ``reason``; where
+        it ``compiles`` for all that, larger blocks may."""
         number = self._number(candidate)
         trial = self._asked.pop(number)
-        self._settle(number, time_us)
+        self._settle(number, time_us, compiles)
         if time_us is None:
             trial.set_user_attr("reason", reason)
         self._finish(trial.number, time_us)
@@ -159,17 +165,23 @@ class CandidateStudy:
         order and candidates of which equally little is known."""
         score = self._scored()
         pool = np.array(self._near_the_best() or sorted(self._open))
-        best = pool[score[pool] >= score[pool].max() - _TIE]
+        tie = 0.0 if self._predicted else _TIE  # known candidates differ by less than their gain
+        best = pool[score[pool] >= score[pool].max() - tie]
         return int(self._random.choice(best))
 
     def _scored(self) -> NDArray[np.float64]:
         """Computed once for each state of the study."""
-        state = (len(self._candidates), len(self._times), len(self._failed), len(self._asked))
+        told = (self._times, self._failed, self._untimed, self._asked)
+        state = (len(self._candidates), *map(len, told))
         if self._surrogate is None:
             self._surrogate = Surrogate(self._candidates)
         if self._scores is None or self._scores[0] != state:
             found = self._surrogate.scores(
-                self._times, sorted(self._failed), list(self._asked), self._predicted
+                self._times,
+                sorted(self._failed),
+                list(self._asked),
+                self._predicted,
+                sorted(self._untimed),
             )
             self._scores = state, found
         return self._scores[1]
@@ -189,12 +201,12 @@ class CandidateStudy:
         self.add(candidate)
         return self._index[coordinates(candidate)]
 
-    def _settle(self, number: int, time_us: float | None) -> None:
+    def _settle(self, number: int, time_us: float | None, compiles: bool) -> None:
         self._open.discard(number)
-        if time_us is None:
-            self._failed.add(number)
-        else:
+        if time_us is not None:
             self._times[number] = time_us
+        else:
+            (self._untimed if compiles else self._failed).add(number)
 
     def _finish(self, number: int, time_us: float | None) -> None:
         """Another machine that found the trial stale may have been first."""

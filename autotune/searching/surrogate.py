@@ -59,13 +59,18 @@ class Surrogate:
         failed: Sequence[int],
         pending: Sequence[int],
         predicted: Posterior | None = None,
+        untimed: Sequence[int] = (),
     ) -> Array:
         """Logarithm of what compiling each candidate promises: its expected improvement, times
         the odds that it compiles. All arguments speak of indices of candidates. ``predicted``:
-        what is known from other problems, which counts in the place of what is learned here."""
+        what is known from other problems, which counts in the place of what is learned here and of
+        fears that nothing confirms; ``untimed``: compiled, but the blocks have no estimate."""
         seen = list(times_us)
         posterior = predicted or self.posterior(seen, list(times_us.values()), pending)
         success = np.log1p(-self._risk.odds(seen, failed)) - self._cost
+        if predicted and not failed:
+            success = np.zeros_like(success)
+        success[self._risk.same_blocks(untimed)] = log(1 - _DOOMED)
         if not seen:
             return success - posterior.mean
         hoped = posterior.mean[list(pending)]
@@ -131,6 +136,10 @@ class Risk:
         for shape in np.unique(good_shapes):
             odds[(self._order <= self._order[:, [shape]]).all(axis=0)] = 0.0
         return np.asarray(odds[self._shape])
+
+    def same_blocks(self, some: Sequence[int]) -> NDArray[np.bool_]:
+        """Which candidates have the blocks of one of these."""
+        return np.isin(self._shape, self._shape[list(some)])
 
     def _near(self, shapes: NDArray[np.intp]) -> Array:
         square = cdist(self._points, self._points[shapes], "sqeuclidean")

@@ -48,15 +48,15 @@ class Lessons:
         self, candidates: Sequence[Candidate], trials: Sequence[tuple[Key, Trial]]
     ) -> Posterior | None:
         """Of the logarithm of each candidate's time; None where too little is known to say."""
-        if self._chip.chip.value not in CHIPS or any(c.trace.more for c in candidates):
-            return None
         known = [
             (key, trial.config, trial.outcome.step, trial.outcome)
             for key, trial in trials
             if isinstance(trial.outcome, Estimated) and trial.outcome.step is not None
         ]
         others = sum(key != self._key for key, *_ in known)
-        if others < FEWEST_TRIALS:
+        if others < FEWEST_TRIALS or self._chip.chip.value not in CHIPS:
+            return None
+        if any(c.trace.more for c in candidates):
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
         facts = list(map(self._facts_of, candidates))
