@@ -33,8 +33,8 @@ class SearchStore(Protocol):
         """All trials of a key, by number."""
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
-        """Those of the kernel that were compiled here and have a time, of whatever problem: first
-        those of the chip and the toolchain of the key, then the newest."""
+        """Those of other keys of the kernel that were compiled here and have a time: first those
+        of the chip and the toolchain of the key, then the newest."""
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         """Keep a finished trial. False: this (key, config) or (key, number) is there already."""

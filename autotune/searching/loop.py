@@ -32,6 +32,7 @@ from autotune.searching.study import CandidateStudy, coordinates
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, Lessons
 
+_OFTEN = 16  # trials: so long each is learned from at once, after that so many together
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
@@ -291,10 +292,13 @@ class Search:
     def _predict(self) -> bool:
         """Have the study know what other problems of the kernel say now; False where they say
         nothing."""
-        state = len(self.trials), len(self.space.candidates)
+        done = len(self.trials)
+        state = (done if done < _OFTEN else done // _OFTEN), len(self.space.candidates)
         if state != self._predicted_at:
             self._lessons = self._lessons or Lessons(self.subject.key, self.subject.chip)
-            known = self.store.timed_trials(self.subject.key, MOST_TRIALS)
+            others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
+            own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
+            known = [*others, *own] if others else []
             self._predicted = self._lessons.predict(self.space.candidates, known)
             self.study.predict(self._predicted)
             self._predicted_at = state

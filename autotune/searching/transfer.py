@@ -23,7 +23,9 @@ from autotune.domain.trial import Trial
 from autotune.searching.surrogate import Array, Posterior, matern
 from autotune.simulator.constants import CHIPS
 
-MOST_TRIALS = 200  # that are learned from: a fit takes a third of a second
+MOST_TRIALS = (
+    150  # of others, and of its own, that are learned from: a fit takes a third of a second
+)
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
 
 

@@ -145,13 +145,15 @@ def trials(key: Key) -> Select[TrialRow]:
 
 
 def timed_trials(key: Key, most: int) -> Select[KeyRow, TrialRow]:
-    """Of its kernel, as found on this side, those of its chip and toolchain first, then the
-    newest; the large columns are read of those only."""
+    """Of other keys of its kernel, as found on this side, those of its chip and toolchain first,
+    then the newest; the large columns are read of those only."""
     same = (KeyRow.chip == key.chip.value) & (KeyRow.libtpu == key.toolchain.libtpu)
-    ids = select(TrialRow.id).join(KeyRow).where(KeyRow.kernel == key.kernel)
+    others = KeyRow.id != func.coalesce(_id_of(key), 0)
+    ids = select(TrialRow.id).join(KeyRow).where(KeyRow.kernel == key.kernel, others)
     ids = ids.where(TrialRow.time_us.is_not(None), TrialRow.pushed_by == "")
     nearest = ids.order_by(same.desc(), TrialRow.id.desc()).limit(most)
-    return select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id.in_(nearest))
+    found = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id.in_(nearest))
+    return found.order_by(TrialRow.id)
 
 
 def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
