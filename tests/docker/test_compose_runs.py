@@ -173,5 +173,5 @@ def test_a_job_is_searched_backed_up_and_restored(compose: Compose, token: str) 
 
 def test_a_service_that_was_killed_comes_back(compose: Compose) -> None:
     compose("exec service python -c 'import os; os.kill(-1, 9)' || true")
+    until(lambda: compose.ask("/readyz")[0] == 200, 120)
     until(lambda: compose.states()["service"] == ("running", "healthy", 0), 120)
-    assert compose.ask("/readyz")[0] == 200
