@@ -142,10 +142,12 @@ class _Counting:
 
     def __init__(self, transport: asyncio.Transport) -> None:
         self._transport, self.total_bytes = transport, 0
+        # Asked for at every call: not by way of ``__getattr__``.
+        self.is_closing, self._write = transport.is_closing, transport.write
 
     def write(self, data: bytes) -> None:
         self.total_bytes += len(data)
-        self._transport.write(data)
+        self._write(data)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
