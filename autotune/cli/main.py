@@ -1,5 +1,6 @@
 """The ``autotune`` command: finds the subcommand, and turns errors into one sentence."""
 
+import gc
 import importlib
 import json
 import os
@@ -77,6 +78,8 @@ def main(args: list[str] | None = None) -> Any:
     # Threads of NumPy's that wait for each other spin: on two busy cores a proposal took 270 ms of
     # processor time, and 14 with one.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # Imports make many objects and no garbage: to look for some took a tenth of a short command.
+    gc.set_threshold(50_000, 20, 20)
     try:
         sys.exit(cli.main(args=given, prog_name="autotune", standalone_mode=False))
     except click.ClickException as error:
