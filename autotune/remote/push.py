@@ -12,7 +12,7 @@ from autotune.domain.claims import impossible
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
-from autotune.domain.outcome import Estimated
+from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
@@ -99,7 +99,17 @@ def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Chec
     key = check.key
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
-    declared = replace(check, key=key.declared(spec.problems), asked="")
+    if check.against:
+        raise InvalidInputError("it compares two sources, which only its machine has")
+    declared = replace(
+        check,
+        key=key.declared(spec.problems),
+        winner=check.winner and _to_send(check.winner),
+        default=check.default and _to_send(check.default),
+        before_vmem_bytes=None,
+        vmem_bytes=None,
+        asked="",
+    )
     why = impossible(check.config, None, spec, declared.key) or _of_check(declared, now)
     if why is not None:
         raise InvalidInputError(why)
@@ -195,7 +205,7 @@ def _part(
     used: set[tuple[str, str]],
     some: list[Mapping[str, Any]],
 ) -> _Batch:
-    kernels = [to_data(specs[name]) for name in sorted(used) if name in specs]
+    kernels = [kernel_to_data(specs[name]) for name in sorted(used) if name in specs]
     return _Batch(kernels=kernels, results=some)
 
 
@@ -208,8 +218,19 @@ def whole_result(store: ResultStore, record: Record) -> KeyResult:
 def result_to_data(result: KeyResult) -> dict[str, Any]:
     """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
     refusals it says nothing of them: older versions take it."""
-    data: dict[str, Any] = _clipped(to_data(result))
+    trials = (replace(trial, outcome=_to_send(trial.outcome)) for trial in result.trials)
+    data: dict[str, Any] = _clipped(to_data(replace(result, trials=tuple(trials))))
     return data
+
+
+def kernel_to_data(spec: KernelSpec) -> dict[str, Any]:
+    """The same of a description, without what only the machine with its source understands."""
+    return to_data(replace(spec, form=""))
+
+
+def _to_send(outcome: Outcome) -> Outcome:
+    """Without what predictions learn from: those of a service do not learn from others' trials."""
+    return replace(outcome, step=None) if isinstance(outcome, Estimated) else outcome
 
 
 def _clipped(data: Any) -> Any:

@@ -14,7 +14,7 @@ from autotune.domain.key import Key
 from autotune.errors import ServiceError, StoreError
 from autotune.ports import JobResultStore
 from autotune.remote.http import Remote
-from autotune.remote.push import MAY_PASS, send, whole_result
+from autotune.remote.push import MAY_PASS, kernel_to_data, send, whole_result
 
 _TOLD_WITHIN_S = 10.0  # a fraction of a lease
 
@@ -34,7 +34,7 @@ class RemoteJobs:
 
     def claim(self, worker: str, able: Ability, lease_s: float) -> Job | None:
         if able != self._able:  # a worker asks every other second, and is able to the same
-            self._described = [to_data(self._spec(*one)) for one in able.kernels.items()]
+            self._described = [kernel_to_data(self._spec(*one)) for one in able.kernels.items()]
             self._able = able
         found = self._call(
             "/v1/claims",
