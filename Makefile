@@ -71,6 +71,7 @@ dist: $(READY)
 BESIDE = "tpu-inference==0.32.0" "vllm-tpu==0.32.0" "maxtext[tpu]==0.2.5"
 RESOLVE = $(BIN)/uv pip compile --quiet --python-version 3.12 --python-platform x86_64-manylinux_2_31 -
 beside: dist
+	mkdir -p build
 	for other in $(BESIDE); do for extra in "" "[search,serve,postgres]"; do \
 	  echo "beside $$other: pallas-autotune$$extra"; \
 	  printf '%s\n' "$$other" "pallas-autotune$$extra @ file://$(CURDIR)/$$(ls dist/*.whl)" | $(RESOLVE) >build/beside.txt || exit 1; \

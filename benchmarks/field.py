@@ -2,7 +2,6 @@
 
     python -m benchmarks field --python INTERPRETER [--kernel NAME] [--chip CHIP] [--limit S]
         [--done TABLE]
-        [--into TABLE]
 
 Each kernel of ``from_tokamax`` and ``from_tpu_inference`` at two realistic shapes on v5e, v6e and
 v7x: is its default config traced, legal, compiled, estimated and verified, and if not, why? The
@@ -51,10 +50,6 @@ _NARROW = (
     "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=64,kv_heads=8",
     "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=64,kv_heads=8",
 )
-_NARROW = (
-    "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=64,kv_heads=8",
-    "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=64,kv_heads=8",
-)
 _LATENT = (
     "seqs=64,tokens=64,kv_len=2048,page_size=64,heads=128,latent=512,rope=64",
     "seqs=8,tokens=512,kv_len=2048,page_size=64,heads=128,latent=512,rope=64",
@@ -91,8 +86,6 @@ CASES: tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...] = (
     ("vllm_ragged_paged_attention", ("batch=decode",), _PAGED),
     ("vllm_ragged_paged_attention", ("batch=prefill",), _FILLED),
     ("vllm_ragged_paged_attention", ("batch=mixed",), _FILLED),
-    ("vllm_ragged_paged_attention_64", ("batch=decode",), _NARROW[:1]),
-    ("vllm_ragged_paged_attention_64", ("batch=mixed",), _NARROW[1:]),
     ("vllm_ragged_paged_attention_64", ("batch=decode",), _NARROW[:1]),
     ("vllm_ragged_paged_attention_64", ("batch=mixed",), _NARROW[1:]),
 )
