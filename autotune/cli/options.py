@@ -1,6 +1,7 @@
 """What several commands share: their options, the store, and the problem on the command line."""
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from autotune.compiler.pool import PooledCompilers
     from autotune.searching.loop import Subject
 
+_PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -229,6 +231,11 @@ def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "
     jax = python.removeprefix(NODES_JAX) if python.startswith(NODES_JAX) else None
     if jax is None and python != sys.executable:
         raise InvalidInputError("--python is of this machine: of a Ray cluster name the --jax")
+    if any(_PASSWORD.search(str(one)) for one in click.get_current_context().params.values()):
+        raise InvalidInputError(
+            "a Ray cluster shows this command line with its password to all: keep the URL of the "
+            "database in a file that AUTOTUNE_DATABASE_URL_FILE names, in the place of --db"
+        )
     return RayPool(
         address,
         jax=jax,
@@ -236,6 +243,11 @@ def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "
         memory_bytes=memory_bytes,
         announce=lambda line: echo(line, err=True),
     )
+
+
+def compiles_with(pool: "PooledCompilers", python: str, ray: str | None) -> str:
+    """The interpreter, or of a cluster what stands for it: the JAX of its nodes."""
+    return python if ray is None else f"{NODES_JAX}{pool.toolchain().jax}"
 
 
 def subject_of(

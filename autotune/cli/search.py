@@ -11,6 +11,7 @@ from autotune.cli.options import (
     call_options,
     chip_or_attached,
     compiler_options,
+    compiles_with,
     database_option,
     full_option,
     json_option,
@@ -26,7 +27,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip, attached_chips
-from autotune.wording.command import NODES_JAX, asked
+from autotune.wording.command import asked
 
 
 @click.command()
@@ -156,8 +157,9 @@ def search(
         )
     shape, chip = next(iter(shapes), None), next(iter(chips), None)
     target, ref = chip_or_attached(chip), find_kernel(kernel)
-    is_timed = measure and target in attached_chips()
-    if not (as_json or full or starts or fixed or only or is_timed):
+    is_farm = compilers["ray"] is not None
+    is_timed = measure and not is_farm and target in attached_chips()
+    if not (as_json or full or starts or fixed or only or is_timed or is_farm):
         question = SearchQuestion(
             ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
         )
@@ -173,15 +175,17 @@ def search(
     from autotune.searching.one_config import config_judge, wanted_values
     from autotune.searching.subject import explore_space
 
-    timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=compilers["python"])
+    python = compilers["python"]
+    timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=python)
     plan = Plan(
         limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,
-        timing=timing if measure and not timing.python.startswith(NODES_JAX) else None,
+        timing=timing if measure and not is_farm else None,
     )
     with new_pool(**compilers) as pool, progress.terminal_observer(silent=as_json) as terminal:
+        python = compiles_with(pool, python, compilers["ray"])
         subject = subject_of(pool, ref, target, shape, dtype, options, call)
         if starts:
             judge = config_judge(pool, subject)
@@ -192,7 +196,7 @@ def search(
                 terminal,
                 store.searches,
                 subject.key,
-                asked(ref, subject.spec.name, call or subject.problem, target, compilers["python"]),
+                asked(ref, subject.spec.name, call or subject.problem, target, python),
             )
             result, published = tune(pool, store, subject, space, plan, observer)
             whole = not (fixed or only)

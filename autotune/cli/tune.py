@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from autotune.cli.options import (
+    compiles_with,
     database_option,
     full_option,
     interpreter_of,
@@ -26,7 +27,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
 from autotune.domain.workload_text import read_workload
 from autotune.errors import InvalidInputError
-from autotune.wording.command import NODES_JAX, asked
+from autotune.wording.command import asked
 
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem
@@ -225,7 +226,8 @@ class WorkloadRun:
             ):
                 plan = self._plan(python, time.monotonic() - began, left)
                 with new_pool(**self.pool, python=python) as compilers:
-                    self._under(compilers, store, some, plan, python)
+                    named = compiles_with(compilers, python, self.pool["ray"])
+                    self._under(compilers, store, some, plan, named)
                     if any(one.published is None for one in self.tuned):
                         say_interrupted([one.result for one in self.tuned], str(store))
             place = str(store)
@@ -241,8 +243,8 @@ class WorkloadRun:
         plan, limits = self.plan, self.plan.limits
         if limits.timeout_s is not None:
             limits = replace(limits, timeout_s=max(0.0, (limits.timeout_s - spent_s) / left))
-        here = not python.startswith(NODES_JAX)
-        timing = replace(plan.timing, python=python) if plan.timing and here else None
+        is_farm = self.pool["ray"] is not None
+        timing = replace(plan.timing, python=python) if plan.timing and not is_farm else None
         return replace(plan, limits=limits, timing=timing)
 
     def _under(

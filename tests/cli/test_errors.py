@@ -19,6 +19,10 @@ GOOD = ("--shape", "m=256,k=256,n=256", "--chip", "v5e")
         (("matmul", "--shape", "1x1x1", "--chip", "v9"), "unknown chip 'v9': choose one of v2"),
         (("matmul", "--shape", "1x1x1"), "no TPU is attached to this machine: name the chip"),
         (("matmul", *GOOD, "--python", "/no/such/python"), "/no/such/python cannot be started"),
+        (
+            ("matmul", *GOOD, "--ray", "auto", "--db", "postgresql://u:secret@h/d"),
+            "in a file that AUTOTUNE_DATABASE_URL_FILE names",
+        ),
     ],
 )
 def test_wrong_names(args: tuple[str, ...], says: str, tmp_path: Path) -> None:
