@@ -5,6 +5,7 @@ imports by computed names do not."""
 import ast
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from os.path import commonpath
 from pathlib import Path
 
 from autotune.catalogue import normal
@@ -33,11 +34,13 @@ def files(path: Path, attribute: str) -> list[Path]:
     return [path, *sorted(_reached(path, attribute, "").keys() - {path})]
 
 
-def all_files(path: Path) -> list[Path]:
-    """What a module needs to be imported, as far as it is beside it; its own file first. Raises
-    ``OSError``."""
+def all_files(path: Path) -> tuple[Path, list[Path]]:
+    """What a module needs to be imported, as far as it is beside it, its own file first; and the
+    folder that holds all of it with the packages that it is in. Raises ``OSError``."""
     path = path.resolve()
-    return [path, *sorted(_reached(path, None, "").keys() - {path})]
+    found = [path, *sorted(_reached(path, None, "").keys() - {path})]
+    home = commonpath([_package_root(path).folder, *(file.parent for file in found)])
+    return Path(home), found
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +108,11 @@ def _reached(path: Path, attribute: str | None, source: str) -> dict[Path, _Modu
                 found[file] = _Module(file, "")
             except (OSError, ValueError):
                 continue
-        statements = found[file].want(names if attribute else None) or []
+        statements = found[file].want(names if attribute else None)
+        if statements is None:
+            continue
+        if attribute is None:
+            todo += [(package, None) for package in _packages(file)]
         for stmt in statements:
             todo += _imported(stmt, statements, found[file], root)
     return found
@@ -160,6 +167,15 @@ def _imported(
                         yield file, _used_of(bound_by(alias), statements)
                     for file in _files(base, parts, root):
                         yield file, None if alias.name == "*" else {alias.name}
+
+
+def _packages(path: Path) -> Iterator[Path]:
+    """What is executed before a module of a package: the packages that it is in."""
+    for folder in path.parents:
+        package = folder / "__init__.py"
+        if not package.is_file():
+            return
+        yield package
 
 
 def _package_root(path: Path) -> _Root:

@@ -4,6 +4,7 @@ import contextlib
 import os
 import signal
 import socket
+import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ T = TypeVar("T")
 
 _REACH_S = 5.0
 _FACTS_S = 60.0
+_RESTED_S = 60.0  # a slot ends after ten minutes
 _NAMESPACE = "autotune"
 
 
@@ -38,11 +40,12 @@ class Node:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFacts:
     """What a node says of itself. ``version``: of this package, None where it cannot be imported;
-    ``toolchain``: None without JAX or libtpu."""
+    ``toolchain``: None without JAX or libtpu; ``fault``: what it raised instead."""
 
     version: str | None
     machine: str = ""
     toolchain: Toolchain | None = None
+    fault: str = ""
 
 
 class RaySlot:
@@ -50,7 +53,21 @@ class RaySlot:
 
     def __init__(self, node: Node, number: int, actor: Any) -> None:
         self.node, self.number, self._actor = node, number, actor
-        self.ready: Future[None] = actor.ready.remote().future()
+        self.ready, self._answered_at = self.look(), 0.0
+
+    @property
+    def has_rested(self) -> bool:
+        """It may have ended since, as slots do that nobody asks."""
+        return time.monotonic() - self._answered_at > _RESTED_S
+
+    def look(self) -> Future[None]:
+        """Answers where the actor is there, also while it is busy for another driver."""
+        asked = self._actor.ready.options(concurrency_group="control").remote()
+        future: Future[None] = asked.future()
+        return future
+
+    def answered(self) -> None:
+        self._answered_at = time.monotonic()
 
     def ask(self, *asked: Any) -> Future[dict[str, Any]]:
         """``CompilerSlot.ask``; ``answer_of`` reads it."""
@@ -96,7 +113,9 @@ class RayCluster:
             ) from error
 
     def nodes(self) -> dict[str, Node]:
-        """Those that are alive."""
+        """Those that are alive. Raises ``CompilerUnavailableError`` where the head is gone."""
+        with _answering():
+            found = _ray().nodes()
         return {
             one["NodeID"]: Node(
                 id=one["NodeID"],
@@ -104,7 +123,7 @@ class RayCluster:
                 cpus=int(one["Resources"].get("CPU", 0)),
                 memory_bytes=int(one["Resources"].get("memory", 0)),
             )
-            for one in _ray().nodes()
+            for one in found
             if one["Alive"]
         }
 
@@ -115,16 +134,20 @@ class RayCluster:
             ray.remote(node_facts).options(**_only_on(one), num_cpus=0, max_retries=0).remote(): one
             for one in node_ids
         }
-        done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_FACTS_S)
+        with _answering():
+            done, _ = ray.wait(list(asked), num_returns=len(asked), timeout=_FACTS_S)
         found = {asked[one]: _facts(one) for one in done}
         return {one: facts for one, facts in found.items() if facts}
 
-    def slot(self, node: Node, number: int, name: str, memory_bytes: int, worker: str) -> RaySlot:
+    def slot(
+        self, node: Node, number: int, name: str, memory_bytes: int, worker: str | None
+    ) -> RaySlot:
         """The one of this name, which is started where it is not there yet."""
         actor = _ray().remote(concurrency_groups={"control": 1})(CompilerSlot)
         options = {"num_cpus": 1, "memory": memory_bytes, "name": name, **_only_on(node.id)}
-        started = actor.options(**options, get_if_exists=True, lifetime="detached").remote(worker)
-        return RaySlot(node, number, started)
+        with _answering():
+            started = actor.options(**options, get_if_exists=True, lifetime="detached")
+            return RaySlot(node, number, started.remote(worker))
 
     def close(self) -> None:
         _ray().shutdown()
@@ -148,7 +171,7 @@ def _facts(asked: Any) -> NodeFacts | None:
     except ray.exceptions.RayTaskError as error:
         if "ModuleNotFoundError" in str(error):
             return NodeFacts(version=None)
-        raise
+        return NodeFacts(version=None, fault=str(error).strip().splitlines()[-1])
     except ray.exceptions.RayError:
         return None
 
@@ -157,6 +180,16 @@ def _only_on(node_id: str) -> Mapping[str, Any]:
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
     return {"scheduling_strategy": NodeAffinitySchedulingStrategy(node_id, soft=False)}
+
+
+@contextlib.contextmanager
+def _answering() -> Iterator[None]:
+    """What Ray itself cannot do is one sentence."""
+    try:
+        yield
+    except _ray().exceptions.RayError as error:
+        line = str(error).strip().splitlines()[0]
+        raise CompilerUnavailableError(f"the Ray cluster does not answer: {line}") from error
 
 
 def _reach(address: str) -> None:

@@ -1,9 +1,9 @@
 """``autotune.ports.Compilers`` of a cluster: each question goes to a slot that is free."""
 
 import hashlib
+import json
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from os.path import commonpath
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -13,7 +13,6 @@ from autotune.compiler.client import Compiler
 from autotune.compiler.pool import PooledCompilers
 from autotune.compiler.process import (
     DEFAULT_MEMORY_BYTES,
-    WORKER,
     ChildDiedError,
     ChildTimedOutError,
     CompilerInterruptedError,
@@ -27,7 +26,7 @@ from autotune.farm.slots import Slots
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_MOST_LOST = 3  # nodes, before it is the candidate's fault
+_MOST_LOST = 3  # compilers, before it is the candidate's fault
 
 
 class RayPool(PooledCompilers):
@@ -46,10 +45,12 @@ class RayPool(PooledCompilers):
         limit_s: float = 120.0,
         memory_bytes: int = DEFAULT_MEMORY_BYTES,
         announce: Callable[[str], None] = lambda _: None,
-        worker: Path = WORKER,
+        worker: Path | None = None,
     ) -> None:
         self._cluster = RayCluster(address)
-        self._slots = Slots(self._cluster, jax, memory_bytes, announce, str(worker))
+        self._slots = Slots(
+            self._cluster, jax, memory_bytes, announce, str(worker) if worker else None
+        )
         try:
             self._slots.open()
         except BaseException:
@@ -86,33 +87,46 @@ class FarmProcess:
     def __init__(self, slots: Slots, memory_bytes: int) -> None:
         self._slots, self._memory_bytes = slots, memory_bytes
         self._sources: dict[KernelRef, Mapping[str, Any] | None] = {}
+        self._lacking: dict[str, dict[str, str]] = {}  # by kernel, nodes and what they say
         self._interrupted: Future[Any] = Future()
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """As ``CompilerProcess.ask``. What was under way on a slot that is lost is asked again, on
         another node where there is one."""
         sources = self._sources_of(request)
+        lacking = self._lacking.setdefault(str(request.get("ref")), {})
         lost: list[str] = []
         while True:
-            slot = self._slots.take({*lost})
-            asked = slot.ask(self._slots.driver, request, sources, limit_s, self._memory_bytes)
-            wait({asked, self._interrupted}, return_when=FIRST_COMPLETED)
-            if not asked.done():
-                raise CompilerInterruptedError
+            slot = self._slots.take(lost, lacking)
+            has_it = False
             try:
-                answer = answer_of(asked)
+                if lost or slot.has_rested:
+                    self._answer(slot.look())
+                has_it = True
+                answer = self._answer(
+                    slot.ask(self._slots.driver, request, sources, limit_s, self._memory_bytes)
+                )
             except SlotLostError as error:
                 self._slots.lose(slot)
-                lost.append(slot.node.id)
+                lost += [slot.node.id] * has_it
                 if len(lost) == _MOST_LOST:
-                    reason = f"the compilers of {len(lost)} nodes ended while they had it"
-                    raise ChildDiedError(reason, str(error)) from error
+                    nodes = f"{len(lost)} compilers on {len({*lost})} nodes"
+                    raise ChildDiedError(f"{nodes} ended while they had it", str(error)) from error
                 continue
             if "unusable" in answer:
                 self._slots.refuse(slot.node, answer["unusable"])
                 continue
             self._slots.give(slot)
-            return _read(answer, request)
+            if "lacks" in answer:
+                lacking[slot.node.id] = f"node {slot.node.address}: {answer['lacks']}"
+            elif "interrupted" not in answer:  # its node was refused
+                return read_answer(answer, request, sources)
+
+    def _answer(self, asked: Future[T]) -> T:
+        wait({asked, self._interrupted}, return_when=FIRST_COMPLETED)
+        if not asked.done():
+            raise CompilerInterruptedError
+        return answer_of(asked)
 
     def interrupt(self) -> None:
         if not self._interrupted.done():
@@ -141,25 +155,32 @@ def sources_of(ref: KernelRef) -> Mapping[str, Any] | None:
         raise InvalidInputError(
             "two revisions of a working tree are compared on this machine: leave out --ray"
         )
-    if ref.module:
-        return {"fingerprint": fingerprint(ref)}
     if ref.source:
         return None
-    files = all_files(Path(ref.path))
-    home = commonpath([file.parent for file in files])
+    if ref.module:
+        return {"fingerprint": fingerprint(ref), "home": ref.root}
+    home, files = all_files(Path(ref.path))
     content = {str(file.relative_to(home)): file.read_bytes() for file in files}
-    digest = hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16]
-    return {"files": content, "path": str(files[0].relative_to(home)), "digest": digest}
+    return {
+        "fingerprint": fingerprint(ref),
+        "home": str(home),
+        "files": content,
+        "path": str(files[0].relative_to(home)),
+        "digest": hashlib.sha256(repr(sorted(content.items())).encode()).hexdigest()[:16],
+    }
 
 
-def _read(answer: Mapping[str, Any], request: Mapping[str, Any]) -> dict[str, Any]:
+def read_answer(
+    answer: Mapping[str, Any], request: Mapping[str, Any], sources: Mapping[str, Any] | None
+) -> dict[str, Any]:
     if "timed out" in answer:
         raise ChildTimedOutError(answer["timed out"])
     if "died" in answer:
         raise ChildDiedError(answer["died"], answer["log_tail"])
-    if "interrupted" in answer:
-        raise CompilerInterruptedError
     if answer.get("content"):
         Path(request["path"]).write_bytes(answer["content"])
     found: dict[str, Any] = answer["answer"]
+    if sources and answer.get("home"):  # messages name files
+        there, here = (json.dumps(one)[1:-1] for one in (answer["home"], sources["home"]))
+        found = json.loads(json.dumps(found).replace(there, here))
     return found

@@ -15,6 +15,7 @@ import autotune
 from autotune.catalogue.discovery import catalogue, fingerprint
 from autotune.compiler.client import Compiler
 from autotune.compiler.process import (
+    WORKER,
     ChildDiedError,
     ChildTimedOutError,
     CompilerInterruptedError,
@@ -40,6 +41,10 @@ def node_facts() -> dict[str, Any]:
     }
 
 
+class _LackingError(Exception):
+    """The kernel is not on this node as it is asked for; the message goes on after its name."""
+
+
 @dataclass(slots=True)
 class _Child:
     """The compiler of one driver, which imports that driver's kernels only. ``folder``: for their
@@ -62,17 +67,18 @@ class CompilerSlot:
     ``ask`` is called from one thread and ``leave`` from another.
     """
 
-    def __init__(self, worker: str, idle_s: float = _IDLE_S) -> None:
-        self._worker, self._idle_s = worker, idle_s
+    def __init__(self, worker: str | None = None, idle_s: float = _IDLE_S) -> None:
+        self._worker, self._idle_s = Path(worker) if worker else WORKER, idle_s
         self._lock = Lock()
         self._children: dict[str, _Child] = {}
-        self._gone: set[str] = set()
+        self._gone: dict[str, float] = {}  # and when: what it asked before may come later
         self._asked: _Child | None = None
         self._used_at = time.monotonic()
         Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> None:
-        """Answers once the process is there."""
+        """Answers once the process is there, and keeps it there."""
+        self._used_at = time.monotonic()
 
     def ask(
         self,
@@ -94,6 +100,8 @@ class CompilerSlot:
             return {"died": str(error), "log_tail": error.log_tail}
         except CompilerInterruptedError:
             return {"interrupted": True}
+        except _LackingError as error:
+            return {"lacks": str(error)}
         except (CompilerUnavailableError, OSError) as error:
             return {"unusable": str(error)}
         finally:
@@ -102,22 +110,22 @@ class CompilerSlot:
     def leave(self, driver: str) -> None:
         """The driver asks nothing more, and what it has asked is given up."""
         with self._lock:
-            self._gone.add(driver)
+            self._gone[driver] = time.monotonic()
             child = self._children.pop(driver, None)
-        if child is not None and child is self._asked:
-            child.compiler.process.interrupt()  # ``ask`` closes it
-        elif child is not None:
-            child.close()
+            if child is not None and child is self._asked:
+                child.compiler.process.interrupt()  # ``ask`` closes it
+            elif child is not None:
+                child.close()
 
     def _child_of(self, driver: str, memory_bytes: int) -> _Child | None:
         """None for a driver that has left."""
         with self._lock:
-            if driver in self._gone:
+            if self._gone.pop(driver, None):
                 return None
             child = self._children.get(driver)
             if child is None:
                 self._make_room()
-                process = CompilerProcess(sys.executable, memory_bytes, Path(self._worker))
+                process = CompilerProcess(sys.executable, memory_bytes, self._worker)
                 folder = tempfile.TemporaryDirectory(prefix="autotune-sources-")
                 child = self._children[driver] = _Child(Compiler(process), folder)
             self._asked = child
@@ -135,17 +143,20 @@ class CompilerSlot:
         sources: Mapping[str, Any] | None,
         limit_s: float,
     ) -> dict[str, Any]:
+        home = ""
         if sources is not None:
             ref = _ref_here(child, from_data(KernelRef, request["ref"]), sources)
             request = {**request, "ref": to_data(ref)}
+            home = ref.root or str(_home(child, sources))
         if not child.compiler.process.running:
             child.compiler.start()
         if request["kind"] != "executable":
-            return {"answer": child.compiler.process.ask(request, limit_s)}
+            return {"answer": child.compiler.process.ask(request, limit_s), "home": home}
         path = Path(child.folder.name) / "executable"
         path.unlink(missing_ok=True)
         answer = child.compiler.process.ask({**request, "path": str(path)}, limit_s)
-        return {"answer": answer, "content": path.read_bytes() if path.exists() else b""}
+        content = path.read_bytes() if path.exists() else b""
+        return {"answer": answer, "home": home, "content": content}
 
     def _answered(self, driver: str, child: _Child) -> None:
         with self._lock:
@@ -164,34 +175,38 @@ class CompilerSlot:
                 for driver, child in list(self._children.items()):
                     if child is not self._asked and child.used_at < oldest:
                         self._children.pop(driver).close()
+                self._gone = {one: at for one, at in self._gone.items() if at >= oldest}
                 if not self._children and self._asked is None and self._used_at < oldest:
                     os._exit(0)
 
 
 def _ref_here(child: _Child, ref: KernelRef, sources: Mapping[str, Any]) -> KernelRef:
-    """Raises ``CompilerUnavailableError`` where the kernel is another one here."""
+    """Raises ``_LackingError`` where the kernel is not here, or is another one."""
     if ref not in child.refs:
-        files = sources.get("files")
-        child.refs[ref] = (
-            _installed(ref, sources["fingerprint"])
-            if files is None
-            else replace(ref, path=str(_written(Path(child.folder.name), sources)))
+        here = (
+            replace(ref, path=str(_written(_home(child, sources), sources)))
+            if "files" in sources
+            else _installed(ref)
         )
+        if fingerprint(here) != sources["fingerprint"]:
+            raise _LackingError(f"it has another source of {ref}")
+        child.refs[ref] = here
     return child.refs[ref]
 
 
-def _installed(ref: KernelRef, wanted: str) -> KernelRef:
+def _installed(ref: KernelRef) -> KernelRef:
     for one in catalogue().values():
         if not isinstance(one, str) and (one.module, one.attribute) == (ref.module, ref.attribute):
-            if fingerprint(one) != wanted:
-                raise CompilerUnavailableError(f"it has another source of {ref}")
             return replace(one, call=ref.call)
-    raise CompilerUnavailableError(f"it has no kernel {ref}: install its package there")
+    raise _LackingError(f"it has no kernel {ref}: install its package there")
 
 
-def _written(folder: Path, sources: Mapping[str, Any]) -> Path:
+def _home(child: _Child, sources: Mapping[str, Any]) -> Path:
+    return Path(child.folder.name) / str(sources["digest"])
+
+
+def _written(home: Path, sources: Mapping[str, Any]) -> Path:
     """The file of the declaration, with those that it imports from beside it."""
-    home = folder / str(sources["digest"])
     for name, content in sources["files"].items():
         file = home / name
         file.parent.mkdir(parents=True, exist_ok=True)

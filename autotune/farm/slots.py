@@ -1,21 +1,25 @@
 """Which slots of a cluster there are, and which are free."""
 
+import contextlib
+import math
 import time
 import uuid
-from collections.abc import Callable, Collection
-from concurrent.futures import wait
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future, wait
 from threading import Condition, Event, Thread
 
 import autotune
 from autotune.compiler.process import CompilerInterruptedError
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.errors import CompilerUnavailableError
+from autotune.errors import CompilerUnavailableError, KernelImportError
 from autotune.farm.cluster import Node, NodeFacts, RayCluster, RaySlot, SlotLostError, answer_of
 from autotune.wording import nodes as wording
 
 _LOOK_S = 3.0
 _OPEN_S = 120.0  # sixty-four actors on two cores take thirty
+_GRACE_S = 3.0  # for the next one, once there is one
 _LEAVE_S = 5.0
+_AGAIN_S = 30.0  # what a node lacks may pass
 _PATIENCE_S = 60.0  # without any node
 
 
@@ -29,7 +33,7 @@ class Slots:
         jax: str | None,
         memory_bytes: int,
         announce: Callable[[str], None],
-        worker: str,
+        worker: str | None,
     ) -> None:
         self.driver = uuid.uuid4().hex
         self._cluster, self._jax, self._memory_bytes = cluster, jax, memory_bytes
@@ -37,7 +41,8 @@ class Slots:
         self._toolchain: Toolchain | None = None
         self._changed = Condition()
         self._nodes: dict[str, Node] = {}
-        self._refused: set[str] = set()
+        self._refused: dict[str, float] = {}
+        self._leaving: list[Future[None]] = []
         self._opening: dict[tuple[str, int], RaySlot] = {}
         self._slots: dict[tuple[str, int], RaySlot] = {}
         self._free: list[RaySlot] = []
@@ -48,28 +53,34 @@ class Slots:
     def open(self) -> None:
         """Wait for the slots of all nodes that can be used; for those that are late only until one
         is there. Raises ``CompilerUnavailableError``."""
-        deadline = time.monotonic() + _OPEN_S
         self._look()
         if not self._nodes:
             raise CompilerUnavailableError(wording.NO_NODE)
-        while self._opening and time.monotonic() < deadline:
+        there, since = 0, time.monotonic()
+        while self._opening and time.monotonic() - since < (_GRACE_S if there else _OPEN_S):
             time.sleep(0.05)
             self._take_in()
+            if len(self._slots) > there:
+                there, since = len(self._slots), time.monotonic()
         if not self._slots:
             raise CompilerUnavailableError(wording.ALL_TAKEN)
         self.size = len(self._slots) + len(self._opening)
         self._watcher.start()
 
-    def take(self, avoid: Collection[str]) -> RaySlot:
+    def take(self, avoid: Collection[str], lacking: Mapping[str, str]) -> RaySlot:
         """One that is free, of another node than those to ``avoid`` where there is one. Raises
-        ``CompilerUnavailableError`` where no node is left, ``CompilerInterruptedError``."""
+        ``CompilerUnavailableError`` where no node is left, ``KernelImportError`` where all that are
+        left are ``lacking`` the kernel, each with what it said; ``CompilerInterruptedError``."""
         with self._changed:
             while not self._closed.is_set():
-                others = any(slot.node.id not in avoid for slot in self._slots.values())
+                able = {slot.node.id for slot in self._slots.values()} - lacking.keys()
+                wanted = able.difference(avoid) or able
                 for slot in reversed(self._free):  # it has just traced what it is to compile
-                    if not (others and slot.node.id in avoid):
+                    if slot.node.id in wanted:
                         self._free.remove(slot)
                         return slot
+                if self._slots and not able:
+                    raise KernelImportError(wording.all_lack(sorted({*lacking.values()})))
                 if self._nobody_since and time.monotonic() - self._nobody_since > _PATIENCE_S:
                     raise CompilerUnavailableError(wording.NONE_LEFT)
                 self._changed.wait(1.0 if not self._slots else None)
@@ -77,10 +88,11 @@ class Slots:
 
     def give(self, slot: RaySlot) -> None:
         """It has answered."""
+        slot.answered()
         with self._changed:
             if self._slots.get((slot.node.id, slot.number)) is slot:
                 self._free.append(slot)
-                self._changed.notify()
+                self._changed.notify_all()
 
     def lose(self, slot: RaySlot) -> None:
         """It did not; it is started again if its node is there."""
@@ -90,11 +102,17 @@ class Slots:
             self._notice()
 
     def refuse(self, node: Node, reason: str) -> None:
-        """Use none of its slots any more."""
+        """Use none of its slots for a while, the second time for good."""
+        now = time.monotonic()
         with self._changed:
             new = node.id not in self._refused
+            if not new and now - self._refused[node.id] < _AGAIN_S:
+                return  # another thread has met the same
+            for slot in self._slots.values():
+                if slot.node.id == node.id:
+                    self._leaving.append(slot.leave(self.driver))
             self._forget(node.id)
-            self._refused.add(node.id)
+            self._refused[node.id] = now if new else math.inf
         if new:
             self._announce(wording.refused(node.address, reason))
 
@@ -110,23 +128,26 @@ class Slots:
         if self._watcher.is_alive():
             self._watcher.join(_LEAVE_S)
         with self._changed:
-            left = [slot.leave(self.driver) for slot in self._slots.values()]
+            self._leaving += [slot.leave(self.driver) for slot in self._slots.values()]
             for slot in self._opening.values():
                 slot.discard()
-        wait(left, _LEAVE_S)
+        wait(self._leaving, _LEAVE_S)
 
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_S):
-            self._take_in()
-            self._look()
+            with contextlib.suppress(CompilerUnavailableError):  # the next look may find it
+                self._take_in()
+                self._look()
 
     def _look(self) -> None:
         """Take nodes in that are new, let go of those that are gone, start what is missing."""
-        nodes = self._cluster.nodes()
+        nodes, now = self._cluster.nodes(), time.monotonic()
         new = [
             one
             for one in nodes.values()
-            if one.cpus and one.id not in self._nodes and one.id not in self._refused
+            if one.cpus
+            and one.id not in self._nodes
+            and now - self._refused.get(one.id, -_AGAIN_S) >= _AGAIN_S
         ]
         if new:
             self._judge(new, self._cluster.facts([one.id for one in new]))
@@ -145,7 +166,7 @@ class Slots:
         for node in nodes:
             if node.id not in facts:
                 continue  # it is asked again
-            reason = wording.why_not(
+            reason = facts[node.id].fault or wording.why_not(
                 facts[node.id].version,
                 facts[node.id].machine,
                 facts[node.id].toolchain,
@@ -163,7 +184,7 @@ class Slots:
         return min(node.cpus, node.memory_bytes // self._memory_bytes)
 
     def _start(self, node: Node, number: int) -> RaySlot:
-        name = f"{autotune.__version__} {node.id} {number}"
+        name = f"{autotune.__version__} {node.id} {number} {self._memory_bytes}"
         return self._cluster.slot(node, number, name, self._memory_bytes, self._worker)
 
     def _take_in(self) -> None:

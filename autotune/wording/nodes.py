@@ -1,5 +1,7 @@
 """Nodes of a cluster, and why they are not used."""
 
+from collections.abc import Sequence
+
 from autotune.domain.toolchain import Toolchain
 
 NO_NODE = "no node of the Ray cluster can compile: start nodes with pallas-autotune[search,ray]"
@@ -15,6 +17,10 @@ NONE_LEFT = (
 
 def refused(address: str, reason: str) -> str:
     return f"node {address} is not used: {reason}"
+
+
+def all_lack(reasons: Sequence[str]) -> str:
+    return f"no node of the Ray cluster can be asked about this kernel: {'; '.join(reasons)}"
 
 
 def no_such_jax(wanted: str) -> str:

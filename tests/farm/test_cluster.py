@@ -14,6 +14,7 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed, Crashed
+from autotune.errors import KernelImportError
 from autotune.farm.pool import RayPool
 from tests.farm.conftest import PROBLEM, SLEEPING, add_nodes
 
@@ -62,7 +63,7 @@ def test_what_dies_costs_nothing_that_is_finished(cluster: Any) -> None:
     with RayPool(cluster.address, worker=SLEEPING) as pool:
         (killer,) = compiled(pool, 1, kill=1)
         assert isinstance(killer.result().answer, Crashed)
-        assert "3 nodes" in killer.result().answer.reason
+        assert "3 compilers" in killer.result().answer.reason
         futures = compiled(pool, 24, sleep_ms=300)
         futures[0].result()
         cluster.remove_node(first, allow_graceful=False)
@@ -91,6 +92,55 @@ def test_drivers_take_turns(cluster: Any, tmp_path: Path, monkeypatch: pytest.Mo
                 future.result()
             assert long.poll() is None
         long.kill()
+
+
+def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "15000")
+    monkeypatch.setattr("autotune.farm.slots._OPEN_S", 3.0)
+    add_nodes(cluster, 1)
+    with start_driver(cluster, tmp_path / "long.db") as long:
+        while not asked.exists():
+            time.sleep(0.1)
+        with RayPool(cluster.address, worker=SLEEPING) as pool:
+            assert pool.size == 1  # though it is busy
+        assert long.stdout is not None and long.stdout.readline() == "trial\n"
+        long.kill()
+    assert set(Counter(asked.read_text().splitlines()).values()) == {1}
+
+
+def test_slots_that_ended_while_they_rested_are_not_a_candidates_fault(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.farm.cluster._RESTED_S", 0.0)
+    add_nodes(cluster, 4)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        for slot in pool._slots._slots.values():
+            slot.discard()
+        (future,) = compiled(pool, 1)
+        assert isinstance(future.result().answer, CompileFailed)
+
+
+def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster: Any, tmp_path: Path) -> None:
+    lacking = tmp_path / "without" / "autotune_kernels"
+    lacking.mkdir(parents=True)
+    (lacking / "__init__.py").write_text("")
+    add_nodes(cluster, 1, env_vars={"PYTHONPATH": str(lacking.parent)})
+    said: list[str] = []
+    with RayPool(cluster.address, announce=said.append, worker=SLEEPING) as pool:
+        (future,) = compiled(pool, 1)
+        with pytest.raises(KernelImportError, match="it has no kernel"):
+            future.result()
+        assert pool.toolchain().jax == "1" and not said
+        add_nodes(cluster, 1)
+        for _ in range(100):
+            if len(pool._slots._slots) == 2:
+                break
+            time.sleep(0.5)
+        assert all(isinstance(one.result().answer, CompileFailed) for one in compiled(pool, 4))
 
 
 def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was_under_way(

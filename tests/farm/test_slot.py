@@ -1,5 +1,7 @@
 """What runs on a node, without a cluster."""
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Thread
@@ -10,7 +12,7 @@ import pytest
 from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_ref import KernelRef
-from autotune.farm.pool import sources_of
+from autotune.farm.pool import read_answer, sources_of
 from autotune.farm.slot import CompilerSlot
 from tests.farm.conftest import SLEEPING
 
@@ -57,6 +59,7 @@ def test_who_leaves_has_no_answer_to_what_runs_nor_to_what_comes_late(slot: Comp
     slot.leave("a")
     thread.join()
     assert found == [{"interrupted": True}] == [ask(slot, "a", PID)]
+    assert not slot._gone and "answer" in ask(slot, "a", PID)
 
 
 def test_a_child_that_takes_too_long_is_data(slot: CompilerSlot) -> None:
@@ -87,6 +90,28 @@ def test_a_file_comes_with_all_that_it_imports_from_beside_it(
     assert fingerprint(KernelRef(path=str(there), attribute="KERNEL")) == fingerprint(ref)
 
 
+@pytest.mark.parametrize("how", ["from .parts import run", "from pkg.parts import run"])
+def test_a_file_of_a_package_comes_with_its_packages(
+    slot: CompilerSlot, tmp_path: Path, how: str
+) -> None:
+    home = tmp_path / "there" / "pkg" / "inner"
+    home.mkdir(parents=True)
+    (home.parent / "__init__.py").write_text("from . import shared\n")
+    (home.parent / "shared.py").write_text("")
+    (home.parent / "parts.py").write_text("def run(): ...\n")
+    (home / "__init__.py").write_text("")
+    (home / "parts.py").write_text("def run(): ...\n")
+    (home / "kernel.py").write_text(f"{how}\nKERNEL = run\n")
+    ref = KernelRef(path=str(home / "kernel.py"), attribute="KERNEL")
+    found = ask(slot, "a", {"kind": "echo", "ref": to_data(ref)}, sources_of(ref))
+    there = Path(found["answer"]["ok"]["ref"]["path"])
+    read = read_answer(found, {}, sources_of(ref))["ok"]["ref"]
+    assert read["path"] == str(home / "kernel.py")
+    assert there.relative_to(found["home"]) == Path("pkg/inner/kernel.py")
+    loads = "import sys; sys.path[:0] = sys.argv[1:]; import pkg.inner.kernel"
+    subprocess.run([sys.executable, "-c", loads, found["home"]], check=True, timeout=60)
+
+
 def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot: CompilerSlot) -> None:
     here = find_kernel("vector_add")
     elsewhere = KernelRef(
@@ -94,6 +119,6 @@ def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot: Comp
     )
     request, same = {"kind": "echo", "ref": to_data(elsewhere)}, sources_of(here)
     assert ask(slot, "a", request, same)["answer"]["ok"]["ref"] == to_data(here)
-    assert "another source" in ask(slot, "b", request, {"fingerprint": "other"})["unusable"]
+    assert "another source" in ask(slot, "b", request, {"fingerprint": "other"})["lacks"]
     unknown = to_data(KernelRef(path="", attribute="K", module="not_there"))
-    assert "no kernel" in ask(slot, "b", {"kind": "echo", "ref": unknown}, same)["unusable"]
+    assert "no kernel" in ask(slot, "b", {"kind": "echo", "ref": unknown}, same)["lacks"]
