@@ -27,8 +27,9 @@ from autotune.errors import AutotuneError, InvalidInputError, KernelImportError,
 from autotune.ports import CandidateStore, Queue, WorkerStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.measured import Measure
-from autotune.publishing.publish import publish
+from autotune.publishing.publish import Publication, publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
+from autotune.publishing.tuning import limits_of, until_right
 from autotune.searching.loop import SearchLimits, SearchResult, Subject
 from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
@@ -262,25 +263,35 @@ class Worker:
         def stop() -> bool:
             return lease.stop_wanted or self._stopping.is_set()
 
-        result: SearchResult = run_search(
-            self._compilers,
-            self._store,
-            subject,
-            space,
-            SearchLimits(trials=request.trials, stop=stop),
-            watch,
-            study_url=self._study_url,
-            start_from=tuned_elsewhere(self._compilers, self._store, subject, watch.announce),
-        )
-        if result.stopped_by == "interrupted" or not lease.holds():
-            return None, ""
+        known = tuned_elsewhere(self._compilers, self._store, subject, watch.announce)
         measure = self._measure(subject, watch, stop)
         ours = measure and _while_ours(measure, lambda: not stop() and lease.holds())
-        try:
-            published = publish(
+
+        def search(limits: SearchLimits) -> SearchResult:
+            return run_search(
+                self._compilers,
+                self._store,
+                subject,
+                space,
+                limits,
+                watch,
+                study_url=self._study_url,
+                start_from=known,
+            )
+
+        def publish_it(result: SearchResult) -> Publication:
+            if not lease.holds():
+                raise _NotOursError
+            return publish(
                 self._compilers, self._store, result, announce=watch.announce, measure=ours
             )
+
+        asked = SearchLimits(trials=request.trials, stop=stop)
+        try:
+            _, published = until_right(search, publish_it, limits_of(asked, self._timing, subject))
         except _NotOursError:
+            return None, ""
+        if published is None:
             return None, ""
         state = State.DONE if published.record else State.FAILED
         return state, published.reason + self._not_timed(measure, request.chip)

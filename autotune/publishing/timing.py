@@ -26,6 +26,11 @@ class Timing:
     python: str = sys.executable
 
 
+def is_timed(timing: Timing | None, chip: Chip) -> bool:
+    """Whether a TPU of this chip is attached, and times are wanted."""
+    return timing is not None and chip in attached_chips()
+
+
 def new_measure(
     compiler: ExecutableCompiler,
     subject: Subject,
@@ -36,7 +41,7 @@ def new_measure(
     """Times candidates on the attached TPU; None where it is none of the searched chip. ``stop``
     ends the race early."""
     chip = subject.chip.chip
-    if chip not in attached_chips():
+    if not is_timed(timing, chip):
         return None
     work = MeasuringTask(ref=subject.ref, problem=subject.problem, chip=chip, seed=timing.seed)
     return Session(

@@ -1,5 +1,6 @@
 """A whole search: try, verify, time where a TPU is attached, publish."""
 
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack, closing
@@ -12,7 +13,7 @@ from autotune.errors import AutotuneError
 from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import Publication, publish, unpublished
-from autotune.publishing.timing import Timing, new_measure
+from autotune.publishing.timing import Timing, is_timed, new_measure
 from autotune.searching.loop import (
     Observer,
     Search,
@@ -62,26 +63,58 @@ def tune(
     """It starts with what ``plan`` says, then with what others know of the problem. None: it was
     interrupted, and the same again resumes. Raises ``AutotuneError``."""
     known = tuned_elsewhere(compilers, store, subject, watcher.announce)
+    start_from = tuple(dict.fromkeys((*plan.start_from, *known)))
     records = store.records(subject.spec.name)
     if all(record.key != subject.key for record in records):
         for record in records:
             if replace(record.key, fingerprint=subject.spec.fingerprint) == subject.key:
                 watcher.announce(tried_again(record))
-    result = run_search(
-        compilers,
-        store,
-        subject,
-        space,
-        plan.limits,
-        watcher,
-        study_url=store.url,
-        seed=plan.seed,
-        method=plan.method,
-        start_from=tuple(dict.fromkeys((*plan.start_from, *known))),
+    return until_right(
+        lambda limits: run_search(
+            compilers,
+            store,
+            subject,
+            space,
+            limits,
+            watcher,
+            study_url=store.url,
+            seed=plan.seed,
+            method=plan.method,
+            start_from=start_from,
+        ),
+        lambda result: _published(compilers, store, result, plan, watcher),
+        limits_of(plan.limits, plan.timing, subject),
     )
+
+
+def limits_of(limits: SearchLimits, timing: Timing | None, subject: Subject) -> SearchLimits:
+    """An estimate predicts no measurement: what is timed is searched to its limit."""
+    return replace(limits, full=limits.full or is_timed(timing, subject.chip.chip))
+
+
+def until_right(
+    search: Callable[[SearchLimits], SearchResult],
+    published: Callable[[SearchResult], Publication],
+    limits: SearchLimits,
+) -> tuple[SearchResult, Publication | None]:
+    """Search and publish; to the limit where a prediction ended the search and the gate refuses
+    what it found: few others were tried. None: it was interrupted."""
+    result = search(limits)
     if result.stopped_by == "interrupted":
         return result, None
-    return result, _published(compilers, store, result, plan, watcher)
+    found = published(result)
+    if not _is_refused(result, found):
+        return result, found
+    return until_right(search, published, _going_on(limits, result.seconds))
+
+
+def _going_on(limits: SearchLimits, spent_s: float) -> SearchLimits:
+    left_s = None if limits.timeout_s is None else max(0.0, limits.timeout_s - spent_s)
+    return replace(limits, full=True, timeout_s=left_s)
+
+
+def _is_refused(result: SearchResult, found: Publication) -> bool:
+    return result.stopped_by == "prediction" and bool(found.wrong or found.unverified)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,6 +139,25 @@ def tune_all(
     """As ``tune``, all side by side: trials go where they pay, and what is over is verified and
     published while the others go on; ``published`` is told then. ``plan.limits.trials``: of each.
     What cannot be published is no record, with the reason."""
+    began = time.monotonic()
+    done = _side_by_side(compilers, store, tasks, plan, published)
+    again = [n for n, (result, found) in enumerate(done) if found and _is_refused(result, found)]
+    if again and all(found for _, found in done):
+        limits = _going_on(plan.limits, time.monotonic() - began)
+        plan, some = replace(plan, limits=limits), [tasks[n] for n in again]
+        later = _side_by_side(compilers, store, some, plan, published)
+        for n, one in zip(again, later, strict=True):
+            done[n] = one
+    return done
+
+
+def _side_by_side(
+    compilers: Compilers,
+    store: TuningStore,
+    tasks: Sequence[TuningTask],
+    plan: Plan,
+    published: Callable[[SearchResult, Publication], None],
+) -> list[tuple[SearchResult, Publication | None]]:
     with ExitStack() as stack:
         searches = [
             stack.enter_context(closing(_opened(compilers, store, task, plan))) for task in tasks
@@ -124,7 +176,8 @@ def tune_all(
                 found = _published(compilers, store, result, plan, task.watcher)
             except AutotuneError as error:  # the others go on, and the report says so
                 found = unpublished(result, str(error))
-            published(result, found)
+            if not _is_refused(result, found):
+                published(result, found)
             return found
 
         limits = plan.limits
@@ -146,7 +199,7 @@ def _opened(compilers: Compilers, store: TuningStore, task: TuningTask, plan: Pl
         store,
         task.subject,
         task.space,
-        plan.limits,
+        limits_of(plan.limits, plan.timing, task.subject),
         task.watcher,
         study_url=store.url,
         seed=plan.seed,

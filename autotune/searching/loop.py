@@ -30,7 +30,7 @@ from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.study import CandidateStudy, coordinates
 from autotune.searching.surrogate import Posterior
-from autotune.searching.transfer import MOST_TRIALS, Lessons
+from autotune.searching.transfer import MOST_TRIALS, Lessons, lessons_of
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
@@ -40,12 +40,17 @@ _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the
 class SearchLimits:
     """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
     ``full``: not before, even where other problems of the kernel predict that nothing is left that
-    is faster. ``stop`` is asked about every second: true ends it as Ctrl-C does."""
+    is faster; who asks for more trials than the default wants that too. ``stop`` is asked about
+    every second: true ends it as Ctrl-C does."""
 
     trials: int = DEFAULT_TRIALS
     full: bool = False
     timeout_s: float | None = None
     stop: Callable[[], bool] = lambda: False
+
+    @property
+    def may_end_early(self) -> bool:
+        return not self.full and self.trials <= DEFAULT_TRIALS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +133,9 @@ def open_search(
         observer,
         list(earlier),
         goal=limits.trials,
-        full=limits.full or method != "gp",
+        full=not limits.may_end_early,
         weight=weight,
+        lessons=lessons_of(subject.key, subject.chip, space.candidates) if method == "gp" else None,
     )
     search.reuse()
     observer.space_ready(space, earlier, max(len(earlier), min(limits.trials, search.reachable)))
@@ -154,8 +160,8 @@ class Search:
     it, then each config that is given; after those as many at a time as are started.
 
     ``goal``: how many trials at most, earlier ones included, and all of them where it is ``full``.
-    ``weight``: how often what is searched runs. ``stopped_by``: empty while there is something to
-    do.
+    ``weight``: how often what is searched runs. ``lessons``: None where other problems say nothing.
+    ``stopped_by``: empty while there is something to do.
     """
 
     compilers: CandidateCompiler
@@ -168,14 +174,14 @@ class Search:
     goal: int
     full: bool = False
     weight: float = 1.0
+    lessons: Lessons | None = None
     stopped_by: str = ""
     running: dict[Future[Attempt], _Running] = field(default_factory=dict)
     _given: tuple[Config, ...] = ()
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
-    _lessons: Lessons | None = None
     _predicted: Posterior | None = None
-    _predicted_at: tuple[int, int] | None = None
+    _predicted_at: tuple[int, int] = (-_OFTEN, 0)
     _reused: int = 0
     _began: float = field(default_factory=time.monotonic)
 
@@ -227,7 +233,7 @@ class Search:
             self._keep(config, self.space.default_verdict, 0.0)
         if self.begun >= self.goal:
             return "trials"
-        if not late and self._predict() and not self.full and self.study.is_settled:
+        if not late and self._predict() and self._is_settled():
             return "prediction"
         candidate = None if late else self.study.ask()
         if candidate is None:
@@ -289,20 +295,26 @@ class Search:
             if finished and not self._tried(one.config):
                 self._keep(one.config, *self._judged(future))
 
-    def _predict(self) -> bool:
-        """Have the study know what other problems of the kernel say now; False where they say
-        nothing."""
-        done = len(self.trials)
-        state = (done if done < _OFTEN else done // _OFTEN), len(self.space.candidates)
-        if state != self._predicted_at:
-            self._lessons = self._lessons or Lessons(self.subject.key, self.subject.chip)
+    def _predict(self, *, anew: bool = False) -> bool:
+        """Have the study know what other problems of the kernel say, ``anew`` of all trials so far;
+        False where they say nothing."""
+        if self.lessons is None:
+            return False
+        then, candidates = self._predicted_at
+        done, count = len(self.trials), len(self.space.candidates)
+        if done - then >= (1 if anew or done < _OFTEN else _OFTEN) or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
-            known = [*others, *own] if others else []
-            self._predicted = self._lessons.predict(self.space.candidates, known)
+            self._predicted = self.lessons.predict(self.space.candidates, others, own)
             self.study.predict(self._predicted)
-            self._predicted_at = state
+            self._predicted_at = done, count
         return self._predicted is not None
+
+    def _is_settled(self) -> bool:
+        """Whether a prediction may end it, and does when it knows all trials so far."""
+        if self.full or self.lessons is None or not self.lessons.are_sure:
+            return False
+        return self.study.is_settled and self._predict(anew=True) and self.study.is_settled
 
     def _tried(self, config: Config) -> bool:
         return any(trial.config == config for trial in self.trials)

@@ -106,9 +106,10 @@ class CandidateStudy:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing that is left is predicted to be faster than the best so far by what is
-        worth a compile."""
-        return bool(self._predicted and self._times) and self.promise() < _SETTLED
+        """Whether something is left, and nothing of it is predicted to be faster than the best so
+        far by what is worth a compile."""
+        known = self._open and self._predicted and self._times
+        return bool(known) and self.promise() < _SETTLED
 
     def promise(self) -> float:
         """The share of the best time that the next candidate is expected to save; nothing where

@@ -14,6 +14,7 @@ import numpy as np
 from scipy.spatial.distance import cdist
 
 from autotune.candidates.space import Candidate
+from autotune.cost_model.estimate import MODEL
 from autotune.cost_model.prediction import StepFacts, predicted_us, step_facts
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import Config
@@ -28,7 +29,6 @@ MOST_TRIALS = (
 )
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
 
-
 _LENGTHS = (1.0, 2.0, 4.0, 8.0)  # in doublings of one fact, about
 _TRENDS = (0.0, 1.0)  # how much of it is a trend: larger blocks than were ever compiled
 _NOISES = (1e-4, 1e-3, 1e-2)
@@ -38,27 +38,42 @@ _REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was
 _WORTH = 1.5  # times the smallest: what is certainly slower is not replayed
 
 
+def lessons_of(key: Key, chip: ChipInfo, candidates: Sequence[Candidate]) -> "Lessons | None":
+    """None where nothing can be predicted: a function of several calls, a grid without a step, a
+    chip that is not simulated."""
+    one_call = not any(c.trace.more or not c.trace.steps for c in candidates)
+    return Lessons(key, chip) if one_call and chip.chip.value in CHIPS else None
+
+
 class Lessons:
-    """Predicts the candidates of one problem from ``trials``, those of other problems among them.
-    A candidate may be added later."""
+    """Predicts the candidates of one problem from its own trials and those of others. A candidate
+    may be added later. ``are_sure``: enough of the others were compiled to the same bodies, so that
+    a search may end by them; costs of another version of the kernel, another chip or compiler only
+    say what to try first."""
 
     def __init__(self, key: Key, chip: ChipInfo) -> None:
         self._key, self._chip = key, chip
         self._known: dict[Config, StepFacts] = {}
+        self.are_sure = False
 
     def predict(
-        self, candidates: Sequence[Candidate], trials: Sequence[tuple[Key, Trial]]
+        self,
+        candidates: Sequence[Candidate],
+        others: Sequence[tuple[Key, Trial]],
+        own: Sequence[tuple[Key, Trial]],
     ) -> Posterior | None:
         """Of the logarithm of each candidate's time; None where too little is known to say."""
         known = [
             (key, trial.config, trial.outcome.step, trial.outcome)
-            for key, trial in trials
-            if isinstance(trial.outcome, Estimated) and trial.outcome.step is not None
+            for key, trial in (*others, *own)
+            if isinstance(trial.outcome, Estimated)
+            and trial.outcome.step is not None
+            and trial.outcome.estimate.model == MODEL
+            and not trial.pushed_by
         ]
-        others = sum(key != self._key for key, *_ in known)
-        if others < FEWEST_TRIALS or self._chip.chip.value not in CHIPS:
-            return None
-        if any(c.trace.more for c in candidates):
+        of_others = [_body(key) for key, *_ in known if key != self._key]
+        self.are_sure = of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        if len(of_others) < FEWEST_TRIALS:
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
         facts = list(map(self._facts_of, candidates))
@@ -66,8 +81,8 @@ class Lessons:
         costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
         found = _fitted(rows, costs, asked)
         base_us = np.array([dict(of)["core_us"] for of in facts])
-        own = [outcome for key, _, _, outcome in known if key == self._key]
-        return self._times(candidates, base_us * np.exp(found.mean), found.deviation, own)
+        timed = [outcome for key, _, _, outcome in known if key == self._key]
+        return self._times(candidates, base_us * np.exp(found.mean), found.deviation, timed)
 
     def _facts_of(self, candidate: Candidate) -> StepFacts:
         if candidate.config not in self._known:
@@ -105,6 +120,11 @@ class Lessons:
             mean=np.log(times_us + around_us),
             deviation=np.hypot(deviation * share, _REPLAY_ERROR),
         )
+
+
+def _body(key: Key) -> tuple[str, ...]:
+    """What decides, beside blocks and dtypes, which program a step is compiled to."""
+    return key.fingerprint, key.chip.value, key.toolchain.libtpu
 
 
 @dataclass(frozen=True, slots=True)

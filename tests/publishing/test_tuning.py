@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from autotune.cli.tune import _interpreters
+from autotune.cli.tune import _interpreters, tune
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
 from autotune.environments.environment import FOLDER_VARIABLE, Environment, keep
@@ -85,7 +86,8 @@ def test_problems_of_a_version_under_two_names_are_compiled_together(
         replace(two, jax=("0.12", "0.12.0")),
         three,
     )
-    found = _interpreters(Workload(problems=problems), None)
+    with click.Context(tune):
+        found = _interpreters(Workload(problems=problems), None, None)
     assert {python: [p.kernel for p in some.problems] for python, some in found.items()} == {
         "/it": ["a", "b"],
         sys.executable: ["c"],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import inf, nan
 from typing import Any
 
 import pytest
@@ -9,13 +10,18 @@ import pytest
 from autotune.candidates.roofline import roofline
 from autotune.candidates.space import Candidate, Space
 from autotune.cost_model.prediction import predicted_us
+from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config, make_config
+from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
+from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
+from autotune.domain.trial import Trial
 from autotune.searching.loop import SearchLimits, SearchResult, Subject
 from autotune.searching.run import run_search
+from autotune.searching.transfer import lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
@@ -60,7 +66,7 @@ def time_us(rows: int, block: int) -> float:
     return predicted_us(traced(rows, block), core_us(block), V5E, libtpu)
 
 
-def search(store: SqlStore, rows: int, *, method: str = "gp", **limits: Any) -> SearchResult:
+def compilers(rows: int, **more: Any) -> FakeCompilers:
     def answer(config: Config) -> Any:
         steps, block = rows // config["block"], config["block"]
         run = simulation(time_us(rows, block))
@@ -75,10 +81,16 @@ def search(store: SqlStore, rows: int, *, method: str = "gp", **limits: Any) -> 
         )
         return traced(rows, block), made
 
+    return FakeCompilers(compiled=answer, **more)
+
+
+def search(
+    store: SqlStore, rows: int, *, method: str = "gp", of: Subject | None = None, **limits: Any
+) -> SearchResult:
     return run_search(
-        FakeCompilers(compiled=answer),
+        compilers(rows),
         store,
-        subject(rows),
+        of or subject(rows),
         space(rows),
         SearchLimits(**limits),
         Quiet(),
@@ -125,6 +137,73 @@ def test_who_asks_for_the_full_search_gets_it(store: SqlStore, asked: dict[str, 
     taught(store)
     found = search(store, 1 << 17, **asked)
     assert (found.stopped_by, len(found.trials)) == ("exhausted", len(BLOCKS))
+
+
+@pytest.mark.parametrize("changed", ["fingerprint", "chip", "toolchain"])
+def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, changed: str) -> None:
+    taught(store)
+    of = subject(1 << 17)
+    match changed:
+        case "fingerprint":
+            of = replace(of, spec=replace(of.spec, fingerprint="edited"))
+        case "chip":
+            of = replace(of, chip=replace(of.chip, chip=Chip.V5P))
+        case _:
+            of = replace(of, toolchain=replace(of.toolchain, libtpu="0.0.42"))
+    found = search(store, 1 << 17, of=of)
+    assert found.stopped_by == "exhausted"
+    assert best(replace(found, trials=found.trials[:2])) == fastest(1 << 17)
+
+
+def test_a_space_with_nothing_left_is_exhausted(store: SqlStore) -> None:
+    taught(store)
+    assert search(store, 1 << 17, full=True).stopped_by == "exhausted"
+    assert search(store, 1 << 17).stopped_by == "exhausted"
+
+
+def test_who_asks_for_more_trials_than_the_default_gets_them(store: SqlStore) -> None:
+    taught(store)
+    assert search(store, 1 << 17, trials=DEFAULT_TRIALS + 1).stopped_by == "exhausted"
+
+
+def test_what_others_have_pushed_is_not_believed(store: SqlStore) -> None:
+    taught(store)
+    own, candidates = subject(1 << 17).key, space(1 << 17).candidates
+    lessons, others = lessons_of(own, V5E, candidates), store.timed_trials(own, 99)
+    assert lessons is not None
+    pushed = [(own, replace(trial, pushed_by="ci")) for _, trial in others]
+    known, none = (lessons.predict(candidates, others, some) for some in (pushed, []))
+    assert known is not None and none is not None
+    assert known.mean.tolist() == none.mean.tolist()
+
+
+def with_model(trial: Trial, model: str) -> Trial:
+    assert isinstance(trial.outcome, Estimated)
+    estimate = replace(trial.outcome.estimate, model=model)
+    return replace(trial, outcome=replace(trial.outcome, estimate=estimate))
+
+
+def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
+    taught(store)
+    own, candidates = subject(1 << 17).key, space(1 << 17).candidates
+    lessons, others = lessons_of(own, V5E, candidates), store.timed_trials(own, 99)
+    older = [(key, with_model(trial, "older")) for key, trial in others]
+    assert lessons is not None and lessons.predict(candidates, older, []) is None
+
+
+@pytest.mark.parametrize(
+    ("core_us", "facts"),
+    [
+        (0.0, (("core_us", 1.0),)),
+        (nan, (("core_us", 1.0),)),
+        (1.0, ()),
+        (1.0, (("core_us", 0.0),)),
+        (1.0, (("core_us", 1.0), ("flops", inf))),
+    ],
+)
+def test_a_cost_that_nobody_can_learn_from_is_none(core_us: float, facts: Any) -> None:
+    with pytest.raises(ValueError, match="positive"):
+        StepCost(core_us=core_us, facts=facts)
 
 
 def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:

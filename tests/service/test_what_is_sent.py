@@ -66,7 +66,7 @@ def test_each_field_is_taken_or_stays_here(model: type[uploads.Part]) -> None:
 
 
 def test_what_stays_here_is_not_sent() -> None:
-    step = StepCost(core_us=1.0, facts=(("steps", 4.0),))
+    step = StepCost(core_us=1.0, facts=(("core_us", 0.5),))
     timed = Estimated(estimate=record().estimate, program="p", step=step)
     tried = Trial(
         number=0,
