@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
-from pydantic_core import ErrorDetails
+from pydantic_core import ErrorDetails, ValidationError
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -35,6 +35,7 @@ _CODES = {
 _TOO_MANY = ("questions", "too_long")
 _BROKEN = "invalid_json"
 _MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
+_MOST_LISTED = 1_000  # mistakes in a body: Pydantic makes a kilobyte of each
 
 
 class HttpError(Exception):
@@ -83,6 +84,13 @@ async def answer_invalid(request: Request, error: Exception) -> Response:
         wrong = HttpError(415, "not_json", "send JSON, with Content-Type: application/json")
         return error_response(request.scope, wrong)
     return error_response(request.scope, invalid(error.errors(), error.body, skip=1))
+
+
+def not_valid(error: ValidationError, sent: Any) -> HttpError:
+    """What Pydantic found wrong with ``sent``: listed only where that is no megabytes of it."""
+    if (count := error.error_count()) > _MOST_LISTED:
+        return HttpError(422, "invalid_field", f"{count} parts of it are wrong or unknown")
+    return invalid(error.errors(include_url=False, include_context=False), sent)
 
 
 def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:

@@ -52,7 +52,8 @@ def lifespan_with(
         await asyncio.gather(*tasks, return_exceptions=True)
         await state["misses"].write()
         meter.hand_on()
-        state["matching"].shutdown(cancel_futures=True)
+        for pool in ("matching", "pushes"):
+            state[pool].shutdown(cancel_futures=True)
         await asyncio.to_thread(state["database"].close)
         store.close()
 
@@ -72,6 +73,7 @@ async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str
         "importance": asyncio.Lock(),
         "recheck": settings.recheck,
         "error_page": error_page,
+        "pushes": ThreadPoolExecutor(1, "pushes"),  # each may take a hundred times its size
         "matching": ThreadPoolExecutor(1, "matching"),  # more would only hold up exact answers
         "connections_per_address": settings.connections_per_address,
     }

@@ -2,9 +2,17 @@
 
 import json
 import threading
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
+from autotune.domain.codec import to_data
+from autotune_service.api import large_bodies, writing
+from autotune_service.api.uploads import PushRequest
+from autotune_service.errors import HttpError
 from tests.samples.matching import question, record
 from tests.servers.service import Running
 from tests.service.test_writing_routes import body, trial
@@ -32,6 +40,62 @@ def test_others_are_answered_meanwhile(service: Running, writer: str) -> None:
     pushing.join()
     assert (status, len(pushed) > 10e6) == (422, True)
     assert answered >= 30
+
+
+CELLS: list[Any] = [[0, 0, [1] * 200_000]]
+UNKNOWN = {f"u{n}": 0 for n in range(30_000)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [({"refusals": {"cells": CELLS}}, "results[0].refusals.values"), (UNKNOWN, None)],
+    ids=["cells", "unknown"],
+)
+def test_of_many_mistakes_few_are_kept(changes: Any, field: str | None) -> None:
+    (result,) = body(record())["results"]
+    pushed = json.dumps(body(results=[result | changes])).encode()
+    model = TypeAdapter(PushRequest)
+    tracemalloc.start()
+    with pytest.raises(HttpError) as refused:
+        large_bodies._read(model, pushed)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert (refused.value.status, refused.value.field) == (422, field)
+    assert peak < 50 * len(pushed)
+
+
+def test_what_is_not_called_json_is_not_read(service: Running, writer: str) -> None:
+    headers = {"Content-Type": "text/plain", "Authorization": f"Bearer {writer}"}
+    assert service.raw("POST", "/v1/results", b"no JSON", **headers)[0] == 415
+
+
+def test_pushes_are_read_one_after_another(
+    service: Running, writer: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And in none of the threads that newer snapshots come by."""
+    there: list[str] = []
+    real = (large_bodies._read, writing._possible)
+
+    def told(work: Callable[..., Any]) -> Callable[..., Any]:
+        return lambda *given: there.append(threading.current_thread().name) or work(*given)
+
+    monkeypatch.setattr(large_bodies, "_read", told(real[0]))
+    monkeypatch.setattr(writing, "_possible", told(real[1]))
+    assert service.post("/v1/results", body(record(question(512))), writer)[0] == 200
+    assert there == ["pushes_0"] * 2
+
+
+def test_a_question_is_answered_beside_one_with_many_mistakes(service: Running) -> None:
+    """It comes without a token."""
+    known = service.lookup(question(1024))[1][0]["match"]
+    asked = {"questions": [to_data(question(1024)), UNKNOWN]}
+    status, found = service.post("/v1/lookup", asked)
+    assert status == 200
+    one, other = found["answers"]
+    assert one["match"] == known == "exact"
+    assert other["error"]["message"].startswith("30002 parts") and len(json.dumps(other)) < 500
+    status, found = service.post("/v1/lookup", asked | UNKNOWN)
+    assert (status, found["error"]["code"]) == (422, "invalid_field")
 
 
 def test_only_results_may_be_so_large(service: Running, writer: str) -> None:

@@ -9,7 +9,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
-from autotune_service.errors import broken_json, invalid
+from autotune_service.errors import broken_json, not_valid
 
 
 class LargeBodyRoute(APIRoute):
@@ -22,11 +22,19 @@ class LargeBodyRoute(APIRoute):
         model: TypeAdapter[Any] = TypeAdapter(described)
 
         async def read_and_answer(request: Request) -> Response:
-            body = await request.body()
-            request._json = await asyncio.to_thread(_read, model, body)  # what json() gives
+            if _is_json(request):
+                body, pool = await request.body(), request.scope["state"]["pushes"]
+                read = asyncio.get_running_loop().run_in_executor(pool, _read, model, body)
+                request._json = await read  # what json() gives
             return await answer(request)
 
         return read_and_answer
+
+
+def _is_json(request: Request) -> bool:
+    """Or nobody says what it is. FastAPI refuses what is something else, and reads none of it."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    return media_type in ("", "application/json") or media_type.endswith("+json")
 
 
 def _read(model: TypeAdapter[Any], body: bytes) -> Any:
@@ -38,4 +46,4 @@ def _read(model: TypeAdapter[Any], body: bytes) -> Any:
     try:
         return model.validate_python(sent)
     except ValidationError as error:
-        raise invalid(error.errors(include_url=False, include_context=False), sent) from error
+        raise not_valid(error, sent) from error

@@ -31,7 +31,7 @@ from autotune_service.api.questions import (
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS
-from autotune_service.errors import HttpError, invalid
+from autotune_service.errors import HttpError, broken_json, not_valid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -92,13 +92,19 @@ def _read(content: bytes) -> LookupRequest:
     try:
         return _request.validate_json(content)
     except ValidationError as error:
-        errors = error.errors(include_url=False, include_context=False)
-        if any(len(one["loc"]) < 2 or one["loc"][0] != "questions" for one in errors):
-            sent = None if errors[0]["type"] == "json_invalid" else from_json(content)
-            raise invalid(errors, sent) from error
-    sent = from_json(content)
-    asked = _request.validate_python({**sent, "questions": []})
-    asked["questions"] = cast(Any, list(map(question_or_error, sent["questions"])))
+        wrong = error
+    try:
+        sent = from_json(content)
+    except ValueError as error:
+        raise broken_json() from error
+    questions = sent.get("questions") if isinstance(sent, dict) else None
+    if not isinstance(questions, list) or len(questions) > MAX_QUESTIONS:
+        raise not_valid(wrong, sent)
+    try:
+        asked = _request.validate_python({**sent, "questions": []})
+    except ValidationError as error:
+        raise not_valid(error, sent) from error
+    asked["questions"] = cast(Any, list(map(question_or_error, questions)))
     return asked
 
 

@@ -19,7 +19,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune_service.api.uploads import Choice, Size
-from autotune_service.errors import HttpError, invalid
+from autotune_service.errors import HttpError, not_valid
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 MAX_NAME = 200  # characters
@@ -65,7 +65,7 @@ def question_or_error(given: Any) -> Question | HttpError:
     try:
         return _question.validate_python(given)
     except ValidationError as error:
-        return invalid(error.errors(include_url=False, include_context=False), given)
+        return not_valid(error, given)
 
 
 def known_identity(

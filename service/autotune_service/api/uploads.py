@@ -12,6 +12,7 @@ from pydantic import (
     BaseModel,
     BeforeValidator,
     ConfigDict,
+    FailFast,
     Field,
     model_validator,
 )
@@ -328,15 +329,17 @@ class TrialIn(Part):
     pushed_by: Word = ""
 
 
+_CELLS = Field(max_length=MOST_CELLS)
+_Cells = Annotated[list[tuple[Count, Count, Count, Count]], _CELLS, FailFast()]
+
+
 class RefusalsIn(Part):
     """``cells``: for two parts, by their places among the ``values``, the cells: the places of two
     values and of the reason, and how many points there are."""
 
-    values: list[tuple[Word, Annotated[list[Choice], Field(max_length=MOST_CELLS)]]] = Field(
-        max_length=_MOST_NAMES
-    )
+    values: list[tuple[Word, Annotated[list[Choice], _CELLS]]] = Field(max_length=_MOST_NAMES)
     reasons: list[tuple[Word, Text]] = Field(max_length=MOST_CELLS)
-    cells: list[tuple[Count, Count, list[tuple[Count, Count, Count, Count]]]] = Field(
+    cells: Annotated[list[tuple[Count, Count, _Cells]], FailFast()] = Field(
         max_length=_MOST_NAMES**2
     )
     sampled: Flag
@@ -355,7 +358,7 @@ class RefusalsIn(Part):
 
 class ResultIn(Part):
     record: RecordIn
-    trials: list[TrialIn] = Field([], max_length=MOST_TRIALS)
+    trials: Annotated[list[TrialIn], FailFast()] = Field([], max_length=MOST_TRIALS)
     refusals: RefusalsIn | None = None
 
     def parsed(self) -> KeyResult:
@@ -394,6 +397,6 @@ class ProgressIn(Part):
 class PushRequest(Part):
     """``kernels`` describes every kernel of the results and checks."""
 
-    kernels: list[KernelIn] = Field(max_length=MOST_RESULTS)
-    results: list[ResultIn] = Field(max_length=MOST_RESULTS)
-    checks: list[CheckIn] = Field([], max_length=MOST_RESULTS)
+    kernels: Annotated[list[KernelIn], FailFast()] = Field(max_length=MOST_RESULTS)
+    results: Annotated[list[ResultIn], FailFast()] = Field(max_length=MOST_RESULTS)
+    checks: Annotated[list[CheckIn], FailFast()] = Field([], max_length=MOST_RESULTS)

@@ -71,7 +71,8 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
         message = "this service checks by itself: push records without checks"
         raise HttpError(403, "not_believed", message, "checks")
     stored = await ask(request, store(request).kernels)  # what is known is not for a push to say
-    kernels, results, checks = await asyncio.to_thread(_possible, pushed, stored)
+    loop, pool = asyncio.get_running_loop(), request.state.pushes
+    kernels, results, checks = await loop.run_in_executor(pool, _possible, pushed, stored)
     take = store(request).hold if recheck else store(request).push
     done = await to_write(request, take, kernels, results, caller(request).name)
     if checks:
