@@ -4,7 +4,6 @@ import contextlib
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ T = TypeVar("T")
 
 _REACH_S = 5.0
 _FACTS_S = 60.0
-_RESTED_S = 60.0  # a slot ends after ten minutes
 _NAMESPACE = "autotune"
 
 
@@ -53,21 +51,13 @@ class RaySlot:
 
     def __init__(self, node: Node, number: int, actor: Any) -> None:
         self.node, self.number, self._actor = node, number, actor
-        self.ready, self._answered_at = self.look(), 0.0
-
-    @property
-    def has_rested(self) -> bool:
-        """It may have ended since, as slots do that nobody asks."""
-        return time.monotonic() - self._answered_at > _RESTED_S
+        self.ready = self.look()
 
     def look(self) -> Future[None]:
         """Answers where the actor is there, also while it is busy for another driver."""
         asked = self._actor.ready.options(concurrency_group="control").remote()
         future: Future[None] = asked.future()
         return future
-
-    def answered(self) -> None:
-        self._answered_at = time.monotonic()
 
     def ask(self, *asked: Any) -> Future[dict[str, Any]]:
         """``CompilerSlot.ask``; ``answer_of`` reads it."""

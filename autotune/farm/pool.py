@@ -100,7 +100,7 @@ class FarmProcess:
             slot = self._slots.take(lost, lacking)
             has_it = False
             try:
-                if lost or slot.has_rested:
+                if lost:  # what has ended before, as slots do that rest, is not its fault
                     self._answer(slot.look())
                 has_it = True
                 answer = self._answer(

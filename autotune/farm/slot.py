@@ -27,6 +27,7 @@ from autotune.domain.toolchain import installed_toolchain
 from autotune.errors import CompilerUnavailableError
 
 _IDLE_S = 600.0
+_LINGER_S = 30.0  # without a driver; who asks for other slots waits longer
 _LOOK_S = 15.0
 _MOST_CHILDREN = 2  # each holds a JAX with its caches, about a GiB
 
@@ -73,12 +74,12 @@ class CompilerSlot:
         self._children: dict[str, _Child] = {}
         self._gone: dict[str, float] = {}  # and when: what it asked before may come later
         self._asked: _Child | None = None
-        self._used_at = time.monotonic()
+        self._ends_at = time.monotonic() + idle_s
         Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> None:
         """Answers once the process is there, and keeps it there."""
-        self._used_at = time.monotonic()
+        self._ends_at = time.monotonic() + self._idle_s
 
     def ask(
         self,
@@ -116,6 +117,8 @@ class CompilerSlot:
                 child.compiler.process.interrupt()  # ``ask`` closes it
             elif child is not None:
                 child.close()
+            if not self._children:
+                self._ends_at = min(self._ends_at, time.monotonic() + _LINGER_S)
 
     def _child_of(self, driver: str, memory_bytes: int) -> _Child | None:
         """None for a driver that has left."""
@@ -161,7 +164,8 @@ class CompilerSlot:
     def _answered(self, driver: str, child: _Child) -> None:
         with self._lock:
             self._asked = None
-            self._used_at = child.used_at = time.monotonic()
+            child.used_at = time.monotonic()
+            self._ends_at = child.used_at + self._idle_s
             has_left = self._children.get(driver) is not child
         if has_left:
             child.close()
@@ -176,7 +180,7 @@ class CompilerSlot:
                     if child is not self._asked and child.used_at < oldest:
                         self._children.pop(driver).close()
                 self._gone = {one: at for one, at in self._gone.items() if at >= oldest}
-                if not self._children and self._asked is None and self._used_at < oldest:
+                if not (self._children or self._asked) and time.monotonic() > self._ends_at:
                     os._exit(0)
 
 

@@ -88,7 +88,6 @@ class Slots:
 
     def give(self, slot: RaySlot) -> None:
         """It has answered."""
-        slot.answered()
         with self._changed:
             if self._slots.get((slot.node.id, slot.number)) is slot:
                 self._free.append(slot)

@@ -41,6 +41,7 @@ def start_driver(cluster: Any, database: Path) -> subprocess.Popen[str]:
 def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
     for name, text in (
         ("without", "raise ModuleNotFoundError(\"No module named 'autotune'\")"),
+        ("broken", "raise ValueError('broken there')"),
         ("older", f"__path__ = [{str(ROOT / 'autotune')!r}]\n__version__ = '0.0.1'"),
     ):
         (tmp_path / name / "autotune").mkdir(parents=True)
@@ -53,8 +54,13 @@ def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: P
         assert pool.size == 2
         answers = [future.result().answer for future in compiled(pool, 4)]
     assert all(isinstance(one, CompileFailed) for one in answers)
-    reasons = ("has no pallas-autotune", "has pallas-autotune 0.0.1, not", "has 2.0 GiB")
-    assert len(said) == 3
+    reasons = (
+        "has no pallas-autotune",
+        "has pallas-autotune 0.0.1, not",
+        "has 2.0 GiB",
+        "broken there",
+    )
+    assert len(said) == 4
     assert all(any(reason in line for line in said) for reason in reasons)
 
 
@@ -112,14 +118,40 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
     assert set(Counter(asked.read_text().splitlines()).values()) == {1}
 
 
-def test_slots_that_ended_while_they_rested_are_not_a_candidates_fault(
-    cluster: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("autotune.farm.cluster._RESTED_S", 0.0)
+def test_slots_that_ended_while_they_rested_are_not_a_candidates_fault(cluster: Any) -> None:
     add_nodes(cluster, 4)
     with RayPool(cluster.address, worker=SLEEPING) as pool:
         for slot in pool._slots._slots.values():
             slot.discard()
+        (future,) = compiled(pool, 1)
+        assert isinstance(future.result().answer, CompileFailed)
+
+
+def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.farm.slots._AGAIN_S", 6.0)
+    add_nodes(cluster, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        ask = pool._process.ask
+        child = Path("/proc", str(ask({"kind": "hello"}, 60.0)["ok"][2]))
+        (slot,) = pool._slots._slots.values()
+        assert child.exists()
+        pool._slots.refuse(slot.node, "it is tested")
+        for _ in range(100):
+            if not child.exists():
+                break
+            time.sleep(0.05)
+        assert not child.exists()
+        assert "ok" in ask({"kind": "hello"}, 60.0)
+
+
+def test_slots_of_another_size_take_memory_of_their_own(cluster: Any) -> None:
+    cluster.add_node(num_cpus=3, memory=24 << 30)
+    with RayPool(cluster.address, memory_bytes=16 << 30, worker=SLEEPING):
+        pass
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        assert len(pool._slots._slots) == 1
         (future,) = compiled(pool, 1)
         assert isinstance(future.result().answer, CompileFailed)
 
