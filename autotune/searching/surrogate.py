@@ -64,13 +64,16 @@ class Surrogate:
         """Logarithm of what compiling each candidate promises: its expected improvement, times
         the odds that it compiles. All arguments speak of indices of candidates. ``predicted``:
         what is known from other problems, which counts in the place of what is learned here and of
-        fears that nothing confirms; ``untimed``: compiled, but the blocks have no estimate."""
+        fears that nothing confirms; ``untimed``: compiled, but without an estimate."""
         seen = list(times_us)
         posterior = predicted or self.posterior(seen, list(times_us.values()), pending)
-        success = np.log1p(-self._risk.odds(seen, failed)) - self._cost
-        if predicted and not failed:
+        success = np.log1p(-self._risk.odds(seen, failed))
+        if not predicted:
+            success -= self._cost
+        elif not failed:
             success = np.zeros_like(success)
-        success[self._risk.same_blocks(untimed)] = log(1 - _DOOMED)
+        without = self._risk.same_blocks(untimed) & ~self._risk.same_blocks(seen)
+        success[without] = log(1 - _DOOMED)
         if not seen:
             return success - posterior.mean
         hoped = posterior.mean[list(pending)]

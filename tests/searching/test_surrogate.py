@@ -176,3 +176,27 @@ def _odds(
     risk = Risk([candidate(m, n) for m, n in blocks])
     odds = risk.odds([blocks.index(b) for b in fine], [blocks.index(b) for b in failed])
     return dict(zip(blocks, odds.tolist(), strict=True))
+
+
+def _predicted() -> Posterior:
+    return Posterior(mean=np.log(TIMES), deviation=np.full(len(SPACE), 0.05))
+
+
+def test_a_failure_takes_nothing_from_what_is_predicted_and_smaller() -> None:
+    """Each score is a share of the best time: what it costs to compile is none."""
+    surrogate, times, predicted = Surrogate(SPACE), {40: TIMES[40]}, _predicted()
+    failed = max(range(len(SPACE)), key=lambda n: SPACE[n].config.axes)
+    gain = log_improvement(predicted, log(TIMES[40]))
+    odds = Risk(SPACE).odds([40], [failed])
+    found = surrogate.scores(times, [failed], [], predicted)
+    assert found == pytest.approx(np.log1p(-odds) + gain)
+
+
+def test_blocks_with_a_time_are_hoped_for_when_another_order_has_none() -> None:
+    surrogate, predicted = Surrogate(SPACE), _predicted()
+    timed, twin = 40, 40 ^ 1
+    known = surrogate.scores({timed: TIMES[timed]}, [], [], predicted)
+    found = surrogate.scores({timed: TIMES[timed]}, [], [], predicted, [twin])
+    assert found[twin] == known[twin]
+    other = surrogate.scores({timed: TIMES[timed]}, [], [], predicted, [0])
+    assert other[1] < known[1] - 1

@@ -72,8 +72,9 @@ _WRITTEN: tuple[int, ...] = ()  # a reference written at every step; otherwise: 
 class Body:
     """Totals over the whole grid; ``sure_flops``: what runs for certain, by dtype of its product.
     ``accesses``: loads, stores, and operations of DMAs and semaphores. ``carried``: scratch number
-    → reset axes (None: no reset)."""
+    → reset axes (None: no reset). ``is_bounded``: the length of every loop is known."""
 
+    is_bounded: bool = True
     accesses: float = 0.0
     mxu_flops: float = 0.0
     sure_flops: dict[str, float] = field(default_factory=dict)
@@ -197,6 +198,7 @@ class _Walker:
             jaxpr, turns = eqn.params["body_jaxpr"], mean_turns(eqn, env)
             invars = list(eqn.invars[eqn.params["cond_nconsts"] :])
         if turns is None:
+            self.body.is_bounded = False
             self.body.notes.append(
                 "operations in a loop of unknown length are counted once; the time is that of the "
                 "instructions"

@@ -19,7 +19,7 @@ from autotune.child.verify.interpreter import EAGER, LATE, NotRunError, Run, Wro
 from autotune.child.verify.numbers import values
 from autotune.child.verify.reduced import reduced_problems
 from autotune.child.verify.tolerance import Errors, allowed_errors, reduction_length
-from autotune.child.verify.work import work_of
+from autotune.child.verify.work import is_bounded, work_of
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.problem import Problem
@@ -36,8 +36,8 @@ def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = 
     """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems, or
     :data:`_FEWEST_RUNS` where these are more than :data:`_MOST_WORK`. Each is in another order of
     the parallel axes, with other numbers, with DMAs late and early in turn. Long dimensions that no
-    axis cuts are short at first, and then as they are where that is no more than
-    :data:`_MOST_WORK`.
+    axis cuts are short at first, and then as they are where that is known to be no more than
+    :data:`_MOST_WORK`: what passed is not lost in a loop that depends on data.
 
     What is run follows from the problem and the config alone: on a machine that is busy or slow it
     proves as much, or runs into the limit of the question.
@@ -75,7 +75,8 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
     )
     verdict = _verdict(short)
     is_same = [one.problem for one in short] == [one.problem for one in whole]
-    return verdict if is_same or not verdict.ok or not _is_little(whole) else _verdict(whole)
+    is_little = all(one.is_bounded for one in whole) and _is_little(whole)
+    return verdict if is_same or not verdict.ok or not is_little else _verdict(whole)
 
 
 def _is_little(subjects: Sequence["_Subject"]) -> bool:
@@ -191,6 +192,10 @@ class _Subject:
     def work(self) -> float:
         """Of one run; each device of a mesh does its own."""
         return prod(self.axes.values()) * work_of(self._calls)
+
+    @property
+    def is_bounded(self) -> bool:
+        return is_bounded(self._calls)
 
     def compared(self, run: Run) -> Difference:
         """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""

@@ -23,6 +23,10 @@ _ACCUMULATOR = 2.0**-24  # float32
 _MEAN_ROUNDINGS = 0.5
 _MEAN_ROUNDINGS_UNKNOWN = 1.0
 _NATURAL = 2.0
+# An error of one element of the baseline is allowed everywhere: where that is this large, it must
+# not hide an element that was never written, which is off by about half.
+_MOST_NATURAL = 0.1
+_MOST_TIMES = 4.0  # what is allowed without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,8 +51,9 @@ def allowed_errors(dtypes: Iterable[Any], length: int, natural: Errors | None) -
     walk = _ACCUMULATOR_ROUNDINGS * _ACCUMULATOR * sqrt(length)
     rounded = (_MEAN_ROUNDINGS_UNKNOWN if natural is None else _MEAN_ROUNDINGS) * unit + walk
     usual = Errors(share=0.0, mean_share=0.0) if natural is None else natural
+    least = _ROUNDINGS * unit + walk
     return Errors(
-        share=max(_ROUNDINGS * unit + walk, _NATURAL * usual.share),
+        share=max(least, min(_NATURAL * usual.share, _MOST_TIMES * least, _MOST_NATURAL)),
         mean_share=max(rounded, _NATURAL * usual.mean_share),
     )
 

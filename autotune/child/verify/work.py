@@ -18,6 +18,11 @@ def work_of(calls: Iterable[Call]) -> float:
     return sum(map(_of_call, calls)) or inf
 
 
+def is_bounded(calls: Iterable[Call]) -> bool:
+    """Whether the length of every loop is known, so that it cannot be more work."""
+    return all(call.runs is not None and call.body.is_bounded for call in calls)
+
+
 def _of_call(call: Call) -> float:
     body, blocks = call.body, prod(call.grid) * len(call.mapping.block_mappings)
     once = blocks + body.accesses + body.mxu_flops / _FLOPS + body.vector_ops / _VECTOR_OPS

@@ -413,6 +413,26 @@ def test_work_is_that_of_the_whole_grid() -> None:
     assert 16 * 6 < small < 16 * 8
 
 
+def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:
+    """What passed on a short problem would be lost where the whole one ran into the limit."""
+
+    def build(problem: Problem, _: Config) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = jax.lax.while_loop(lambda y: y[0, 0] < 9.0, lambda y: y + 1.0, x[...])
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
+        grid = (problem["rows"] // ROWS, problem["columns"] // LANES)
+        shape = jax.ShapeDtypeStruct((problem["rows"], problem["columns"]), jnp.float32)
+        return pl.pallas_call(body, grid=grid, in_specs=[block], out_specs=block, out_shape=shape)
+
+    problem = running_sums().problem_spec.parse("rows=64,columns=2048")
+    bounded, endless = (
+        gate._Subject(made, problem, make_config({"block": ROWS}), None).is_bounded
+        for made in (running_sums(), replace(running_sums(), build=build))
+    )
+    assert bounded and not endless
+
+
 @pytest.mark.slow
 def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
     """``cols``, which no axis cuts, is 256 in the first runs, and then as long as it is."""
