@@ -304,9 +304,10 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
 
 def _has_word(word: str) -> ColumnElement[bool]:
     brought = select(RecordRow.key_id).where(RecordRow.pushed_by.icontains(word, autoescape=True))
-    sizes = [KeyRow.problem.ilike(pattern, escape="\\") for pattern in _patterns(word)]
-    stands = or_(*sizes) if sizes else _TEXT.icontains(word, autoescape=True)
-    return or_(stands, KeyRow.id.in_(brought))
+    patterns = [*_patterns(word), f"%{_escaped(word)}%"]
+    in_problem = [KeyRow.problem.ilike(pattern, escape="\\") for pattern in patterns]
+    stands = _TEXT.icontains(word, autoescape=True)
+    return or_(stands, *in_problem, KeyRow.id.in_(brought))
 
 
 def _patterns(word: str) -> list[str]:

@@ -12,24 +12,24 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
 from autotune.domain.result import KeyResult, Pushed
-from autotune_db import jobs, pushing, query, rows, snapshots
+from autotune_db import jobs, pushing, query, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.query import MAX_ID
-from autotune_db.tables import CandidateRow, KernelRow
+from autotune_db.tables import CandidateRow
 
 
 class SqlCandidates(Adapter):
     """Implements ``autotune.ports.CandidateTarget`` and ``CandidateStore``."""
 
     def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        specs = [rows.kernel_values(spec) for spec in kernels]
+        specs = list(kernels)
 
         def write(session: Session, _: bool) -> Pushed:
             query.one_publisher(session)
             now = self._clock()
-            query.insert_new(session, KernelRow, [{**spec, "created_at": now} for spec in specs])
+            pushing.add_kernels(session, specs, now)
             records = [result.record for result in results]
             ids = query.key_ids(session, [record.key for record in records])
             published = pushing.published(session, ids)

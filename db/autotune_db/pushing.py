@@ -14,6 +14,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
+from autotune.errors import InvalidInputError
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of
@@ -26,7 +27,7 @@ from autotune_db.known_checks import (
     with_known_checks,
 )
 from autotune_db.query import in_parts
-from autotune_db.tables import CheckRow, KernelRow, PushRow, RecordRow, SpaceRow, TrialRow
+from autotune_db.tables import CheckRow, PushRow, RecordRow, SpaceRow, TrialRow
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -48,9 +49,9 @@ class SqlPushes(Adapter):
     """Implements ``PushTarget``."""
 
     def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
-        specs = [rows.kernel_values(spec) for spec in kernels]
+        specs = list(kernels)
         given = [_as_values(result) for result in results]
-        digest = _digest(specs, given)
+        digest = _digest([rows.kernel_values(spec) for spec in specs], given)
         before = self._work.read(lambda session: _same_push(session, digest))
         if before is not None:
             return before
@@ -58,7 +59,7 @@ class SqlPushes(Adapter):
         def write(session: Session, _: bool) -> Pushed:
             query.one_publisher(session)
             now = self._clock()
-            query.insert_new(session, KernelRow, [{**spec, "created_at": now} for spec in specs])
+            add_kernels(session, specs, now)
             ids = query.key_ids(session, [one.record.key for one in given])
             trials = _add_trials(session, given, ids, by)
             spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
@@ -96,6 +97,13 @@ class SqlPushes(Adapter):
             return kept
 
         return self._work.write(write) if given else ()
+
+
+def add_kernels(session: Session, specs: Sequence[KernelSpec], now: datetime) -> None:
+    """Raises ``InvalidInputError`` where there is no room for all."""
+    if query.add_kernels(session, specs, now):
+        most = query.MOST_KERNELS
+        raise InvalidInputError(f"{most} kernels are described there, and no more can be")
 
 
 def _publish(session: Session, given: Sequence[_Result], new: int, now: datetime, by: str) -> int:

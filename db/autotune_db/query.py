@@ -12,6 +12,7 @@ from sqlalchemy.orm import Session
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import KeySummary
@@ -19,6 +20,7 @@ from autotune_db import rows
 from autotune_db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SpaceRow, TrialRow
 
 MAX_ID = 2**63 - 1
+MOST_KERNELS = 10_000  # descriptions in all, when somebody else brings another one
 AT_ONCE = 5_000  # values in one statement
 T = TypeVar("T")
 S = TypeVar("S", bound="Select[*tuple[Any, ...]]")
@@ -71,6 +73,23 @@ def insert_new(session: Session, table: type[Base], values: Sequence[dict[str, A
     """Rows, but for those that are there already by a unique constraint."""
     if values:
         session.execute(_dialect(session).insert(table.__table__).on_conflict_do_nothing(), values)
+
+
+def kernel_names(session: Session) -> set[tuple[str, str]]:
+    """Name and fingerprint of all that are described."""
+    found = session.execute(select(KernelRow.name, KernelRow.fingerprint))
+    return {(name, fingerprint) for name, fingerprint in found}
+
+
+def add_kernels(session: Session, specs: Iterable[KernelSpec], now: datetime) -> int:
+    """Keeps what somebody else says of kernels that nothing is known of yet, while there is room:
+    each push and each snapshot reads them all. Gives how many there was none for."""
+    known = kernel_names(session)
+    new = [spec for spec in specs if (spec.name, spec.fingerprint) not in known]
+    room = max(MOST_KERNELS - len(known), 0)
+    values = [{**rows.kernel_values(spec), "created_at": now} for spec in new[:room]]
+    insert_new(session, KernelRow, values)
+    return len(new[room:])
 
 
 def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:

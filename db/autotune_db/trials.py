@@ -1,5 +1,6 @@
 """Kernels and what was tried: for searches, and for those who look back."""
 
+import logging
 from collections.abc import Sequence
 
 from sqlalchemy import select
@@ -16,7 +17,7 @@ from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
 from autotune_db.tables import KernelRow, KeyRow, TrialRow
 
-MOST_OFFERED = 10_000  # descriptions in all, when another one is offered
+_log = logging.getLogger("autotune.db")
 
 
 class SqlKernels(Adapter):
@@ -29,15 +30,13 @@ class SqlKernels(Adapter):
         self._work.write(lambda session, _: query.upsert(session, KernelRow, values, by, own))
 
     def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
-        """Keep what somebody else says of kernels that nothing is known of yet, up to a number:
-        each push and each snapshot reads them all."""
-        names = select(KernelRow.name, KernelRow.fingerprint)
-        known = self._work.read(lambda session: set(map(tuple, session.execute(names))))
-        new = [spec for spec in specs if (spec.name, spec.fingerprint) not in known]
-        room = max(MOST_OFFERED - len(known), 0)
-        values = [{**rows.kernel_values(spec), "created_at": self._clock()} for spec in new[:room]]
-        if values:
-            self._work.write(lambda session, _: query.insert_new(session, KernelRow, values))
+        """Keep what somebody else says of kernels that nothing is known of yet, up to a number."""
+        known = self._work.read(query.kernel_names)
+        if any((spec.name, spec.fingerprint) not in known for spec in specs):
+            now = self._clock()
+            left = self._work.write(lambda session, _: query.add_kernels(session, specs, now))
+            if left:
+                _log.warning("%d kernels are not described: there are %d", left, len(known))
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
         statement = query.kernels(name, fingerprint).limit(1)

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pytest
 
 from autotune.domain.codec import to_data
-from autotune_db import SqlStore, trials
+from autotune_db import SqlStore, query
 from autotune_service.pages import problem
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
-from tests.samples.matching import SPEC
-from tests.servers.service import Running, running
+from tests.samples.matching import SPEC, question, record
+from tests.servers.service import Running, running, until
+from tests.service.test_writing_routes import body
 
 BUSY = b"is being computed for others"
 
@@ -46,10 +47,33 @@ def test_importance_is_computed_for_one_reader_at_a_time(
     assert BUSY not in found[-1]
 
 
-def test_nobody_describes_kernels_without_end(
-    service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
+def test_importance_that_nobody_waits_for_any_more_is_still_the_only_one(
+    database: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(trials, "MOST_OFFERED", 5)
+    begun, go_on = threading.Event(), threading.Event()
+
+    def slow(_: Sequence[object]) -> list[tuple[str, float]]:
+        begun.set()
+        assert go_on.wait(60)
+        return [("bm", 1.0)]
+
+    monkeypatch.setattr(problem, "importance", slow)
+    with new_store(database, fill), running(database, wait_s=3.0) as service:
+        assert service.raw("GET", "/keys/1?importance=1")[0] == 503
+        assert begun.is_set()
+        assert BUSY in service.raw("GET", "/keys/1?importance=1")[2]
+        go_on.set()
+        until(lambda: BUSY not in service.raw("GET", "/keys/1?importance=1")[2])
+
+
+def test_nobody_describes_kernels_without_end(
+    service: Running,
+    store: SqlStore,
+    writer: str,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr(query, "MOST_KERNELS", 5)
     versions = {"jax": "1", "jaxlib": "1", "libtpu": "1"}
     for start in range(0, 20, 4):
         names = [f"made_up_{start + number}" for number in range(4)]
@@ -58,3 +82,19 @@ def test_nobody_describes_kernels_without_end(
         status, said = service.post("/v1/claims", asked, writer)
         assert status == 200, said
     assert len(store.kernels()) == 5
+    assert "kernels are not described" in caplog.text
+
+
+@pytest.mark.parametrize("recheck", [False, True])
+def test_nor_by_a_push(
+    store: SqlStore, database: str, writer: str, monkeypatch: pytest.MonkeyPatch, recheck: bool
+) -> None:
+    monkeypatch.setattr(query, "MOST_KERNELS", 2)
+    others = [to_data(replace(SPEC, name=f"made_up_{number}")) for number in range(2)]
+    with running(database, recheck=recheck) as service:
+        assert service.post("/v1/results", body(record(question(7))), writer)[0] == 200
+        pushed = body(record(question(9))) | {"kernels": [to_data(SPEC), *others]}
+        status, found = service.post("/v1/results", pushed, writer)
+        assert (status, found["error"]["field"]) == (422, "kernels")
+        assert "2 kernels are described there" in found["error"]["message"]
+    assert len(store.kernels()) == 1 and question(9) not in {one.key for one in store.records()}

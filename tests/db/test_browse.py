@@ -9,6 +9,7 @@ from autotune.domain.browsing import KeyFilter, TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.job import Progress, Request
 from autotune.domain.outcome import Estimated, Illegal
+from autotune.domain.problem import Problem
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.result import KeyResult
 from autotune_db.store import SqlStore
@@ -45,6 +46,23 @@ def test_places_count_what_has_trials(filled: SqlStore) -> None:
     assert found == {(Chip.V5E, "0.9.0"): 1, (Chip.V5E, "0.8.0"): 1, (Chip.V6E, "0.9.0"): 1}
     assert filled.browse.targets("none") == []
     assert all(isinstance(place, TargetCount) for place in filled.browse.targets("matmul"))
+
+
+@pytest.mark.parametrize(
+    "word", ["conv_3x3", "3x3", "a=b", "größe", 'say"so', "back\\slash", "100%", "m=8"]
+)
+def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
+    mode = 'größe say"so back\\slash 100%'
+    odd = replace(
+        key(m=8),
+        kernel="conv_3x3",
+        fingerprint="a=b",
+        problem=Problem(dims=(("m", 8),), dtype="bf16", options=(("mode", mode),)),
+    )
+    store.save_trial(key(), trial(0))
+    store.save_trial(odd, trial(0))
+    found = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
+    assert [one.key for one in found] == [odd]
 
 
 def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:

@@ -74,7 +74,8 @@ async def results(request: Request, pushed: PushRequest) -> PushResponse:
     loop, pool = asyncio.get_running_loop(), request.state.pushes
     kernels, results, checks = await loop.run_in_executor(pool, _possible, pushed, stored)
     take = store(request).hold if recheck else store(request).push
-    done = await to_write(request, take, kernels, results, caller(request).name)
+    with _contradictions("the push", "kernels"):
+        done = await to_write(request, take, kernels, results, caller(request).name)
     if checks:
         done = await _push_checks(request, checks, done)
     await _take_over(request)

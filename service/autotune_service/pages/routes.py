@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
+from threading import Lock
 from typing import Any
 
 from fastapi import APIRouter, Request, Response
@@ -192,12 +193,21 @@ async def _importance(
     time: it takes a second, which many together would take from the lookups."""
     if query.choice("importance", ["1"]) is None:
         return None
-    if request.state.importance.locked():
+    lock: Lock = request.state.importance
+
+    def alone() -> tuple[bool, Sequence[tuple[str, float]] | None]:
+        """A thread goes on when nobody waits for it any more: it frees the lock itself."""
+        if not lock.acquire(blocking=False):
+            return True, None
+        try:
+            return False, problem.importance(drawn)
+        finally:
+            lock.release()
+
+    is_busy, found = await ask(request, alone)
+    if is_busy:
         query.notes.append("The importance of axes is being computed for others: load it again.")
-        return None
-    async with request.state.importance:
-        found: Sequence[tuple[str, float]] | None = await ask(request, problem.importance, drawn)
-    if found is None:
+    elif found is None:
         query.notes.append("The importance of axes needs Optuna: pip install optuna.")
     return found
 
@@ -254,13 +264,14 @@ async def trial(request: Request, trial_id: str) -> Response:
 @router.get("/session")
 async def session(request: Request) -> Response:
     """Where reading is closed: keeps the token of this call for the pages. Scripts cannot read the
-    cookie, other sites cannot make the browser send it, and nothing can be written with it."""
+    cookie, other sites cannot make the browser send it but by a link that is followed, and nothing
+    can be written with it."""
     response = Response(status_code=204)
     response.set_cookie(
         COOKIE,
         secret_of(request.scope),
         httponly=True,
-        samesite="strict",
+        samesite="lax",
         secure=request.url.scheme == "https",
     )
     return response
@@ -270,7 +281,7 @@ async def session(request: Request) -> Response:
 async def sign_out() -> Response:
     """Forgets the token of this browser."""
     response = RedirectResponse("/", 303)
-    response.delete_cookie(COOKIE, httponly=True, samesite="strict")
+    response.delete_cookie(COOKIE, httponly=True, samesite="lax")
     return response
 
 

@@ -325,7 +325,7 @@ class TestClosed:
         assert status == 204
         cookie = headers["set-cookie"]
         assert "HttpOnly" in cookie
-        assert "SameSite=strict" in cookie
+        assert "SameSite=lax" in cookie
         mine = {"Cookie": cookie.partition(";")[0]}
         assert "every" not in html(closed, "/", **mine)
         body = json.dumps({"miss": 1}).encode()
