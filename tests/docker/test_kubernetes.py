@@ -2,6 +2,7 @@
 and against the images, secrets and commands that they name. The schema of RayCluster is KubeRay's
 and not at hand: of it the pod templates are validated."""
 
+import asyncio
 import copy
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 import ray
 import yaml
 from click.testing import CliRunner
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from autotune.cli.main import cli
 from tests.samples.dockerfiles import ROOT
@@ -97,10 +99,26 @@ def test_commands_and_secrets_are_there(name: str) -> None:
     helped = CliRunner().invoke(cli, [*words[: 2 if words[0] == "db" else 1], "--help"])
     assert helped.exit_code == 0 and all(option in helped.output for option in options)
     (secret,) = [one["secret"] for one in spec["volumes"] if "secret" in one]
-    (variable,) = container["env"]
+    (variable,) = [one for one in container["env"] if one["name"].endswith("_FILE")]
     assert Path(variable["value"]).name == secret["items"][0]["path"]
     comment = (FOLDER / "service.yaml").read_text()
     assert f"--from-file={secret['items'][0]['key']}" in comment
+
+
+def test_whose_call_it_is_the_ingress_says_and_no_caller() -> None:
+    """Else a limit for a caller is one for all of them together."""
+    (container,) = PODS["service.yaml Deployment"]["spec"]["containers"]
+    (believed,) = [e["value"] for e in container["env"] if e["name"] == "FORWARDED_ALLOW_IPS"]
+    seen = []
+
+    async def app(scope: Any, *_: Any) -> None:
+        seen.append(scope["client"][0])
+
+    for pod in ("10.244.1.7", "203.0.113.1"):
+        headers = [(b"x-forwarded-for", b"198.51.100.1, 198.51.100.2")]  # the first is made up
+        scope: Any = {"type": "http", "client": (pod, 1), "headers": headers}
+        asyncio.run(ProxyHeadersMiddleware(app, believed)(scope, None, None))  # type: ignore[arg-type]
+    assert seen == ["198.51.100.2", "203.0.113.1"]
 
 
 def test_the_farm_is_of_the_ray_that_is_pinned_and_has_a_slot_for_each_core() -> None:

@@ -25,6 +25,7 @@ LOOKUP = "/v1/lookup"
 
 _SCHEME = "bearer "
 _WRITES = ("POST", "PUT", "PATCH", "DELETE")
+_OWN_SITE = (b"same-origin", b"none")
 _OPEN = ("/healthz", "/readyz", "/metrics")
 """Open also where reading is closed, as scripts and styles are: they tell nothing of what is
 tuned."""
@@ -49,6 +50,8 @@ class AccessMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
+            if scope["method"] in _WRITES:
+                _check_site(scope)
             access: Access = scope["state"]["access"]
             if writes(scope) or (access.closed and not is_open(scope["path"])):
                 return self._with_token(access, scope, receive, send)
@@ -70,6 +73,13 @@ class AccessMiddleware:
             raise HttpError(401, "invalid_token", "the token is unknown, expired or revoked")
         require(found, WRITER if writes(scope) else READER)
         return found
+
+
+def _check_site(scope: Scope) -> None:
+    """Browsers say it where the service has HTTPS or a loopback address, and nowhere else."""
+    for name, value in scope["headers"]:
+        if name == b"sec-fetch-site" and value not in _OWN_SITE:
+            raise HttpError(403, "cross_site", "pages of other sites may not send anything here")
 
 
 def address_of(scope: Scope) -> str:

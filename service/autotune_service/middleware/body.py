@@ -8,7 +8,6 @@ MAX_BYTES = 1 << 20
 MAX_UPLOAD_BYTES = 16 << 20
 _UPLOAD = "/v1/results"
 _WITHOUT_BODY = ("GET", "HEAD", "OPTIONS")
-_OWN_SITE = (b"same-origin", b"none")
 
 
 class BodyMiddleware:
@@ -34,8 +33,6 @@ def _check_head(scope: Scope, limit: int) -> None:
         if name == b"content-encoding" and value != b"identity":
             message = "the body is compressed: send it as it is, without Content-Encoding"
             raise HttpError(415, "compressed_body", message)
-        if name == b"sec-fetch-site" and value not in _OWN_SITE:  # every browser says it
-            raise HttpError(403, "cross_site", "pages of other sites may not send anything here")
 
 
 async def _read(receive: Receive, limit: int) -> bytes:

@@ -178,6 +178,7 @@ async function renew(from = location.pathname + location.search) {
     const fresh = new DOMParser().parseFromString(await answer.text(), "text/html");
     const isNew = (part) => !$(`[data-live="${part.dataset.live}"]`);
     if ($$("[data-live]", fresh).some(isNew)) return location.reload(); // it is another page by now
+    localTimes(fresh);
     for (const part of $$("[data-live]")) {
       const newer = $(`[data-live="${part.dataset.live}"]`, fresh);
       if (!newer || part.contains(document.activeElement) || part.innerHTML === newer.innerHTML) continue;
@@ -186,15 +187,14 @@ async function renew(from = location.pathname + location.search) {
       if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
     }
     fillToken();
-    localTimes();
     readFigures(fresh);
     drawAll();
   } catch { /* the server is gone: it is asked again */ }
 }
 
 // Pages say UTC; who points at a time sees it in their own zone.
-function localTimes() {
-  for (const one of $$("time")) one.title = new Date(one.dateTime).toLocaleString();
+function localTimes(root = document) {
+  for (const one of $$("time", root)) one.title = new Date(one.dateTime).toLocaleString();
 }
 
 function poll(part) {
