@@ -46,7 +46,7 @@ class Slots:
         self._opening: dict[tuple[str, int], RaySlot] = {}
         self._slots: dict[tuple[str, int], RaySlot] = {}
         self._free: list[RaySlot] = []
-        self._closed, self._nobody_since = Event(), 0.0
+        self._closed = Event()
         self._watcher = Thread(target=self._watch, name="farm", daemon=True)
         self.size = 0
 
@@ -71,6 +71,7 @@ class Slots:
         """One that is free, of another node than those to ``avoid`` where there is one. Raises
         ``CompilerUnavailableError`` where no node is left, ``KernelImportError`` where all that are
         left are ``lacking`` the kernel, each with what it said; ``CompilerInterruptedError``."""
+        since = time.monotonic()
         with self._changed:
             while not self._closed.is_set():
                 able = {slot.node.id for slot in self._slots.values()} - lacking.keys()
@@ -79,11 +80,13 @@ class Slots:
                     if slot.node.id in wanted:
                         self._free.remove(slot)
                         return slot
-                if self._slots and not able:
+                since = time.monotonic() if able else since
+                is_late = time.monotonic() - since > _PATIENCE_S
+                if self._slots and not able and (is_late or self._nodes.keys() <= lacking.keys()):
                     raise KernelImportError(wording.all_lack(sorted({*lacking.values()})))
-                if self._nobody_since and time.monotonic() - self._nobody_since > _PATIENCE_S:
+                if is_late:
                     raise CompilerUnavailableError(wording.NONE_LEFT)
-                self._changed.wait(1.0 if not self._slots else None)
+                self._changed.wait(None if able else 1.0)
             raise CompilerInterruptedError
 
     def give(self, slot: RaySlot) -> None:
@@ -98,7 +101,7 @@ class Slots:
         with self._changed:
             if self._slots.get((slot.node.id, slot.number)) is slot:
                 del self._slots[slot.node.id, slot.number]
-            self._notice()
+            self._changed.notify_all()
 
     def refuse(self, node: Node, reason: str) -> None:
         """Use none of its slots for a while, the second time for good."""
@@ -199,7 +202,7 @@ class Slots:
                     continue  # the next look starts it again
                 self._slots[place] = slot
                 self._free.append(slot)
-            self._notice()
+            self._changed.notify_all()
 
     def _forget(self, node_id: str) -> None:
         self._nodes.pop(node_id, None)
@@ -207,14 +210,6 @@ class Slots:
             for place in [one for one in slots if one[0] == node_id]:
                 del slots[place]
         self._free = [slot for slot in self._free if slot.node.id != node_id]
-        self._notice()
-
-    def _notice(self) -> None:
-        """What has changed, and since when there is nobody to ask."""
-        if self._slots:
-            self._nobody_since = 0.0
-        elif not self._nobody_since:
-            self._nobody_since = time.monotonic()
         self._changed.notify_all()
 
 
