@@ -1,6 +1,7 @@
-"""Real Ray clusters: the compiler only sleeps, what happens to nodes and drivers is real."""
+"""Real Ray clusters: the compiler mostly only sleeps, what happens to nodes and drivers is real."""
 
 import os
+import sqlite3
 import subprocess
 import sys
 import time
@@ -14,9 +15,11 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed, Crashed
+from autotune.domain.toolchain import installed_toolchain
 from autotune.errors import KernelImportError
 from autotune.farm.pool import RayPool
 from tests.farm.conftest import PROBLEM, SLEEPING, add_nodes
+from tests.servers.commands import autotune
 
 pytestmark = pytest.mark.slow
 
@@ -193,3 +196,18 @@ def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was
     times = Counter(asked.read_text().splitlines())
     assert len(times) == 72
     assert sum(times.values()) - 72 <= 2  # as many as there are slots
+
+
+def test_a_search_over_a_cluster_names_the_jax_of_its_nodes(cluster: Any, tmp_path: Path) -> None:
+    add_nodes(cluster, 1)
+    done = autotune(
+        *("search", "vector_add", "--shape", "n=4096", "--chip", "v5e", "--trials", "1"),
+        *("--ray", cluster.address),
+        cwd=tmp_path,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    toolchain = installed_toolchain()
+    assert toolchain is not None
+    with sqlite3.connect(tmp_path / "test.db") as database:
+        dump = "\n".join(database.iterdump())
+    assert f"--chip v5e --jax {toolchain.jax}" in dump
