@@ -134,6 +134,14 @@ def test_what_runs_takes_no_click_and_stays_true(browser: Browser, tmp_path: Any
             expect(shown).to_contain_text("4 of 9 trials", timeout=15_000)
 
 
+def test_what_did_not_change_is_not_drawn_again(seen: Seen) -> None:
+    page = seen.open("/jobs")
+    page.evaluate("$('[data-live=jobs]').firstElementChild.isOld = true")
+    assert page.locator("[data-live=jobs] time[title]").count()
+    page.evaluate("renew()")
+    assert page.evaluate("$('[data-live=jobs]').firstElementChild.isOld")
+
+
 def test_every_task_is_done_with_the_keyboard(seen: Seen) -> None:
     page = seen.open("/")
     page.get_by_role("searchbox").focus()
