@@ -164,7 +164,7 @@ def search(
             told = "" if subject.ref.source else said  # of a notebook, which is no file
             observer = ReportingObserver(terminal, store.searches, subject.key, told)
             result, published = tune(pool, store, subject, space, plan, observer)
-            observer.end()
+            observer.end("" if only else result.stopped_by)
             if published is None:
                 raise KeyboardInterrupt
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}

@@ -40,9 +40,11 @@ class SearchQuestion:
     allow_unverified: bool
 
 
-def finished(question: SearchQuestion, goal: int, database: str | None) -> SearchReport | None:
+def finished(
+    question: SearchQuestion, goal: int, database: str | None, *, predicted: bool = False
+) -> SearchReport | None:
     """The result of the same search of the same source, where it is there and has ``goal`` trials,
-    or all that there are."""
+    or all that there are; ``predicted``: or all that may be faster, by other problems."""
     toolchain = _toolchain(question.python)
     if toolchain is None:
         return None
@@ -50,7 +52,8 @@ def finished(question: SearchQuestion, goal: int, database: str | None) -> Searc
         with open_database(database, create=False) as store:
             for spec, key in _keys(store, question, toolchain):
                 record, trials = store.record(key), store.trials(key)
-                done = len(trials) >= goal or store.searches.progress(key).exhausted
+                told = store.searches.progress(key)
+                done = len(trials) >= goal or told.exhausted or (predicted and told.predicted)
                 if record is None or not done or not _is_of(record, trials):
                     continue
                 if _is_answer(question, record, trials):

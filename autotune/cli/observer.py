@@ -55,8 +55,10 @@ class ReportingObserver:
         self._terminal.announce(line)
         self._tell(note=line)
 
-    def end(self, *, exhausted: bool = False) -> None:
-        self._tell(over=True, note="", exhausted=exhausted)
+    def end(self, stopped_by: str = "") -> None:
+        """``stopped_by``: of a search of the whole space."""
+        ends = {"exhausted": stopped_by == "exhausted", "predicted": stopped_by == "prediction"}
+        self._tell(over=True, note="", **ends)
 
     def _tell(self, *, over: bool = False, **changes: object) -> None:
         self._said = self._clock()

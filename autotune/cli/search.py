@@ -163,7 +163,8 @@ def search(
         question = SearchQuestion(
             ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
         )
-        if earlier := finished(question, trials, database):
+        may_end_early = method == "gp" and trials <= DEFAULT_TRIALS
+        if earlier := finished(question, trials, database, predicted=may_end_early):
             report.print_report(earlier)
             sys.exit(0)
 
@@ -199,8 +200,7 @@ def search(
                 asked(ref, subject.spec.name, call or subject.problem, target, python),
             )
             result, published = tune(pool, store, subject, space, plan, observer)
-            whole = not (fixed or only)
-            observer.end(exhausted=whole and result.stopped_by == "exhausted")
+            observer.end("" if fixed or only else result.stopped_by)
             if published is None:
                 say_interrupted([result], str(store))
             ids = {t.number: store.trial_id(subject.key, t.number) for t in result.trials}

@@ -289,7 +289,7 @@ class WorkloadRun:
 
             def published(result: "SearchResult", found: "Publication") -> None:
                 progress.published(result.subject, found)
-                of_key[result.subject.key].end(exhausted=result.stopped_by == "exhausted")
+                of_key[result.subject.key].end(result.stopped_by)
 
             done = tune_all(compilers, store, tasks, plan, published)
             for watcher, (_, publication) in zip(watchers, done, strict=True):

@@ -51,7 +51,7 @@ class Request:
 class Progress:
     """Of a running search. ``note`` says in words what it does; times in microseconds. ``asked``:
     what was searched, as the command line says it, where it was begun by hand; ``exhausted``: it
-    has tried all that there is."""
+    has tried all that there is; ``predicted``: all that may be faster, by other problems."""
 
     done: int = 0
     goal: int = 0
@@ -60,6 +60,7 @@ class Progress:
     note: str = ""
     asked: OmitDefault[str] = ""
     exhausted: OmitDefault[bool] = False
+    predicted: OmitDefault[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+import pytest
+
 from autotune.candidates.space import Space
 from autotune.cli.observer import ReportingObserver
 from autotune.cli.progress import Silent
@@ -80,6 +82,14 @@ def test_it_tells_what_the_terminal_shows() -> None:
         (1, 9, "", True),
     ]
     assert heard.said[0][0].startswith("7 points; 0 candidates; refused: 3 misaligned")
+
+
+@pytest.mark.parametrize("how", ["exhausted", "prediction", "trials"])
+def test_it_tells_how_it_ended(how: str) -> None:
+    heard = Heard()
+    started(heard, Clock()).end(how)
+    told = heard.said[-1][1]
+    assert (told.exhausted, told.predicted) == (how == "exhausted", how == "prediction")
 
 
 def test_it_tells_at_most_once_a_second_but_always_the_last() -> None:

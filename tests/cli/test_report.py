@@ -187,6 +187,18 @@ def test_a_space_that_was_exhausted_is_done_with_fewer(ended: Key, tmp_path: Pat
     assert "Searched before" in done.stdout
 
 
+def test_what_a_prediction_ended_is_done_unless_more_is_asked_for(
+    ended: Key, tmp_path: Path
+) -> None:
+    place = str(tmp_path / "test.db")
+    with open_store(place, create=False) as store:
+        store.searches.report(ended, "", Progress(done=4, goal=4, predicted=True), over=True)
+    assert "Searched before" in autotune(*ASKED, "--trials", "40", cwd=tmp_path).stdout
+    ref = find_kernel("vector_add")
+    asked = SearchQuestion(ref, Chip.V5E, "n=65536", None, (), "", sys.executable, True)
+    assert finished(asked, 40, place, predicted=True) and not finished(asked, 40, place)
+
+
 @pytest.mark.usefixtures("ended")
 @pytest.mark.slow
 @pytest.mark.parametrize("more", [("--trials", "5"), ("--trials", "4", "--seed", "1", "--json")])

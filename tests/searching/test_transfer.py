@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from math import inf, nan
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
-from autotune.searching.loop import SearchLimits, SearchResult, Subject
+from autotune.searching.loop import Search, SearchLimits, SearchResult, Subject
 from autotune.searching.run import run_search
 from autotune.searching.transfer import lessons_of
 from autotune_db import SqlStore, open_store
@@ -153,6 +154,46 @@ def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, chang
     found = search(store, 1 << 17, of=of)
     assert found.stopped_by == "exhausted"
     assert best(replace(found, trials=found.trials[:2])) == fastest(1 << 17)
+
+
+@pytest.mark.parametrize("method", ["tpe", "random"])
+def test_other_methods_do_not_pay_for_predictions(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    taught(store)
+    monkeypatch.setattr(SqlStore, "timed_trials", None)
+    assert search(store, 1 << 17, method=method, trials=4).stopped_by == "trials"
+
+
+def test_what_cannot_be_predicted_has_no_lessons() -> None:
+    key, (some, *others) = subject(1 << 14).key, space(1 << 14).candidates
+    of_data = replace(some, trace=replace(some.trace, grid=(0,)))
+    assert lessons_of(key, V5E, [some, *others])
+    assert lessons_of(key, V5E, [of_data, *others]) is None
+
+
+def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
+    """While many are learned from together, what the last ones have shown is asked for first."""
+    asked: list[int] = []
+
+    class Told:
+        are_sure = True
+
+        def predict(self, candidates: object, others: object, own: Sequence[object]) -> object:
+            asked.append(len(own))
+            return object()
+
+    taught(store)
+    one = store.trials(subject(1 << 14).key)[0]
+    kept = [replace(one, number=n) for n in range(20)]
+    study = SimpleNamespace(predict=lambda _: None, ask=lambda: None, is_settled=False)
+    fakes: Any = [None, store, subject(1 << 14), space(1 << 14), study, Quiet(), kept[:17]]
+    told: Any = Told()
+    found = Search(*fakes, goal=40, lessons=told)
+    found.start()
+    found.trials, found.stopped_by, study.is_settled = kept, "", True
+    found.start()
+    assert (found.stopped_by, asked) == ("prediction", [17, 20])
 
 
 def test_a_space_with_nothing_left_is_exhausted(store: SqlStore) -> None:
