@@ -180,7 +180,7 @@ def read_answer(
     if answer.get("content"):
         Path(request["path"]).write_bytes(answer["content"])
     found: dict[str, Any] = answer["answer"]
-    if sources and answer.get("home"):  # messages name files
-        there, here = (json.dumps(one)[1:-1] for one in (answer["home"], sources["home"]))
+    if sources and sources["home"]:  # messages name files
+        there, here = (json.dumps(f"{one}/")[1:-1] for one in (answer["home"], sources["home"]))
         found = json.loads(json.dumps(found).replace(there, here))
     return found

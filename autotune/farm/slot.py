@@ -165,7 +165,7 @@ class CompilerSlot:
         with self._lock:
             self._asked = None
             child.used_at = time.monotonic()
-            self._ends_at = child.used_at + self._idle_s
+            self._ends_at = child.used_at + (self._idle_s if self._children else _LINGER_S)
             has_left = self._children.get(driver) is not child
         if has_left:
             child.close()

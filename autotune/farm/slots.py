@@ -130,10 +130,12 @@ class Slots:
         if self._watcher.is_alive():
             self._watcher.join(_LEAVE_S)
         with self._changed:
-            self._leaving += [slot.leave(self.driver) for slot in self._slots.values()]
-            for slot in self._opening.values():
-                slot.discard()
+            late = [*self._opening.values()]
+            self._leaving += [slot.leave(self.driver) for slot in (*self._slots.values(), *late)]
         wait(self._leaving, _LEAVE_S)
+        for slot in late:
+            if not slot.ready.done():  # else another driver may be using it
+                slot.discard()
 
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_S):
