@@ -123,7 +123,8 @@ def session(name: str, port: int) -> str:
     typed = "\n".join([BEFORE.get(name, ""), *(block.typed() for block in found)])
     for pattern, shorter in _SHORTER.items():
         typed = re.sub(pattern, shorter, typed)
-    return f"set -euxo pipefail\n{typed.replace('8700', str(port))}\nkill $(jobs -p) || true\n"
+    end = "trap 'kill $(jobs -p) || true' EXIT"  # what runs on would hold the output open
+    return f"set -euxo pipefail\n{end}\n{typed.replace('8700', str(port))}"
 
 
 def run(script: str, folder: Path, **environment: str) -> str:
