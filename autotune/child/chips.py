@@ -160,6 +160,10 @@ def _watched(kind: type[Any]) -> type[Any]:
         def __hash__(self) -> int:
             return hash(fields_of(self))
 
+        def __reduce__(self) -> Any:
+            """JAX keeps shapes that name it, and they are written with a program."""
+            return kind, fields_of(self)
+
     return WatchedDevice
 
 

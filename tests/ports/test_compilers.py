@@ -89,7 +89,10 @@ class CompilersContract:
     def test_an_executable_is_written(
         self, compilers: Compilers, problem: Problem, config: Config | None, tmp_path: Path
     ) -> None:
+        """As in a search, which has traced it for the chip before."""
         path = tmp_path / "c0"
+        compilers.check(REF, problem, Chip.V5E)
+        assert list(compilers.traces(REF, problem, [RIGHT], orders=True, chip=Chip.V5E))
         assert compilers.executable(REF, problem, config, "c0", Chip.V5E, path) is None
         assert path.stat().st_size > 0
 
