@@ -53,7 +53,7 @@ def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | No
     return Estimated(
         estimate=_with_xla(kernels, around),
         program=compiled.program,
-        step=_step_cost(trace, compiled, chip) if runs == [1] else None,
+        step=_step_cost(trace, compiled, chip) if runs == [1] and trace.steps else None,
     )
 
 

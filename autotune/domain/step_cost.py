@@ -9,15 +9,14 @@ class StepCost:
     """Mean over the steps of one call: bounds and strides differ between problems, the body does
     not. ``core_us``: microseconds without waits, one core. ``facts``: what it depends on, numbers
     and flags by name, with a ``core_us`` of its arithmetic alone. ``in_vmem``: operands that XLA
-    put in VMEM ahead of the call. Raises ``ValueError`` for what nobody can learn from."""
+    put in VMEM ahead of the call."""
 
     core_us: float
     facts: tuple[tuple[str, float], ...]
     in_vmem: tuple[int, ...] = ()
 
-    def __post_init__(self) -> None:
+    @property
+    def can_teach(self) -> bool:
+        """Not where a cost is no positive number: a step without arithmetic, or what is broken."""
         costs = self.core_us, dict(self.facts).get("core_us", 0.0)
-        if not all(0.0 < cost < inf for cost in costs) or not all(
-            isfinite(number) for _, number in self.facts
-        ):
-            raise ValueError("the cost of a step must be positive, and its facts finite")
+        return all(0.0 < cost < inf for cost in costs) and all(isfinite(n) for _, n in self.facts)

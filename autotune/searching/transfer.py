@@ -24,9 +24,7 @@ from autotune.domain.trial import Trial
 from autotune.searching.surrogate import Array, Posterior, matern
 from autotune.simulator.constants import CHIPS
 
-MOST_TRIALS = (
-    150  # of others, and of its own, that are learned from: a fit takes a third of a second
-)
+MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
 
 _LENGTHS = (1.0, 2.0, 4.0, 8.0)  # in doublings of one fact, about
@@ -68,6 +66,7 @@ class Lessons:
             for key, trial in (*others, *own)
             if isinstance(trial.outcome, Estimated)
             and trial.outcome.step is not None
+            and trial.outcome.step.can_teach
             and trial.outcome.estimate.model == MODEL
             and not trial.pushed_by
         ]

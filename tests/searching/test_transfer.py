@@ -243,8 +243,16 @@ def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
     ],
 )
 def test_a_cost_that_nobody_can_learn_from_is_none(core_us: float, facts: Any) -> None:
-    with pytest.raises(ValueError, match="positive"):
-        StepCost(core_us=core_us, facts=facts)
+    assert not StepCost(core_us=core_us, facts=facts).can_teach
+
+
+def test_costs_that_teach_nothing_are_passed_over(store: SqlStore) -> None:
+    taught(store)
+    for trial in store.trials(subject(1 << 14).key):
+        assert isinstance(trial.outcome, Estimated)
+        empty = replace(trial.outcome, step=StepCost(core_us=nan, facts=()))
+        store.replace_outcome(subject(1 << 14).key, trial.number, empty)
+    assert best(search(store, 1 << 17)) == fastest(1 << 17)
 
 
 def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
