@@ -5,8 +5,9 @@ import platform
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from threading import Lock, Thread
 from typing import Any
@@ -68,9 +69,14 @@ class CompilerSlot:
     ``ask`` is called from one thread and ``leave`` from another.
     """
 
-    def __init__(self, worker: str | None = None, idle_s: float = _IDLE_S) -> None:
+    def __init__(
+        self,
+        worker: str | None = None,
+        idle_s: float = _IDLE_S,
+        end: Callable[[], None] = partial(os._exit, 0),
+    ) -> None:
         self._worker, self._idle_s = Path(worker) if worker else WORKER, idle_s
-        self._lock = Lock()
+        self._end, self._lock = end, Lock()
         self._children: dict[str, _Child] = {}
         self._gone: dict[str, float] = {}  # and when: what it asked before may come later
         self._asked: _Child | None = None
@@ -181,7 +187,8 @@ class CompilerSlot:
                         self._children.pop(driver).close()
                 self._gone = {one: at for one, at in self._gone.items() if at >= oldest}
                 if not (self._children or self._asked) and time.monotonic() > self._ends_at:
-                    os._exit(0)
+                    self._end()
+                    return
 
 
 def _ref_here(child: _Child, ref: KernelRef, sources: Mapping[str, Any]) -> KernelRef:

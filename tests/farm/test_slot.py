@@ -21,7 +21,7 @@ PID = {"kind": "hello"}
 
 @pytest.fixture
 def slot(temporary: Path) -> Iterator[CompilerSlot]:
-    made = CompilerSlot(str(SLEEPING))
+    made = CompilerSlot(str(SLEEPING), end=lambda: None)  # it would end the tests
     yield made
     for driver in ("a", "b", "c"):
         made.leave(driver)
