@@ -30,6 +30,7 @@ from autotune.errors import CompilerUnavailableError
 _IDLE_S = 600.0
 _LINGER_S = 30.0  # without a driver; who asks for other slots waits longer
 _LOOK_S = 15.0
+_END_PROCESS = partial(os._exit, 0)
 _MOST_CHILDREN = 2  # each holds a JAX with its caches, about a GiB
 
 
@@ -73,7 +74,7 @@ class CompilerSlot:
         self,
         worker: str | None = None,
         idle_s: float = _IDLE_S,
-        end: Callable[[], None] = partial(os._exit, 0),
+        end: Callable[[], None] = _END_PROCESS,
     ) -> None:
         self._worker, self._idle_s = Path(worker) if worker else WORKER, idle_s
         self._end, self._lock = end, Lock()
