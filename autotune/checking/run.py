@@ -50,8 +50,7 @@ class CheckRun:
     ) -> list[Check]:
         """Verdicts on each on each chip, its own where none is given. ``done`` hears of each as
         soon as it is kept."""
-        toolchain = self.compilers.toolchain()
-        pairs = [(prior, chip) for prior in priors for chip in chips or (prior.key.chip,)]
+        toolchain, pairs = self.compilers.toolchain(), self.pairs(priors, chips)
         infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
         found: list[Check] = []
         threads = ThreadPoolExecutor(self.compilers.size, "checks")
@@ -69,6 +68,19 @@ class CheckRun:
             threads.shutdown(wait=False, cancel_futures=True)
             tell_of(self.store, found)
         return sorted(found, key=worst_first)
+
+    def pairs(
+        self, priors: Sequence[PriorConfig], chips: Sequence[Chip]
+    ) -> list[tuple[PriorConfig, Chip]]:
+        """What is checked where: not again where it was searched, under the same toolchain on the
+        same chip."""
+        here = None if self.against else self.compilers.toolchain()
+        return [
+            (prior, chip)
+            for prior in priors
+            for chip in chips or (prior.key.chip,)
+            if (prior.key.toolchain, prior.key.chip) != (here, chip)
+        ]
 
     def _info(self, chip: Chip) -> ChipInfo | str:
         """Why there is none: older toolchains do not know newer chips."""

@@ -28,7 +28,7 @@ def print_checks(found: Sequence[Check], *, as_json: bool) -> None:
     if as_json:
         print_json([_data(check) for check in found])
     elif not found:
-        echo("there is nothing to check: all that is published is of this toolchain")
+        echo("there is nothing to check: all that is published is of this toolchain and chip")
     else:
         if len({one.toolchain for one in found}) > 1:
             screen(_WIDTH).print(_matrix(found))

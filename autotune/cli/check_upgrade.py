@@ -79,14 +79,15 @@ class UpgradeCheck:
                 problems.add((one.spec.name, one.problem))
         some = selected(
             records,
-            not_with=compilers.toolchain(),
+            not_with=None if self.chips else compilers.toolchain(),
             kernels=kernels,
             problems=problems,
             made_with=self.made_with,
         )
         run = CheckRun(compilers=compilers, store=store, refs=refs, again=self.again, xla=self.xla)
-        progress = progress_lines(len(some) * max(1, len(self.chips)))
-        checks = run.run([prior_of(one, specs) for one in some], self.chips, progress)
+        priors = [prior_of(one, specs) for one in some]
+        progress = progress_lines(len(run.pairs(priors, self.chips)))
+        checks = run.run(priors, self.chips, progress)
         if self.verify:
             checks = publish_all_checked(compilers, store, checks, some, refs, _verifying)
         if self.retune:

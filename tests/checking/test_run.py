@@ -276,6 +276,13 @@ def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore)
     assert "cannot compile for v7x" in action(unknown)
 
 
+def test_another_chip_is_checked_under_the_toolchain_that_searched(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50))
+    searched = replace(published(), key=replace(published().key, toolchain=fake.toolchain()))
+    (found,) = check(store, fake, searched, chips=(searched.key.chip, Chip.V6E))
+    assert (found.chip, found.verdict) == (Chip.V6E, CheckVerdict.SAME)
+
+
 def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> None:
     record, said = published(), list[str]()
     fake = compilers(times(), mib={128: 200, 256: 200})
