@@ -252,6 +252,7 @@ def test_an_axis_without_a_default_is_said_where_it_is_declared(axes: Any) -> No
     assert plain
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "standard"), [(scaled, Standard.DEFAULT), (checked, Standard.REFERENCE)]
 )
@@ -265,6 +266,7 @@ def test_without_a_reference_a_result_agrees_with_the_default(
     assert (verdict.ok, verdict.proof.standard) == (True, standard)
 
 
+@pytest.mark.slow
 def test_dimensions_without_names_that_belong_together_are_verified_together() -> None:
     x = jax.ShapeDtypeStruct((512, 128), jnp.float32)
     kernel, problem = decorated.added.kernel(x, x), decorated.added.problem(x, x)

@@ -26,6 +26,7 @@ def test_both_legal_orders(assert_right: Check, order: tuple[str, ...]) -> None:
     assert_right(KERNEL, "300x300x200x3", "float32", order=order, semantics=semantics)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", ["1x1x1x1", "100x129x100x3", "129x8x8x9"])
 def test_tiny_dimensions(assert_right: Check, dtype: str, shape: str) -> None:

@@ -10,6 +10,7 @@ Check = Callable[..., None]
 DTYPES = ("bfloat16", "float32", "int8")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("transpose", ["false", "true"])
 def test_ragged_on_every_axis(assert_right: Check, dtype: str, transpose: str) -> None:
