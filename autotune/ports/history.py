@@ -42,8 +42,8 @@ class ReleaseStore(Protocol):
         """All that was ever published, each with its number, newest first; ``before``: those with
         smaller numbers."""
 
-    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
-        """The newest first."""
+    def snapshots(self, limit: int = 50, before: int | None = None) -> Sequence[Snapshot]:
+        """The newest first; with ``before`` those with smaller numbers."""
 
     def roll_back(self, number: int, by: str = "") -> int | None:
         """Make a new snapshot with the records of an older one, pins included; its number. What is

@@ -62,8 +62,9 @@ class RuntimeStore(LookupStore, MissCounter, Protocol):
 class SnapshotStore(Protocol):
     """What the snapshot cache of a service loads."""
 
-    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
-        """The newest first; none before anything is published."""
+    def snapshots(self, limit: int = 50, before: int | None = None) -> Sequence[Snapshot]:
+        """The newest first, none before anything is published; with ``before`` those with smaller
+        numbers."""
 
     def snapshot_change(self, number: int, since: int) -> Change | None:
         """What makes the snapshot of the other one; all of it where there is no other one, as 0 is

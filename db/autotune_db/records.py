@@ -72,8 +72,8 @@ class SqlRecords(Adapter):
 class SqlSnapshots(Adapter):
     """With ``SqlKernels`` a ``SnapshotStore``, with ``SqlRecords`` a ``ReleaseStore``."""
 
-    def snapshots(self, limit: int = 50) -> Sequence[Snapshot]:
-        statement = snapshots.newest_first().limit(limit)
+    def snapshots(self, limit: int = 50, before: int | None = None) -> Sequence[Snapshot]:
+        statement = query.page(select(SnapshotRow), SnapshotRow.id, before, limit)
         return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.scalars(statement))))
 
     def snapshot_change(self, number: int, since: int) -> Change | None:

@@ -20,10 +20,6 @@ Members = dict[int, int]
 """The id of the record by the id of each key."""
 
 
-def newest_first() -> Select[SnapshotRow]:
-    return select(SnapshotRow).order_by(SnapshotRow.id.desc())
-
-
 def latest(session: Session) -> SnapshotRow | None:
     newest = select(func.max(SnapshotRow.id)).scalar_subquery()
     return session.scalar(select(SnapshotRow).where(SnapshotRow.id == newest))

@@ -1,6 +1,6 @@
 """What the routes share: the state that the lifespan made, and how its work is awaited."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, TypeVar, cast
 
 from fastapi import Depends, Query, Request
@@ -31,13 +31,20 @@ BEARER = Depends(HTTPBearer(auto_error=False))
 
 
 def _refuse_unknown_parameters(request: Request) -> None:
-    known = {one.alias for one in request.scope["route"].dependant.query_params}
+    fields = request.scope["route"].dependant.query_params
+    refuse_parameters_but(request, {one.alias for one in fields})
+
+
+def refuse_parameters_but(
+    request: Request, known: Collection[str], *, often: Collection[str] = ()
+) -> None:
+    """Raises ``HttpError``. ``often``: those of them that may be given more than once."""
     given = [name for name, _ in request.query_params.multi_items()]
     for name in given:
         if name not in known:
             message = f"{name} is unknown: leave it out, or mend its name"
             raise HttpError(422, "invalid_field", message, name)
-        if given.count(name) > 1:
+        if given.count(name) > 1 and name not in often:
             raise HttpError(422, "invalid_field", f"{name} is given twice", name)
 
 

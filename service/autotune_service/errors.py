@@ -3,6 +3,7 @@
 import json
 import logging
 from collections.abc import Sequence
+from itertools import takewhile
 from typing import Any, cast
 
 from fastapi.exceptions import RequestValidationError
@@ -101,7 +102,9 @@ def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
     if first["type"] == "json_invalid" or (first["type"] == "missing" and not field):
         return broken_json()
     status = 413 if (field, first["type"]) == _TOO_MANY else 422
-    return HttpError(status, _code(first, field), _sentence(first, field), field or None)
+    same = takewhile(lambda one: _field(one, one["loc"][skip:], sent) == field, errors)
+    said = ", or: ".join(dict.fromkeys(one["msg"] for one in same))  # of each kind that it may be
+    return HttpError(status, _code(first, field), _sentence(first, field, said), field or None)
 
 
 def broken_json() -> HttpError:
@@ -110,13 +113,13 @@ def broken_json() -> HttpError:
 
 def _field(error: ErrorDetails, place: Sequence[int | str], sent: Any) -> str:
     """As it was sent: Pydantic names the members of a union too."""
-    field = ""
-    for part in place:
+    field, is_body = "", isinstance(sent, dict | list)
+    for number, part in enumerate(place, 1):
         if isinstance(sent, dict) and part in sent:
             field, sent = f"{field}.{part}", sent[part]
         elif isinstance(sent, list) and isinstance(part, int) and part < len(sent):
             field, sent = f"{field}[{part}]", sent[part]
-        elif not isinstance(sent, dict | list) or error["type"] == "missing":
+        elif not is_body or (error["type"] == "missing" and number == len(place)):
             field = f"{field}.{part}"
     return field.removeprefix(".")
 
@@ -130,13 +133,13 @@ def _code(error: ErrorDetails, field: str) -> str:
     return next(known, "invalid_field")
 
 
-def _sentence(error: ErrorDetails, field: str) -> str:
+def _sentence(error: ErrorDetails, field: str, said: str) -> str:
     name = field or "the body"
     if error["type"] == "missing":
         return f"{name} is missing"
     if error["type"] == "extra_forbidden":
         return f"{name} is unknown: leave it out, or mend its name"
-    return f"{name}: {error['msg']}"
+    return f"{name}: {said}"
 
 
 async def answer_framework_error(request: Request, error: Exception) -> Response:

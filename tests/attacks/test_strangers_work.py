@@ -18,17 +18,24 @@ from tests.service.test_writing_routes import body
 BUSY = b"is being computed for others"
 
 
-def test_importance_is_computed_for_one_reader_at_a_time(
-    database: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Event]:
+    """Set when the importance of axes is being computed, and to be set for it to end."""
     begun, go_on = threading.Event(), threading.Event()
 
-    def slow(_: Sequence[object]) -> list[tuple[str, float]]:
+    def importance(_: Sequence[object]) -> list[tuple[str, float]]:
         begun.set()
         assert go_on.wait(60)
         return [("bm", 1.0)]
 
-    monkeypatch.setattr(problem, "importance", slow)
+    monkeypatch.setattr(problem, "importance", importance)
+    return begun, go_on
+
+
+def test_importance_is_computed_for_one_reader_at_a_time(
+    database: str, slow: tuple[threading.Event, threading.Event]
+) -> None:
+    begun, go_on = slow
     new_store(database, fill).close()
     found: list[bytes] = []
     with running(database, wait_s=60) as service:
@@ -48,16 +55,9 @@ def test_importance_is_computed_for_one_reader_at_a_time(
 
 
 def test_importance_that_nobody_waits_for_any_more_is_still_the_only_one(
-    database: str, monkeypatch: pytest.MonkeyPatch
+    database: str, slow: tuple[threading.Event, threading.Event]
 ) -> None:
-    begun, go_on = threading.Event(), threading.Event()
-
-    def slow(_: Sequence[object]) -> list[tuple[str, float]]:
-        begun.set()
-        assert go_on.wait(60)
-        return [("bm", 1.0)]
-
-    monkeypatch.setattr(problem, "importance", slow)
+    begun, go_on = slow
     with new_store(database, fill), running(database, wait_s=3.0) as service:
         assert service.raw("GET", "/keys/1?importance=1")[0] == 503
         assert begun.is_set()

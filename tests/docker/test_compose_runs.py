@@ -28,6 +28,19 @@ IMAGES = (
 )
 URL = "https://localhost:18443"
 GUIDE = (ROOT / "docs" / "guides" / "deploying.md").read_text()
+
+
+def _told(pattern: str) -> str:
+    """A command of the guide; found when this file is read, so wherever tests are collected."""
+    (found,) = re.findall(pattern, GUIDE, re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+SECRETS = _told(r"^(docker/make-secrets\.sh) ")
+UP = _told(r"^(docker compose [^\n]* up) --build --detach$")
+TOKEN = _told(r"`(docker compose [^`]* token create [^`]*)`")
+BACKUP = _told(r"`(docker compose [^`]*BACKUP_EVERY_S=[^`]*)`")
+RESTORE = _told(r"go back to one:\n[^`]*```bash\n(.*?)```")
 ENDING = ("migrate", "roles")
 STAYING = ("postgres", "service", "proxy", "worker", "backup")
 PROBLEM = {"dims": {"n": 1 << 20}, "dtype": "float32"}
@@ -42,7 +55,7 @@ class Compose:
         (own / "compose.yaml").rename(own / "as-it-is.yaml")
         paths = ["as-it-is.yaml", str(STAND_INS)]
         (own / "compose.yaml").write_text(json.dumps({"include": [{"path": paths}]}))
-        self.shell(*re.findall(r"^(docker/make-secrets\.sh) ", GUIDE, re.MULTILINE))
+        self.shell(SECRETS)
         self._context = ssl.create_default_context(cafile=str(own / "secrets" / "certificate"))
 
     def __call__(self, words: str) -> str:
@@ -56,8 +69,7 @@ class Compose:
 
     def up(self) -> None:
         """Until all are well."""
-        (line,) = re.findall(r"^docker compose (.* up --build --detach)$", GUIDE, re.MULTILINE)
-        self.shell("docker compose " + line.replace("--build", "--no-build"))
+        self.shell(f"{UP} --no-build --detach")
         until(self.is_well, 300)
 
     def is_well(self) -> bool:
@@ -109,8 +121,7 @@ def compose(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Compose]:
 @pytest.fixture(scope="module")
 def token(compose: Compose) -> str:
     """Made as the guide says."""
-    (line,) = re.findall(r"`(docker compose [^`]* token create [^`]*)`", GUIDE)
-    (secret,) = re.findall(r"autotune_\S+", compose.shell(line.replace("NAME", "ci")))
+    (secret,) = re.findall(r"autotune_\S+", compose.shell(TOKEN.replace("NAME", "ci")))
     until(lambda: compose.ask("/v1/jobs/1/cancel", {}, secret)[0] == 404)
     return secret
 
@@ -149,6 +160,10 @@ def test_the_worker_reaches_the_database_and_nothing_outside(compose: Compose) -
             compose(ask.format(host, port))
 
 
+def test_there_is_a_backup_that_nobody_asked_for(compose: Compose) -> None:
+    until(lambda: re.search(r"autotune-\w+\.dump\n", compose("exec backup ls /backups")))
+
+
 def test_a_job_is_searched_backed_up_and_restored(compose: Compose, token: str) -> None:
     wanted = {"kernel": "vector_add", "problem": PROBLEM, "chip": "v5e", "trials": 1}
     status, job = compose.ask("/v1/jobs", wanted, token)
@@ -159,13 +174,11 @@ def test_a_job_is_searched_backed_up_and_restored(compose: Compose, token: str) 
     assert found["state"] == "done", found
     until(lambda: compose.ask("/readyz")[1]["records"] == 1)
 
-    (line,) = re.findall(r"`(docker compose [^`]*BACKUP_EVERY_S=[^`]*)`", GUIDE)
-    backup = compose.shell(line).strip()
+    backup = compose.shell(BACKUP).strip()
     drop = 'psql "$(cat /run/secrets/database_url)" -qc "DROP TABLE autotune_jobs"'
     compose(f"run --rm --entrypoint sh roles -c {shlex.quote(drop)}")
     assert compose.ask(place)[0] == 503
-    (block,) = re.findall(r"go back to one:\n\n```\n(.*?)```", GUIDE, re.DOTALL)
-    compose.shell("set -e; " + re.sub(r"/backups/\S+", backup, block))
+    compose.shell("set -e; " + re.sub(r"/backups/\S+", backup, RESTORE))
     until(compose.is_well, 300)
     assert compose.ask(place)[1] == found
     assert compose.ask("/readyz")[1]["records"] == 1

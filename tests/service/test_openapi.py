@@ -32,6 +32,65 @@ def test_every_operation_has_a_name_of_its_own_a_tag_and_a_sentence(service: Run
     assert all(one["description"] for one in found.values())
 
 
+def address(path: str) -> str:
+    """One that is answered where there is something to answer."""
+    query = "?chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42&shape=1024x128"
+    filled = path.replace("{number}", "1").replace("{kernel}", "mm")
+    return filled + query if "{kernel}" in path else filled
+
+
+def test_a_parameter_that_is_not_known_or_given_twice_is_refused(
+    service: Running, admin: str
+) -> None:
+    """On each route: a name that is misspelt, and ignored, would be answered as something else."""
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {admin}"}
+    empty = b'{"kernels": [], "results": []}'
+    for (path, how), one in operations(service).items():
+        wanted = [x for x in one.get("parameters", ()) if x["in"] == "query"]
+        twice = [x["name"] for x in wanted if x["schema"].get("type") != "array"]
+        for name in ("dytpe", *twice):
+            more = "&".join([f"{name}=1"] * 2)
+            to = f"{address(path)}{'&' if '?' in address(path) else '?'}{more}"
+            status, _, found = service.raw(how.upper(), to, empty, **headers)
+            assert (status, path) == (422, path), found
+            error = json.loads(found)["error"]
+            assert (error["field"], "twice" in error["message"]) == (name, name != "dytpe"), path
+
+
+def test_head_is_get_without_its_body(service: Running) -> None:
+    got = [path for path, how in operations(service) if how == "get"]
+    for path in ("/", "/docs", *map(address, got)):
+        (status, _, body), headed = service.raw("GET", path), service.raw("HEAD", path)
+        assert (headed[0], headed[2], path) == (status, b"", path)
+        if path != "/metrics":  # which has changed by then
+            assert headed[1]["content-length"] == str(len(body)), path
+
+
+def test_another_method_is_told_which_there_are(service: Running) -> None:
+    here: dict[str, set[str]] = {}
+    for path, how in operations(service):
+        here.setdefault(path, set()).update(("GET", "HEAD") if how == "get" else (how.upper(),))
+    for path, methods in here.items():
+        for other in ("OPTIONS", *{"GET", "HEAD"} - methods):
+            status, headers, _ = service.raw(other, address(path))
+            assert (status, headers["allow"], path) == (405, ", ".join(sorted(methods)), path)
+
+
+def test_every_list_has_pages(service: Running) -> None:
+    schemas = service.get("/openapi.json")[1]["components"]["schemas"]
+    lists = set()
+    for (path, how), one in operations(service).items():
+        content = one["responses"].get("200", {}).get("content", {})
+        name = content.get("application/json", {}).get("schema", {}).get("$ref", "")
+        made = schemas.get(name.rpartition("/")[2], {})
+        own = made.get("properties", {}).values()
+        if how == "get" and any(found.get("type") == "array" for found in own):
+            asked_by = {found["name"] for found in one["parameters"]}
+            assert {"limit", "cursor"} <= asked_by and "next" in made["required"], path
+            lists.add(path)
+    assert {"/v1/records", "/v1/misses", "/v1/jobs"} < lists
+
+
 def test_options_are_described(service: Running) -> None:
     parameters = operations(service)["/v1/configs/{kernel}", "get"]["parameters"]
     (option,) = (one for one in parameters if one["name"] == "option")

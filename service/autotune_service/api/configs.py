@@ -3,8 +3,8 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from fastapi import APIRouter, Depends, Path, Query
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,17 +16,18 @@ from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import Printable, chip_of, fingerprint_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName
 from autotune_service.api.validators import IfNoneMatch, tagged
-from autotune_service.dependencies import ERRORS, NOT_MODIFIED, snapshots_of
+from autotune_service.dependencies import (
+    ERRORS,
+    NOT_MODIFIED,
+    refuse_parameters_but,
+    snapshots_of,
+)
 from autotune_service.errors import HttpError
 from autotune_service.snapshot_cache import IndexedSnapshot
-
-router = APIRouter(tags=["lookup"])
 
 
 class ConfigQuery(BaseModel):
     """``option``: ``name=value``, as often as there are options."""
-
-    model_config = ConfigDict(extra="forbid")
 
     chip: Printable = Field(examples=["v5e"])
     jax: Printable = Field(examples=["0.10.2"])
@@ -37,6 +38,13 @@ class ConfigQuery(BaseModel):
     option: list[Printable] = Field([], max_length=64, examples=[["causal=true"]])
     fingerprint: Printable | None = None
     snapshot: SnapshotName | None = None
+
+
+def _known_once(request: Request) -> None:
+    refuse_parameters_but(request, ConfigQuery.model_fields, often=("option",))
+
+
+router = APIRouter(tags=["lookup"], dependencies=[Depends(_known_once)])
 
 
 @router.get(

@@ -30,7 +30,7 @@ from autotune_service.api.questions import (
     question_or_error,
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
-from autotune_service.dependencies import ERRORS
+from autotune_service.dependencies import ERRORS, refuse_parameters_but
 from autotune_service.errors import HttpError, broken_json, not_valid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import OTHER, REFUSED
@@ -72,8 +72,11 @@ class LookupApp:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope)
+        if scope["query_string"]:
+            refuse_parameters_but(request, ())
         asked = _read((await receive())["body"])  # in one piece: the middleware sees to it
-        answer = await self._endpoint(Request(scope), asked)
+        answer = await self._endpoint(request, asked)
         headers = [*_HEADERS, (b"content-length", b"%d" % len(answer))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": answer})

@@ -48,17 +48,20 @@ from autotune_service.errors import HttpError
 from autotune_service.middleware.metrics import CONTENT_TYPE
 
 router = APIRouter(prefix="/v1", tags=["registry"], dependencies=[KNOWN_PARAMETERS])
-unversioned = APIRouter(tags=["operation"])
+unversioned = APIRouter(
+    tags=["operation"], responses={422: ERRORS[422]}, dependencies=[KNOWN_PARAMETERS]
+)
 _READ: Responses = {code: ERRORS[code] for code in (401, 403, 404, 422, 429, 503)}
 Number = Annotated[int, Path(ge=1, le=10**15)]
 
 
 @router.get("/snapshots", responses=_READ)
-async def snapshots(request: Request, limit: Limit = 50) -> Snapshots:
+async def snapshots(request: Request, limit: Limit = 50, cursor: Cursor | None = None) -> Snapshots:
     """The newest first."""
-    found = await ask(request, store(request).snapshots, limit)
-    listed = [SnapshotData(**asdict(one)) for one in found]
-    return Snapshots(in_force=snapshots_of(request).current.number, snapshots=listed)
+    found = await ask(request, store(request).snapshots, limit + 1, number_of(cursor))
+    data = [SnapshotData(**asdict(one)) for one in found[:limit]]
+    in_force = snapshots_of(request).current.number
+    return Snapshots(in_force=in_force, snapshots=data, next=next_of(found, data))
 
 
 @router.get(

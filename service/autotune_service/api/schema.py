@@ -78,11 +78,6 @@ class SnapshotData(BaseModel):
     made_by: str
 
 
-class Snapshots(BaseModel):
-    in_force: int
-    snapshots: list[SnapshotData]
-
-
 class MissData(BaseModel):
     """``answer``: what was given instead. ``number`` is for ``POST /v1/jobs``."""
 
@@ -98,6 +93,11 @@ class Page(BaseModel):
     """``next``: the ``cursor`` of the next page; null where this is the last one."""
 
     next: Cursor | None
+
+
+class Snapshots(Page):
+    in_force: int
+    snapshots: list[SnapshotData]
 
 
 class Misses(Page):

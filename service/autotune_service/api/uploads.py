@@ -4,6 +4,7 @@ The same forms as ``autotune.domain.codec`` writes; what a field means stands at
 parts fit each other is for ``autotune.remote.push.checked``.
 """
 
+from datetime import datetime
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -33,12 +34,20 @@ from autotune.remote.push import MOST_CHARACTERS
 MOST_RESULTS = 1_000
 _MOST_NAMES = 64
 _MOST_BYTES = 10**18
+_FIRST_YEAR = 1970
 
 
 def _no_number(given: Any) -> Any:
     """Pydantic would take seconds since 1970 for a time."""
     if isinstance(given, int | float):
         raise ValueError("must be a text such as 2026-01-31T12:00:00Z")
+    return given
+
+
+def _in_the_calendar(given: datetime) -> datetime:
+    """At the ends of the calendar a time has no day in other zones."""
+    if given.year < _FIRST_YEAR:
+        raise ValueError(f"must be of {_FIRST_YEAR} or later")
     return given
 
 
@@ -65,7 +74,7 @@ Time = Annotated[float, Field(strict=True, ge=LEAST_US, le=MOST_US, allow_inf_na
 Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 _Whole = Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)]
 Choice = Flag | Annotated[_Whole, BeforeValidator(whole)] | Word
-When = Annotated[AwareDatetime, BeforeValidator(_no_number)]
+When = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_the_calendar)]
 Names = Annotated[list[Name], Field(max_length=_MOST_NAMES)]
 NotFinite = Literal["inf", "-inf", "nan"]  # as ``autotune.domain.codec`` writes them
 Notes = Annotated[list[Text], Field(max_length=100)]
