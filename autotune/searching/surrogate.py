@@ -6,6 +6,7 @@ physics and only has to learn what the roofline misses.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from math import log, log2, pi, prod, sqrt
 
 import numpy as np
@@ -14,6 +15,7 @@ from scipy.spatial.distance import cdist
 from scipy.special import erfcx, ndtr
 
 from autotune.candidates.space import Candidate
+from autotune.domain.config import Config
 from autotune.domain.dtype import bits
 from autotune.domain.trace import Trace
 from autotune.searching.neighbours import is_ragged
@@ -94,8 +96,9 @@ class Surrogate:
         target = (ratio - centre) / scale
         distance = cdist(self._table, self._table[known], "sqeuclidean")  # [candidates, known]
         gram = distance[known]  # [known, known]
-        length, noise = _likeliest(gram[: len(seen), : len(seen)], target)
-        factor = _whitening(gram, length, noise)
+        alike = [matern(gram, length) for length in _LENGTHS]
+        chosen, noise = likeliest([one[: len(seen), : len(seen)] for one in alike], _NOISES, target)
+        length, factor = _LENGTHS[chosen], whitening(alike[chosen], noise)
         whitened = matern(distance, length) @ factor.T
         variance = 1.0 - (whitened**2).sum(axis=1)
         # the first rows of the factor belong to the seen ones alone: pending ones change no mean
@@ -164,17 +167,19 @@ def features(candidates: Sequence[Candidate]) -> Array:
 
 def _raw_features(candidate: Candidate) -> dict[str, float]:
     """Names with an equals sign are flags: 1 for the one value that a candidate has."""
-    line, row = candidate.roofline, {}
-    for name, value in candidate.config.axes:
-        if isinstance(value, (bool, str)):
-            row[f"{name}={value}"] = 1.0
-        else:
-            row[name] = log2(max(value, 1))
+    line, row = candidate.roofline, axis_features(candidate.config)
     row["order=" + ">".join(candidate.config.grid_order)] = 1.0
     row[f"ragged={is_ragged(candidate.trace)}"] = 1.0
     row["cores"] = float(line.cores)
     parts = (("mem", line.memory_us), ("steps", line.overhead_us), ("fill", line.fill_us))
     return row | {name: log(max(part, 1e-3)) for name, part in parts}
+
+
+def axis_features(config: Config) -> dict[str, float]:
+    """Sizes in doublings; anything else is a flag."""
+    flags = {f"{name}={v}": 1.0 for name, v in config.axes if isinstance(v, bool | str)}
+    sizes = {n: log2(max(v, 1)) for n, v in config.axes if not isinstance(v, bool | str)}
+    return flags | sizes
 
 
 def _sizes(candidate: Candidate) -> list[float]:
@@ -234,18 +239,17 @@ def matern(square: Array, length: float) -> Array:
     return np.asarray((1.0 + r + r**2 / 3.0) * np.exp(-r))
 
 
-def _whitening(square: Array, length: float, noise: float) -> Array:
+def whitening(gram: Array, noise: float) -> Array:
     """The inverse of the Cholesky factor of the covariance."""
-    gram = matern(square, length) + noise * np.eye(len(square))
-    return np.asarray(np.linalg.inv(np.linalg.cholesky(gram)))
+    return np.asarray(np.linalg.inv(np.linalg.cholesky(gram + noise * np.eye(len(gram)))))
 
 
-def _likeliest(square: Array, target: Array) -> tuple[float, float]:
-    """The length and noise with the highest marginal likelihood on a small grid."""
+def likeliest(grams: Sequence[Array], noises: Sequence[float], target: Array) -> tuple[int, float]:
+    """Which of ``grams``, with which noise, has the highest marginal likelihood."""
 
-    def likelihood(length: float, noise: float) -> float:
-        factor = _whitening(square, length, noise)
+    def likelihood(place: int, noise: float) -> float:
+        factor = whitening(grams[place], noise)
         whitened = factor @ target
         return float(-0.5 * whitened @ whitened + np.log(np.diag(factor)).sum())
 
-    return max(((a, b) for a in _LENGTHS for b in _NOISES), key=lambda pair: likelihood(*pair))
+    return max(product(range(len(grams)), noises), key=lambda pair: likelihood(*pair))

@@ -8,7 +8,7 @@ candidate's own grid and transfers make a time of it (``cost_model.prediction``)
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from math import log, log2
+from math import log
 
 import numpy as np
 from scipy.spatial.distance import cdist
@@ -21,7 +21,14 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.trial import Trial
-from autotune.searching.surrogate import Array, Posterior, matern
+from autotune.searching.surrogate import (
+    Array,
+    Posterior,
+    axis_features,
+    likeliest,
+    matern,
+    whitening,
+)
 from autotune.simulator.constants import CHIPS
 
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
@@ -152,18 +159,10 @@ def _fitted(
     values = np.array(costs)
     centre, scale = float(np.median(values)), max(float(values.std()), _LEAST_SCALE)
     target = (values - centre) / scale
-    best, chosen = -np.inf, None
-    for length, trend in product(_LENGTHS, _TRENDS):
-        kernel = _Kernel(length, trend)
-        gram = kernel(seen, seen)
-        for noise in _NOISES:
-            factor = np.linalg.inv(np.linalg.cholesky(gram + noise * np.eye(len(seen))))
-            whitened = factor @ target
-            likelihood = -0.5 * whitened @ whitened + np.log(np.diag(factor)).sum()
-            if likelihood > best:
-                best, chosen = likelihood, (kernel, noise, factor)
-    assert chosen is not None
-    kernel, noise, factor = chosen
+    kernels = [_Kernel(length, trend) for length, trend in product(_LENGTHS, _TRENDS)]
+    grams = [kernel(seen, seen) for kernel in kernels]
+    chosen, noise = likeliest(grams, _NOISES, target)
+    kernel, factor = kernels[chosen], whitening(grams[chosen], noise)
     across = kernel(new, seen) @ factor.T
     alone = 1.0 + kernel.trend * (new**2).mean(axis=1)
     variance = np.clip(alone - (across**2).sum(axis=1), 0.0, None) + noise
@@ -177,11 +176,6 @@ def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict
     version of the kernel or problem, makes it count less."""
     problem, found = key.problem, dict(facts)
     del found["core_us"]
-    for name, value in config.axes:
-        if isinstance(value, bool | str):
-            found[f"{name}={value}"] = 1.0
-        else:
-            found[name] = log2(max(value, 1))
     flags = {
         "kernel": key.fingerprint,
         "chip": key.chip.value,
@@ -190,7 +184,7 @@ def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict
         "problem": str(problem),
         **dict(problem.options),
     }
-    return found | {f"{name}={value}": 1.0 for name, value in flags.items()}
+    return found | axis_features(config) | {f"{name}={value}": 1.0 for name, value in flags.items()}
 
 
 def _memory_us(candidates: Sequence[Candidate], in_vmem: Sequence[int], chip: ChipInfo) -> Array:
