@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from autotune.publishing.publish import Publication
     from autotune.runtime import TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
-    from autotune.searching.loop import SearchResult, Subject
+    from autotune.searching.loop import SearchResult
+    from autotune.searching.subject import Subject
     from autotune.sources import Source
 
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
@@ -129,7 +130,7 @@ def search(
     from autotune.cli.progress import terminal_observer
     from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan, tune
-    from autotune.searching.loop import SearchLimits
+    from autotune.searching.limits import SearchLimits
     from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
     from autotune.wording.command import asked

@@ -38,8 +38,8 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune.searching.loop import Subject, evaluate
-from autotune.searching.subject import describe_subject
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject, describe_subject
 from autotune.wording.checks import finding, subject_line
 from autotune_db import open_store
 from benchmarks.upgrades import CASES

@@ -39,9 +39,10 @@ from autotune.domain.codec import to_data
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.farm.pool import RayPool
-from autotune.searching.loop import SearchLimits, Subject, compile_config
+from autotune.searching.evaluation import compile_config
+from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
-from autotune.searching.subject import describe_subject, explore_space
+from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune_db import open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 

@@ -16,7 +16,8 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
-from autotune.searching.loop import Subject, evaluate
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject
 from tools.calibration.agreement import Pair, arguments, published, report, save
 
 DISPATCH_US = 100.0

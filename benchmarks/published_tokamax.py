@@ -31,7 +31,8 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
-from autotune.searching.loop import Subject, evaluate
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject
 from tools.calibration.agreement import Pair, add_arguments, published, report, save
 
 _SUBSET = "tokamax_cache"

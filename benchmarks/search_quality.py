@@ -23,7 +23,7 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.trial import Trial
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, Table, build

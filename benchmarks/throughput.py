@@ -41,7 +41,8 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Crashed, TimedOut
 from autotune.domain.problem import Problem
-from autotune.searching.loop import Subject, compile_config, outcome_of
+from autotune.searching.evaluation import compile_config, outcome_of
+from autotune.searching.subject import Subject
 
 _CHIP = Chip.V5E
 _CASES = {"matmul": "2048x2048x2048", "flash_attention": "1x8x8x2048x2048x128"}

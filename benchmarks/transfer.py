@@ -25,7 +25,7 @@ from rich.table import Table as Columns
 
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.trial import Trial
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune.searching.subject import explore_space
 from autotune_db import open_store

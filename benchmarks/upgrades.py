@@ -35,7 +35,7 @@ from autotune.domain.verdict import Verdict
 from autotune.environments.environment import environments_folder, find_environment
 from autotune.errors import AutotuneError
 from autotune.publishing.publish import publish
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording.checks import finding, subject_line

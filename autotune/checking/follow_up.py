@@ -21,7 +21,7 @@ from autotune.ports.compilers import Compilers, Verifier
 from autotune.ports.search import PublishStore
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
 from autotune.publishing.tuning import Plan, TuningStore, Watcher, tune
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording import publication as words
 from autotune.wording.checks import checked_reason

@@ -20,7 +20,7 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import NO_DEFAULT, evidence_of
-from autotune.searching.loop import Subject
+from autotune.searching.subject import Subject
 from autotune.wording import publication as words
 from autotune.wording.checks import finding
 

@@ -24,8 +24,9 @@ from autotune.domain.trial import Trial
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import SearchStore
 from autotune.publishing.baseline import expected_us
-from autotune.searching.loop import Subject, evaluate, keep_trial
+from autotune.searching.evaluation import evaluate, keep_trial
 from autotune.searching.one_config import refused_early, trace_one
+from autotune.searching.subject import Subject
 
 _ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
 _MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then what the compiler says

@@ -24,7 +24,7 @@ from autotune.errors import (
 from autotune.ports.checks import CheckStore
 from autotune.ports.compilers import Compilers
 from autotune.ports.search import WorkerStore
-from autotune.searching.loop import Subject
+from autotune.searching.subject import Subject
 from autotune.wording.command import asked
 
 

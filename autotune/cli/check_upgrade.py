@@ -29,7 +29,7 @@ from autotune.lookups.bundle import RecordBundle, bundle_from_bytes, read_bundle
 from autotune.ports.compilers import Compilers
 from autotune.publishing.whole_model import NamedProblem, name_problems
 from autotune.remote.http import Remote
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.wording.checks import subject_line
 
 _DOWNLOAD_S = 60.0

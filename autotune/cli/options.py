@@ -21,7 +21,7 @@ from autotune.wording.command import NODES_JAX
 
 if TYPE_CHECKING:
     from autotune.compiler.pool import PooledCompilers
-    from autotune.searching.loop import Subject
+    from autotune.searching.subject import Subject
 
 _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
 _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the newest ones

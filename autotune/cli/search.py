@@ -129,6 +129,7 @@ def search(
     from autotune.cli import report
     from autotune.cli.finished import SearchQuestion, finished
     from autotune.cli.tune import tune_workload
+    from autotune.searching.limits import SearchLimits
 
     if len(shapes) > 1 or len(chips) > 1:
         if starts or fixed or only:
@@ -157,14 +158,14 @@ def search(
         )
     shape, chip = next(iter(shapes), None), next(iter(chips), None)
     target, ref = chip_or_attached(chip), find_kernel(kernel)
+    limits = SearchLimits(trials=trials, timeout_s=timeout, full=full)
     is_farm = compilers["ray"] is not None
     is_timed = measure and not is_farm and target in attached_chips()
     if not (as_json or full or starts or fixed or only or is_timed or is_farm):
         question = SearchQuestion(
             ref, target, shape, dtype, options, call, compilers["python"], allow_unverified
         )
-        may_end_early = method == "gp" and trials <= DEFAULT_TRIALS
-        if earlier := finished(question, trials, database, predicted=may_end_early):
+        if earlier := finished(question, trials, database, predicted=limits.may_end_early(method)):
             report.print_report(earlier)
             sys.exit(0)
 
@@ -172,14 +173,14 @@ def search(
     from autotune.cli.observer import ReportingObserver, say_interrupted
     from autotune.publishing.timing import Timing, why_estimated
     from autotune.publishing.tuning import Plan, tune
-    from autotune.searching.loop import SearchLimits
-    from autotune.searching.one_config import config_judge, wanted_values
+    from autotune.searching.axis_values import wanted_values
+    from autotune.searching.one_config import config_judge
     from autotune.searching.subject import explore_space
 
     python = compilers["python"]
     timing = Timing(device=device, seconds=measure_seconds, seed=seed, python=python)
     plan = Plan(
-        limits=SearchLimits(trials=trials, timeout_s=timeout, full=full),
+        limits=limits,
         seed=seed,
         method=method,
         allow_unverified=allow_unverified,

@@ -158,7 +158,7 @@ def tune_workload(
     toolchains of the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.publishing.timing import Timing
     from autotune.publishing.tuning import Plan
-    from autotune.searching.loop import SearchLimits
+    from autotune.searching.limits import SearchLimits
 
     plan = Plan(
         limits=SearchLimits(trials=trials, timeout_s=timeout_s, full=full),

@@ -24,7 +24,7 @@ from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
-from autotune.searching.loop import Subject
+from autotune.searching.subject import Subject
 from autotune.wording.units import micros, ratio
 
 _SHOWN = 4  # lines of problems under the bar

@@ -23,7 +23,8 @@ from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
 
 if TYPE_CHECKING:  # Optuna is not needed here
-    from autotune.searching.loop import SearchResult, Subject
+    from autotune.searching.loop import SearchResult
+    from autotune.searching.subject import Subject
 
 _MAX_FINALISTS = 8
 NO_DEFAULT = Evidence(config=None, time_us=None, note=words.NO_DEFAULT)

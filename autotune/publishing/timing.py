@@ -11,7 +11,7 @@ from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.ports.compilers import ExecutableCompiler
 from autotune.publishing.measured import Measure
-from autotune.searching.loop import Subject
+from autotune.searching.subject import Subject
 from autotune.wording import publication
 
 

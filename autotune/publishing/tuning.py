@@ -14,15 +14,10 @@ from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.timing import Timing, is_timed, new_measure
-from autotune.searching.loop import (
-    Observer,
-    Search,
-    SearchLimits,
-    SearchResult,
-    Subject,
-    open_search,
-)
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import Observer, Search, SearchResult, open_search
 from autotune.searching.run import run_search, run_together
+from autotune.searching.subject import Subject
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
 from autotune.wording.match import tried_again
 

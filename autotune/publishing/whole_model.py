@@ -17,9 +17,8 @@ from autotune.domain.problem import Problem
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.ports.compilers import Compilers, Describer
-from autotune.searching.loop import Subject
 from autotune.searching.one_config import config_judge
-from autotune.searching.subject import explore_space
+from autotune.searching.subject import Subject, explore_space
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

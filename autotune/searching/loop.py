@@ -5,73 +5,30 @@ import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from itertools import chain, takewhile
 from typing import NamedTuple, Protocol
 
-from autotune.candidates import rules
 from autotune.candidates.space import Candidate, Space, climb, limit_named
 from autotune.candidates.survey import survey
 from autotune.candidates.vmem import limit_bytes, limit_rungs
-from autotune.cost_model.estimate import MODEL, estimate
-from autotune.domain.chip import ChipInfo
+from autotune.cost_model.estimate import MODEL
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
-from autotune.domain.job import DEFAULT_TRIALS
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
+from autotune.searching.evaluation import compile_config, evaluate, keep_trial, outcome_of
+from autotune.searching.limits import SearchLimits
 from autotune.searching.study import CandidateStudy, coordinates
+from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, Lessons, lessons_of
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SearchLimits:
-    """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
-    ``full``: not before, even where other problems of the kernel predict that nothing is left that
-    is faster; who asks for more trials than the default wants that too. ``stop`` is asked about
-    every second: true ends it as Ctrl-C does."""
-
-    trials: int = DEFAULT_TRIALS
-    full: bool = False
-    timeout_s: float | None = None
-    stop: Callable[[], bool] = lambda: False
-
-    @property
-    def may_end_early(self) -> bool:
-        return not self.full and self.trials <= DEFAULT_TRIALS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Subject:
-    """What is tuned, for what."""
-
-    ref: KernelRef
-    spec: KernelSpec
-    problem: Problem
-    chip: ChipInfo
-    toolchain: Toolchain
-
-    @property
-    def key(self) -> Key:
-        return Key(
-            kernel=self.spec.name,
-            fingerprint=self.spec.fingerprint,
-            problem=self.problem,
-            chip=self.chip.chip,
-            toolchain=self.toolchain,
-        )
 
 
 class Observer(Protocol):
@@ -133,7 +90,7 @@ def open_search(
         observer,
         list(earlier),
         goal=limits.trials,
-        full=not limits.may_end_early,
+        full=not limits.may_end_early(method),
         weight=weight,
         lessons=lessons_of(subject.key, subject.chip, space.candidates) if method == "gp" else None,
     )
@@ -387,54 +344,6 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list
     by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
     found = dict.fromkeys(by_blocks[one] for one in blocks if one in by_blocks)
     return list(found)[:_MOST_ELSEWHERE]
-
-
-def keep_trial(
-    store: SearchStore,
-    key: Key,
-    trials: list[Trial],
-    config: Config,
-    outcome: Outcome,
-    seconds: float,
-) -> Trial:
-    """The trial that counts, in the store and in ``trials``, which are those of the key that are
-    known here. It is another one's where that one was first with the same config."""
-    trial = Trial(
-        number=max((t.number for t in trials), default=-1) + 1,
-        config=config,
-        outcome=outcome,
-        seconds=seconds,
-        created_at=datetime.now(UTC),
-    )
-    while not store.save_trial(key, trial):
-        known = list(store.trials(key))
-        theirs = next((t for t in known if t.config == config), None)
-        if theirs is not None:  # another machine, or thread, on the same key was first
-            trial = theirs
-            break
-        trial = replace(trial, number=max(t.number for t in known) + 1)
-    trials.append(trial)
-    return trial
-
-
-def evaluate(compilers: CandidateCompiler, subject: Subject, config: Config) -> Outcome:
-    """Compile one config and estimate its time."""
-    return outcome_of(compile_config(compilers, subject, config).result(), subject.chip)
-
-
-def compile_config(
-    compilers: CandidateCompiler, subject: Subject, config: Config
-) -> Future[Attempt]:
-    return compilers.compile(subject.ref, subject.problem, config, subject.chip.chip)
-
-
-def outcome_of(attempt: Attempt, chip: ChipInfo) -> Outcome:
-    """Its time is estimated where it compiles; the rules are checked on its own trace again."""
-    if not isinstance(attempt.answer, tuple):
-        return attempt.answer
-    trace, compiled = attempt.answer
-    broken = rules.violation(trace, chip)
-    return rules.illegal(broken) if broken else estimate(trace, compiled, chip)
 
 
 def _time(outcome: Outcome) -> float | None:

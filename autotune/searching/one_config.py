@@ -1,7 +1,7 @@
 """One config at a time, as a person gives it: read, made complete, judged; nothing is kept."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from autotune.candidates import rules
@@ -12,8 +12,10 @@ from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
 from autotune.domain.trace import Trace
 from autotune.errors import InvalidInputError
 from autotune.ports.compilers import Compilers, Tracer
+from autotune.searching.axis_values import axis_value
 from autotune.searching.config_estimate import ConfigEstimate
-from autotune.searching.loop import Subject, evaluate
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject
 
 _KINDS = {"P": PARALLEL, "A": ARBITRARY}
 _OWN = "own"
@@ -103,32 +105,6 @@ def config_judge(compilers: Compilers, subject: Subject) -> ConfigJudge:
     )
 
 
-def narrowed(choices: Choices, wanted: Mapping[str, Sequence[str]]) -> Choices:
-    """With those values only, for each axis that is named. Raises ``InvalidInputError``."""
-    axes = dict(choices.axes)
-    for name, values in wanted.items():
-        axes[name] = [axis_value(choices, name, value) for value in values]
-    return Choices(axes=axes, default=choices.default, grid=choices.grid)
-
-
-def wanted_values(fixed: Iterable[str], only: Iterable[str]) -> dict[str, list[str]]:
-    """``AXIS=VALUE`` and ``AXIS=A,B`` by axis. Raises ``InvalidInputError``."""
-    found: dict[str, list[str]] = {}
-    for text, values in (*((t, [t.partition("=")[2]]) for t in fixed), *map(_listed, only)):
-        name, sign, _ = text.partition("=")
-        if not (name and sign and all(values)) or name in found:
-            raise InvalidInputError(
-                f"{text!r} is not AXIS=VALUE, or its axis is named twice: give --fix block_q=512 "
-                "or --only block_q=256,512"
-            )
-        found[name] = values
-    return found
-
-
-def _listed(text: str) -> tuple[str, list[str]]:
-    return text, text.partition("=")[2].split(",")
-
-
 def trace_one(tracer: Tracer, subject: Subject, config: Config) -> Trace | Failure:
     """A config in its own grid order."""
     chip = subject.chip.chip
@@ -159,23 +135,6 @@ def parts_of_text(text: str) -> dict[str, str]:
             )
         found[name] = value
     return found
-
-
-def axis_value(choices: Choices, name: str, text: str) -> AxisValue:
-    """A choice of the axis, or another size where it has sizes. Raises ``InvalidInputError``."""
-    known = choices.axes.get(name)
-    if known is None:
-        raise InvalidInputError(
-            f"the kernel has no axis {name!r}: it has {', '.join(choices.axes)}"
-        )
-    for value in (*known, choices.default[name]):
-        if str(value).lower() == text.lower():
-            return value
-    has_sizes = any(isinstance(value, int) and not isinstance(value, bool) for value in known)
-    if has_sizes and text.isascii() and text.isdigit() and int(text) > 0:
-        return int(text)
-    wanted = "a whole number from 1" if has_sizes else f"one of {', '.join(map(str, known))}"
-    raise InvalidInputError(f"{name}={text}: it must be {wanted}")
 
 
 def _semantics(text: str, rank: int) -> tuple[str, ...]:

@@ -11,14 +11,9 @@ from autotune.domain.config import Config
 from autotune.errors import StoreError
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
-from autotune.searching.loop import (
-    Observer,
-    Search,
-    SearchLimits,
-    SearchResult,
-    Subject,
-    open_search,
-)
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import Observer, Search, SearchResult, open_search
+from autotune.searching.subject import Subject
 
 _FIRST_TRIALS = 4  # of each search, before any has more
 

@@ -1,15 +1,38 @@
 """How a search begins: what is tuned, and where to look."""
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from autotune.candidates.space import Space, explore
-from autotune.domain.chip import Chip
+from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
 from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
 from autotune.ports.compilers import Compilers, Describer
-from autotune.searching.loop import Subject
-from autotune.searching.one_config import narrowed
+from autotune.searching.axis_values import narrowed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subject:
+    """What is tuned, for what."""
+
+    ref: KernelRef
+    spec: KernelSpec
+    problem: Problem
+    chip: ChipInfo
+    toolchain: Toolchain
+
+    @property
+    def key(self) -> Key:
+        return Key(
+            kernel=self.spec.name,
+            fingerprint=self.spec.fingerprint,
+            problem=self.problem,
+            chip=self.chip.chip,
+            toolchain=self.toolchain,
+        )
 
 
 def describe_subject(

@@ -7,8 +7,8 @@ from autotune.domain.config import Config
 from autotune.errors import InvalidInputError
 from autotune.ports.compilers import Compilers
 from autotune.ports.known_configs import KnownConfigs
-from autotune.searching.loop import Subject
 from autotune.searching.one_config import config_judge
+from autotune.searching.subject import Subject
 
 _MOST_KNOWN = 5
 

@@ -26,9 +26,9 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.ports.compilers import Compilers
 from autotune.publishing.tuning import Plan, TuningStore, tune
-from autotune.searching.loop import SearchLimits, Subject
+from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
-from autotune.searching.subject import describe_subject, explore_space
+from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.tables.asking import LookupAnswer, ask_lookup, ask_tokamax, is_imported
 from autotune.tables.formats import FoundTable
 from autotune.tables.python_table import PythonTable

@@ -21,7 +21,8 @@ from autotune.domain.outcome import (
     Outcome,
     OutOfVmem,
 )
-from autotune.searching.loop import Subject, evaluate
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject
 
 Progress = Callable[[int, int], None]
 

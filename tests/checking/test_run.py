@@ -43,7 +43,7 @@ from autotune.errors import (
     NoDeclarationError,
 )
 from autotune.remote.push import possible_check
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers

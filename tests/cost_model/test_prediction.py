@@ -11,8 +11,8 @@ from autotune.cost_model.prediction import predicted_us, step_facts
 from autotune.domain.chip import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.trace import Operand, Trace
-from autotune.searching.loop import Subject
 from autotune.searching.one_config import config_judge
+from autotune.searching.subject import Subject
 from tests.samples.traces import MIB, V5E, operand, trace
 
 LIBTPU = "0.0.35"

@@ -17,7 +17,7 @@ from autotune.domain.outcome import Estimated
 from autotune.domain.toolchain import Toolchain
 from autotune.environments.environment import FOLDER_VARIABLE
 from autotune.lookups.matching import DEFAULT, Index
-from autotune.searching.loop import evaluate
+from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import describe_subject
 from autotune_db import open_store
 from tests.servers.commands import autotune

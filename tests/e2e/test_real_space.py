@@ -10,7 +10,8 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
-from autotune.searching.loop import Subject, compile_config, evaluate, outcome_of
+from autotune.searching.evaluation import compile_config, evaluate, outcome_of
+from autotune.searching.subject import Subject
 
 
 def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:

@@ -10,7 +10,7 @@ from typing import Any
 from autotune.candidates.space import Space
 from autotune.catalogue.discovery import find_kernel
 from autotune.farm.pool import RayPool
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune_db import open_store
 from tests.farm.conftest import SLEEPING

@@ -18,7 +18,7 @@ from autotune.jobs.sign_of_life import SignOfLife
 from autotune.jobs.worker import Lease, Worker
 from autotune.publishing import timing
 from autotune.publishing.timing import Timing
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import new_store

@@ -12,8 +12,10 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
-from autotune.searching.loop import SearchLimits, SearchResult, Subject
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import SearchResult
 from autotune.searching.run import run_search
+from autotune.searching.subject import Subject
 from autotune_db import open_store
 
 KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"

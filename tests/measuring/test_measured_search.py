@@ -14,7 +14,7 @@ from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing import timing
 from autotune.publishing.publish import publish
-from autotune.searching.loop import SearchLimits
+from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store

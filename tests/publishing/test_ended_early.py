@@ -12,7 +12,8 @@ from autotune.publishing import timing
 from autotune.publishing.publish import Publication
 from autotune.publishing.timing import Timing
 from autotune.publishing.tuning import Plan, TuningTask, limits_of, tune, tune_all
-from autotune.searching.loop import SearchLimits, SearchResult
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import SearchResult
 from autotune_db import SqlStore, open_store
 from tests.publishing.test_tuning import Watching
 from tests.searching import test_transfer as kernel

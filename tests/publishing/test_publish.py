@@ -25,7 +25,8 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
-from autotune.searching.loop import SearchResult, Subject
+from autotune.searching.loop import SearchResult
+from autotune.searching.subject import Subject
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.publication import TIE_RULE
 from tests.fakes.compiler import FakeCompilers

@@ -16,7 +16,8 @@ from autotune.errors import StoreError
 from autotune.publishing.publish import Publication
 from autotune.publishing.tuning import Plan, TuningTask, tune_all
 from autotune.publishing.whole_model import find_problems
-from autotune.searching.loop import SearchLimits, SearchResult
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import SearchResult
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore
 from tests.searching.test_loop import CHIP, SUBJECT, Quiet, answer, space
 

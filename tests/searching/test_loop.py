@@ -11,7 +11,8 @@ from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
-from autotune.searching.loop import SearchLimits, SearchResult
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import SearchResult
 from autotune.searching.run import run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT

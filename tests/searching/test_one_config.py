@@ -10,7 +10,8 @@ from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Estimated, Illegal
 from autotune.errors import InvalidInputError
-from autotune.searching.one_config import ConfigJudge, narrowed, wanted_values
+from autotune.searching.axis_values import narrowed, wanted_values
+from autotune.searching.one_config import ConfigJudge
 from autotune.wording.command import config_text
 from tests.fakes.compiler import FakeCompilers
 from tests.publishing.test_publish import SUBJECT, TRACE

@@ -6,7 +6,8 @@ from typing import Any
 
 from autotune.domain.config import Config
 from autotune.domain.outcome import CompileFailed
-from autotune.searching.loop import Search, SearchLimits, open_search
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import Search, open_search
 from autotune.searching.run import run_together
 from tests.fakes.compiler import FakeCompilers, MemoryStore
 from tests.searching.test_loop import SUBJECT, Quiet, answer, space

@@ -20,8 +20,10 @@ from autotune.domain.problem import Problem
 from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
-from autotune.searching.loop import Search, SearchLimits, SearchResult, Subject
+from autotune.searching.limits import SearchLimits
+from autotune.searching.loop import Search, SearchResult
 from autotune.searching.run import run_search
+from autotune.searching.subject import Subject
 from autotune.searching.transfer import lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
