@@ -42,6 +42,7 @@ from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune_db import open_store
+from autotune_db.query import sum_up
 from autotune_db.rows import key_values, record_values, trial_values
 
 MOST_MS, MOST_BYTES, MOST_SENT = 200.0, 2_000_000, 150_000
@@ -169,9 +170,11 @@ def fill(file: Path, trials: int, each: int) -> None:
         insert(connection, "records", bulk)
     connection.close()
     with open_store(str(file), create=False) as store:
+        store._work.write(lambda session, _: sum_up(session, range(1, keys + 1)))
         store.save_refusals(key(0), refusals())
-        for number in published[-SNAPSHOTS:]:
-            store.save_record(record(key(number)))
+        last = published[-SNAPSHOTS:]
+        for number in range(SNAPSHOTS):
+            store.save_record(record(key(last[number % len(last)])))
         store.save_misses(
             {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, 200)}
         )

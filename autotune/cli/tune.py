@@ -133,6 +133,7 @@ def tune(
         database=database,
         as_json=as_json,
         python=python,
+        name=workload.stem,
         **pool,
     )
 
@@ -151,9 +152,11 @@ def tune_workload(
     as_json: bool,
     python: str | None,
     method: str = "gp",
+    name: str = "",
     **pool: Any,
 ) -> NoReturn:
     """Tune it, report, and end the process. ``folder``: that files of kernels are found from;
+    ``name``: that what became of it is kept under;
     ``timing``: on which device, for how many seconds at most; ``python``: in the place of the
     toolchains of the workload; ``pool``: what ``new_pool`` takes beside it."""
     from autotune.publishing.timing import Timing
@@ -168,7 +171,12 @@ def tune_workload(
         timing=timing and Timing(device=timing[0], seconds=timing[1], seed=seed),
     )
     run = WorkloadRun(
-        workload=workload, folder=folder or Path(), plan=plan, pool=pool, silent=as_json
+        workload=workload,
+        name=name,
+        folder=folder or Path(),
+        plan=plan,
+        pool=pool,
+        silent=as_json,
     )
     run.run(_interpreters(workload, python, pool["ray"]), database, as_json=as_json)
 
@@ -200,10 +208,12 @@ def _interpreters(given: Workload, python: str | None, ray: str | None) -> dict[
 
 @dataclass(slots=True, kw_only=True)
 class WorkloadRun:
-    """Tunes a workload, one interpreter after another, and reports. ``folder``: that files of
-    kernels are found from; ``pool``: what ``new_pool`` takes beside the interpreter."""
+    """Tunes a workload, one interpreter after another, and reports. ``name``: that what became of
+    it is kept under, if any; ``folder``: that files of kernels are found from; ``pool``: what
+    ``new_pool`` takes beside the interpreter."""
 
     workload: Workload
+    name: str
     plan: "Plan"
     pool: Mapping[str, Any]
     silent: bool
@@ -228,6 +238,7 @@ class WorkloadRun:
                 with new_pool(**self.pool, python=python) as compilers:
                     named = compiles_with(compilers, python, self.pool["ray"])
                     self._under(compilers, store, some, plan, named)
+                    self._keep(store)
                     if any(one.published is None for one in self.tuned):
                         say_interrupted([one.result for one in self.tuned], str(store))
             place = str(store)
@@ -237,6 +248,13 @@ class WorkloadRun:
             one.published and not one.published.record for one in self.tuned
         )
         sys.exit(1 if failed else 0)
+
+    def _keep(self, store: Any) -> None:
+        from autotune.cli.workload_report import tuned_workload
+
+        if self.name and (self.tuned or self.invalid):
+            undeclared = self.workload.undeclared
+            store.workloads.save(tuned_workload(self.name, self.tuned, self.invalid, undeclared))
 
     def _plan(self, python: str, spent_s: float, left: int) -> "Plan":
         """With its part of the time that is left."""

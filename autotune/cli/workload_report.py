@@ -12,7 +12,13 @@ from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
 from autotune.domain.trial import Trial
-from autotune.domain.workload import InvalidProblem, UndeclaredKernel
+from autotune.domain.workload import (
+    InvalidProblem,
+    TunedEntry,
+    TunedWorkload,
+    UndeclaredKernel,
+    weighted_us,
+)
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
 from autotune.searching.loop import SearchResult
@@ -89,6 +95,26 @@ def print_workload(
     echo(f"Kept in {place}")
 
 
+def tuned_workload(
+    name: str,
+    tuned: Sequence[TunedProblem],
+    invalid: Sequence[InvalidProblem],
+    undeclared: Sequence[UndeclaredKernel],
+) -> TunedWorkload:
+    """What is kept of it."""
+    entries = [
+        TunedEntry(
+            key=one.result.subject.key,
+            weight=one.problem.weight,
+            before_us=one.before_us,
+            reason="" if one.published and one.published.record else _why(one) or "interrupted",
+        )
+        for one in tuned
+    ]
+    missing = [f"not tuned: {one}" for one in invalid] + list(map(undeclared_line, undeclared))
+    return TunedWorkload(name=name, entries=tuple(entries), missing=tuple(missing))
+
+
 def undeclared_line(kernel: UndeclaredKernel) -> str:
     grid, blocks = (
         "x".join(map(str, kernel.grid)),
@@ -108,19 +134,17 @@ def model_times(tuned: Sequence[TunedProblem]) -> list[dict[str, Any]]:
     found = []
     for chip, jax in dict.fromkeys(_target(one) for one in tuned):
         some = [one for one in tuned if _target(one) == (chip, jax)]
-        timed = [
-            (one.problem.weight, one.before_us, one.after_us)
-            for one in some
-            if one.before_us is not None and one.after_us is not None
-        ]
+        timed, before_us, after_us = weighted_us(
+            (one.problem.weight, one.before_us, one.after_us) for one in some
+        )
         found.append(
             {
                 "chip": chip,
                 "jax": jax,
                 "problems": len(some),
-                "timed": len(timed),
-                "before_us": sum(weight * before for weight, before, _ in timed),
-                "after_us": sum(weight * after for weight, _, after in timed),
+                "timed": timed,
+                "before_us": before_us,
+                "after_us": after_us,
             }
         )
     return found

@@ -1,7 +1,9 @@
 """A workload: the problems of a model, how often each runs, and for which chips and toolchains."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 
 
@@ -83,3 +85,35 @@ class Workload:
     jax: tuple[str, ...] = ()
     undeclared: tuple[UndeclaredKernel, ...] = ()
     invalid: tuple[InvalidProblem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedEntry:
+    """A problem of a workload on one chip with one toolchain. ``before_us``: the estimated time of
+    what the model ran when it was tuned; ``reason``: why nothing was published, empty if it was."""
+
+    key: Key
+    weight: float
+    before_us: float | None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedWorkload:
+    """A workload as it was tuned last. ``missing``: what could not be tuned, in words."""
+
+    name: str
+    entries: tuple[TunedEntry, ...]
+    missing: tuple[str, ...] = ()
+
+
+def weighted_us(
+    times: Iterable[tuple[float, float | None, float | None]],
+) -> tuple[int, float, float]:
+    """Of problems as (weight, before, after): how many have both times, and the weighted sums of
+    theirs."""
+    timed = [
+        (weight, old, new) for weight, old, new in times if old is not None and new is not None
+    ]
+    before = sum(weight * old for weight, old, _ in timed)
+    return len(timed), before, sum(weight * new for weight, _, new in timed)

@@ -54,24 +54,19 @@ _RATED = 10  # trials that the rate of a running search is taken from
 _PAUSE_S = 300.0  # without a trial: it was stopped and went on later
 _MOST_MOMENTS = 10_000
 
-_TRIED, _RECORDED, _MISSED = (
-    select(row.id).where(row.key_id == KeyRow.id).exists() for row in (TrialRow, RecordRow, MissRow)
+_TRIED = KeyRow.newest_trial.is_not(None)
+_RECORDED, _MISSED = (
+    select(row.id).where(row.key_id == KeyRow.id).exists() for row in (RecordRow, MissRow)
 )
-_BEST = select(func.min(TrialRow.time_us)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
 _PLACES = ("kernel", "chip", "jax", "libtpu", "fingerprint", "problem")
 _TEXT = reduce(lambda one, other: one + "\n" + other, (getattr(KeyRow, p) for p in _PLACES))
 """All that a word may stand in; no word has the end of a line in it."""
-_DEFAULT = (
-    select(TrialRow.time_us)
-    .where(TrialRow.key_id == KeyRow.id, TrialRow.number == 0)
-    .scalar_subquery()
-)
 _ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
     KeyOrder.NEWEST: (),
     KeyOrder.KERNEL: (KeyRow.kernel,),
     KeyOrder.CHIP: (KeyRow.chip, KeyRow.kernel),
-    KeyOrder.FASTEST: (_BEST.asc().nulls_last(),),
-    KeyOrder.GAIN: ((_DEFAULT / _BEST).desc().nulls_last(),),
+    KeyOrder.FASTEST: (KeyRow.best_us.asc().nulls_last(),),
+    KeyOrder.GAIN: ((KeyRow.default_us / KeyRow.best_us).desc().nulls_last(),),
 }
 
 
@@ -97,7 +92,7 @@ class SqlBrowse(SqlCheckPages):
 
     def latest(self, limit: int) -> Sequence[SearchedKey]:
         keys = query.tried_keys(None, None).limit(limit)
-        found = self._work.read(lambda s: [query.tried(s, key) for key, _ in s.execute(keys)])
+        found = self._work.read(lambda s: query.tried(s, s.scalars(keys)))
         return sorted(found, key=lambda one: one.last_at or _BEGINNING, reverse=True)
 
     def problems(
@@ -105,7 +100,7 @@ class SqlBrowse(SqlCheckPages):
     ) -> Sequence[SearchedKey]:
         wanted = select(KeyRow).where(*_of(only)).order_by(*_ORDERS[order], KeyRow.id.desc())
         page = wanted.offset(offset).limit(limit)
-        return self._work.read(lambda s: [query.tried(s, key) for key in s.scalars(page)])
+        return self._work.read(lambda s: query.tried(s, s.scalars(page)))
 
     def count_problems(self, only: KeyFilter) -> int:
         counted = select(func.count()).select_from(KeyRow).where(*_of(only))
@@ -133,13 +128,15 @@ class SqlBrowse(SqlCheckPages):
         going = going.where(SearchRow.over.is_(False), SearchRow.heard_at >= since)
 
         def find(session: Session) -> list[RunningSearch]:
+            rows_of = session.execute(going.order_by(SearchRow.heard_at.desc())).all()
+            found = query.tried(session, [key for key, _ in rows_of])
             return [
                 RunningSearch(
-                    searched=query.tried(session, key),
+                    searched=one,
                     status=status_from_row(row),
-                    trial_s=_trial_s(session, key.id),
+                    trial_s=_trial_s(session, one.id),
                 )
-                for key, row in session.execute(going.order_by(SearchRow.heard_at.desc()))
+                for one, (_, row) in zip(found, rows_of, strict=True)
             ]
 
         return self._work.read(find)
@@ -160,7 +157,7 @@ class SqlBrowse(SqlCheckPages):
     def searched(self, key_id: int) -> SearchedKey | None:
         def find(session: Session) -> SearchedKey | None:
             key = session.get(KeyRow, key_id)
-            return query.tried(session, key) if key else None
+            return query.tried(session, [key])[0] if key else None
 
         return self._work.read(find) if 0 < key_id <= MAX_ID else None
 
@@ -229,14 +226,14 @@ class SqlBrowse(SqlCheckPages):
         own = rows.key_identity(key)
         same = (getattr(KeyRow, name) == own[name] for name in ("kernel", "chip", "problem_digest"))
         wanted = select(KeyRow).where(*same, _TRIED).order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: [query.tried(s, row) for row in s.scalars(wanted)])
+        return self._work.read(lambda s: query.tried(s, s.scalars(wanted)))
 
     def other_chips(self, key: Key) -> Sequence[SearchedKey]:
         own = rows.key_identity(key)
         same = (getattr(KeyRow, name) == own[name] for name in ("kernel", "problem_digest"))
         others = select(KeyRow).where(*same, KeyRow.chip != own["chip"], _TRIED)
         wanted = others.order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: [query.tried(s, row) for row in s.scalars(wanted)])
+        return self._work.read(lambda s: query.tried(s, s.scalars(wanted)))
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
         chosen = (
@@ -304,7 +301,9 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
 
 def _has_word(word: str) -> ColumnElement[bool]:
     brought = select(RecordRow.key_id).where(RecordRow.pushed_by.icontains(word, autoescape=True))
-    patterns = [*_patterns(word), f"%{_escaped(word)}%"]
+    patterns = _patterns(word)
+    if to_text(word) != f'"{word}"':  # as it stands in JSON it is another text
+        patterns.append(f"%{_escaped(word)}%")
     in_problem = [KeyRow.problem.ilike(pattern, escape="\\") for pattern in patterns]
     stands = _TEXT.icontains(word, autoescape=True)
     return or_(stands, *in_problem, KeyRow.id.in_(brought))

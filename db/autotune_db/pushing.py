@@ -26,7 +26,7 @@ from autotune_db.known_checks import (
     with_findings,
     with_known_checks,
 )
-from autotune_db.query import in_parts
+from autotune_db.query import in_parts, sum_up
 from autotune_db.tables import CheckRow, PushRow, RecordRow, SpaceRow, TrialRow
 
 _Values = dict[str, Any]
@@ -269,4 +269,5 @@ def _add_trials(session: Session, given: Sequence[_Result], ids: Mapping[Key, in
                 tried.add(values["config_digest"])
     if new:
         session.execute(insert(TrialRow), new)
+        sum_up(session, {one["key_id"] for one in new})
     return len(new)

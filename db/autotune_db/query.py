@@ -7,7 +7,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, desc, func, select, text
+from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select, text, update
 from sqlalchemy.orm import Session
 
 from autotune.domain.browsing import SearchedKey
@@ -210,48 +210,72 @@ def missed() -> Select[KeyRow, MissRow]:
     return query.where(~published).order_by(MissRow.count.desc(), MissRow.id)
 
 
-def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow, int | None]:
-    """Keys with the number of their newest trial, newest first: one index step for each key."""
-    newest = select(func.max(TrialRow.id)).where(TrialRow.key_id == KeyRow.id).scalar_subquery()
-    query = select(KeyRow, newest.label("newest")).where(newest.is_not(None))
-    return query.where(*only(kernel, chip)).order_by(desc("newest"))
+def sum_up(session: Session, key_ids: Iterable[int]) -> None:
+    """What the trials of some keys come to, beside these: in each transaction that changes them."""
+    of_key = TrialRow.key_id == KeyRow.id
+    sums = {
+        KeyRow.newest_trial: select(func.max(TrialRow.id)).where(of_key).scalar_subquery(),
+        KeyRow.best_us: select(func.min(TrialRow.time_us)).where(of_key).scalar_subquery(),
+        KeyRow.default_us: select(TrialRow.time_us)
+        .where(of_key, TrialRow.number == 0)
+        .scalar_subquery(),
+    }
+    for part in in_parts(set(key_ids)):
+        mine = KeyRow.id.in_(part)
+        # PostgreSQL: whoever comes second must see the trials of the first before it sums them up.
+        locked = select(KeyRow.id).where(mine).order_by(KeyRow.id)
+        session.execute(locked.with_for_update(key_share=True)).all()
+        summed = update(KeyRow).where(mine).values(sums)
+        session.execute(summed, execution_options={"synchronize_session": False})
 
 
-def summary(session: Session, row: KeyRow) -> KeySummary:
-    """What ``tried`` says of one key, and whether anything was ever published for it."""
-    found = tried(session, row)
-    assert found.last_at is not None  # it is one of ``tried_keys``
-    record = select(RecordRow.id).where(RecordRow.key_id == row.id).limit(1)
-    return KeySummary(
-        key=found.key,
-        outcomes=found.outcomes,
-        best_us=found.best_us,
-        default_us=found.default_us,
-        has_record=session.scalar(record) is not None,
-        last_at=found.last_at,
-    )
+def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow]:
+    """Those that have trials, that of the newest trial first."""
+    newest = KeyRow.newest_trial
+    return select(KeyRow).where(newest.is_not(None), *only(kernel, chip)).order_by(newest.desc())
 
 
-def tried(session: Session, key: KeyRow) -> SearchedKey:
-    """Counted and timed from indexes alone, but for the newest trial."""
-    mine = TrialRow.key_id == key.id
-    kinds = select(TrialRow.kind, func.count()).where(mine).group_by(TrialRow.kind)
-    counted = ((kind, n) for kind, n in session.execute(kinds))
-    newest = select(func.max(TrialRow.id)).where(mine).scalar_subquery()
-    times = select(
-        select(func.min(TrialRow.time_us)).where(mine).scalar_subquery(),
-        select(TrialRow.time_us).where(mine, TrialRow.number == 0).scalar_subquery(),
-        select(TrialRow.created_at).where(TrialRow.id == newest).scalar_subquery(),
-    )
-    best_us, default_us, last_at = session.execute(times).one()
-    return SearchedKey(
-        id=key.id,
-        key=rows.key_from_row(key),
-        outcomes=tuple(sorted(counted, key=lambda c: (-c[1], c[0]))),
-        best_us=best_us,
-        default_us=default_us,
-        last_at=last_at,
-    )
+def summaries(session: Session, keys: Iterable[KeyRow]) -> list[KeySummary]:
+    """What ``tried`` says of keys, and whether anything was ever published for them."""
+    found = tried(session, keys)
+    ids = [one.id for one in found]
+    recorded = set(session.scalars(select(RecordRow.key_id).where(RecordRow.key_id.in_(ids))))
+    return [
+        KeySummary(
+            key=one.key,
+            outcomes=one.outcomes,
+            best_us=one.best_us,
+            default_us=one.default_us,
+            has_record=one.id in recorded,
+            last_at=one.last_at,
+        )
+        for one in found
+        if one.last_at is not None
+    ]
+
+
+def tried(session: Session, keys: Iterable[KeyRow]) -> list[SearchedKey]:
+    """Counted from an index; of trials only the newest of each key is read."""
+    wanted = list(keys)
+    kinds: dict[int, list[tuple[str, int]]] = {key.id: [] for key in wanted}
+    columns = (TrialRow.key_id, TrialRow.kind)
+    counted = select(*columns, func.count()).where(TrialRow.key_id.in_(kinds)).group_by(*columns)
+    for key_id, kind, count in session.execute(counted):
+        kinds[key_id].append((kind, count))
+    newest = TrialRow.id.in_([key.newest_trial for key in wanted if key.newest_trial])
+    moments = select(TrialRow.key_id, TrialRow.created_at).where(newest)
+    last_at = {key_id: at for key_id, at in session.execute(moments)}  # noqa: C416, typed
+    return [
+        SearchedKey(
+            id=key.id,
+            key=rows.key_from_row(key),
+            outcomes=tuple(sorted(kinds[key.id], key=lambda c: (-c[1], c[0]))),
+            best_us=key.best_us,
+            default_us=key.default_us,
+            last_at=last_at.get(key.id),
+        )
+        for key in wanted
+    ]
 
 
 def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:

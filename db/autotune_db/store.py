@@ -24,6 +24,7 @@ from autotune_db.tokens import SqlTokens
 from autotune_db.transaction import Transactions
 from autotune_db.trials import SqlKernels, SqlTrials
 from autotune_db.url import Database, parse_database
+from autotune_db.workloads import SqlWorkloads
 
 if TYPE_CHECKING:
     from autotune_db.browse import SqlBrowse
@@ -71,7 +72,7 @@ class SqlStore(
     """Everything that is kept in one database: safe to share between threads.
 
     The ports of ``autotune.ports`` that keep results are methods of its own; ``jobs``, ``tokens``,
-    ``searches`` (their statuses) and ``browse`` (the pages) are apart.
+    ``searches`` (their statuses), ``workloads`` and ``browse`` (the pages) are apart.
     """
 
     def __init__(self, engine: Engine, database: Database, clock: Callable[[], datetime]) -> None:
@@ -81,6 +82,7 @@ class SqlStore(
         self.audit = SqlAudit(self._work, clock)
         self.tokens = SqlTokens(self._work, clock)
         self.searches = SqlSearches(self._work, clock)
+        self.workloads = SqlWorkloads(self._work, clock)
 
     @cached_property
     def browse(self) -> "SqlBrowse":

@@ -78,7 +78,11 @@ class KernelRow(Base):
 
 
 class KeyRow(Base):
-    """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it."""
+    """``problem`` keeps the order of the dimensions, ``problem_digest`` does not depend on it.
+
+    ``newest_trial``, ``best_us`` and ``default_us`` sum up its trials, so that lists need not look
+    at these: whoever writes trials calls ``query.sum_up``.
+    """
 
     __tablename__ = PREFIX + "keys"
     # This order also serves "another toolchain" and "another shape" of the same kernel and chip.
@@ -104,6 +108,9 @@ class KeyRow(Base):
     jax: Mapped[str]
     jaxlib: Mapped[str]
     libtpu: Mapped[str]
+    newest_trial: Mapped[int | None] = mapped_column(_ID)
+    best_us: Mapped[float | None]
+    default_us: Mapped[float | None]
 
 
 class TrialRow(Base):
@@ -244,6 +251,18 @@ class KnownConfigRow(Base):
     kernel: Mapped[str]
     content: Mapped[str]
     created_at: Mapped[datetime]
+
+
+class WorkloadRow(Base):
+    """What was tuned together, as it was tuned last. ``content``: its problems, as JSON."""
+
+    __tablename__ = PREFIX + "workloads"
+    __table_args__ = _numbered(UniqueConstraint("name"))
+
+    id: Mapped[int] = mapped_column(_ID, primary_key=True)
+    name: Mapped[str]
+    content: Mapped[str]
+    tuned_at: Mapped[datetime]
 
 
 class MissRow(Base):

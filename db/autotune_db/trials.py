@@ -65,6 +65,7 @@ class SqlTrials(Adapter):
         def save(session: Session, again: bool) -> bool:
             key_id = query.key_id(session, key)
             if query.insert(session, TrialRow, {**values, "key_id": key_id}):
+                query.sum_up(session, [key_id])
                 return True
             # The connection may have broken after the commit of the first attempt.
             return again and trial in map(rows.trial_from_row, session.scalars(same_number))
@@ -78,6 +79,7 @@ class SqlTrials(Adapter):
             for row in session.scalars(statement):
                 for name, value in rows.outcome_values(outcome).items():
                     setattr(row, name, value)
+                query.sum_up(session, [row.key_id])
 
         self._work.write(write)
 
@@ -98,9 +100,7 @@ class SqlTrials(Adapter):
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
     ) -> Sequence[KeySummary]:
         keys = query.tried_keys(kernel, chip).limit(limit)
-        return self._work.read(
-            lambda session: [query.summary(session, key) for key, _ in session.execute(keys)]
-        )
+        return self._work.read(lambda session: query.summaries(session, session.scalars(keys)))
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         if not 0 < trial_id <= MAX_ID:

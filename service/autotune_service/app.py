@@ -39,6 +39,7 @@ from autotune_service.pages.problems import router as problems
 from autotune_service.pages.routes import router as pages
 from autotune_service.pages.snapshots import router as snapshots
 from autotune_service.pages.upgrades import upgrades
+from autotune_service.pages.workloads import router as workloads
 from autotune_service.settings import Settings
 
 _DOC = """Tuned block shapes of JAX Pallas TPU kernels.
@@ -72,6 +73,7 @@ _ROUTERS = (
     jobs,
     problems,
     snapshots,
+    workloads,
     pages,
 )
 

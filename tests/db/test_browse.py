@@ -12,6 +12,7 @@ from autotune.domain.outcome import Estimated, Illegal
 from autotune.domain.problem import Problem
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.result import KeyResult
+from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db.store import SqlStore
 from tests.samples.database import key_id
 from tests.samples.records import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial
@@ -238,3 +239,35 @@ def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:
     store.searches.report(key(), "", Progress(done=6, goal=10), over=False)
     (found,) = store.browse.running(NOON)
     assert found.left_s == 12
+
+
+def test_the_sums_beside_a_key_are_those_of_its_trials(filled: SqlStore) -> None:
+    number = key_id(filled, key())
+
+    def sums() -> tuple[float | None, float | None, int]:
+        found = filled.browse.searched(number)
+        assert found is not None
+        return found.best_us, found.default_us, found.trials
+
+    assert sums() == (10.0, 50.0, 6)
+    filled.replace_outcome(key(), 5, Illegal(reason="its result was wrong"))
+    filled.replace_outcome(key(), 0, _outcome(60.0))
+    assert sums() == (20.0, 60.0, 6)
+    pushed = KeyResult(record=record(), trials=(trial(9, _outcome(5.0)),))
+    filled.push([spec()], [pushed], "ci")
+    assert sums() == (5.0, 60.0, 7)
+
+
+def test_a_workload_is_as_it_was_saved_last(store: SqlStore) -> None:
+    entry = TunedEntry(key=key(), weight=2.5, before_us=None, reason=NASTY)
+    first = TunedWorkload(name="model\udcff", entries=(entry, entry), missing=(NASTY,))
+    store.workloads.save(first)
+    store.workloads.save(replace(first, name="other"))
+    store.workloads.save(replace(first, entries=(entry,)))
+    names = [name for name, _ in store.workloads.names()]
+    assert sorted(names) == ["model?", "other"]
+    found, other = (store.workloads.find(name) for name in sorted(names))
+    assert found is not None and other is not None
+    assert found[0].entries == (entry,) and found[0].missing == (NASTY,)
+    assert other[0].entries == (entry, entry)
+    assert store.workloads.find("none") is None

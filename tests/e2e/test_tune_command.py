@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from autotune.domain.codec import to_data
+from autotune_db import open_store
 from tests.servers.commands import autotune
 
 pytestmark = pytest.mark.slow
@@ -82,6 +84,19 @@ def test_the_model_is_the_weighted_sum_of_its_problems(
         some = [p for p in report["problems"] if p["key"]["chip"] == row["chip"]]
         for when in ("before_us", "after_us"):
             assert row[when] == pytest.approx(sum(p["weight"] * p[when] for p in some))
+
+
+def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file(
+    tuned: tuple[Path, dict[str, Any], list[str]],
+) -> None:
+    folder, report, _ = tuned
+    with open_store(str(folder / "test.db")) as store:
+        ((name, tuned_at),) = store.workloads.names()
+        found = store.workloads.find(name)
+    assert name == "model" and found is not None and found[1] == tuned_at
+    entries = [(to_data(one.key), one.weight, one.before_us) for one in found[0].entries]
+    assert entries == [(p["key"], p["weight"], p["before_us"]) for p in report["problems"]]
+    assert [line.partition(":")[0] for line in found[0].missing] == ["not tuned", "not tuned"]
 
 
 def test_what_is_finished_is_neither_compiled_nor_verified_again(

@@ -25,6 +25,7 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.trial import Trial
+from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
 from tests.samples.matching import NOON, SPEC, question
@@ -146,8 +147,23 @@ def fill(store: SqlStore) -> None:
     store.save_misses({(replace(evil, chip=Chip.V7X), "default"): 3})
     wanted = Request(kernel=evil.kernel, problem=evil.problem, chip=evil.chip)
     store.jobs.add(wanted, by=EVIL)
+    store.workloads.save(workload())
     for check in CHECKS:
         store.save_check(check)
+
+
+def workload() -> TunedWorkload:
+    """A problem that is published, one that is not, one that nothing is known of."""
+    some = [(question(), 12.0, 50.0, ""), (evil_key(), 1.0, 9.0, EVIL)]
+    some.append((question(3, 4), 2.0, None, "interrupted"))
+    return TunedWorkload(
+        name="model",
+        entries=tuple(
+            TunedEntry(key=key, weight=weight, before_us=before_us, reason=reason)
+            for key, weight, before_us, reason in some
+        ),
+        missing=(f"not tuned: line 3: {EVIL}",),
+    )
 
 
 def evil_key() -> Key:

@@ -9,7 +9,7 @@ from autotune_service.pages.candidates import ShownTrial
 from autotune_service.pages.filters import Query
 from autotune_service.pages.plots import ordered, varying
 
-_MOST_VALUES = 40  # of a part, drawn
+_MOST_VALUES = 75  # of a part, drawn
 _MOST_REFUSED = 200  # rows of a table
 
 

@@ -30,6 +30,7 @@ _SIGNS = {
 _GROUPS = list(_SIGNS)
 _ROLES = {WINNER: "★", DEFAULT: "■"}
 _MOST_TEXTS = 150  # cells with a text in them: of more they overlap
+_MOST_TICKS = 40
 _SLOW = 2.0  # times the best: from here on one colour
 _SPREAD = 1.1  # at least: what differs by less than estimates can tell looks alike
 _ONLY = "the only value"
@@ -70,13 +71,34 @@ def heat_map(
     grid = _grid(found, (x, y), (columns, rows), refusals, all_drawn=all_drawn)
     names = {"x": list(map(escaped, columns)), "y": list(map(escaped, rows))}
     layout = {
-        "xaxis": {"title": {"text": escaped(x)}, "type": "category"},
-        "yaxis": {"title": {"text": escaped(y or "")}, "type": "category"},
+        "xaxis": _axis(x, columns),
+        "yaxis": _axis(y or "", rows),
         "height": max(320, min(700, 34 * len(rows) + 150)),
+        "margin": {"l": 10 + _width(rows), "b": 10 + _width(columns), "r": 10, "t": 10},
     }
-    written = len(rows) * len(columns) <= _MOST_TEXTS
-    data = [part(grid, names, written=written) for part in (_failures, _times)]
+    data = [_failures(grid, names), _times(grid, names)]
+    if len(rows) * len(columns) > _MOST_TEXTS:
+        # Each text is an element that a browser places again at every zoom, and with gaps plotly.js
+        # draws and encodes a picture as large as the plot: without, one of a pixel for each cell.
+        for part in data:
+            for name in ("text", "texttemplate", "xgap", "ygap"):
+                del part[name]
+        data.append(_marks(grid, names))
     return {"data": data, "layout": layout}
+
+
+def _axis(name: str, values: Sequence[str]) -> Figure:
+    return {
+        "title": {"text": escaped(name)},
+        "type": "category",
+        "range": [-0.5, len(values) - 0.5],
+        "automargin": len(values) <= _MOST_TICKS,  # else each zoom draws everything twice
+    }
+
+
+def _width(values: Sequence[str]) -> int:
+    """Pixels of the longest label, about, where the browser is not to find the margin itself."""
+    return 0 if len(values) <= _MOST_TICKS else 40 + 7 * min(30, max(map(len, values)))
 
 
 def _grid(
@@ -114,15 +136,14 @@ def _best(cell: HeatCell) -> ShownTrial | None:
     return min(timed, key=lambda c: c.time_us or 0.0, default=None)
 
 
-def _times(grid: HeatCells, names: dict[str, Any], *, written: bool) -> Figure:
+def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
     best = [[_best(cell) for cell in row] for row in grid]
     known = [c.time_us for row in best for c in row if c and c.time_us]
-    texts = [[_text(cell, written=written) for cell in row] for row in grid]
     return {
         "type": "heatmap",
         **names,
         "z": [[log10(c.time_us) if c and c.time_us else None for c in row] for row in best],
-        "text": texts,
+        "text": [[_text(cell) for cell in row] for row in grid],
         "texttemplate": "%{text}",
         "colorscale": "Viridis",
         "reversescale": True,
@@ -136,12 +157,38 @@ def _times(grid: HeatCells, names: dict[str, Any], *, written: bool) -> Figure:
     }
 
 
-def _text(cell: HeatCell, *, written: bool) -> str:
-    """The time, where there is room; what is served and the default are always marked."""
+def _text(cell: HeatCell) -> str:
     best = _best(cell)
-    roles = {c.role for c in cell.tried if c.group == ESTIMATED}
-    signs = [sign for role, sign in _ROLES.items() if role in roles]
-    return " ".join([*signs, *([micros(best.time_us)] if best and written else [])])
+    signs = [_ROLES[role] for role in _roles(cell)]
+    return " ".join([*signs, *([micros(best.time_us)] if best else [])])
+
+
+def _roles(cell: HeatCell) -> list[str]:
+    there = {c.role for c in cell.tried if c.group == ESTIMATED}
+    return [role for role in _ROLES if role in there]
+
+
+def _marks(grid: HeatCells, names: dict[str, Any]) -> Figure:
+    """What is served and the default, where there is no room for other texts."""
+    marked = [
+        (names["x"][column], names["y"][row], role)
+        for row, cells in enumerate(grid)
+        for column, cell in enumerate(cells)
+        for role in _roles(cell)
+    ]
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "x": [x for x, _, _ in marked],
+        "y": [y for _, y, _ in marked],
+        "marker": {
+            "symbol": ["star" if role == WINNER else "square" for *_, role in marked],
+            "size": 11,
+            "color": "@text",
+            "line": {"color": "@card", "width": 1.5},
+        },
+        "hoverinfo": "skip",
+    }
 
 
 def _scale(times: Sequence[float]) -> Figure:
@@ -166,9 +213,8 @@ def _scale(times: Sequence[float]) -> Figure:
     }
 
 
-def _failures(grid: HeatCells, names: dict[str, Any], *, written: bool) -> Figure:
-    """Under the times: cells where nothing has one, each kind in its colour, with a word where
-    there is room for it."""
+def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
+    """Under the times: cells where nothing has one, each kind in its colour, with a word."""
     worst = [[_why_not(cell) for cell in row] for row in grid]
     steps = len(_GROUPS)
     scale = [
@@ -183,7 +229,7 @@ def _failures(grid: HeatCells, names: dict[str, Any], *, written: bool) -> Figur
         "zmax": steps - 0.5,
         "colorscale": scale,
         "z": [[_GROUPS.index(g) if g else None for g in row] for row in worst],
-        "text": [[_SIGNS[g] if g and written else "" for g in row] for row in worst],
+        "text": [[_SIGNS[g] if g else "" for g in row] for row in worst],
         "texttemplate": "%{text}",
         "textfont": {"color": "@on-failure"},
         "showscale": False,

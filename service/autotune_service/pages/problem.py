@@ -29,7 +29,7 @@ from autotune_service.pages.roof import roofline
 from autotune_service.pages.slices import AxisSlice, slices
 from autotune_service.pages.speed import Speed, speed
 
-FASTEST, OTHERS = 500, 200  # trials drawn; a search of a hundred trials is drawn whole
+FASTEST, OTHERS = 300, 100  # trials drawn; a search of a hundred trials is drawn whole
 
 Table = list[tuple[str, list[str]]]
 

@@ -45,6 +45,8 @@ PAGES = (
     "/compare?key=1&key=2&trial=3",
     "/jobs",
     "/misses",
+    "/workloads",
+    "/workloads/model",
     "/snapshots",
     "/snapshots?from=1&to=2",
     "/upgrades",

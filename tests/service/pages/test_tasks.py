@@ -190,6 +190,8 @@ PAGES = (
     "/toolchains/1",
     "/jobs",
     "/misses",
+    "/workloads",
+    "/workloads/model",
     "/upgrades",
     "/snapshots?from=1&to=3",
     "/problems?q=nothing-has-this",

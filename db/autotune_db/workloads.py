@@ -1,0 +1,36 @@
+"""What was tuned together, as it was tuned last."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import select
+
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.workload import TunedWorkload
+from autotune_db import query
+from autotune_db.adapter import Adapter
+from autotune_db.json_columns import from_text, to_text
+from autotune_db.tables import WorkloadRow
+
+
+class SqlWorkloads(Adapter):
+    """By name; ``datetime``: when it was tuned."""
+
+    def save(self, workload: TunedWorkload) -> None:
+        """In the place of the one of its name."""
+        name = workload.name.encode(errors="replace").decode()  # of a file, maybe in no encoding
+        again = {"content": to_text(to_data(workload)), "tuned_at": self._clock()}
+        values = {"name": name, **again}
+        self._work.write(lambda s, _: query.upsert(s, WorkloadRow, values, ["name"], again))
+
+    def names(self) -> Sequence[tuple[str, datetime]]:
+        """The one tuned last first."""
+        wanted = select(WorkloadRow.name, WorkloadRow.tuned_at).order_by(
+            WorkloadRow.tuned_at.desc(), WorkloadRow.id
+        )
+        return self._work.read(lambda s: [(name, at) for name, at in s.execute(wanted)])
+
+    def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:
+        wanted = select(WorkloadRow.content, WorkloadRow.tuned_at).where(WorkloadRow.name == name)
+        row = self._work.read(lambda s: s.execute(wanted).one_or_none())
+        return row and (from_data(TunedWorkload, from_text(row[0])), row[1])

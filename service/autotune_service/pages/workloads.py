@@ -1,0 +1,101 @@
+"""Workloads: what was tuned together, and what is served for it now."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+
+from autotune.domain.chip import Chip
+from autotune.domain.key import Key
+from autotune.domain.record import Record
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.workload import TunedEntry, weighted_us
+from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.errors import HttpError
+from autotune_service.pages.filters import query_of
+from autotune_service.pages.render import page
+from autotune_service.snapshot_cache import IndexedSnapshot
+
+router = APIRouter(include_in_schema=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkloadLine:
+    """A problem of a workload. ``number``: of its key, None where nothing is known of it."""
+
+    entry: TunedEntry
+    number: int | None
+    record: Record | None
+
+    @property
+    def after_us(self) -> float | None:
+        return self.record.estimate.time_us if self.record else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelTime:
+    """All kernels of a model on a chip, by weight. ``timed``: how many of ``problems`` have both
+    times, which are those that count."""
+
+    chip: Chip
+    toolchain: Toolchain
+    problems: int
+    timed: int
+    before_us: float
+    after_us: float
+
+
+@router.get("/workloads")
+async def workloads(request: Request) -> Response:
+    """All that were tuned into this database."""
+    query = query_of(request)
+    found = await ask(request, store(request).workloads.names)
+    return await page(request, "workloads.html", query=query.done(), found=found)
+
+
+@router.get("/workloads/{name:path}")
+async def workload(request: Request, name: str) -> Response:
+    """One: before, after and evidence of each problem, and the time of all of them by chip."""
+    query = query_of(request)
+    found = await ask(request, store(request).workloads.find, name)
+    if found is None:
+        raise HttpError(404, "unknown_workload", f"There is no workload {name[:80]}.")
+    tuned, at = found
+    numbers = await ask(request, store(request).browse.numbers, [e.key for e in tuned.entries])
+    shown = lines(tuned.entries, numbers, snapshots_of(request).current)
+    values = {"tuned": tuned, "at": at, "lines": shown, "times": model_times(shown)}
+    return await page(request, "workload.html", query=query.done(), **values)
+
+
+def lines(
+    entries: Sequence[TunedEntry], numbers: Mapping[Key, int], snapshot: IndexedSnapshot
+) -> list[WorkloadLine]:
+    """What takes the model longest first."""
+    made = [
+        WorkloadLine(entry=e, number=numbers.get(e.key), record=snapshot.index.exact(e.key))
+        for e in entries
+    ]
+    return sorted(made, key=lambda o: -o.entry.weight * (o.after_us or o.entry.before_us or 0.0))
+
+
+def model_times(shown: Sequence[WorkloadLine]) -> list[ModelTime]:
+    found = []
+    targets = ((one.entry.key.chip, one.entry.key.toolchain) for one in shown)
+    for chip, toolchain in sorted(set(targets)):
+        mine = [
+            (one.entry.weight, one.entry.before_us, one.after_us)
+            for one in shown
+            if (one.entry.key.chip, one.entry.key.toolchain) == (chip, toolchain)
+        ]
+        timed, before_us, after_us = weighted_us(mine)
+        found.append(
+            ModelTime(
+                chip=chip,
+                toolchain=toolchain,
+                problems=len(mine),
+                timed=timed,
+                before_us=before_us,
+                after_us=after_us,
+            )
+        )
+    return found

@@ -1,0 +1,31 @@
+"""The page of a workload."""
+
+import pytest
+
+from autotune_service.pages.workloads import lines, model_times
+from autotune_service.snapshot_cache import EMPTY
+from tests.samples.dashboard import html, published, workload
+from tests.samples.matching import question
+from tests.servers.service import Running
+
+
+def test_each_problem_has_before_after_and_evidence(service: Running) -> None:
+    page = html(service, "/workloads/model")
+    record = published(question())
+    assert f"{50.0 / record.estimate.time_us:.2f}×" in page
+    assert "estimated, " in page and 'href="/keys/1"' in page
+    assert "interrupted" in page and "What is missing" in page and "line 3" in page
+    assert "1 of 2 problems without both times are left out" in page
+
+
+def test_an_unknown_one_is_not_there(service: Running) -> None:
+    assert "There is no workload other/one." in html(service, "/workloads/other/one", 404)
+    assert 'href="/workloads/model"' in html(service, "/workloads")
+
+
+def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
+    shown = lines(workload().entries, {}, EMPTY)
+    assert [one.entry.weight for one in shown] == [12.0, 1.0, 2.0]
+    times = {(one.chip, one.toolchain.jax): one for one in model_times(shown)}
+    mine = times[question().chip, question().toolchain.jax]
+    assert (mine.problems, mine.timed, mine.before_us) == (2, 0, pytest.approx(0.0))
