@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from sqlalchemy import event
 
 from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated
 from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, snapshot_records
-from tests.samples.records import NOON, key, record, spec, trial
+from tests.samples.records import NOON, estimate, key, record, spec, trial
 
 
 def members(store: SqlStore, number: int | None = None) -> dict[Key, Record]:
@@ -52,6 +53,11 @@ def counted(store: SqlStore) -> Iterator[Counter[str]]:
 
 
 class TestPush:
+    def test_no_trial_of_it_teaches_a_search(self, store: SqlStore) -> None:
+        timed = trial(0, Estimated(estimate=estimate(), program="p"))
+        store.push([spec()], [KeyResult(record=later(1, m=64), trials=(timed,))], "ci")
+        assert store.trials(key(m=64)) and not store.timed_trials(key(), 9)
+
     def test_it_is_one_snapshot_and_says_who(self, store: SqlStore) -> None:
         done = store.push([spec()], [KeyResult(record=later(n, m=n)) for n in (1, 2, 3)], "ci")
         assert (done.records, done.trials, done.lost, done.snapshot) == (3, 0, 0, 1)

@@ -1,15 +1,18 @@
 """What docker/postgres gives to whom, on a real PostgreSQL: roles, backup and restore."""
 
 import os
+import re
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import cast
 from urllib.parse import parse_qs, quote, urlsplit
 
 import pytest
 from sqlalchemy import text
+from starlette.routing import Mount
 
 from autotune.checking.noting import tell_of
 from autotune.domain.job import Ability, Progress, Request, State
@@ -17,15 +20,17 @@ from autotune.domain.outcome import WrongResult
 from autotune.domain.record_candidate import CandidateDecision, CandidateState
 from autotune.domain.refusals import Refusals
 from autotune.domain.result import KeyResult
-from autotune.domain.token import WRITER
+from autotune.domain.token import ADMIN, WRITER
 from autotune.errors import StoreError
 from autotune_db import SqlStore, open_store, upgrade
 from autotune_db.tables import Base
-from tests.samples.dashboard import CHECKS
+from autotune_service.app import create_app
+from tests.samples.dashboard import CHECKS, fill
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import SPEC, question, record
 from tests.samples.records import trial
 from tests.servers.postgres import Postgres
+from tests.servers.service import running, until
 
 pytestmark = pytest.mark.slow
 
@@ -131,6 +136,23 @@ def test_a_service_can_do_its_work(owner: SqlStore, service: SqlStore) -> None:
     service.roll_back(1)
     assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
     assert service.audit.entries()
+
+
+def test_a_service_may_read_what_its_routes_show(server: Server, owner: SqlStore) -> None:
+    """All of them, with something to show: a table that was added and not granted is 503."""
+    fill(owner)
+    url = server.url("autotune_service")
+    admin = {"Authorization": f"Bearer {owner.tokens.create('boss', ADMIN, None)[1]}"}
+    mounted = cast(Mount, create_app(url).routes[-1]).app
+    routes = [one.path for one in mounted.state.routes if "GET" in one.methods]  # type: ignore[attr-defined]
+    with running(url) as service:
+        until(lambda: service.raw("GET", "/v1/audit", **admin)[0] == 200)
+        for route in routes:
+            path = re.sub(
+                r"{\w+}", "1", route.replace("{form}", "csv").replace("{name:path}", "mm")
+            )
+            assert service.raw("GET", path, **admin)[0] < 500, path
+    assert len(routes) > 40
 
 
 def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:

@@ -10,7 +10,7 @@ from benchmarks.__main__ import NAMES
 
 ROOT = Path(__file__).parents[2]
 DOCS = sorted((ROOT / "docs").rglob("*.md"))
-PAGES = [ROOT / "README.md", *DOCS]
+PAGES = [ROOT / "README.md", ROOT / "SECURITY.md", *DOCS]
 FILES = r"`((?:autotune|benchmarks|db|docker|docs|kernels|service|tests|tools)/[\w./-]*[\w/])"
 PACKAGES = ("autotune", "db", "kernels", "service")
 ELSEWHERE = r"AUTOTUNE_(SERVICE_|COMPLETE$|IN_COMPILER$)"  # made from code, click's, our own

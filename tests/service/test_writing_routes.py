@@ -422,7 +422,7 @@ class TestPages:
         cursor: str | None = ""
         while cursor is not None:
             page = service.get(f"{path}?limit=2{cursor and f'&cursor={cursor}'}")[1]
-            assert len(page[name]) <= 2
+            assert len(page[name]) <= 2 and len(found) < 10  # it ends
             found += [one["number"] for one in page[name]]
             cursor = page["next"]
         return found
