@@ -1,7 +1,7 @@
 """No estimate is below what bytes and operations take at the chip's peak rates: the guard refuses
 one that is, and finds none among configs of the catalogue drawn at random, nor among kernels of
 other packages at shapes drawn at random (``AUTOTUNE_FIELD_PYTHON`` names an interpreter that has
-tokamax and tpu-inference; see docs/field.md)."""
+tokamax and tpu-inference; CONTRIBUTING.md says how)."""
 
 import os
 import random

@@ -2,6 +2,7 @@
 operands."""
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from math import prod
 from typing import Any
@@ -176,22 +177,25 @@ def _is_small(eqn: Any) -> bool:
 
 
 def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
-    """One equation on the CPU, at once: scalars that are prepared outside the kernel."""
+    """One equation on the CPU, at once: scalars that are prepared outside the kernel. What is
+    traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices."""
     import jax
     import jax.sharding as sharding
 
     params = eqn.primitive.get_bind_params(eqn.params)
     functions, params = params if isinstance(params, tuple) else ((), params)  # a pair up to 0.8
-    if "ctx_mesh" in params and hasattr(sharding, "get_abstract_mesh"):
-        # What was traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices.
-        params = {**params, "ctx_mesh": sharding.get_abstract_mesh()}
+    nothing = sharding.AbstractMesh((), ())
+    entered = getattr(sharding, "use_abstract_mesh", nullcontext)  # not in jax 0.6
+    if "ctx_mesh" in params:
+        params = {**params, "ctx_mesh": nothing}
 
     def computed() -> list[Any]:
         out = eqn.primitive.bind(*functions, *inputs, **params)
         return list(out) if eqn.primitive.multiple_results else [out]
 
-    found = computed()
-    if any(isinstance(one, jax.core.Tracer) for one in found):  # somebody traces around this
-        with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses what a mesh was traced for
-            found = computed()
-    return list(map(np.asarray, found))
+    with entered(nothing):
+        found = computed()
+        if any(isinstance(one, jax.core.Tracer) for one in found):  # somebody traces around this
+            with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses some of a mesh
+                found = computed()
+        return list(map(np.asarray, found))

@@ -15,6 +15,9 @@ one count only and what is lost between the first and the last."""
 SHORT = 256
 """Of a dimension that no axis cuts and no ``reduced`` makes small: whole tiles on every chip."""
 
+_FEW = 2
+"""Of one that only counts such tiles (sequences, heads, groups)."""
+
 Accepts = Callable[[Problem], bool]
 
 
@@ -30,8 +33,8 @@ def reduced_problems(
 
     A small problem that the kernel's ``check`` refuses, or its ``constraint`` with this config, or
     that ``can_build`` says cannot be built with it, is made longer. ``shorten``: other long
-    dimensions are made :data:`SHORT`, or as much longer as the kernel wants them, where it has no
-    ``reduced``.
+    dimensions are made :data:`SHORT`, or two where they only count, or as much longer as the kernel
+    wants them, where it has no ``reduced``.
     """
     small = kernel.reduced(problem) if kernel.reduced else problem
     blocks = _blocks_by_dim(kernel, config)
@@ -42,22 +45,38 @@ def reduced_problems(
         return is_legal and is_allowed and can_build(found)
 
     if shorten and not kernel.reduced:
-        small = _shortened(small, blocks, accepts)
+        small = _shortened(kernel, small, blocks, accepts)
     devices = prod(kernel.mesh_axes(small).values())  # each has its own part of some dimension
     counts = [devices * count for count in BLOCK_COUNTS]
     found = [_with_blocks(blocks, small, problem, accepts, count) for count in counts]
     return list(dict.fromkeys(found))
 
 
-def _shortened(problem: Problem, blocks: Mapping[str, Sequence[int]], accepts: Accepts) -> Problem:
+def _shortened(
+    kernel: Kernel, problem: Problem, blocks: Mapping[str, Sequence[int]], accepts: Accepts
+) -> Problem:
     """One dimension after the other; each divides its real size, so that nothing is ragged that was
     not."""
     for dim, size in problem.dims:
-        lengths = [SHORT << n for n in range(size.bit_length()) if size % (SHORT << n) == 0]
         if dim not in blocks:
+            least = _FEW if _only_counts(kernel, problem, dim) else SHORT
+            lengths = [least << n for n in range(size.bit_length()) if size % (least << n) == 0]
             likely = (problem.with_dims(**{dim: length}) for length in lengths)
             problem = next(filter(accepts, likely), problem)
     return problem
+
+
+def _only_counts(kernel: Kernel, problem: Problem, dim: str) -> bool:
+    """Whether arrays of numbers have it, and all before their last two dimensions, which are tiles.
+    Integers (lengths, page tables) are as long as there is something to say it of."""
+    fewer = problem.with_dims(**{dim: max(1, problem[dim] // 2)})
+    pairs = [
+        (array.shape, other.shape)
+        for array, other in zip(kernel.inputs(problem), kernel.inputs(fewer), strict=True)
+        if not array.dtype.startswith("int")
+    ]
+    is_there = any(shape != other for shape, other in pairs)
+    return is_there and all(shape[-2:] == other[-2:] for shape, other in pairs)
 
 
 def _with_blocks(

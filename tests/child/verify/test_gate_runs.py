@@ -19,9 +19,10 @@ from jax.experimental.pallas import tpu as pltpu
 
 from autotune.child.trace import reader
 from autotune.child.verify import gate, interpreter
+from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
 from autotune.domain.problem import Problem
-from autotune.domain.verdict import ProofLevel, Verdict
+from autotune.domain.verdict import FailedCheck, ProofLevel, Verdict
 from autotune.kernel import Array, Axis, Kernel
 
 ROWS, LANES = 8, 128
@@ -41,8 +42,8 @@ def kernel(build: Callable[[int], Any], reference: Any, dtype: str = "float32") 
     )
 
 
-def checked(made: Kernel, rows: int = 64) -> Verdict:
-    return gate.check(made, made.problem_spec.parse(str(rows)), make_config({"block": ROWS}))
+def checked(made: Kernel, rows: int = 64, chip: Chip | None = None) -> Verdict:
+    return gate.check(made, made.problem_spec.parse(str(rows)), make_config({"block": ROWS}), chip)
 
 
 def with_spare_output(*, is_read: bool) -> Callable[[int], Any]:
@@ -222,6 +223,62 @@ def counted(*, right: bool) -> Kernel:
 def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(right: bool) -> None:
     verdict = checked(counted(right=right))
     assert verdict.ok is right, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_so_is_one_whose_code_asks_for_the_tpu(right: bool) -> None:
+    """As vLLM's latent attention: what its integers say is computed while it is traced for a TPU
+    that is not there."""
+    made = counted(right=right)
+
+    def build(problem: Problem, config: Config) -> Any:
+        function = made.build(problem, config)
+
+        def asking(count: Any, x: Any) -> Any:
+            assert pltpu.get_tpu_info().vmem_capacity_bytes
+            return function(count, x)
+
+        return asking
+
+    verdict = checked(replace(made, build=build), chip=Chip.V6E)
+    assert verdict.ok is right, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, ROWS])
+def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size: int) -> None:
+    """Not where it reads nothing, as vLLM's mixture of experts does behind its last block."""
+
+    def build(rows: int) -> Any:
+        def body(end: Any, x: Any, out: Any, block: Any, semaphore: Any) -> None:
+            step = pl.program_id(0)
+            for start, more in ((step * ROWS, ROWS), (end[0], end[1])):
+                here = pl.ds(start, more)
+                copy = pltpu.make_async_copy(x.at[here], block.at[pl.ds(0, more)], semaphore)
+                copy.start()
+                copy.wait()
+            out[...] = block[...]
+
+        call = pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[
+                pl.BlockSpec(memory_space=pltpu.SMEM),
+                pl.BlockSpec(memory_space=pl.ANY),
+            ],
+            out_specs=pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+            scratch_shapes=[
+                pltpu.VMEM((ROWS, LANES), jnp.float32),
+                pltpu.SemaphoreType.DMA,
+            ],
+        )
+        return lambda x: call(jnp.array([rows, size], jnp.int32), x)
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok is (size == 0), verdict
+    assert verdict.check is (FailedCheck.BOUNDS if size else FailedCheck.NONE)
 
 
 @pytest.mark.slow

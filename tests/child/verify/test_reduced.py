@@ -123,3 +123,27 @@ def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that
     assert heads(4096, check=lambda p: "short" if p["heads"] < 1000 else None) == [1024, 1024]
     assert heads(1000) == [1000, 1000]
     assert heads(4096, reduced=lambda p: p) == [4096, 4096]
+
+
+def test_what_only_counts_tiles_is_two_or_as_many_as_the_kernel_takes() -> None:
+    """Sequences of a paged attention; heads in the tile of an array stay."""
+
+    def inputs(p: Problem) -> list[Array]:
+        return [
+            Array(name="x", shape=(p["heads"], p["m"], p["n"]), dtype="float32"),
+            Array(name="lengths", shape=(p["heads"],), dtype="int32"),
+        ]
+
+    def short(**parts: object) -> list[int]:
+        whole, blocks = problem(256, 256), config(128, 128, 128)
+        found = reduced_problems(kernel(**parts), whole, blocks, shorten=True)
+        return [p["heads"] for p in found]
+
+    assert short(inputs=inputs) == [2]
+    by_four = "heads must be a multiple of 4"
+    assert short(inputs=inputs, check=lambda p: by_four if p["heads"] % 4 else None) == [4]
+
+    def in_a_tile(p: Problem) -> list[Array]:
+        return [*inputs(p), Array(name="q", shape=(p["heads"], 128), dtype="float32")]
+
+    assert short(inputs=in_a_tile) == [8]
