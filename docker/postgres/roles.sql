@@ -25,7 +25,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
   autotune_records, autotune_pushes, autotune_audit, autotune_searches, autotune_spaces,
   autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
-  autotune_candidates, autotune_known_configs
+  autotune_candidates, autotune_known_configs, autotune_workloads
 TO autotune_service, autotune_worker;
 GRANT SELECT ON autotune_tokens TO autotune_service;
 
@@ -34,13 +34,15 @@ GRANT INSERT ON autotune_kernels, autotune_keys, autotune_trials, autotune_recor
   autotune_checks, autotune_snapshots
 TO autotune_service, autotune_worker;
 GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_worker;
+GRANT UPDATE (newest_trial, best_us, default_us) ON autotune_keys
+TO autotune_service, autotune_worker; -- sums of its trials
 
 GRANT INSERT ON autotune_pushes, autotune_jobs, autotune_pins, autotune_misses,
   autotune_candidates, autotune_spaces
 TO autotune_service;
 GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
 GRANT DELETE ON autotune_misses TO autotune_service;
-GRANT INSERT, UPDATE ON autotune_searches, autotune_spaces TO autotune_worker;
+GRANT INSERT, UPDATE ON autotune_searches, autotune_spaces, autotune_workloads TO autotune_worker;
 GRANT INSERT ON autotune_pushes TO autotune_worker; -- what it has checked
 GRANT UPDATE (state, finding, decided_at) ON autotune_candidates TO autotune_worker;
 GRANT UPDATE (spec) ON autotune_kernels TO autotune_worker; -- in the place of a pushed one
