@@ -226,10 +226,10 @@ def _of_job(job: Job) -> RunningWork:
 
 def sparkline(points: Sequence[tuple[datetime, float]]) -> str:
     """The path of a step line in a box of 100 by 24, from the first moment to the last."""
-    if len(points) < 2:
+    span = (points[-1][0] - points[0][0]).total_seconds() if points else 0.0
+    if not span:  # nothing has changed: a line would stand on its end
         return ""
-    first, last = points[0][0], points[-1][0]
-    span = (last - first).total_seconds() or 1.0
+    first = points[0][0]
     low, high = min(v for _, v in points), max(v for _, v in points)
     height = (high - low) or 1.0
     step = max(1, len(points) // 100)

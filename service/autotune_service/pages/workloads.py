@@ -12,7 +12,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.workload import TunedEntry, weighted_us
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
-from autotune_service.pages.filters import query_of
+from autotune_service.pages.filters import PAGE_ROWS, pages, query_of
 from autotune_service.pages.render import page
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -62,9 +62,18 @@ async def workload(request: Request, name: str) -> Response:
         raise HttpError(404, "unknown_workload", f"There is no workload {name[:80]}.")
     tuned, at = found
     numbers = await ask(request, store(request).browse.numbers, [e.key for e in tuned.entries])
-    shown = lines(tuned.entries, numbers, snapshots_of(request).current)
-    values = {"tuned": tuned, "at": at, "lines": shown, "times": model_times(shown)}
-    return await page(request, "workload.html", query=query.done(), **values)
+    known = await ask(request, lines, tuned.entries, numbers, snapshots_of(request).current)
+    shown = pages(query, len(known))
+    return await page(
+        request,
+        "workload.html",
+        query=query.done(),
+        tuned=tuned,
+        at=at,
+        times=await ask(request, model_times, known),
+        lines=known[shown.offset :][:PAGE_ROWS],
+        pages=shown,
+    )
 
 
 def lines(
