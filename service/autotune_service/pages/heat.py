@@ -132,6 +132,8 @@ def _grid(
 
 
 def _best(cell: HeatCell) -> ShownTrial | None:
+    if not cell.tried:  # most cells of a large map
+        return None
     timed = [c for c in cell.tried if c.group == ESTIMATED]
     return min(timed, key=lambda c: c.time_us or 0.0, default=None)
 
