@@ -30,7 +30,7 @@ from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookups.bundle import bundle_from_bytes, read_bundle, write_whole
-from autotune.lookups.matching import DEFAULT, EXACT, KINDS, Index, Match, MatchKind
+from autotune.lookups.matching import DEFAULT, EXACT, KINDS, RULE, Index, Match, MatchKind
 from autotune.remote.http import Remote
 
 _log = logging.getLogger("autotune")
@@ -309,11 +309,16 @@ def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
     kind = data["match"]
     if kind not in KINDS or (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
-    if record is not None and config != record.config:
+    if record is not None and config != record.config and kind != RULE:
         raise ServiceError("it answered with a config that is not the one of its record")
     check = from_data(RecordCheck, data["check"]) if data.get("check") else None
     return Match(
-        kind=MatchKind(kind), config=config, record=record, why=str(data["why"]), check=check
+        kind=MatchKind(kind),
+        config=config,
+        record=record,
+        why=str(data["why"]),
+        check=check,
+        expected_regret=data.get("expected_regret"),
     )
 
 

@@ -41,8 +41,8 @@ _log = logging.getLogger("autotune")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedConfig:
-    """``match``: *exact*, *toolchain*, *nearest* or *default*; ``record``: what it comes from, None
-    for a default; ``why``: one sentence."""
+    """``match``: *exact*, *toolchain*, *rule*, *nearest* or *default*; ``record``: what it
+    comes from, None for a default; ``why``: one sentence."""
 
     config: Config
     match: str

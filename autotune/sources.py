@@ -21,6 +21,7 @@ from autotune.lookups.matching import (
     EXACT,
     KINDS,
     NEAREST,
+    RULE,
     TOOLCHAIN,
     Index,
     Match,
@@ -30,7 +31,7 @@ from autotune.lookups.matching import (
 from autotune.ports import RuntimeStore
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
-ACCEPT: tuple[str, ...] = (EXACT, TOOLCHAIN, NEAREST)
+ACCEPT: tuple[str, ...] = (EXACT, TOOLCHAIN, RULE, NEAREST)
 
 
 class Source(Protocol):

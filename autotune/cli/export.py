@@ -22,7 +22,7 @@ from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.tables.formats import ENDINGS
 
-_BUNDLE = "bundle"
+_BUNDLE, _RULE = "bundle", "rule"
 _TEXTS = {**ENDINGS, ".py": "python", ".json": "json"}
 _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
 
@@ -36,7 +36,8 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
     show_default=True,
     metavar="FORMAT",
     help="tokamax, maxtext, python, json or csv; or tpu-inference, jax-rpa or sglang-jax: a patch "
-    "of the table that is installed for --python.",
+    "of the table that is installed for --python; rule: a Python function for shapes that nobody "
+    "tuned, where `autotune rule` has made one.",
 )
 @click.option(
     "--table",
@@ -76,11 +77,17 @@ def export(
         records = _of_shape(store.records(kernel, only), shape)
         bundle = new_bundle(records, kernels=store.kernels())
         changed = [line for record in records if (line := source_change(store, record.key))]
+    if form == _RULE:
+        records = [record for record in records if record.rule is not None]
     refused: Sequence[tuple[str, str]] = ()
     is_written = bool(records)
     try:
         if records and form == _BUNDLE:
             write_bundle(file, bundle)
+        elif records and form == _RULE:
+            from autotune.tables.rule_source import rule_source
+
+            file.write_text(rule_source(records), encoding="utf-8")
         elif records:
             from autotune.tables.export import TableExport
 

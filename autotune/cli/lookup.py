@@ -21,7 +21,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.lookups.matching import Match
+from autotune.lookups.matching import RULE, Match
 from autotune.ports import LookupStore
 from autotune.wording.match import checked
 from autotune.wording.publication import who_says
@@ -97,7 +97,11 @@ def lookup(
 def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
     if as_json:
         record = to_data(found.record) if found.record else {}
+        if found.config is not None:
+            record["config"] = to_data(found.config)
         print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
+    elif found.config is not None and found.kind == RULE:
+        echo(f"{found.config}\n  {found.kind}: {found.why} (snapshot {snapshot})")
     elif found.record:
         _print(found.record)
         echo(f"  {found.kind}: {found.why} (snapshot {snapshot})")

@@ -30,6 +30,7 @@ _COMMANDS = {
     "env": ("autotune.cli.env:env", "Keep other versions of JAX to compile with."),
     "check": ("autotune.cli.check:check", "Check what is published against another JAX or chip."),
     "calibrate": ("autotune.cli.calibrate:calibrate", "Compare estimates with measurements."),
+    "rule": ("autotune.cli.rule:rule", "Make a rule for shapes that nobody tuned."),
     "export": ("autotune.cli.export:export", "Write the published records to a file."),
     "misses": ("autotune.cli.misses:misses", "List what was asked for and is not published."),
     "serve": ("autotune.cli.serve:serve", "Answer lookups over HTTP, take what is pushed."),

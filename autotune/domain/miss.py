@@ -9,7 +9,7 @@ from autotune.domain.key import Key
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Miss:
     """How often a key that had no record was asked for. ``answer``: what was given instead, one
-    of *toolchain*, *nearest*, *default*."""
+    of *toolchain*, *rule*, *nearest*, *default*."""
 
     number: int
     key: Key

@@ -10,6 +10,7 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import MeasuredConfig, Measurement
 from autotune.domain.outcome import Estimate, is_time
 from autotune.domain.record_check import RecordCheck
+from autotune.domain.rule import ShapeRule
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.verdict import FULL_PROOF, Proof
 
@@ -52,6 +53,7 @@ class Record:
     again and ran the gate, so that only a measurement is still a claim; empty where none did.
     ``checks``: what is known of it under other toolchains, at most one for each, and at most
     :data:`MOST_CHECKS`.
+    ``rule``: what the records of its kernel say of other shapes; one of them carries it.
     """
 
     measurement: OmitNone[Measurement | None] = None
@@ -71,6 +73,7 @@ class Record:
     checks: OmitDefault[tuple[RecordCheck, ...]] = ()
     proof: OmitDefault[Proof] = FULL_PROOF
     checked_by: OmitDefault[str] = ""
+    rule: OmitNone[ShapeRule | None] = None
 
     def check(self, toolchain: Toolchain) -> RecordCheck | None:
         """What is known of its config under another toolchain."""

@@ -1,4 +1,5 @@
-"""Which published record answers a question: *exact*, *toolchain*, *nearest*, or *default*.
+"""Which published record answers a question: *exact*, *toolchain*, *rule*,
+*nearest*, or *default*.
 
 Pure functions of the records of one snapshot: the same question has the same answer for ever, in
 the service and in the client that holds the snapshot. What cannot be shown to be legal and within
@@ -9,6 +10,7 @@ from bisect import bisect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 from heapq import merge
 from itertools import islice, zip_longest
 from math import log2, prod
@@ -20,9 +22,11 @@ from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
+from autotune.domain.rule import ShapeRule
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
+from autotune.lookups import rules
 from autotune.lookups.layered import Layered
 from autotune.lookups.versions import versions_of
 from autotune.wording import match as words
@@ -33,11 +37,12 @@ class MatchKind(StrEnum):
 
     EXACT = "exact"
     TOOLCHAIN = "toolchain"
+    RULE = "rule"
     NEAREST = "nearest"
     DEFAULT = "default"
 
 
-EXACT, TOOLCHAIN, NEAREST, DEFAULT = KINDS = tuple(MatchKind)
+EXACT, TOOLCHAIN, RULE, NEAREST, DEFAULT = KINDS = tuple(MatchKind)
 
 _Group = tuple[Any, ...]
 _Groups = Layered[_Group, dict[Identity, Record]]
@@ -54,13 +59,15 @@ _ROUNDING = 1e-6
 class Match:
     """``config`` and ``record`` are None for *default*: the kernel's own default is meant then,
     which only its declaration knows. ``why`` is one sentence. ``check``: what is known of the
-    config under the toolchain that was asked for, where it was tuned with another one."""
+    config under the toolchain that was asked for, where it was tuned with another one. Of *rule*
+    the ``record`` is the one that carries it, and the ``expected_regret`` its median one."""
 
     kind: MatchKind
     config: Config | None
     record: Record | None
     why: str
     check: RecordCheck | None = None
+    expected_regret: float | None = None
 
 
 class Index:
@@ -71,6 +78,7 @@ class Index:
         self._exact: Layered[Identity, Record] = Layered()
         self._toolchains: _Groups = Layered()
         self._shapes: _Groups = Layered()
+        self._rules: _Groups = Layered()
         self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
         self._change(records, ())
 
@@ -78,6 +86,7 @@ class Index:
         """Another index, with the records in the place of those of the same keys."""
         new = Index(kernels=(*self.kernels.values(), *kernels))
         new._exact, new._toolchains, new._shapes = self._exact, self._toolchains, self._shapes
+        new._rules = self._rules
         new._change(change.records, change.removed)
         return new
 
@@ -139,9 +148,30 @@ class Index:
                 words.other_toolchain(record, key.toolchain),
                 record.check(key.toolchain),
             )
+        by_rule = self._by_rule(key.problem, asked) if RULE in accept else None
+        if by_rule is not None and by_rule.config not in broken:
+            return by_rule
         cuts = self._cuts(key) if NEAREST in accept else ()
         near = cuts and self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken)
         return _match(NEAREST, near, words.other_shape(near)) if near else None
+
+    def _by_rule(self, problem: Problem, asked: Identity) -> Match | None:
+        """By the newest rule of the kernel there."""
+        carriers = (self._rules.get(_any_problem(asked)) or {}).values()
+        ruled = [(one.rule.made_at, one.rule, one) for one in carriers if one.rule is not None]
+        if not ruled:
+            return None
+        _, rule, record = max(ruled, key=lambda one: one[0])
+        config = ruled_config(rule, problem)
+        if config is None:
+            return None
+        return Match(
+            kind=RULE,
+            config=config,
+            record=record,
+            why=words.by_rule(rule),
+            expected_regret=rule.median_regret,
+        )
 
     def _nearest(
         self, asked: Problem, group: _Group, cuts: Cuts, broken: Collection[Config]
@@ -186,6 +216,14 @@ class Index:
         self._exact = self._exact.changed(put, gone)
         self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
         self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
+        ruled = {own: record for own, record in put.items() if record.rule is not None}
+        old = gone | {own: record.key for own, record in put.items()}
+        self._rules = _regroup(self._rules, ruled, old, partial(self._rule_group, ruled))
+
+    def _rule_group(self, ruled: Mapping[Identity, Record], own: Identity, _: Key) -> _Group | None:
+        """None where no record has, or had, a rule."""
+        group = _any_problem(own)
+        return group if own in ruled or self._rules.get(group) else None
 
     def _shape_group(self, own: Identity, key: Key) -> _Group | None:
         """None: no other shape is ever offered for this kernel."""
@@ -196,6 +234,17 @@ class Index:
 def exact_match(record: Record) -> Match:
     """The answer to what a record was published for."""
     return _match(EXACT, record, words.EXACT)
+
+
+def ruled_config(rule: ShapeRule, problem: Problem) -> Config | None:
+    """The compiled config that shows that they are safe, with the sizes that the rule gives."""
+    found = rules.chosen(rule, dict(problem.dims))
+    if found is None:
+        return None
+    sizes, compiled = found
+    axes = {**dict(compiled.config.axes), **sizes}
+    config: Config = compiled.config.replace(axes=tuple(axes.items()))
+    return config
 
 
 def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:
@@ -274,6 +323,11 @@ def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
 
 def _any_toolchain(own: Identity) -> _Group:
     return own._replace(versions=("", "", ""))
+
+
+def _any_problem(own: Identity) -> _Group:
+    """Of the same dtype and options."""
+    return own._replace(dims=())
 
 
 def _any_shape(own: Identity, cuts: Cuts) -> _Group:

@@ -40,7 +40,7 @@ def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyRes
     key = result.record.key
     if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
         raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
-    record = replace(result.record, key=key.declared(spec.problems), checked_by="")
+    record = replace(result.record, key=key.declared(spec.problems), checked_by="", rule=None)
     why = _of_result(result, spec, now) or _of_record(record)
     if why is not None:
         raise InvalidInputError(why)

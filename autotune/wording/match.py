@@ -3,6 +3,7 @@
 from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
+from autotune.domain.rule import ShapeRule
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.command import search_command
 from autotune.wording.units import micros
@@ -36,6 +37,16 @@ def other_shape(record: Record) -> str:
     return (
         f"tuned for {record.key.problem}: the same blocks fit into this shape, divide what "
         "they divided there, and need no more VMEM than is allowed; not compiled for it"
+    )
+
+
+def by_rule(rule: ShapeRule) -> str:
+    """What its answers are worth."""
+    return (
+        f"by a rule from what was compiled for other shapes; on {rule.problems} problems left out "
+        f"it took {rule.median_regret:.1%} longer than the best that is known (median; worst "
+        f"{rule.worst_regret:.1%}), the default {rule.default_regret:.1%}; no block is "
+        "larger than one that compiled within VMEM; not compiled for this shape"
     )
 
 

@@ -21,6 +21,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.refusals import Refusals
+from autotune.domain.rule import ShapeRule
 from autotune.domain.snapshot import Snapshot
 from autotune.domain.token import Token
 from autotune.domain.toolchain import Toolchain
@@ -132,6 +133,7 @@ _EVIDENCE = (
     "checks",
     "proof",
     "checked_by",
+    "rule",
 )
 
 
@@ -171,6 +173,7 @@ def record_from_row(row: RecordRow, key: Key) -> Record:
         checks=checks_from_data(evidence),
         proof=from_data(Proof, evidence.get("proof", {})),
         checked_by=evidence.get("checked_by", ""),
+        rule=from_data(ShapeRule, evidence["rule"]) if "rule" in evidence else None,
     )
 
 

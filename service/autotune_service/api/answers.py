@@ -1,6 +1,8 @@
 """Answers as JSON text, encoded once for each record."""
 
 import json
+from dataclasses import replace
+from typing import Any
 
 from autotune.domain.codec import to_data
 from autotune.lookups.matching import Match
@@ -8,13 +10,16 @@ from autotune.lookups.matching import Match
 
 def encode(match: Match) -> bytes:
     """One JSON object: match, config, why, the record with its evidence and its own key, and where
-    it was checked with the toolchain that was asked for, what was found."""
-    data = {
+    it was checked with the toolchain that was asked for, what was found. Without its rule, which is
+    large."""
+    data: dict[str, Any] = {
         "match": match.kind,
         "config": match.config and to_data(match.config),
         "why": match.why,
-        "record": match.record and to_data(match.record),
+        "record": match.record and to_data(replace(match.record, rule=None)),
     }
     if match.check is not None:
         data["check"] = to_data(match.check)
+    if match.expected_regret is not None:
+        data["expected_regret"] = match.expected_regret
     return json.dumps(data, separators=(",", ":")).encode()

@@ -51,13 +51,15 @@ class Answer(BaseModel):
     """``config`` is null for *default*: the kernel's own default is meant. ``record`` is what is
     published, with its own key and what stands behind it; times in microseconds. ``check``: what is
     known of a *toolchain* answer under the toolchain that was asked for; missing where nothing is.
-    What is known not to work there is no answer."""
+    What is known not to work there is no answer. ``expected_regret``: of a *rule*, as a share of
+    the best time; its ``record`` is the one that carries it."""
 
-    match: Literal["exact", "toolchain", "nearest", "default"]
+    match: Literal["exact", "toolchain", "rule", "nearest", "default"]
     config: ConfigData | None
     why: str
     record: dict[str, Any] | None
     check: RecordCheckIn | None = None
+    expected_regret: float | None = None
 
 
 class LookupResponse(BaseModel):

@@ -1,0 +1,85 @@
+"""``autotune rule``: blocks for shapes that nobody tuned, from all that was compiled."""
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import click
+
+from autotune.cli.options import (
+    compiler_options,
+    database_option,
+    json_option,
+    new_pool,
+    open_database,
+    print_json,
+)
+from autotune.cli.output import echo
+from autotune.domain.chip import parse_chip
+from autotune.domain.key import Identity, identity_of
+from autotune.domain.record import Record
+from autotune.wording.match import by_rule
+
+
+@click.command()
+@click.argument("kernel")
+@click.option("--chip", required=True, help="TPU generation.")
+@compiler_options
+@database_option
+@json_option
+def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compilers: Any) -> None:
+    """Make a rule for the shapes between those that KERNEL was tuned for, and publish it.
+
+    Each problem is left out once and answered by a rule of the others; what was not compiled for it
+    is. The rule is published where it beats the nearest record and the kernel's default. Exit code
+    1 when none was.
+    """
+    from autotune.catalogue.discovery import find_kernel
+    from autotune.tables.shape_rule import RuleMaker, judged
+
+    ref, target = find_kernel(kernel), parse_chip(chip)
+    made: list[Record] = []
+    with open_database(database, create=False) as store, new_pool(**compilers) as pool:
+        spec, toolchain = pool.describe(ref), pool.toolchain()
+        groups: dict[Identity, list[Record]] = {}
+        for record in store.records(spec.name, target):
+            if (record.key.fingerprint, record.key.toolchain) == (spec.fingerprint, toolchain):
+                groups.setdefault(identity_of(record.key)._replace(dims=()), []).append(record)
+        for records in groups.values():
+            maker = RuleMaker(pool=pool, store=store, ref=ref, spec=spec, records=records)
+            found = maker.make()
+            best = found and judged(found, maker.left_out)
+            key = records[0].key
+            options = "".join(f" {name}={value}" for name, value in key.problem.options)
+            name = f"{key.kernel} {key.problem.dtype}{options} on {key.chip}"
+            if best is None:
+                echo(f"{name}: {maker.why_none()}", err=True)
+                continue
+            carrier = replace(max(records, key=_size), rule=best)
+            store.save_record(carrier)
+            made.append(carrier)
+            if not as_json:
+                echo(f"{name}: {by_rule(best)}")
+    if as_json:
+        print_json([_data(record) for record in made])
+    elif not groups:
+        echo(f"nothing is published for {spec.name} on {target} with {toolchain}", err=True)
+    sys.exit(0 if made else 1)
+
+
+def _size(record: Record) -> tuple[int, list[int]]:
+    sizes = [size for _, size in record.key.problem.dims]
+    return sum(sizes), sizes
+
+
+def _data(record: Record) -> dict[str, Any]:
+    own = record.rule
+    assert own is not None
+    return {
+        "key": str(record.key),
+        "problems": own.problems,
+        "median_regret": own.median_regret,
+        "worst_regret": own.worst_regret,
+        "nearest_regret": own.nearest_regret,
+        "default_regret": own.default_regret,
+    }

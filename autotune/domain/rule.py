@@ -1,0 +1,76 @@
+"""What gives blocks for shapes that nobody tuned."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from autotune.domain.codec import ByName
+from autotune.domain.config import Config
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockAxis:
+    """An axis that is a size. ``dim``: what it cuts, empty where the grid does not run over it.
+    ``sizes``: those that were compiled, cutting ``dim``. It may be the whole of a dimension that is
+    a multiple of ``whole`` (0: of none) and at most ``most``."""
+
+    name: str
+    dim: str
+    sizes: tuple[int, ...]
+    whole: int = 0
+    most: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CompiledBlocks:
+    """A config that compiled within VMEM: what is no larger anywhere does, too."""
+
+    config: Config
+    dims: ByName[int]
+    vmem_used_bytes: int
+    vmem_allowed_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CostTerm:
+    """``us`` times the product of the sizes that ``of`` names, for each step of the grid or once.
+    ``dim``: only for problems where that dimension is a multiple of the lanes, or is not
+    (``aligned``); empty: for all."""
+
+    us: float
+    of: tuple[str, ...]
+    each_step: bool
+    dim: str = ""
+    aligned: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeRule:
+    """The arithmetic is in ``autotune.lookups.rules``. Of one kernel, chip, toolchain, element type
+    and set of options.
+
+    ``least``, ``most``: the range that was seen of each dimension. ``divides``: pairs of an axis
+    and another one, or a dimension, that it always divided. ``grows``: dimensions that are cut, and
+    that VMEM grows with all the same. ``runs``: dimensions that only the
+    grid runs over; the others that nothing cuts are ``inside`` a block. The
+    time of a call is the sum of its ``costs``.
+
+    ``problems`` were left out one at a time, with all that is known of them; the regrets are shares
+    of the best time that is known of each: the rule's median and worst, and the medians of the
+    nearest record and of the kernel's default.
+    """
+
+    made_at: datetime
+    least: ByName[int]
+    most: ByName[int]
+    axes: tuple[BlockAxis, ...]
+    divides: tuple[tuple[str, str], ...]
+    grows: tuple[str, ...]
+    runs: tuple[str, ...]
+    inside: tuple[str, ...]
+    compiled: tuple[CompiledBlocks, ...]
+    costs: tuple[CostTerm, ...]
+    problems: int = 0
+    median_regret: float = 0.0
+    worst_regret: float = 0.0
+    nearest_regret: float = 0.0
+    default_regret: float = 0.0
