@@ -168,7 +168,6 @@ def _search_of(
                 own,
                 SearchLimits(trials=count),
                 Quiet(),
-                study_url=store.url,
                 method=method,
             )
         return len(result.trials)

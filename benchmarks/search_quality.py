@@ -128,7 +128,6 @@ def _search(table: Table, method: str, seed: int) -> list[Outcome]:
             space,
             SearchLimits(trials=budget(table)),
             Silent(),
-            study_url=None,
             seed=seed,
             method=method,
         )

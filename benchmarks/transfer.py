@@ -116,9 +116,7 @@ def _searched(pool: CompilerPool, cases: Sequence[SpaceCase]) -> list[Searched]:
         for number, case in enumerate(cases, 1):
             subject = subject_of(pool, case)
             space = explore_space(pool, subject, lambda _, __: None)
-            result = run_search(
-                pool, store, subject, space, SearchLimits(), Silent(), study_url=None
-            )
+            result = run_search(pool, store, subject, space, SearchLimits(), Silent())
             found.append(Searched(case=case, trials=result.trials, ended=result.stopped_by))
             count = f"{len(result.trials)} of {len(space.candidates)}"
             print(f"{number}: {case}: {count}, {result.stopped_by}", file=sys.stderr, flush=True)
@@ -129,7 +127,7 @@ def _cold(table: Table) -> Sequence[Trial]:
     space = replace(table.space, candidates=list(table.space.candidates))
     compiler, limits = TableCompiler(table, 1), SearchLimits(full=True)
     with TemporaryDirectory() as folder, open_store(f"{folder}/cold.db", create=True) as store:
-        result = run_search(compiler, store, table.subject, space, limits, Silent(), study_url=None)
+        result = run_search(compiler, store, table.subject, space, limits, Silent())
     return result.trials
 
 

@@ -111,7 +111,7 @@ def _searched(pool: CompilerPool, store: SqlStore, case: CatalogueSearch, chip: 
     limits = SearchLimits(trials=TRIALS)
     with terminal_observer(silent=True) as watch:
         space = explore_space(pool, subject, watch.tracing)
-        result = run_search(pool, store, subject, space, limits, watch, study_url=None)
+        result = run_search(pool, store, subject, space, limits, watch)
     return publish(_NoGate(pool), store, result, allow_unverified=True).reason
 
 

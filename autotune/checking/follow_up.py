@@ -17,10 +17,11 @@ from autotune.domain.outcome import Estimated, WrongResult
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import NoLegalConfigError
+from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers, Verifier
 from autotune.ports.search import PublishStore
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
-from autotune.publishing.tuning import Plan, TuningStore, Watcher, tune
+from autotune.publishing.tuning import Plan, Watcher, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording import publication as words
@@ -33,7 +34,7 @@ class RetuneObserver(Watcher, Protocol):
     def tracing(self, done: int, total: int) -> None: ...
 
 
-class RetuneStore(CheckingStore, TuningStore, Protocol):
+class RetuneStore(CheckingStore, WorkerStore, Protocol):
     """Where checks and searches are kept."""
 
 

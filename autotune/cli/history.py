@@ -1,19 +1,33 @@
 """``autotune history``: what has been searched."""
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import click
 
 from autotune.cli.json_output import summary_data, trial_data
 from autotune.cli.options import database_option, json_option, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
+from autotune.domain.key import Key
 from autotune.domain.trial import KeySummary
+from autotune.errors import InvalidInputError
+from autotune.wording.config import parts_of
 from autotune.wording.units import micros, ratio
+
+if TYPE_CHECKING:
+    from autotune_db import SqlStore
 
 
 @click.command()
 @click.argument("kernel", required=False)
 @click.option("--chip", default=None, help="Only this TPU generation.")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
+@click.option(
+    "--studies",
+    is_flag=True,
+    help="Write the trials of each as an Optuna study into the database, for optuna-dashboard.",
+)
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
 @database_option
 @json_option
@@ -21,6 +35,7 @@ def history(
     kernel: str | None,
     chip: str | None,
     limit: int,
+    studies: bool,
     trials: bool,
     database: str | None,
     as_json: bool,
@@ -34,6 +49,8 @@ def history(
             [store.trial_id(s.key, t.number) for t in ts]
             for s, ts in zip(found, details, strict=True)
         ]
+        if studies:
+            _write_studies(store, [summary.key for summary in found])
     if as_json:
         print_json(
             [
@@ -52,6 +69,22 @@ def history(
         for number, trial in zip(numbers, rows, strict=True):
             time_us = trial.estimate.time_us if trial.estimate else None
             echo(f"  {number:>6} {micros(time_us):>12}  {trial.config}  {trial.outcome.kind}")
+
+
+def _write_studies(store: "SqlStore", keys: Sequence[Key]) -> None:
+    try:
+        from autotune.searching.study import write_study
+    except ImportError as error:
+        raise InvalidInputError("--studies needs Optuna: pip install optuna scipy") from error
+    for key in keys:
+        rows = [
+            (
+                {name: str(value) for name, value in parts_of(trial.config).items()},
+                trial.estimate.time_us if trial.estimate else None,
+            )
+            for trial in store.trials(key)
+        ]
+        write_study(store.url, str(key), rows)
 
 
 def _line(summary: KeySummary) -> str:

@@ -119,7 +119,6 @@ def worker(
             jobs if alive is None else SignOfLife(jobs, alive),
             refs,
             name=own_name,
-            study_url=store.url,
             lease_s=lease,
             poll_s=poll,
             timing=timing,

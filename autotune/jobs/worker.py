@@ -152,14 +152,13 @@ class Worker:
         refs: Mapping[str, KernelRef],
         *,
         name: str,
-        study_url: str | None,
         lease_s: float = LEASE_S,
         poll_s: float = 2.0,
         timing: Timing | None = None,
         recheck: Recheck | None = None,
     ) -> None:
         self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
-        self._name, self._study_url, self._timing = name, study_url, timing
+        self._name, self._timing = name, timing
         self._recheck = recheck
         self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
         self._lease_s, self._poll_s = lease_s, poll_s
@@ -276,7 +275,6 @@ class Worker:
                 space,
                 limits,
                 watch,
-                study_url=self._study_url,
                 start_from=known,
             )
 

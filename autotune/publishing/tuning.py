@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -28,13 +28,6 @@ class Watcher(Observer, Protocol):
     def announce(self, line: str) -> None: ...
 
 
-class TuningStore(WorkerStore, Protocol):
-    """Where it is kept. ``url``: for Optuna's studies."""
-
-    @property
-    def url(self) -> str: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
     """How to search. ``timing``: None for never. ``start_from``: tried right after the default."""
@@ -49,7 +42,7 @@ class Plan:
 
 def tune(
     compilers: Compilers,
-    store: TuningStore,
+    store: WorkerStore,
     subject: Subject,
     space: Space,
     plan: Plan,
@@ -72,7 +65,6 @@ def tune(
             space,
             limits,
             watcher,
-            study_url=store.url,
             seed=plan.seed,
             method=plan.method,
             start_from=start_from,
@@ -126,7 +118,7 @@ class TuningTask:
 
 def tune_all(
     compilers: Compilers,
-    store: TuningStore,
+    store: WorkerStore,
     tasks: Sequence[TuningTask],
     plan: Plan,
     published: Callable[[SearchResult, Publication], None] = lambda _, __: None,
@@ -148,15 +140,13 @@ def tune_all(
 
 def _side_by_side(
     compilers: Compilers,
-    store: TuningStore,
+    store: WorkerStore,
     tasks: Sequence[TuningTask],
     plan: Plan,
     published: Callable[[SearchResult, Publication], None],
 ) -> list[tuple[SearchResult, Publication | None]]:
     with ExitStack() as stack:
-        searches = [
-            stack.enter_context(closing(_opened(compilers, store, task, plan))) for task in tasks
-        ]
+        searches = [_opened(compilers, store, task, plan) for task in tasks]
         # Not waited for after Ctrl-C: closing the compilers ends what runs.
         threads = ThreadPoolExecutor(compilers.size, thread_name_prefix="publishing")
         stack.callback(threads.shutdown, wait=False, cancel_futures=True)
@@ -187,7 +177,7 @@ def _side_by_side(
         ]
 
 
-def _opened(compilers: Compilers, store: TuningStore, task: TuningTask, plan: Plan) -> Search:
+def _opened(compilers: Compilers, store: WorkerStore, task: TuningTask, plan: Plan) -> Search:
     known = tuned_elsewhere(compilers, store, task.subject, task.watcher.announce)
     return open_search(
         compilers,
@@ -196,7 +186,6 @@ def _opened(compilers: Compilers, store: TuningStore, task: TuningTask, plan: Pl
         task.space,
         limits_of(plan.limits, plan.timing, task.subject),
         task.watcher,
-        study_url=store.url,
         seed=plan.seed,
         method=plan.method,
         start_from=tuple(dict.fromkeys((*task.start_from, *known))),
@@ -205,7 +194,7 @@ def _opened(compilers: Compilers, store: TuningStore, task: TuningTask, plan: Pl
 
 
 def _published(
-    compilers: Compilers, store: TuningStore, result: SearchResult, plan: Plan, watcher: Watcher
+    compilers: Compilers, store: WorkerStore, result: SearchResult, plan: Plan, watcher: Watcher
 ) -> Publication:
     timing, subject = plan.timing, result.subject
     timer = new_measure(compilers, subject, timing, watcher.announce) if timing else None

@@ -1,6 +1,5 @@
 """One search, a trial at a time: reuse, predict, ask, compile, keep, tell."""
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
@@ -22,7 +21,7 @@ from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.evaluation import compile_config, evaluate, keep_trial, outcome_of
 from autotune.searching.limits import SearchLimits
-from autotune.searching.study import CandidateStudy, coordinates
+from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, Lessons, lessons_of
@@ -62,7 +61,6 @@ def open_search(
     limits: SearchLimits,
     observer: Observer,
     *,
-    study_url: str | None,
     seed: int = 0,
     method: str = "gp",
     start_from: Sequence[Config] = (),
@@ -76,8 +74,6 @@ def open_search(
     study = CandidateStudy(
         space.candidates,
         limits=limit_rungs(subject.chip),
-        name=_study_name(subject, space),
-        url=study_url,
         seed=seed,
         method=method,
     )
@@ -224,9 +220,6 @@ class Search:
             start_from=self._given,
         )
 
-    def close(self) -> None:
-        self.study.close()
-
     @property
     def reachable(self) -> int:
         """Trials that this space can still give, those done included."""
@@ -348,10 +341,3 @@ def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list
 
 def _time(outcome: Outcome) -> float | None:
     return outcome.estimate.time_us if isinstance(outcome, Estimated) else None
-
-
-def _study_name(subject: Subject, space: Space) -> str:
-    """One study for one key and one space: Optuna refuses other choices under the same name."""
-    points = sorted({value for c in space.candidates for value in map(str, coordinates(c))})
-    digest = hashlib.sha256("\n".join([str(subject.key), MODEL, *points]).encode()).hexdigest()[:16]
-    return f"{subject.spec.name} {subject.problem} {subject.chip.chip} {digest}"

@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, wait
-from contextlib import closing, suppress
+from contextlib import suppress
 from math import inf
 
 from autotune.candidates.space import Space
@@ -26,7 +26,6 @@ def run_search(
     limits: SearchLimits,
     observer: Observer,
     *,
-    study_url: str | None,
     seed: int = 0,
     method: str = "gp",
     start_from: Sequence[Config] = (),
@@ -44,13 +43,11 @@ def run_search(
         space,
         limits,
         observer,
-        study_url=study_url,
         seed=seed,
         method=method,
         start_from=start_from,
     )
-    with closing(search):
-        run_together([search], compilers.size, limits.timeout_s, limits.stop)
+    run_together([search], compilers.size, limits.timeout_s, limits.stop)
     return search.result()
 
 

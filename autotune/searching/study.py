@@ -1,9 +1,7 @@
-"""Optuna: studies, samplers, storage. No other module names it."""
+"""Optuna: studies and samplers. No other module names it."""
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from datetime import datetime, timedelta
+from contextlib import contextmanager, suppress
 from math import exp
 from typing import Any
 
@@ -27,19 +25,17 @@ _SETTLED = 0.005  # of the best time: what one more compile must be expected to 
 _FIRST_LOCAL = 8  # times known before it is worth looking next to the best
 _LOCAL_EVERY = 3
 _TPE_TRIES = 20
-_STALE_AFTER = timedelta(minutes=30)
 
-_CREATE_PAUSES_S = (0.1, 0.5, 2.0)
-
+_Trials = Sequence[tuple[Mapping[str, str], float | None]]  # None: it failed
 _Propose = Callable[[optuna.Study, FrozenTrial], int]
 
 
 class CandidateStudy:
     """An Optuna study over a finite list of candidates, asked and told one at a time.
 
-    ``limits``: VMEM limits that may come up later. ``url``: where Optuna keeps the study, None for
-    memory. A candidate is given out once; ``add`` brings a new one in (a higher VMEM limit). Not
-    thread-safe: one loop asks and tells.
+    ``limits``: VMEM limits that may come up later. A candidate is given out once; ``add`` brings a
+    new one in (a higher VMEM limit). It is in memory: what lasts are the trials in the store, which
+    a search begins with (``learn``). Not thread-safe: one loop asks and tells.
     """
 
     def __init__(
@@ -47,8 +43,6 @@ class CandidateStudy:
         candidates: Sequence[Candidate],
         *,
         limits: Sequence[int | None] = (),
-        name: str,
-        url: str | None = None,
         seed: int = 0,
         method: str = "gp",
     ) -> None:
@@ -64,31 +58,25 @@ class CandidateStudy:
         self._predicted: Posterior | None = None
         self._scores: tuple[tuple[int, ...], NDArray[np.float64]] | None = None
         self._space = _distributions(self._candidates, limits)
-        self._storage = _storage(url)
         with _errors_only():
-            self._study = optuna.create_study(
-                study_name=name,
-                storage=self._storage,
-                load_if_exists=True,
-                sampler=_Proposer(self, self._method(method, seed)),
-            )
-        self._close_stale()
-        self._stored: dict[tuple[Any, ...], FrozenTrial] | None = None
+            self._study = optuna.create_study(sampler=_Proposer(self, self._method(method, seed)))
 
     def learn(
         self, candidate: Candidate, time_us: float | None, reason: str, *, compiles: bool = False
     ) -> None:
-        """Take in an earlier trial of the same key; told to Optuna unless it knows it already."""
-        self._settle(self._number(candidate), time_us, compiles)
-        if self._stored is None:
-            self._stored = self._read_stored()
-        stored = self._stored.get(coordinates(candidate))
-        if stored is None:
-            trial = self._finished(candidate, time_us, reason)
-            self._study.add_trial(trial)
-            self._stored[coordinates(candidate)] = trial
-        elif not stored.state.is_finished():  # a killed search had the result, but told nobody
-            self._finish(stored.number, time_us)
+        """Take in an earlier trial of the same key."""
+        number = self._number(candidate)
+        if number in self._open:
+            self._settle(number, time_us, compiles)
+            self._study.add_trial(
+                create_trial(
+                    state=_state(time_us),
+                    value=time_us,
+                    params=_params(candidate),
+                    distributions=self.space(),
+                    user_attrs={"reason": reason},
+                )
+            )
 
     def ask(self) -> Candidate | None:
         """The next candidate, or None when the space is exhausted."""
@@ -126,7 +114,8 @@ class CandidateStudy:
         self._settle(number, time_us, compiles)
         if time_us is None:
             trial.set_user_attr("reason", reason)
-        self._finish(trial.number, time_us)
+        with _errors_only():
+            self._study.tell(trial, time_us, state=_state(time_us))
 
     def add(self, candidate: Candidate) -> bool:
         """Bring in another candidate; False when it is in already."""
@@ -137,12 +126,6 @@ class CandidateStudy:
         self._candidates.append(candidate)
         self._surrogate = self._predicted = None
         return True
-
-    def close(self) -> None:
-        """Give back the connections to the database; what was told is kept."""
-        if isinstance(self._storage, optuna.storages.RDBStorage):
-            self._storage.remove_session()
-            self._storage.engine.dispose()
 
     def open_number(self, params: Mapping[str, Any]) -> int | None:
         """The candidate with these parameters, when there is one that may still be given out."""
@@ -209,56 +192,50 @@ class CandidateStudy:
         else:
             (self._untimed if compiles else self._failed).add(number)
 
-    def _finish(self, number: int, time_us: float | None) -> None:
-        """Another machine that found the trial stale may have been first."""
-        state = TrialState.FAIL if time_us is None else TrialState.COMPLETE
-        with _errors_only():
-            self._study.tell(number, time_us, state=state, skip_if_finished=True)
 
-    def _finished(self, candidate: Candidate, time_us: float | None, reason: str) -> FrozenTrial:
-        return create_trial(
-            state=TrialState.FAIL if time_us is None else TrialState.COMPLETE,
-            value=time_us,
-            params=_params(candidate),
-            distributions=self.space(),
-            user_attrs={"reason": reason},
+def _state(time_us: float | None) -> TrialState:
+    return TrialState.FAIL if time_us is None else TrialState.COMPLETE
+
+
+def write_study(
+    url: str, name: str, trials: Sequence[tuple[Mapping[str, str], float | None]]
+) -> None:
+    """An Optuna study of configs with their times, None for a failure, in a database; in the place
+    of the one with this name."""
+    storage = optuna.storages.RDBStorage(url)
+    with _errors_only():
+        with suppress(KeyError):
+            optuna.delete_study(study_name=name, storage=storage)
+        _fill(optuna.create_study(study_name=name, storage=storage), trials)
+    storage.remove_session()
+    storage.engine.dispose()
+
+
+def _fill(study: optuna.Study, trials: _Trials) -> None:
+    names = dict.fromkeys(name for values, _ in trials for name in values)
+    choices = {n: sorted({values[n] for values, _ in trials if n in values}) for n in names}
+    space = {name: CategoricalDistribution(values) for name, values in choices.items()}
+    for values, time_us in trials:
+        own: dict[str, BaseDistribution] = {name: space[name] for name in values}
+        params = dict(values)
+        study.add_trial(
+            create_trial(state=_state(time_us), value=time_us, params=params, distributions=own)
         )
-
-    def _read_stored(self) -> dict[tuple[Any, ...], FrozenTrial]:
-        """What Optuna knows by coordinates, without trials that were given up as stale."""
-        return {
-            tuple(trial.params[name] for name in self._space): trial
-            for trial in self._study.get_trials(deepcopy=False)
-            if trial.params.keys() == self._space.keys()
-            and (trial.state != TrialState.FAIL or "reason" in trial.user_attrs)
-        }
-
-    def _close_stale(self) -> None:
-        """Trials that a killed search left running; those of another live machine are younger."""
-        oldest = datetime.now() - _STALE_AFTER
-        for trial in self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,)):
-            if trial.datetime_start is not None and trial.datetime_start < oldest:
-                self._finish(trial.number, None)
 
 
 def axis_importances(
     timed: Sequence[tuple[Mapping[str, str], float]],
 ) -> dict[str, float]:
     """By PED-ANOVA: the share of each coordinate in what tells the best tenth from the others."""
-    choices = {name: sorted({values[name] for values, _ in timed}) for name in timed[0][0]}
-    space: dict[str, BaseDistribution] = {
-        name: CategoricalDistribution(values) for name, values in choices.items()
-    }
     with _errors_only():
         study = optuna.create_study(storage=optuna.storages.InMemoryStorage())
-        for values, time_us in timed:
-            study.add_trial(create_trial(params=dict(values), distributions=space, value=time_us))
+        _fill(study, timed)
         evaluator = optuna.importance.PedAnovaImportanceEvaluator()
         return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 
 
 class _Proposer(BaseSampler):
-    """Hands Optuna the candidate that ``propose`` picks, so that each proposal is stored."""
+    """Hands Optuna the candidate that ``propose`` picks, so that its samplers learn of each."""
 
     def __init__(self, owner: CandidateStudy, propose: _Propose) -> None:
         self._owner, self._propose = owner, propose
@@ -331,19 +308,3 @@ def _errors_only() -> Iterator[None]:
         yield
     finally:
         optuna.logging.set_verbosity(before)
-
-
-def _storage(url: str | None) -> optuna.storages.BaseStorage:
-    """Optuna's tables in our database. Processes that start together on a new database collide
-    while they create them (9 of 18 did); who came second finds them on another try."""
-    if url is None:
-        return optuna.storages.InMemoryStorage()
-    wait = (
-        {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {"pool_pre_ping": True}
-    )
-    for pause_s in _CREATE_PAUSES_S:
-        try:
-            return optuna.storages.RDBStorage(url, engine_kwargs=wait)
-        except Exception:  # whatever the database's driver calls it
-            time.sleep(pause_s)
-    return optuna.storages.RDBStorage(url, engine_kwargs=wait)

@@ -24,8 +24,9 @@ from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import InvalidInputError, KernelImportError, NoLegalConfigError
+from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
-from autotune.publishing.tuning import Plan, TuningStore, tune
+from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject, describe_subject, explore_space
@@ -150,7 +151,7 @@ class TableAudit:
         rows: Sequence[_Row],
         chip: Chip,
         compilers: Compilers,
-        store: TuningStore,
+        store: WorkerStore,
         watching: Callable[[], AbstractContextManager[RetuneObserver]],
         done: Callable[[RowAudit], None],
     ) -> list[RowAudit]:
@@ -241,7 +242,7 @@ class _Judge:
     """One row, compiled."""
 
     compilers: Compilers
-    store: TuningStore
+    store: WorkerStore
     one: _Row
     chip: Chip
     assumed: Mapping[str, str]

@@ -38,7 +38,6 @@ if __name__ == "__main__":
             Space(candidates=space, default=space[0].config, default_verdict=None),
             SearchLimits(trials=len(space)),
             Saying(),
-            study_url=store.url,
             method="random",
         )
     print(len(result.trials), "trials")

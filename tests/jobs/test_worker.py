@@ -55,7 +55,6 @@ class Script:
         space: Any,
         limits: SearchLimits,
         watch: Any,
-        study_url: Any,
         start_from: Any,
     ) -> Any:
         return SimpleNamespace(stopped_by=self.during(limits, watch))
@@ -100,7 +99,6 @@ def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) 
         store.jobs,
         refs,
         name=name,
-        study_url=None,
         lease_s=LEASE_S,
         poll_s=0.01,
         timing=timing,

@@ -102,8 +102,6 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
         choices = pool.choices(ref, problem)
         space = explore(pool, ref, problem, choices, subject.chip)
         with open_store(str(folder / "faults.db"), create=True) as store:
-            result = run_search(
-                pool, store, subject, space, SearchLimits(), Silence(), study_url=store.url
-            )
+            result = run_search(pool, store, subject, space, SearchLimits(), Silence())
             kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}
     return Run(space=space, result=result, kept=kept)

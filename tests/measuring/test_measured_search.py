@@ -41,7 +41,6 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
             explore_space(pool, subject, lambda *_: None),
             SearchLimits(trials=4),
             Quiet(),
-            study_url=None,
         )
         session = Session(
             pool,
@@ -87,7 +86,6 @@ def test_the_finalists_of_a_job_are_timed(
             store.jobs,
             {"vector_add": ref},
             name="w",
-            study_url=None,
             timing=timing.Timing(),
         )
         assert one.run(drain=True) == 1

@@ -69,7 +69,6 @@ def search(
         where or space(),
         SearchLimits(trials=trials, timeout_s=timeout_s),
         watcher or Quiet(),
-        study_url=None,
         seed=seed,
         start_from=start_from,
     )

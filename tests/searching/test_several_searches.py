@@ -1,7 +1,6 @@
 """Several searches over the same compilers: who gets the next trial."""
 
 from collections.abc import Callable
-from contextlib import closing
 from typing import Any
 
 from autotune.domain.config import Config
@@ -53,7 +52,6 @@ def searches(
                 space(),
                 SearchLimits(trials=trials),
                 Quiet(),
-                study_url=None,
                 weight=weight,
             )
         )
@@ -66,9 +64,6 @@ def run(some: list[Search], compilers: Recording, **limits: Any) -> list[int]:
     over: list[Search] = []
     done: Callable[[Search], None] = over.append
     run_together(some, compilers.size, finished=done, **limits)
-    for search in some:
-        with closing(search):
-            pass
     return [search.subject.problem.dims[0][1] for search in over]
 
 

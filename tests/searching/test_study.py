@@ -1,10 +1,7 @@
 """A study gives each candidate out once, forgets nothing and tells Optuna all that it knows."""
 
-import shutil
 import subprocess
 import sys
-from datetime import timedelta
-from pathlib import Path
 
 import optuna
 import pytest
@@ -22,10 +19,8 @@ LIMITS = (None, 2**25)
 every_method = pytest.mark.parametrize("method", METHODS)
 
 
-def _study(
-    method: str = "gp", *, url: str | None = None, seed: int = 0, of: list[Candidate] = SPACE
-) -> CandidateStudy:
-    return CandidateStudy(of, limits=LIMITS, name="sample", url=url, seed=seed, method=method)
+def _study(method: str = "gp", *, seed: int = 0, of: list[Candidate] = SPACE) -> CandidateStudy:
+    return CandidateStudy(of, limits=LIMITS, seed=seed, method=method)
 
 
 def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
@@ -39,21 +34,9 @@ def _search(study: CandidateStudy, trials: int) -> list[Candidate]:
     return asked
 
 
-def _stored(url: str) -> list[optuna.trial.FrozenTrial]:
-    return optuna.load_study(study_name="sample", storage=url).trials
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Optuna takes a second to make its tables."""
-    path = tmp_path_factory.mktemp("optuna") / "empty.db"
-    optuna.storages.RDBStorage(f"sqlite:///{path}").engine.dispose()
-    return path
-
-
-@pytest.fixture
-def url(tmp_path: Path, empty_database: Path) -> str:
-    return f"sqlite:///{shutil.copy(empty_database, tmp_path / 'study.db')}"
+def _stored(study: CandidateStudy) -> list[optuna.trial.FrozenTrial]:
+    """What its samplers learn from."""
+    return study._study.trials
 
 
 @every_method
@@ -65,10 +48,11 @@ def test_asks_each_candidate_once_and_then_for_none(method: str) -> None:
 
 
 @every_method
-def test_wastes_no_trial_on_what_is_illegal_or_known(method: str, url: str) -> None:
+def test_wastes_no_trial_on_what_is_illegal_or_known(method: str) -> None:
     few = [one for one in SPACE if one.config["block_n"] == 2048][::2]
-    _search(_study(method, url=url, of=few), 5)
-    trials = _stored(url)
+    study = _study(method, of=few)
+    _search(study, 5)
+    trials = _stored(study)
     assert len(trials) == 5
     assert {trial.state for trial in trials} == {TrialState.COMPLETE, TrialState.FAIL}
 
@@ -110,14 +94,14 @@ def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.D
     assert len(seen) == total
 
 
-def test_failures_are_failed_trials_with_their_reason(url: str) -> None:
-    study = _study(url=url)
+def test_failures_are_failed_trials_with_their_reason() -> None:
+    study = _study()
     one, other = study.ask(), study.ask()
     assert one is not None and other is not None
     study.tell(one, None, "needs 40 MiB of VMEM")
     study.tell(other, 7.5, "")
     study.learn(SPACE[0], None, "timed out")
-    first, second, third = _stored(url)
+    first, second, third = _stored(study)
     assert (first.state, first.value) == (TrialState.FAIL, None)
     assert first.user_attrs["reason"] == "needs 40 MiB of VMEM"
     assert (second.state, second.value) == (TrialState.COMPLETE, 7.5)
@@ -125,62 +109,32 @@ def test_failures_are_failed_trials_with_their_reason(url: str) -> None:
 
 
 @every_method
-def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str, url: str) -> None:
-    one = _study(method, url=url).ask()
+def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> None:
+    study = _study(method)
+    one = study.ask()
     assert one is not None
-    (trial,) = _stored(url)
+    (trial,) = _stored(study)
     assert tuple(trial.params.values()) == coordinates(one)
     assert trial.params["axis:block_m"] == one.config["block_m"]
 
 
 @every_method
-def test_a_resumed_study_asks_nothing_again(method: str, url: str) -> None:
+def test_a_resumed_study_asks_nothing_again(method: str) -> None:
     few = SPACE[::12]
-    before = _search(_study(method, url=url, of=few), 3)
-    study = _study(method, url=url, of=few)
+    before = _search(_study(method, of=few), 3)
+    study = _study(method, of=few)
     for one in before:
         study.learn(one, time_us(one) if fits(one) else None, "out of VMEM")
     after = _search(study, len(few))
-    assert len(_stored(url)) == len(few) == len(before + after)
+    assert len(_stored(study)) == len(few) == len(before + after)
     assert not {coordinates(one) for one in before} & {coordinates(one) for one in after}
 
 
-def test_what_is_learnt_is_told_to_optuna_once(url: str) -> None:
-    for _ in range(2):
-        study = _study(url=url)
-        for one in SPACE[:5] * 2:
-            study.learn(one, time_us(one), "")
-    assert [trial.value for trial in _stored(url)] == [time_us(one) for one in SPACE[:5]]
-
-
-def test_a_result_whose_search_was_killed_before_telling_is_told(url: str) -> None:
-    one = _study(url=url).ask()
-    assert one is not None
-    study = _study(url=url)
-    study.learn(one, 42.0, "")
-    (trial,) = _stored(url)
-    assert (trial.state, trial.value) == (TrialState.COMPLETE, 42.0)
-
-
-def test_a_trial_that_was_given_up_is_replaced_by_its_result(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one = _study(url=url).ask()
-    assert one is not None
-    monkeypatch.setattr("autotune.searching.study._STALE_AFTER", timedelta(hours=-1))
-    study = _study(url=url)
-    assert [trial.state for trial in _stored(url)] == [TrialState.FAIL]
-    study.learn(one, 42.0, "")
-    assert [trial.value for trial in _stored(url)] == [None, 42.0]
-
-
-def test_a_running_trial_of_another_machine_is_left_alone(url: str) -> None:
-    theirs = _study(url=url)
-    one = theirs.ask()
-    assert one is not None
-    _study(url=url)
-    theirs.tell(one, 3.0, "")
-    assert [trial.value for trial in _stored(url)] == [3.0]
+def test_what_is_learnt_is_told_to_optuna_once() -> None:
+    study = _study()
+    for one in SPACE[:5] * 2:
+        study.learn(one, time_us(one), "")
+    assert [trial.value for trial in _stored(study)] == [time_us(one) for one in SPACE[:5]]
 
 
 def test_a_higher_limit_is_a_new_candidate_once() -> None:
@@ -242,7 +196,7 @@ import optuna, warnings
 from tests.samples.candidates import space
 before = optuna.logging.get_verbosity()
 from autotune.searching.study import CandidateStudy
-study = CandidateStudy(space(), name="sample")
+study = CandidateStudy(space())
 study.tell(study.ask(), 1.0, "")
 assert optuna.logging.get_verbosity() == before
 assert not any("optuna" in str(one) for one in warnings.filters)

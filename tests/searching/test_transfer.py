@@ -97,7 +97,6 @@ def search(
         space(rows),
         SearchLimits(**limits),
         Quiet(),
-        study_url=None,
         method=method,
     )
 

@@ -44,9 +44,7 @@ def check_all(store: SqlStore, found: Found) -> None:
         return found(replace(given, checked_by=by))
 
     compilers, ref = SameToolchain(spec=SPEC), KernelRef(path="k.py", attribute="K")
-    worker = Worker(
-        compilers, store, store.jobs, {"mm": ref}, name="own", study_url=None, recheck=recheck
-    )
+    worker = Worker(compilers, store, store.jobs, {"mm": ref}, name="own", recheck=recheck)
     worker.run(drain=True)
 
 
