@@ -46,6 +46,7 @@ __all__ = [
     "TunedConfig",
     "Tuning",
     "block",
+    "collect",
     "compare",
     "compiler_params",
     "configure",
@@ -58,6 +59,7 @@ __all__ = [
 
 if TYPE_CHECKING:
     from autotune.client import Client
+    from autotune.collecting import collect
     from autotune.decorator import Tunable, override, tunable
     from autotune.domain.chip import Chip
     from autotune.domain.config import Config
@@ -97,6 +99,7 @@ else:
         "TunedConfig": "runtime",
         "Tuning": "notebook",
         "block": "kernel",
+        "collect": "collecting",
         "compare": "notebook",
         "compiler_params": "pallas",
         "configure": "sources",

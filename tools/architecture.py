@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[1]
 ENGINE = ROOT / "autotune"
 PICTURE = ROOT / "docs" / "images" / "architecture.svg"
 PACKAGES = ("autotune", "autotune_kernels", "autotune_db", "autotune_service")
-STARTED = {"child": "started as a process, imported by nobody"}
+STARTED = {"child": "started as a process; only collecting imports it"}
 
 _WIDTH, _GAP, _LINE, _LETTER = 1180, 10, 17, 7.2  # pixels
 _STYLE = (

@@ -2,12 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from itertools import islice, product
 from math import prod
-from typing import Any
+from typing import Any, TypeVar
 
 from autotune.calls.listening import LISTENER
 from autotune.calls.text import AbstractArray, read_arguments
@@ -33,21 +33,39 @@ _PRIMES = (10007, 10009, 10037, 10039, 10061, 10067, 10069, 10079, 10091, 10093,
 _MOST_TRACED = 200  # configs of one kernel, for one call
 _BUFFERS = 2
 
+_Weighted = TypeVar("_Weighted", WorkloadProblem, UndeclaredKernel)
+
 
 def collect(
     loader: Loader, ref: KernelRef, chip: Chip | None, catalogue: Mapping[str, KernelRef]
 ) -> Collected:
     """Each kernel with how often the function runs it. Raises ``LoadError``."""
-    import jax
-
     function = loader.function(ref)
     home = getattr(function, "__globals__", {})
     given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
+    return kernels_of(function, (), given, loader, catalogue, chip)[1]
+
+
+def kernels_of(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    loader: Loader,
+    catalogue: Mapping[str, KernelRef],
+    chip: Chip | None = None,
+) -> tuple[Exception | None, Collected]:
+    """Each kernel with how often such a call runs it, and what ended the trace before its end.
+    What has no arrays among the arguments is static."""
+    import jax
+
+    placed = [str(place) for place in range(len(args))]
+    given = {**dict(zip(placed, args, strict=True)), **kwargs}
     dynamic = {name: value for name, value in given.items() if _has_arrays(value)}
-    static = {name: value for name, value in given.items() if name not in dynamic}
 
     def step(arrays: Any) -> Any:
-        return function(**arrays, **static)
+        every = given | arrays
+        first = [every.pop(place) for place in placed]
+        return function(*first, **every)
 
     heard, closed = _traced(step, dynamic, told_of(chip, {}))
     if isinstance(closed, Exception) and chip is not None:
@@ -57,19 +75,19 @@ def collect(
         if not isinstance(found, Exception):
             heard, closed = again, found
     if isinstance(closed, Exception):
-        return Collected(heard.untraced(), [], f"{type(closed).__name__}: {closed}")
+        return closed, Collected(heard.untraced(), [], f"{type(closed).__name__}: {closed}")
     calls = _Calls()
     calls.walk(closed, 1, counted=False)
-    return _named(heard, calls, _Catalogue(loader, catalogue))
+    return None, _named(heard, calls, _Catalogue(loader, catalogue))
 
 
 def _traced(
     step: Callable[[Any], Any], arrays: Any, told: AbstractContextManager[Any]
-) -> tuple["_Heard", Any]:
+) -> tuple["Heard", Any]:
     """What was heard, and the jaxpr, or what it was ended by."""
     import jax
 
-    heard = _Heard()
+    heard = Heard()
     token = LISTENER.set(heard)
     try:
         with told:
@@ -80,7 +98,7 @@ def _traced(
         LISTENER.reset(token)
 
 
-def _named(heard: "_Heard", calls: "_Calls", known: "_Catalogue") -> Collected:
+def _named(heard: "Heard", calls: "_Calls", known: "_Catalogue") -> Collected:
     problems = [
         _of_ref(heard.calls[number], weight=float(times)) for number, times in calls.marked.items()
     ]
@@ -100,21 +118,23 @@ def _named(heard: "_Heard", calls: "_Calls", known: "_Catalogue") -> Collected:
             problems.append(replace(match, weight=float(times * one.batch)))
         else:
             undeclared.append(replace(one.undeclared, weight=float(times)))
-    return Collected(_merged(problems), undeclared)
+    return Collected(merged(problems), undeclared)
 
 
-def _merged(problems: Sequence[WorkloadProblem]) -> list[WorkloadProblem]:
-    weights: Counter[WorkloadProblem] = Counter()
-    for one in problems:
-        weights[replace(one, weight=1.0)] += one.weight  # type: ignore[assignment]
-    return [replace(one, weight=float(weight)) for one, weight in weights.items()]
+def merged(found: Iterable[_Weighted]) -> list[_Weighted]:
+    """Equal ones are one, with the sum of their weights."""
+    weights: dict[_Weighted, float] = {}
+    for one in found:
+        alike = replace(one, weight=1.0)
+        weights[alike] = weights.get(alike, 0.0) + one.weight
+    return [replace(one, weight=weight) for one, weight in weights.items()]
 
 
 def _of_ref(ref: KernelRef, weight: float) -> WorkloadProblem:
     return WorkloadProblem(kernel=f"{ref.path}:{ref.attribute}", args=ref.call, weight=weight)
 
 
-class _Heard:
+class Heard:
     """A listener that marks what a decorated function does with the number of its call."""
 
     def __init__(self) -> None:
@@ -135,7 +155,7 @@ class _Heard:
         """What is known without the whole: loops are not counted."""
         named = [_of_ref(ref, 1.0) for ref in self.calls]
         asked = [workload_problem(f"{r.path}:{r.attribute}", p, 1.0) for r, p in self.problems]
-        return _merged([*named, *asked])
+        return merged([*named, *asked])
 
 
 @dataclass(frozen=True, slots=True)

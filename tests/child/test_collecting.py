@@ -1,15 +1,20 @@
 """What a model calls, and how often: counted by hand."""
 
+import importlib
 from pathlib import Path
 
+import jax
 import pytest
 
+import autotune
 from autotune.catalogue.discovery import catalogue
 from autotune.child.collecting import collect
 from autotune.child.loading import Loader, LoadError
 from autotune.cli.collect import hlo_kernels
 from autotune.compiler.protocol import Collected
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.workload_text import read_workload
+from autotune.errors import InvalidInputError
 
 MODEL = """
 import jax, jax.numpy as jnp
@@ -164,3 +169,38 @@ def test_kernels_of_an_hlo_module_are_named_and_counted() -> None:
     ]
     found = hlo_kernels("HloModule m\n" + "\n".join(lines))
     assert [(one.name, one.weight) for one in found] == [("scale", 2), ("my_kernel", 1)]
+
+
+def test_a_user_collects_from_python_what_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_model.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    my_model = importlib.import_module("my_model")
+    array = jax.ShapeDtypeStruct((256, 256), "float32")
+    jax.eval_shape(jax.jit(my_model.double), array)  # what JAX keeps of it is not taken
+    with autotune.collect() as earlier:
+        earlier.trace(lambda x: my_model.norm(my_model.double(my_model.double(x))), array)
+        earlier.trace(jax.jit(my_model.double), array)
+    assert sorted(one.weight for one in earlier.workload.problems) == [1, 3]
+    with autotune.collect() as workload:
+        workload.trace(my_model.step, array, layers=5)
+        jax.eval_shape(lambda x: my_model.double(x), array)
+        with pytest.raises(RuntimeError, match="there is no layer 7"):
+            workload.trace(my_model.broken, array)
+    workload.save(tmp_path / "model.toml")
+    saved = read_workload((tmp_path / "model.toml").read_text())
+    found = {Path(one.kernel).name: one.weight for one in (*saved.problems,)}
+    assert found == {"my_model.py:double": 5 + 1 + 1, "matmul.py:KERNEL": 6, "rmsnorm": 5}
+    assert [(one.name, one.weight) for one in saved.undeclared] == [("add_one", 16)]
+    jax.eval_shape(lambda x: my_model.double(x), array)  # after the block nobody listens
+    assert {Path(one.kernel).name: one.weight for one in workload.workload.problems} == found
+
+
+def test_a_workload_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
+    with autotune.collect() as workload:
+        nested = autotune.collect()
+        with pytest.raises(InvalidInputError, match="__main__"):
+            nested.__enter__()
+    with pytest.raises(InvalidInputError, match=r"workload\.trace"):
+        workload.save(tmp_path / "model.toml")
