@@ -89,26 +89,26 @@ def fill(path: Path, count: int, trials: int = 0) -> str:
     from sqlalchemy import insert
 
     from autotune_db import open_store, rows
-    from autotune_db.tables import KeyRow, RecordRow, SnapshotRow, TrialRow
+    from autotune_db.tables import KEYS, RECORDS, SNAPSHOTS, TRIALS
 
     outcome = rows.outcome_values(Estimated(estimate=sample(0).estimate, program="f00d" * 8))
     more = {**outcome, "seconds": 0.4, "created_at": NOW, "pushed_by": ""}
     configs = [_tried(number) for number in range(trials)]
 
-    def write(session: Any, _: bool) -> None:
+    def write(connection: Any, _: bool) -> None:
         for start in range(0, count, _CHUNK):
             numbers = range(start + 1, min(start + _CHUNK, count) + 1)
             records = [sample(number - 1) for number in numbers]
-            session.execute(insert(KeyRow), [rows.key_values(record.key) for record in records])
+            connection.execute(insert(KEYS), [rows.key_values(record.key) for record in records])
             values = [
                 {**rows.record_values(r), "key_id": n}
                 for n, r in zip(numbers, records, strict=True)
             ]
-            session.execute(insert(RecordRow), values)
+            connection.execute(insert(RECORDS), values)
             tried = [{**config, **more, "key_id": n} for n in numbers for config in configs]
             if tried:
-                session.execute(insert(TrialRow), tried)
-        session.add(SnapshotRow(record_id=count, created_at=NOW))
+                connection.execute(insert(TRIALS), tried)
+        connection.execute(insert(SNAPSHOTS).values(record_id=count, created_at=NOW))
 
     with open_store(str(path), create=True) as store:
         store.save_kernel(SPEC)

@@ -5,13 +5,13 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import datetime
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, insert, select
 
 from autotune.domain.audit import AuditEntry, Author
 from autotune_db import query
 from autotune_db.adapter import Adapter
-from autotune_db.tables import AuditRow
+from autotune_db.rows import AnyRow
+from autotune_db.tables import AUDIT
 
 _MOST_NAMED = 5
 _author: ContextVar[Author] = ContextVar("author", default=Author())  # noqa: B039 (frozen)
@@ -27,18 +27,12 @@ def written_by(author: Author) -> Iterator[None]:
         _author.reset(before)
 
 
-def note(session: Session, now: datetime, action: str, change: str) -> None:
+def note(connection: Connection, now: datetime, action: str, change: str) -> None:
     """Kept if, and only if, the transaction is."""
     by = _author.get()
-    row = AuditRow(
-        created_at=now,
-        action=action,
-        change=change,
-        name=by.name,
-        token=by.token,
-        address=by.address,
-    )
-    session.add(row)
+    author = {"name": by.name, "token": by.token, "address": by.address}
+    values = {"created_at": now, "action": action, "change": change, **author}
+    connection.execute(insert(AUDIT).values(values))
 
 
 def some_of(names: Iterable[object]) -> str:
@@ -52,11 +46,11 @@ class SqlAudit(Adapter):
     """Implements ``autotune.ports.AuditLog``."""
 
     def entries(self, limit: int = 50, before: int | None = None) -> Sequence[AuditEntry]:
-        newest = query.page(select(AuditRow), AuditRow.id, before, limit)
-        return self._work.read(lambda s: list(map(_from_row, s.scalars(newest))))
+        newest = query.page(select(AUDIT), AUDIT.c.id, before, limit)
+        return self._work.read(lambda s: list(map(_from_row, s.execute(newest))))
 
 
-def _from_row(row: AuditRow) -> AuditEntry:
+def _from_row(row: AnyRow) -> AuditEntry:
     return AuditEntry(
         number=row.id,
         created_at=row.created_at,

@@ -7,8 +7,7 @@ from itertools import pairwise
 from statistics import fmean
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, Select, and_, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, func, or_, select
 
 from autotune.domain.browsing import (
     History,
@@ -34,17 +33,17 @@ from autotune.domain.toolchain import Toolchain
 from autotune_db import query, rows
 from autotune_db.check_pages import SqlCheckPages
 from autotune_db.json_columns import digest, to_text
-from autotune_db.query import MAX_ID
+from autotune_db.query import MAX_ID, Query
 from autotune_db.searches import status_from_row
 from autotune_db.tables import (
-    CheckRow,
-    JobRow,
-    KeyRow,
-    MissRow,
-    PinRow,
-    RecordRow,
-    SearchRow,
-    TrialRow,
+    CHECKS,
+    JOBS,
+    KEYS,
+    MISSES,
+    PINS,
+    RECORDS,
+    SEARCHES,
+    TRIALS,
 )
 
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -54,19 +53,21 @@ _RATED = 10  # trials that the rate of a running search is taken from
 _PAUSE_S = 300.0  # without a trial: it was stopped and went on later
 _MOST_MOMENTS = 10_000
 
-_TRIED = KeyRow.newest_trial.is_not(None)
+_TRIED = KEYS.c.newest_trial.is_not(None)
 _RECORDED, _MISSED = (
-    select(row.id).where(row.key_id == KeyRow.id).exists() for row in (RecordRow, MissRow)
+    select(table.c.id).where(table.c.key_id == KEYS.c.id).exists() for table in (RECORDS, MISSES)
 )
-_PLACES = ("kernel", "chip", "jax", "libtpu", "fingerprint", "problem")
-_TEXT = reduce(lambda one, other: one + "\n" + other, (getattr(KeyRow, p) for p in _PLACES))
+_PLACES: list[ColumnElement[str]] = [
+    KEYS.c[name] for name in ("kernel", "chip", "jax", "libtpu", "fingerprint", "problem")
+]
+_TEXT: ColumnElement[str] = reduce(lambda one, other: one + "\n" + other, _PLACES)
 """All that a word may stand in; no word has the end of a line in it."""
 _ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
     KeyOrder.NEWEST: (),
-    KeyOrder.KERNEL: (KeyRow.kernel,),
-    KeyOrder.CHIP: (KeyRow.chip, KeyRow.kernel),
-    KeyOrder.FASTEST: (KeyRow.best_us.asc().nulls_last(),),
-    KeyOrder.GAIN: ((KeyRow.default_us / KeyRow.best_us).desc().nulls_last(),),
+    KeyOrder.KERNEL: (KEYS.c.kernel,),
+    KeyOrder.CHIP: (KEYS.c.chip, KEYS.c.kernel),
+    KeyOrder.FASTEST: (KEYS.c.best_us.asc().nulls_last(),),
+    KeyOrder.GAIN: ((KEYS.c.default_us / KEYS.c.best_us).desc().nulls_last(),),
 }
 
 
@@ -74,14 +75,14 @@ class SqlBrowse(SqlCheckPages):
     """Implements ``autotune.ports.Pages``."""
 
     def targets(self, kernel: str | None = None) -> Sequence[TargetCount]:
-        columns = (KeyRow.kernel, KeyRow.chip, KeyRow.jax, KeyRow.jaxlib, KeyRow.libtpu)
+        columns = (KEYS.c.kernel, KEYS.c.chip, KEYS.c.jax, KEYS.c.jaxlib, KEYS.c.libtpu)
         counted = select(*columns, func.count()).where(_TRIED).group_by(*columns)
         if kernel is not None:
-            counted = counted.where(KeyRow.kernel == kernel)
+            counted = counted.where(KEYS.c.kernel == kernel)
         return self._work.read(lambda s: list(map(_target_count, s.execute(counted))))
 
     def places(self, kernel: str | None = None) -> Collection[tuple[Chip, Toolchain]]:
-        columns = (KeyRow.chip, KeyRow.jax, KeyRow.jaxlib, KeyRow.libtpu)
+        columns = (KEYS.c.chip, KEYS.c.jax, KEYS.c.jaxlib, KEYS.c.libtpu)
         wanted = select(*columns).where(*query.only(kernel, None)).distinct()
         return self._work.read(
             lambda s: [
@@ -92,77 +93,77 @@ class SqlBrowse(SqlCheckPages):
 
     def latest(self, limit: int) -> Sequence[SearchedKey]:
         keys = query.tried_keys(None, None).limit(limit)
-        found = self._work.read(lambda s: query.tried(s, s.scalars(keys)))
+        found = self._work.read(lambda s: query.tried(s, s.execute(keys)))
         return sorted(found, key=lambda one: one.last_at or _BEGINNING, reverse=True)
 
     def problems(
         self, only: KeyFilter, offset: int, limit: int, order: KeyOrder = KeyOrder.NEWEST
     ) -> Sequence[SearchedKey]:
-        wanted = select(KeyRow).where(*_of(only)).order_by(*_ORDERS[order], KeyRow.id.desc())
+        wanted = select(KEYS).where(*_of(only)).order_by(*_ORDERS[order], KEYS.c.id.desc())
         page = wanted.offset(offset).limit(limit)
-        return self._work.read(lambda s: query.tried(s, s.scalars(page)))
+        return self._work.read(lambda s: query.tried(s, s.execute(page)))
 
     def count_problems(self, only: KeyFilter) -> int:
-        counted = select(func.count()).select_from(KeyRow).where(*_of(only))
+        counted = select(func.count()).select_from(KEYS).where(*_of(only))
         return self._work.read(lambda s: s.scalar(counted)) or 0
 
     def numbers(self, keys: Collection[Key]) -> Mapping[Key, int]:
         return self._work.read(lambda s: query.find_keys(s, keys))
 
     def published(self, key_id: int, limit: int) -> Sequence[tuple[int, Record]]:
-        found = select(KeyRow, RecordRow).join(RecordRow).where(RecordRow.key_id == key_id)
-        page = found.order_by(RecordRow.id.desc()).limit(limit)
+        found = query.with_keys(RECORDS).where(RECORDS.c.key_id == key_id)
+        page = found.order_by(RECORDS.c.id.desc()).limit(limit)
         return self._work.read(
             lambda s: [
-                (row.id, rows.record_from_row(row, rows.key_from_row(key)))
-                for key, row in s.execute(page)
+                (row.id, rows.record_from_row(row, rows.key_from_row(row)))
+                for row in s.execute(page)
             ]
         )
 
     def is_pinned(self, key_id: int) -> bool:
-        held = select(PinRow.id).where(PinRow.key_id == key_id, PinRow.until_id.is_(None))
+        held = select(PINS.c.id).where(PINS.c.key_id == key_id, PINS.c.until_id.is_(None))
         return self._work.read(lambda s: s.scalar(held.limit(1))) is not None
 
     def running(self, since: datetime) -> Sequence[RunningSearch]:
-        going = select(KeyRow, SearchRow).join(SearchRow, SearchRow.key_id == KeyRow.id)
-        going = going.where(SearchRow.over.is_(False), SearchRow.heard_at >= since)
+        going = select(SEARCHES).where(SEARCHES.c.over.is_(False), SEARCHES.c.heard_at >= since)
 
-        def find(session: Session) -> list[RunningSearch]:
-            rows_of = session.execute(going.order_by(SearchRow.heard_at.desc())).all()
-            found = query.tried(session, [key for key, _ in rows_of])
+        def find(connection: Connection) -> list[RunningSearch]:
+            searches = connection.execute(going.order_by(SEARCHES.c.heard_at.desc())).all()
+            wanted = select(KEYS).where(KEYS.c.id.in_([row.key_id for row in searches]))
+            found = {one.id: one for one in query.tried(connection, connection.execute(wanted))}
             return [
                 RunningSearch(
-                    searched=one,
+                    searched=found[row.key_id],
                     status=status_from_row(row),
-                    trial_s=_trial_s(session, one.id),
+                    trial_s=_trial_s(connection, row.key_id),
                 )
-                for one, (_, row) in zip(found, rows_of, strict=True)
+                for row in searches
             ]
 
         return self._work.read(find)
 
     def history(self) -> History:
-        missed = select(MissRow.first_at).where(
-            ~select(RecordRow.id).where(RecordRow.key_id == MissRow.key_id).exists()
+        missed = select(MISSES.c.first_at).where(
+            ~select(RECORDS.c.id).where(RECORDS.c.key_id == MISSES.c.key_id).exists()
         )
-        broken = select(CheckRow.checked_at).where(CheckRow.verdict == CheckVerdict.BROKEN.value)
+        broken = select(CHECKS.c.checked_at).where(CHECKS.c.verdict == CheckVerdict.BROKEN.value)
 
-        def moments(session: Session, wanted: Select[datetime]) -> tuple[datetime, ...]:
-            return tuple(sorted(session.scalars(wanted.limit(_MOST_MOMENTS))))
+        def moments(connection: Connection, wanted: Select[datetime]) -> tuple[datetime, ...]:
+            return tuple(sorted(connection.scalars(wanted.limit(_MOST_MOMENTS))))
 
         return self._work.read(
             lambda s: History(missed_at=moments(s, missed), broken_at=moments(s, broken))
         )
 
     def searched(self, key_id: int) -> SearchedKey | None:
-        def find(session: Session) -> SearchedKey | None:
-            key = session.get(KeyRow, key_id)
-            return query.tried(session, [key])[0] if key else None
+        def find(connection: Connection) -> SearchedKey | None:
+            key = query.get(connection, KEYS, key_id)
+            return query.tried(connection, [key])[0] if key else None
 
         return self._work.read(find) if 0 < key_id <= MAX_ID else None
 
     def key_of(self, trial_id: int) -> int | None:
-        found = select(TrialRow.key_id).where(TrialRow.id == trial_id)
+        found = select(TRIALS.c.key_id).where(TRIALS.c.id == trial_id)
         return self._work.read(lambda s: s.scalar(found)) if 0 < trial_id <= MAX_ID else None
 
     def refusals(self, key_id: int) -> Refusals | None:
@@ -171,42 +172,42 @@ class SqlBrowse(SqlCheckPages):
     def trials(
         self, key_id: int, kind: str | None, *, fastest: bool, offset: int, limit: int
     ) -> Sequence[NumberedTrial]:
-        wanted = select(TrialRow).where(TrialRow.key_id == key_id)
+        wanted = select(TRIALS).where(TRIALS.c.key_id == key_id)
         if fastest:
-            wanted = wanted.where(TrialRow.time_us.is_not(None)).order_by(TrialRow.time_us)
+            wanted = wanted.where(TRIALS.c.time_us.is_not(None)).order_by(TRIALS.c.time_us)
         elif kind is not None:
-            wanted = wanted.where(TrialRow.kind == kind).order_by(TrialRow.number)
+            wanted = wanted.where(TRIALS.c.kind == kind).order_by(TRIALS.c.number)
         else:
-            wanted = wanted.order_by(TrialRow.number)
+            wanted = wanted.order_by(TRIALS.c.number)
         return self._numbered(wanted.offset(offset).limit(limit))
 
     def fastest_and_others(self, key_id: int, fastest: int, others: int) -> Sequence[NumberedTrial]:
-        mine = select(TrialRow).where(TrialRow.key_id == key_id)
-        timed = mine.where(TrialRow.time_us.is_not(None)).order_by(TrialRow.time_us).limit(fastest)
-        untimed = mine.where(TrialRow.time_us.is_(None)).limit(others)
+        mine = select(TRIALS).where(TRIALS.c.key_id == key_id)
+        timed = mine.where(TRIALS.c.time_us.is_not(None)).order_by(TRIALS.c.time_us).limit(fastest)
+        untimed = mine.where(TRIALS.c.time_us.is_(None)).limit(others)
         found = [*self._numbered(timed), *self._numbered(untimed)]
         return sorted(found, key=lambda one: one.trial.number)
 
     def with_config(self, key_id: int, config: Config) -> NumberedTrial | None:
-        wanted = select(TrialRow).where(
-            TrialRow.key_id == key_id, TrialRow.config_digest == digest(to_data(config))
+        wanted = select(TRIALS).where(
+            TRIALS.c.key_id == key_id, TRIALS.c.config_digest == digest(to_data(config))
         )
         return next(iter(self._numbered(wanted)), None)
 
     def by_number(self, key_id: int, number: int) -> NumberedTrial | None:
-        wanted = select(TrialRow).where(TrialRow.key_id == key_id, TrialRow.number == number)
+        wanted = select(TRIALS).where(TRIALS.c.key_id == key_id, TRIALS.c.number == number)
         found = self._numbered(wanted) if 0 <= number <= MAX_ID else ()
         return next(iter(found), None)
 
     def newest(self, key_id: int) -> int:
-        newest = select(func.max(TrialRow.id)).where(TrialRow.key_id == key_id)
+        newest = select(func.max(TRIALS.c.id)).where(TRIALS.c.key_id == key_id)
         return self._work.read(lambda s: s.scalar(newest)) or 0
 
     def best_so_far(self, key_id: int) -> Sequence[Improvement]:
-        best = func.min(TrialRow.time_us).over(order_by=TrialRow.number, rows=(None, 0))
+        best = func.min(TRIALS.c.time_us).over(order_by=TRIALS.c.number, rows=(None, 0))
         all_of_it = (
-            select(TrialRow.number, TrialRow.created_at, TrialRow.time_us, best.label("best"))
-            .where(TrialRow.key_id == key_id)
+            select(TRIALS.c.number, TRIALS.c.created_at, TRIALS.c.time_us, best.label("best"))
+            .where(TRIALS.c.key_id == key_id)
             .subquery()
         )
         c = all_of_it.c
@@ -219,21 +220,21 @@ class SqlBrowse(SqlCheckPages):
         return steps
 
     def trial(self, trial_id: int) -> NumberedTrial | None:
-        wanted = select(TrialRow).where(TrialRow.id == trial_id)
+        wanted = select(TRIALS).where(TRIALS.c.id == trial_id)
         return next(iter(self._numbered(wanted)), None) if 0 < trial_id <= MAX_ID else None
 
     def other_toolchains(self, key: Key) -> Sequence[SearchedKey]:
         own = rows.key_identity(key)
-        same = (getattr(KeyRow, name) == own[name] for name in ("kernel", "chip", "problem_digest"))
-        wanted = select(KeyRow).where(*same, _TRIED).order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: query.tried(s, s.scalars(wanted)))
+        same = (KEYS.c[name] == own[name] for name in ("kernel", "chip", "problem_digest"))
+        wanted = select(KEYS).where(*same, _TRIED).order_by(KEYS.c.id.desc()).limit(_MOST_KEYS)
+        return self._work.read(lambda s: query.tried(s, s.execute(wanted)))
 
     def other_chips(self, key: Key) -> Sequence[SearchedKey]:
         own = rows.key_identity(key)
-        same = (getattr(KeyRow, name) == own[name] for name in ("kernel", "problem_digest"))
-        others = select(KeyRow).where(*same, KeyRow.chip != own["chip"], _TRIED)
-        wanted = others.order_by(KeyRow.id.desc()).limit(_MOST_KEYS)
-        return self._work.read(lambda s: query.tried(s, s.scalars(wanted)))
+        same = (KEYS.c[name] == own[name] for name in ("kernel", "problem_digest"))
+        others = select(KEYS).where(*same, KEYS.c.chip != own["chip"], _TRIED)
+        wanted = others.order_by(KEYS.c.id.desc()).limit(_MOST_KEYS)
+        return self._work.read(lambda s: query.tried(s, s.execute(wanted)))
 
     def same_configs(self, key_ids: Sequence[int], fastest: int) -> Sequence[SameConfig]:
         chosen = (
@@ -243,12 +244,12 @@ class SqlBrowse(SqlCheckPages):
         )
         by_config: dict[Config, dict[int, NumberedTrial]] = {config: {} for config in chosen}
         digests = [digest(to_data(config)) for config in by_config]
-        wanted = select(TrialRow).where(
-            TrialRow.key_id.in_(key_ids), TrialRow.config_digest.in_(digests)
+        wanted = select(TRIALS).where(
+            TRIALS.c.key_id.in_(key_ids), TRIALS.c.config_digest.in_(digests)
         )
 
-        def find(session: Session) -> None:
-            for row in session.scalars(wanted):
+        def find(connection: Connection) -> None:
+            for row in connection.execute(wanted):
                 trial = rows.trial_from_row(row)
                 by_config[trial.config][row.key_id] = NumberedTrial(id=row.id, trial=trial)
 
@@ -259,26 +260,25 @@ class SqlBrowse(SqlCheckPages):
         page = query.missed().offset(offset).limit(limit)
         return self._work.read(
             lambda s: [
-                KeyMiss(key_id=miss.key_id, miss=rows.miss_from_row(miss, key))
-                for key, miss in s.execute(page)
+                KeyMiss(key_id=row.key_id, miss=rows.miss_from_row(row)) for row in s.execute(page)
             ]
         )
 
     def open_jobs(self, limit: int) -> Sequence[Job]:
-        return self._work.read(lambda s: list(map(rows.job_from_row, s.scalars(_open(limit)))))
+        return self._work.read(lambda s: list(map(rows.job_from_row, s.execute(_open(limit)))))
 
-    def _numbered(self, wanted: Select[TrialRow]) -> Sequence[NumberedTrial]:
+    def _numbered(self, wanted: Query) -> Sequence[NumberedTrial]:
         return self._work.read(
             lambda s: [
                 NumberedTrial(id=row.id, trial=rows.trial_from_row(row))
-                for row in s.scalars(wanted)
+                for row in s.execute(wanted)
             ]
         )
 
 
-def _open(limit: int) -> Select[JobRow]:
-    wanted = JobRow.state.in_((State.RUNNING.value, State.QUEUED.value))
-    return select(JobRow).where(wanted).order_by(JobRow.id.desc()).limit(limit)
+def _open(limit: int) -> Query:
+    wanted = JOBS.c.state.in_((State.RUNNING.value, State.QUEUED.value))
+    return select(JOBS).where(wanted).order_by(JOBS.c.id.desc()).limit(limit)
 
 
 def _target_count(row: Row[str, str, str, str, str, int]) -> TargetCount:
@@ -294,19 +294,19 @@ def _of(only: KeyFilter) -> list[ColumnElement[bool]]:
     if only.toolchain is not None:
         t = only.toolchain
         conditions.append(
-            and_(KeyRow.jax == t.jax, KeyRow.jaxlib == t.jaxlib, KeyRow.libtpu == t.libtpu)
+            and_(KEYS.c.jax == t.jax, KEYS.c.jaxlib == t.jaxlib, KEYS.c.libtpu == t.libtpu)
         )
     return [*conditions, or_(_TRIED, _RECORDED, _MISSED)]
 
 
 def _has_word(word: str) -> ColumnElement[bool]:
-    brought = select(RecordRow.key_id).where(RecordRow.pushed_by.icontains(word, autoescape=True))
+    brought = select(RECORDS.c.key_id).where(RECORDS.c.pushed_by.icontains(word, autoescape=True))
     patterns = _patterns(word)
     if to_text(word) != f'"{word}"':  # as it stands in JSON it is another text
         patterns.append(f"%{_escaped(word)}%")
-    in_problem = [KeyRow.problem.ilike(pattern, escape="\\") for pattern in patterns]
+    in_problem = [KEYS.c.problem.ilike(pattern, escape="\\") for pattern in patterns]
     stands = _TEXT.icontains(word, autoescape=True)
-    return or_(stands, *in_problem, KeyRow.id.in_(brought))
+    return or_(stands, *in_problem, KEYS.c.id.in_(brought))
 
 
 def _patterns(word: str) -> list[str]:
@@ -327,8 +327,8 @@ def _escaped(text: str) -> str:
     return text
 
 
-def _trial_s(session: Session, key_id: int) -> float | None:
-    newest = select(TrialRow.created_at).where(TrialRow.key_id == key_id)
-    found = list(session.scalars(newest.order_by(TrialRow.id.desc()).limit(_RATED)))
+def _trial_s(connection: Connection, key_id: int) -> float | None:
+    newest = select(TRIALS.c.created_at).where(TRIALS.c.key_id == key_id)
+    found = list(connection.scalars(newest.order_by(TRIALS.c.id.desc()).limit(_RATED)))
     gaps = [(later - earlier).total_seconds() for later, earlier in pairwise(found)]
     return fmean(going) if (going := [gap for gap in gaps if gap < _PAUSE_S]) else None

@@ -3,8 +3,7 @@
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, select, update
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.job import Request
@@ -17,7 +16,8 @@ from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of
 from autotune_db.json_columns import digest, from_text, to_text
 from autotune_db.query import MAX_ID
-from autotune_db.tables import CandidateRow
+from autotune_db.rows import AnyRow
+from autotune_db.tables import CANDIDATES
 
 
 class SqlCandidates(Adapter):
@@ -26,32 +26,32 @@ class SqlCandidates(Adapter):
     def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         specs = list(kernels)
 
-        def write(session: Session, _: bool) -> Pushed:
-            query.one_publisher(session)
+        def write(connection: Connection, _: bool) -> Pushed:
+            query.one_publisher(connection)
             now = self._clock()
-            pushing.add_kernels(session, specs, now)
+            pushing.add_kernels(connection, specs, now)
             records = [result.record for result in results]
-            ids = query.key_ids(session, [record.key for record in records])
-            published = pushing.published(session, ids)
+            ids = query.key_ids(connection, [record.key for record in records])
+            published = pushing.published(connection, ids)
             new: list[Record] = []
             lost = 0
             for record in records:
                 if pushing.is_superseded(published.get(ids[record.key]), record):
                     lost += 1
-                elif _hold(session, record, by, now):
+                elif _hold(connection, record, by, now):
                     new.append(record)
             if new:
                 keys = some_of(record.key for record in new)
-                note(session, now, "push", f"{len(new)} records, to be checked first: {keys}")
-            latest = snapshots.latest(session)
+                note(connection, now, "push", f"{len(new)} records, to be checked first: {keys}")
+            latest = snapshots.latest(connection)
             number = latest.id if latest else 0
             return Pushed(records=0, trials=0, lost=lost, snapshot=number, candidates=len(new))
 
         return self._work.write(write)
 
     def candidate(self, number: int) -> RecordCandidate | None:
-        def find(session: Session) -> RecordCandidate | None:
-            row = session.get(CandidateRow, number)
+        def find(connection: Connection) -> RecordCandidate | None:
+            row = query.get(connection, CANDIDATES, number)
             return _from_row(row) if row else None
 
         return self._work.read(find) if 0 < number <= MAX_ID else None
@@ -59,28 +59,31 @@ class SqlCandidates(Adapter):
     def candidates(
         self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
     ) -> Sequence[RecordCandidate]:
-        wanted = query.page(select(CandidateRow), CandidateRow.id, before, limit)
+        wanted = query.page(select(CANDIDATES), CANDIDATES.c.id, before, limit)
         if state is not None:
-            wanted = wanted.where(CandidateRow.state == state)
-        return self._work.read(lambda s: list(map(_from_row, s.scalars(wanted))))
+            wanted = wanted.where(CANDIDATES.c.state == state)
+        return self._work.read(lambda s: list(map(_from_row, s.execute(wanted))))
 
     def decide(self, number: int, decision: CandidateDecision) -> None:
-        def write(session: Session, _: bool) -> None:
-            row = session.get_one(CandidateRow, number, with_for_update=True)
+        def write(connection: Connection, _: bool) -> None:
+            own = CANDIDATES.c.id == number
+            row = connection.execute(select(CANDIDATES).where(own).with_for_update()).one()
             if row.state != CandidateState.UNVERIFIED:
                 return
             now = self._clock()
-            row.state, row.finding = decision.state, decision.finding
-            if decision.state is CandidateState.UNVERIFIED:
+            waits = decision.state is CandidateState.UNVERIFIED
+            said = {"state": decision.state.value, "finding": decision.finding}
+            decided = said | {"decided_at": None if waits else now}
+            connection.execute(update(CANDIDATES).where(own).values(decided))
+            if waits:
                 return
-            row.decided_at = now
             key = _from_row(row).record.key
-            note(session, now, "check", f"candidate {number} is {decision.state}: {key}")
+            note(connection, now, "check", f"candidate {number} is {decision.state}: {key}")
 
         self._work.write(write)
 
 
-def _hold(session: Session, record: Record, by: str, now: datetime) -> bool:
+def _hold(connection: Connection, record: Record, by: str, now: datetime) -> bool:
     """Whether it has to be checked, and was not to be before."""
     data = to_data(record)
     values = {
@@ -90,11 +93,11 @@ def _hold(session: Session, record: Record, by: str, now: datetime) -> bool:
         "finding": "",
         "created_at": now,
     }
-    is_new = query.insert(session, CandidateRow, values)
-    same = select(CandidateRow).where(CandidateRow.digest == values["digest"])
-    row = session.scalars(same).one()
+    is_new = query.insert(connection, CANDIDATES, values)
+    same = select(CANDIDATES).where(CANDIDATES.c.digest == values["digest"])
+    row = connection.execute(same).one()
     if row.state == CandidateState.UNVERIFIED:  # its job may have failed
-        jobs.queue(session, _check_of(row.id, record), by, now)
+        jobs.queue(connection, _check_of(row.id, record), by, now)
     return is_new
 
 
@@ -111,7 +114,7 @@ def _check_of(number: int, record: Record) -> Request:
     )
 
 
-def _from_row(row: CandidateRow) -> RecordCandidate:
+def _from_row(row: AnyRow) -> RecordCandidate:
     return RecordCandidate(
         number=row.id,
         record=from_data(Record, from_text(row.record)),

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, case, func, select
-from sqlalchemy.orm import aliased
 
 from autotune.domain.browsing import CheckCount, CheckFilter, NumberedCheck
 from autotune.domain.check import Check
@@ -15,9 +14,10 @@ from autotune.domain.toolchain import Toolchain
 from autotune_db import query
 from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text
-from autotune_db.tables import CheckRow, KeyRow
+from autotune_db.rows import AnyRow
+from autotune_db.tables import CHECKS, KEYS
 
-_Of, _Target = aliased(KeyRow), aliased(KeyRow)
+_Of, _Target = KEYS.alias(), KEYS.alias()
 """The keys of the record and of what it was checked against."""
 
 
@@ -25,39 +25,43 @@ class SqlCheckPages(Adapter):
     """Implements ``autotune.ports.pages.CheckPages``."""
 
     def check_counts(self) -> Sequence[CheckCount]:
-        columns = (_Target.kernel, _Target.chip, *_versions(_Of), *_versions(_Target))
-        wanted = select(*columns, CheckRow.verdict, func.count())
-        counted = _joined(wanted).group_by(*columns, CheckRow.verdict)
-        return self._work.read(lambda session: [_count(*row) for row in session.execute(counted)])
+        columns = (_Target.c.kernel, _Target.c.chip, *_versions(_Of), *_versions(_Target))
+        wanted = select(*columns, CHECKS.c.verdict, func.count())
+        counted = _joined(wanted).group_by(*columns, CHECKS.c.verdict)
+        return self._work.read(lambda s: [_count(*row) for row in s.execute(counted)])
 
     def checks(self, only: CheckFilter, before: int | None, limit: int) -> Sequence[NumberedCheck]:
-        wanted = _joined(select(CheckRow)).where(*_conditions(only))
-        page = query.page(wanted, CheckRow.id, before, limit)
-        return self._work.read(lambda session: list(map(_numbered, session.scalars(page))))
+        wanted = _joined(select(CHECKS)).where(*_conditions(only))
+        page = query.page(wanted, CHECKS.c.id, before, limit)
+        return self._work.read(lambda connection: list(map(_numbered, connection.execute(page))))
 
     def worst_checks(self, only: CheckFilter, offset: int, limit: int) -> Sequence[NumberedCheck]:
         rank = case(
-            {one.value: place for place, one in enumerate(CheckVerdict)}, value=CheckRow.verdict
+            {one.value: place for place, one in enumerate(CheckVerdict)}, value=CHECKS.c.verdict
         )
-        wanted = _joined(select(CheckRow)).where(*_conditions(only))
-        page = wanted.order_by(rank, CheckRow.id.desc()).offset(offset).limit(limit)
-        return self._work.read(lambda session: list(map(_numbered, session.scalars(page))))
+        wanted = _joined(select(CHECKS)).where(*_conditions(only))
+        page = wanted.order_by(rank, CHECKS.c.id.desc()).offset(offset).limit(limit)
+        return self._work.read(lambda connection: list(map(_numbered, connection.execute(page))))
 
 
 def _joined(statement: Any) -> Any:
     return (
-        statement.select_from(CheckRow)
-        .join(_Of, _Of.id == CheckRow.key_id)
-        .join(_Target, _Target.id == CheckRow.target_id)
+        statement.select_from(CHECKS)
+        .join(_Of, _Of.c.id == CHECKS.c.key_id)
+        .join(_Target, _Target.c.id == CHECKS.c.target_id)
     )
 
 
 def _versions(key: Any) -> tuple[Any, ...]:
-    return key.jax, key.jaxlib, key.libtpu
+    return key.c.jax, key.c.jaxlib, key.c.libtpu
 
 
 def _conditions(only: CheckFilter) -> list[ColumnElement[bool]]:
-    wanted = {_Target.kernel: only.kernel, _Target.chip: only.chip, CheckRow.verdict: only.verdict}
+    wanted = {
+        _Target.c.kernel: only.kernel,
+        _Target.c.chip: only.chip,
+        CHECKS.c.verdict: only.verdict,
+    }
     for key, toolchain in ((_Of, only.made_with), (_Target, only.toolchain)):
         if toolchain is not None:
             versions = (toolchain.jax, toolchain.jaxlib, toolchain.libtpu)
@@ -81,6 +85,6 @@ def _count(kernel: str, chip: str, *rest: Any) -> CheckCount:
     )
 
 
-def _numbered(row: CheckRow) -> NumberedCheck:
+def _numbered(row: AnyRow) -> NumberedCheck:
     check = from_data(Check, from_text(row.content))
     return NumberedCheck(number=row.id, key_id=row.key_id, check=check)

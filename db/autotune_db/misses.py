@@ -3,8 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 
-from sqlalchemy import and_, delete, func, or_, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, and_, delete, func, or_, select
 
 from autotune.domain.key import Key
 from autotune.domain.miss import Miss
@@ -12,15 +11,15 @@ from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
 from autotune_db.tables import (
-    CheckRow,
-    KernelRow,
-    KeyRow,
-    MissRow,
-    PinRow,
-    RecordRow,
-    SearchRow,
-    SpaceRow,
-    TrialRow,
+    CHECKS,
+    KERNELS,
+    KEYS,
+    MISSES,
+    PINS,
+    RECORDS,
+    SEARCHES,
+    SPACES,
+    TRIALS,
 )
 
 MOST_MISSES = 10_000
@@ -28,8 +27,8 @@ KEPT = timedelta(days=30)
 """What nobody has asked for since is forgotten."""
 
 _USES = (
-    *(row.key_id for row in (TrialRow, RecordRow, SearchRow, SpaceRow, MissRow, PinRow, CheckRow)),
-    CheckRow.target_id,
+    *(table.c.key_id for table in (TRIALS, RECORDS, SEARCHES, SPACES, MISSES, PINS, CHECKS)),
+    CHECKS.c.target_id,
 )
 
 
@@ -41,15 +40,15 @@ class SqlMisses(Adapter):
     ) -> None:
         now = self._clock()
 
-        def write(session: Session, _: bool) -> None:
-            known = set(session.scalars(select(KernelRow.name))) if known_only else None
+        def write(connection: Connection, _: bool) -> None:
+            known = set(connection.scalars(select(KERNELS.c.name))) if known_only else None
             taken = {
                 (key, answer): count
                 for (key, answer), count in counts.items()
                 if known is None or key.kernel in known
             }
-            query.count_misses(session, taken, now)
-            _forget(session, now)
+            query.count_misses(connection, taken, now)
+            _forget(connection, now)
 
         self._work.write(write)
 
@@ -57,34 +56,30 @@ class SqlMisses(Adapter):
         statement = query.missed().limit(limit)
         if after is not None:
             count, number = after
-            rest = and_(MissRow.count == count, MissRow.id > number)
-            statement = statement.where(or_(MissRow.count < count, rest))
-        return self._work.read(
-            lambda s: [rows.miss_from_row(miss, key) for key, miss in s.execute(statement)]
-        )
+            rest = and_(MISSES.c["count"] == count, MISSES.c.id > number)
+            statement = statement.where(or_(MISSES.c["count"] < count, rest))
+        return self._work.read(lambda s: list(map(rows.miss_from_row, s.execute(statement))))
 
     def miss(self, number: int) -> Miss | None:
-        statement = select(KeyRow, MissRow).join(MissRow).where(MissRow.id == number)
+        statement = query.with_keys(MISSES).where(MISSES.c.id == number)
 
-        def find(session: Session) -> Miss | None:
-            row = session.execute(statement).one_or_none()
-            return rows.miss_from_row(row[1], row[0]) if row else None
+        def find(connection: Connection) -> Miss | None:
+            row = connection.execute(statement).one_or_none()
+            return rows.miss_from_row(row) if row else None
 
         return self._work.read(find) if 0 < number <= MAX_ID else None
 
 
-def _forget(session: Session, now: datetime) -> None:
+def _forget(connection: Connection, now: datetime) -> None:
     """What is old, then, beyond the bound, what was asked for the least."""
-    gone = list(session.scalars(select(MissRow.key_id).where(MissRow.last_at < now - KEPT)))
-    session.execute(delete(MissRow).where(MissRow.last_at < now - KEPT))
-    beyond = (session.scalar(select(func.count()).select_from(MissRow)) or 0) - MOST_MISSES
+    gone = list(connection.scalars(select(MISSES.c.key_id).where(MISSES.c.last_at < now - KEPT)))
+    connection.execute(delete(MISSES).where(MISSES.c.last_at < now - KEPT))
+    beyond = (connection.scalar(select(func.count()).select_from(MISSES)) or 0) - MOST_MISSES
     if beyond > 0:
-        least = select(MissRow).order_by(MissRow.count, MissRow.last_at, MissRow.id).limit(beyond)
-        for miss in list(session.scalars(least)):
-            gone.append(miss.key_id)
-            session.delete(miss)
-        session.flush()
-    if gone and not query.is_postgresql(session):  # there another writer may just have found one
+        least = select(MISSES.c.id).order_by(MISSES.c["count"], MISSES.c.last_at, MISSES.c.id)
+        forgotten = delete(MISSES).where(MISSES.c.id.in_(least.limit(beyond)))
+        gone += connection.scalars(forgotten.returning(MISSES.c.key_id))
+    if gone and not query.is_postgresql(connection):  # there another writer may just have found one
         for part in query.in_parts(set(gone)):
-            unused = (~select(used).where(used == KeyRow.id).exists() for used in _USES)
-            session.execute(delete(KeyRow).where(KeyRow.id.in_(part), *unused))
+            unused = (~select(used).where(used == KEYS.c.id).exists() for used in _USES)
+            connection.execute(delete(KEYS).where(KEYS.c.id.in_(part), *unused))

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, insert, select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, func, insert, select
 
 from autotune.domain.check import Check
 from autotune.domain.kernel_spec import KernelSpec
@@ -27,7 +26,7 @@ from autotune_db.known_checks import (
     with_known_checks,
 )
 from autotune_db.query import in_parts, sum_up
-from autotune_db.tables import CheckRow, PushRow, RecordRow, SpaceRow, TrialRow
+from autotune_db.tables import CHECKS, PUSHES, RECORDS, SPACES, TRIALS
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -52,27 +51,27 @@ class SqlPushes(Adapter):
         specs = list(kernels)
         given = [_as_values(result) for result in results]
         digest = _digest([rows.kernel_values(spec) for spec in specs], given)
-        before = self._work.read(lambda session: _same_push(session, digest))
+        before = self._work.read(lambda connection: _same_push(connection, digest))
         if before is not None:
             return before
 
-        def write(session: Session, _: bool) -> Pushed:
-            query.one_publisher(session)
+        def write(connection: Connection, _: bool) -> Pushed:
+            query.one_publisher(connection)
             now = self._clock()
-            add_kernels(session, specs, now)
-            ids = query.key_ids(session, [one.record.key for one in given])
-            trials = _add_trials(session, given, ids, by)
+            add_kernels(connection, specs, now)
+            ids = query.key_ids(connection, [one.record.key for one in given])
+            trials = _add_trials(connection, given, ids, by)
             spaces = [(ids[one.record.key], one.space_values) for one in given if one.space_values]
-            query.insert_new(session, SpaceRow, [{**own, "key_id": key} for key, own in spaces])
-            added, lost = _add_records(session, given, ids, by)
+            query.insert_new(connection, SPACES, [{**own, "key_id": key} for key, own in spaces])
+            added, lost = _add_records(connection, given, ids, by)
             new = len(added)
-            number = _publish(session, given, new, now, by)
+            number = _publish(connection, given, new, now, by)
             if new or trials:
                 what = f"{new} records, {trials} trials, snapshot {number}"
                 keys = added or [one.record.key for one in given]
-                note(session, now, "push", f"{what}: {some_of(keys)}")
+                note(connection, now, "push", f"{what}: {some_of(keys)}")
             if not lost:  # else what lost now may win after a roll-back
-                query.insert_new(session, PushRow, [{"digest": digest, "created_at": now}])
+                query.insert_new(connection, PUSHES, [{"digest": digest, "created_at": now}])
             return Pushed(records=new, trials=trials, lost=lost, snapshot=number)
 
         return self._work.write(write)
@@ -81,52 +80,54 @@ class SqlPushes(Adapter):
         oldest_first = sorted(checks, key=lambda check: check.checked_at)
         given = {(check.key, check.target): replace(check, pushed_by=by) for check in oldest_first}
 
-        def write(session: Session, _: bool) -> Sequence[Check]:
-            ids = query.key_ids(session, [key for places in given for key in places])
-            there = _checked_at(session, [ids[key] for key, _ in given])
+        def write(connection: Connection, _: bool) -> Sequence[Check]:
+            ids = query.key_ids(connection, [key for places in given for key in places])
+            there = _checked_at(connection, [ids[key] for key, _ in given])
             kept: list[Check] = []
             for (key, target), check in given.items():
                 at = there.get((ids[key], ids[target]))
                 if at is None or at < check.checked_at:
-                    save_check(session, check, ids[key], ids[target])
+                    save_check(connection, check, ids[key], ids[target])
                 if at is None or at <= check.checked_at:
                     kept.append(check)
             if kept:
                 keys = some_of(check.key for check in kept)
-                note(session, self._clock(), "push", f"{len(kept)} checks: {keys}")
+                note(connection, self._clock(), "push", f"{len(kept)} checks: {keys}")
             return kept
 
         return self._work.write(write) if given else ()
 
 
-def add_kernels(session: Session, specs: Sequence[KernelSpec], now: datetime) -> None:
+def add_kernels(connection: Connection, specs: Sequence[KernelSpec], now: datetime) -> None:
     """Raises ``InvalidInputError`` where there is no room for all."""
-    if query.add_kernels(session, specs, now):
+    if query.add_kernels(connection, specs, now):
         most = query.MOST_KERNELS
         raise InvalidInputError(f"{most} kernels are described there, and no more can be")
 
 
-def _publish(session: Session, given: Sequence[_Result], new: int, now: datetime, by: str) -> int:
+def _publish(
+    connection: Connection, given: Sequence[_Result], new: int, now: datetime, by: str
+) -> int:
     """One snapshot with the new records, and with what is new of those that are there; the latest
     where nothing is."""
-    before = snapshots.latest(session)
-    top = session.scalar(select(func.max(RecordRow.id))) or 0 if new else None
+    before = snapshots.latest(connection)
+    top = connection.scalar(select(func.max(RECORDS.c.id))) or 0 if new else None
     draft = snapshots.draft(before, top)
     checked = (
-        noted(session, draft, [check for one in given for check in one.checks]) if draft else []
+        noted(connection, draft, [check for one in given for check in one.checks]) if draft else []
     )
     if draft is None or not (new or checked):
         return before.id if before else 0
     note = f"{new} pushed, up to record {draft.record_id}"
-    return publish(session, draft.record_id, checked, now, by=by, note=note).id
+    return publish(connection, draft.record_id, checked, now, by=by, note=note)
 
 
-def _checked_at(session: Session, key_ids: Iterable[int]) -> dict[tuple[int, int], datetime]:
+def _checked_at(connection: Connection, key_ids: Iterable[int]) -> dict[tuple[int, int], datetime]:
     """When the records of some keys were checked, by their keys and those they were checked as."""
     found: dict[tuple[int, int], datetime] = {}
     for part in in_parts(set(key_ids)):
-        wanted = select(CheckRow.key_id, CheckRow.target_id, CheckRow.checked_at)
-        for key_id, target_id, at in session.execute(wanted.where(CheckRow.key_id.in_(part))):
+        wanted = select(CHECKS.c.key_id, CHECKS.c.target_id, CHECKS.c.checked_at)
+        for key_id, target_id, at in connection.execute(wanted.where(CHECKS.c.key_id.in_(part))):
             found[key_id, target_id] = at
     return found
 
@@ -155,24 +156,24 @@ def _digest(specs: Sequence[_Values], given: Sequence[_Result]) -> str:
     return found.hexdigest()
 
 
-def _same_push(session: Session, digest: str) -> Pushed | None:
+def _same_push(connection: Connection, digest: str) -> Pushed | None:
     """The answer to a push that was taken in whole before: records and trials are never taken
     away, so it changes nothing."""
-    if session.scalar(select(PushRow.id).where(PushRow.digest == digest)) is None:
+    if connection.scalar(select(PUSHES.c.id).where(PUSHES.c.digest == digest)) is None:
         return None
-    latest = snapshots.latest(session)
+    latest = snapshots.latest(connection)
     return Pushed(records=0, trials=0, lost=0, snapshot=latest.id if latest else 0)
 
 
 def _add_records(
-    session: Session, given: Sequence[_Result], ids: Mapping[Key, int], by: str
+    connection: Connection, given: Sequence[_Result], ids: Mapping[Key, int], by: str
 ) -> tuple[Sequence[Key], int]:
     """The keys of those that are new, and how many lost against others."""
-    in_force, there = published(session, ids), _there(session, given, ids)
+    in_force, there = published(connection, ids), _there(connection, given, ids)
     new: list[_Values] = []
     added: list[Key] = []
     lost = 0
-    known = with_known_checks(session, [one.record for one in given])
+    known = with_known_checks(connection, [one.record for one in given])
     for one, record in zip(given, known, strict=True):
         values = rows.record_values(record)
         key_id = ids[one.record.key]
@@ -187,37 +188,37 @@ def _add_records(
             values = rows.record_values(with_findings(record, one.checks))
             new.append({**values, "key_id": key_id, "pushed_by": by})
     if new:
-        session.execute(insert(RecordRow), new)
+        connection.execute(insert(RECORDS), new)
     return added, lost
 
 
-def published(session: Session, ids: Mapping[Key, int]) -> dict[int, Record]:
+def published(connection: Connection, ids: Mapping[Key, int]) -> dict[int, Record]:
     """The records in force of some keys, by the numbers of these."""
-    latest = snapshots.latest(session)
+    latest = snapshots.latest(connection)
     if latest is None:
         return {}
     keys = {number: key for key, number in ids.items()}
     found: dict[int, Record] = {}
-    for part in in_parts(snapshots.record_ids(session, latest, list(keys)).values()):
-        for row in session.scalars(select(RecordRow).where(RecordRow.id.in_(part))):
+    for part in in_parts(snapshots.record_ids(connection, latest, list(keys)).values()):
+        for row in connection.execute(select(RECORDS).where(RECORDS.c.id.in_(part))):
             found[row.key_id] = rows.record_from_row(row, keys[row.key_id])
     return found
 
 
 def _there(
-    session: Session, given: Sequence[_Result], ids: Mapping[Key, int]
+    connection: Connection, given: Sequence[_Result], ids: Mapping[Key, int]
 ) -> set[tuple[Any, ...]]:
     """Records that are there already, whoever brought them."""
-    columns = (RecordRow.key_id, *(getattr(RecordRow, name) for name in _SAME_RECORD))
+    columns = (RECORDS.c.key_id, *(RECORDS.c[name] for name in _SAME_RECORD))
     found: set[tuple[Any, ...]] = set()
     made_at = [one.record.created_at for one in given]
     for part in in_parts({ids[one.record.key] for one in given}):
         same = select(*columns).where(
-            RecordRow.key_id.in_(part),
-            RecordRow.created_at >= min(made_at),
-            RecordRow.created_at <= max(made_at),
+            RECORDS.c.key_id.in_(part),
+            RECORDS.c.created_at >= min(made_at),
+            RECORDS.c.created_at <= max(made_at),
         )
-        found.update(map(tuple, session.execute(same)))
+        found.update(map(tuple, connection.execute(same)))
     return found
 
 
@@ -247,14 +248,16 @@ def _same_kind(one: Record, other: Record) -> bool:
     return one.estimate.model == other.estimate.model
 
 
-def _add_trials(session: Session, given: Sequence[_Result], ids: Mapping[Key, int], by: str) -> int:
+def _add_trials(
+    connection: Connection, given: Sequence[_Result], ids: Mapping[Key, int], by: str
+) -> int:
     """How many are new: a config that was tried keeps its own evidence; a number that is taken
     becomes the next."""
     numbers: dict[int, set[int]] = {}
     configs: dict[int, set[str]] = {}
-    known = select(TrialRow.key_id, TrialRow.number, TrialRow.config_digest)
+    known = select(TRIALS.c.key_id, TRIALS.c.number, TRIALS.c.config_digest)
     for part in in_parts({ids[one.record.key] for one in given if one.trial_values}):
-        for key_id, number, config in session.execute(known.where(TrialRow.key_id.in_(part))):
+        for key_id, number, config in connection.execute(known.where(TRIALS.c.key_id.in_(part))):
             numbers.setdefault(key_id, set()).add(number)
             configs.setdefault(key_id, set()).add(config)
     new = []
@@ -268,6 +271,6 @@ def _add_trials(session: Session, given: Sequence[_Result], ids: Mapping[Key, in
                 taken.add(number)
                 tried.add(values["config_digest"])
     if new:
-        session.execute(insert(TrialRow), new)
-        sum_up(session, {one["key_id"] for one in new})
+        connection.execute(insert(TRIALS), new)
+        sum_up(connection, {one["key_id"] for one in new})
     return len(new)

@@ -1,4 +1,4 @@
-"""The statements behind the store, each inside a session that its caller commits."""
+"""The statements behind the store, each inside a transaction that its caller commits."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
@@ -7,8 +7,17 @@ from itertools import islice
 from operator import itemgetter
 from typing import Any, TypeVar
 
-from sqlalchemy import ColumnElement, ScalarSelect, Select, func, select, text, update
-from sqlalchemy.orm import Session
+from sqlalchemy import (
+    ColumnElement,
+    Connection,
+    ScalarSelect,
+    Select,
+    Table,
+    func,
+    select,
+    text,
+    update,
+)
 
 from autotune.domain.browsing import SearchedKey
 from autotune.domain.chip import Chip
@@ -17,15 +26,27 @@ from autotune.domain.key import Key
 from autotune.domain.refusals import Refusals
 from autotune.domain.trial import KeySummary
 from autotune_db import rows
-from autotune_db.tables import Base, KernelRow, KeyRow, MissRow, RecordRow, SpaceRow, TrialRow
+from autotune_db.rows import AnyRow
+from autotune_db.tables import KERNELS, KEYS, MISSES, RECORDS, SPACES, TRIALS
 
 MAX_ID = 2**63 - 1
 MOST_KERNELS = 10_000  # descriptions in all, when somebody else brings another one
 AT_ONCE = 5_000  # values in one statement
 T = TypeVar("T")
-S = TypeVar("S", bound="Select[*tuple[Any, ...]]")
+Query = Select[*tuple[Any, ...]]
+S = TypeVar("S", bound=Query)
 
 _PUBLISHING = 0x7075626C697368  # "publish": PostgreSQL's advisory lock
+
+
+def get(connection: Connection, table: Table, number: int | None) -> AnyRow | None:
+    return connection.execute(select(table).where(table.c.id == number)).first()
+
+
+def with_keys(table: Table) -> Query:
+    """Rows that have a ``key_id``, each with all else that their keys are."""
+    of_key = [column for column in KEYS.c if column is not KEYS.c.id]
+    return select(*of_key, table).join(table, table.c.key_id == KEYS.c.id)
 
 
 def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
@@ -35,33 +56,33 @@ def page(wanted: S, number: Any, before: int | None, limit: int) -> S:
     return wanted.order_by(number.desc()).limit(limit)
 
 
-def is_postgresql(session: Session) -> bool:
-    return session.get_bind().dialect.name == "postgresql"
+def is_postgresql(connection: Connection) -> bool:
+    return connection.dialect.name == "postgresql"
 
 
-def _dialect(session: Session) -> Any:
+def _dialect(connection: Connection) -> Any:
     """The module of the one in use: to import another takes as long as all of our own."""
-    return import_module(f"sqlalchemy.dialects.{session.get_bind().dialect.name}")
+    return import_module(f"sqlalchemy.dialects.{connection.dialect.name}")
 
 
 def upsert(
-    session: Session,
-    table: type[Base],
+    connection: Connection,
+    table: Table,
     values: dict[str, Any],
     by: Sequence[str],
     again: dict[str, Any],
 ) -> None:
     """One statement: a new row, or ``again`` in the place of what the row with the same columns
     ``by`` has."""
-    statement = _dialect(session).insert(table).values(values)
-    session.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
+    statement = _dialect(connection).insert(table).values(values)
+    connection.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
 
 
-def insert(session: Session, table: type[Base], values: dict[str, Any]) -> bool:
+def insert(connection: Connection, table: Table, values: dict[str, Any]) -> bool:
     """False when a unique constraint says that it is there already."""
-    statement = _dialect(session).insert(table).values(values).on_conflict_do_nothing()
-    returning = statement.returning(table.__table__.c.id)  # a count of rows is not reliable
-    return session.scalar(returning) is not None
+    statement = _dialect(connection).insert(table).values(values).on_conflict_do_nothing()
+    returning = statement.returning(table.c.id)  # a count of rows is not reliable
+    return connection.scalar(returning) is not None
 
 
 def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
@@ -69,38 +90,38 @@ def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
     return map(list, batched(sorted(ids), AT_ONCE))
 
 
-def insert_new(session: Session, table: type[Base], values: Sequence[dict[str, Any]]) -> None:
+def insert_new(connection: Connection, table: Table, values: Sequence[dict[str, Any]]) -> None:
     """Rows, but for those that are there already by a unique constraint."""
     if values:
-        session.execute(_dialect(session).insert(table.__table__).on_conflict_do_nothing(), values)
+        connection.execute(_dialect(connection).insert(table).on_conflict_do_nothing(), values)
 
 
-def kernel_names(session: Session) -> set[tuple[str, str]]:
+def kernel_names(connection: Connection) -> set[tuple[str, str]]:
     """Name and fingerprint of all that are described."""
-    found = session.execute(select(KernelRow.name, KernelRow.fingerprint))
+    found = connection.execute(select(KERNELS.c.name, KERNELS.c.fingerprint))
     return {(name, fingerprint) for name, fingerprint in found}
 
 
-def add_kernels(session: Session, specs: Iterable[KernelSpec], now: datetime) -> int:
+def add_kernels(connection: Connection, specs: Iterable[KernelSpec], now: datetime) -> int:
     """Keeps what somebody else says of kernels that nothing is known of yet, while there is room:
     each push and each snapshot reads them all. Gives how many there was none for."""
-    known = kernel_names(session)
+    known = kernel_names(connection)
     new = [spec for spec in specs if (spec.name, spec.fingerprint) not in known]
     room = max(MOST_KERNELS - len(known), 0)
     values = [{**rows.kernel_values(spec), "created_at": now} for spec in new[:room]]
-    insert_new(session, KernelRow, values)
+    insert_new(connection, KERNELS, values)
     return len(new[room:])
 
 
-def key_ids(session: Session, keys: Sequence[Key]) -> dict[Key, int]:
+def key_ids(connection: Connection, keys: Sequence[Key]) -> dict[Key, int]:
     """The numbers of keys; those that are new are written."""
     ordered = sorted(set(keys), key=str)  # no deadlocks
-    found = find_keys(session, ordered)
-    insert_new(session, KeyRow, [rows.key_values(key) for key in ordered if key not in found])
-    return found if len(found) == len(ordered) else find_keys(session, ordered)
+    found = find_keys(connection, ordered)
+    insert_new(connection, KEYS, [rows.key_values(key) for key in ordered if key not in found])
+    return found if len(found) == len(ordered) else find_keys(connection, ordered)
 
 
-def find_keys(session: Session, wanted: Iterable[Key]) -> dict[Key, int]:
+def find_keys(connection: Connection, wanted: Iterable[Key]) -> dict[Key, int]:
     """The numbers of those that are there."""
     columns = {key: rows.key_identity(key) for key in wanted}
     names = tuple(next(iter(columns.values()), ()))
@@ -109,41 +130,41 @@ def find_keys(session: Session, wanted: Iterable[Key]) -> dict[Key, int]:
     for part in batched(set(identities.values()), AT_ONCE):
         kernels = {own[names.index("kernel")] for own in part}
         digests = {own[names.index("problem_digest")] for own in part}
-        same = KeyRow.kernel.in_(kernels), KeyRow.problem_digest.in_(digests)
-        of_row = (getattr(KeyRow, name) for name in names)
-        for number, *values in session.execute(select(KeyRow.id, *of_row).where(*same)):
+        same = KEYS.c.kernel.in_(kernels), KEYS.c.problem_digest.in_(digests)
+        of_row = (KEYS.c[name] for name in names)
+        for number, *values in connection.execute(select(KEYS.c.id, *of_row).where(*same)):
             found[tuple(values)] = number
     return {key: found[own] for key, own in identities.items() if own in found}
 
 
-def find_key(session: Session, key: Key) -> int | None:
+def find_key(connection: Connection, key: Key) -> int | None:
     """The number of a key that is there."""
-    return session.scalar(_find_key(key))
+    return connection.scalar(_find_key(key))
 
 
-def key_id(session: Session, key: Key) -> int:
+def key_id(connection: Connection, key: Key) -> int:
     """The number of a key, which is written where it is new."""
-    found = find_key(session, key)
+    found = find_key(connection, key)
     if found is None:
-        insert(session, KeyRow, rows.key_values(key))
-        found = find_key(session, key)
+        insert(connection, KEYS, rows.key_values(key))
+        found = find_key(connection, key)
     assert found is not None
     return found
 
 
-def kernels(name: str | None = None, fingerprint: str | None = None) -> Select[KernelRow]:
+def kernels(name: str | None = None, fingerprint: str | None = None) -> Query:
     """The one saved last first."""
-    query = select(KernelRow).order_by(KernelRow.id.desc())
+    query = select(KERNELS).order_by(KERNELS.c.id.desc())
     if name is not None:
-        query = query.where(KernelRow.name == name)
-    return query if fingerprint is None else query.where(KernelRow.fingerprint == fingerprint)
+        query = query.where(KERNELS.c.name == name)
+    return query if fingerprint is None else query.where(KERNELS.c.fingerprint == fingerprint)
 
 
-def save_refusals(session: Session, key: Key, refusals: Refusals) -> None:
+def save_refusals(connection: Connection, key: Key, refusals: Refusals) -> None:
     """In the place of what is there."""
     found = rows.space_values(refusals)
-    values = {**found, "key_id": key_id(session, key)}
-    upsert(session, SpaceRow, values, ["key_id"], found)
+    values = {**found, "key_id": key_id(connection, key)}
+    upsert(connection, SPACES, values, ["key_id"], found)
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
@@ -153,93 +174,93 @@ def batched(items: Iterable[T], size: int) -> Iterator[tuple[T, ...]]:
         yield part
 
 
-def refusals(session: Session, key_id: int | None) -> Refusals | None:
-    row = session.scalar(select(SpaceRow).where(SpaceRow.key_id == key_id))
+def refusals(connection: Connection, key_id: int | None) -> Refusals | None:
+    row = connection.execute(select(SPACES).where(SPACES.c.key_id == key_id)).first()
     return None if row is None else rows.refusals_from_row(row)
 
 
-def trials(key: Key) -> Select[TrialRow]:
+def trials(key: Key) -> Query:
     """All of a key, by number."""
-    return select(TrialRow).where(TrialRow.key_id == _id_of(key)).order_by(TrialRow.number)
+    return select(TRIALS).where(TRIALS.c.key_id == id_of(key)).order_by(TRIALS.c.number)
 
 
-def timed_trials(key: Key, most: int) -> Select[KeyRow, TrialRow]:
+def timed_trials(key: Key, most: int) -> Query:
     """Of other keys of its kernel, as found on this side, those of its chip and toolchain first,
     then the newest; the large columns are read of those only."""
-    same = (KeyRow.chip == key.chip.value) & (KeyRow.libtpu == key.toolchain.libtpu)
-    others = KeyRow.id != func.coalesce(_id_of(key), 0)
-    ids = select(TrialRow.id).join(KeyRow).where(KeyRow.kernel == key.kernel, others)
-    ids = ids.where(TrialRow.time_us.is_not(None), TrialRow.pushed_by == "")
-    nearest = ids.order_by(same.desc(), TrialRow.id.desc()).limit(most)
-    found = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id.in_(nearest))
-    return found.order_by(TrialRow.id)
+    same = (KEYS.c.chip == key.chip.value) & (KEYS.c.libtpu == key.toolchain.libtpu)
+    others = KEYS.c.id != func.coalesce(id_of(key), 0)
+    ids = select(TRIALS.c.id).join(KEYS).where(KEYS.c.kernel == key.kernel, others)
+    ids = ids.where(TRIALS.c.time_us.is_not(None), TRIALS.c.pushed_by == "")
+    nearest = ids.order_by(same.desc(), TRIALS.c.id.desc()).limit(most)
+    return with_keys(TRIALS).where(TRIALS.c.id.in_(nearest)).order_by(TRIALS.c.id)
 
 
-def numbered_records(kernel: str | None, chip: Chip | None) -> Select[KeyRow, RecordRow]:
+def numbered_records(kernel: str | None, chip: Chip | None) -> Query:
     """All that were ever published."""
-    return select(KeyRow, RecordRow).join(RecordRow).where(*only(kernel, chip))
+    return with_keys(RECORDS).where(*only(kernel, chip))
 
 
-def one_publisher(session: Session) -> None:
+def one_publisher(connection: Connection) -> None:
     """Until the transaction ends nobody else publishes, so that records become visible in the
     order of their ids: a snapshot would change else. SQLite has one writer in any case."""
-    if is_postgresql(session):
-        session.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
+    if is_postgresql(connection):
+        connection.execute(text(f"SELECT pg_advisory_xact_lock({_PUBLISHING})"))
 
 
-def count_misses(session: Session, counts: Mapping[tuple[Key, str], int], now: datetime) -> None:
+def count_misses(
+    connection: Connection, counts: Mapping[tuple[Key, str], int], now: datetime
+) -> None:
     """Few statements for all, so that nobody waits for the database long, and one for each count,
     so that hosts that ask at once are all counted."""
-    ids = key_ids(session, [key for key, _ in counts])
+    ids = key_ids(connection, [key for key, _ in counts])
     values = [
         {"key_id": ids[key], "answer": answer, "count": n, "first_at": now, "last_at": now}
         for (key, answer), n in counts.items()
     ]
     if values:
-        new = _dialect(session).insert(MissRow.__table__)
-        again = {"count": MissRow.count + new.excluded.count, "last_at": new.excluded.last_at}
+        new = _dialect(connection).insert(MISSES)
+        again = {"count": MISSES.c["count"] + new.excluded.count, "last_at": new.excluded.last_at}
         counted = new.on_conflict_do_update(index_elements=["key_id", "answer"], set_=again)
         values.sort(key=itemgetter("key_id", "answer"))  # else two could deadlock
-        session.execute(counted, values)
+        connection.execute(counted, values)
 
 
-def missed() -> Select[KeyRow, MissRow]:
+def missed() -> Query:
     """Keys without a record, the most wanted first."""
-    published = select(RecordRow.id).where(RecordRow.key_id == MissRow.key_id).exists()
-    query = select(KeyRow, MissRow).join(MissRow, MissRow.key_id == KeyRow.id)
-    return query.where(~published).order_by(MissRow.count.desc(), MissRow.id)
+    published = select(RECORDS.c.id).where(RECORDS.c.key_id == MISSES.c.key_id).exists()
+    order = MISSES.c["count"].desc(), MISSES.c.id
+    return with_keys(MISSES).where(~published).order_by(*order)
 
 
-def sum_up(session: Session, key_ids: Iterable[int]) -> None:
+def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:
     """What the trials of some keys come to, beside these: in each transaction that changes them."""
-    of_key = TrialRow.key_id == KeyRow.id
+    of_key = TRIALS.c.key_id == KEYS.c.id
+    at_default = select(TRIALS.c.time_us).where(of_key, TRIALS.c.number == 0)
     sums = {
-        KeyRow.newest_trial: select(func.max(TrialRow.id)).where(of_key).scalar_subquery(),
-        KeyRow.best_us: select(func.min(TrialRow.time_us)).where(of_key).scalar_subquery(),
-        KeyRow.default_us: select(TrialRow.time_us)
-        .where(of_key, TrialRow.number == 0)
-        .scalar_subquery(),
+        KEYS.c.newest_trial: select(func.max(TRIALS.c.id)).where(of_key).scalar_subquery(),
+        KEYS.c.best_us: select(func.min(TRIALS.c.time_us)).where(of_key).scalar_subquery(),
+        KEYS.c.default_us: at_default.scalar_subquery(),
     }
     for part in in_parts(set(key_ids)):
-        mine = KeyRow.id.in_(part)
+        mine = KEYS.c.id.in_(part)
         # PostgreSQL: whoever comes second must see the trials of the first before it sums them up.
-        locked = select(KeyRow.id).where(mine).order_by(KeyRow.id)
-        session.execute(locked.with_for_update(key_share=True)).all()
-        summed = update(KeyRow).where(mine).values(sums)
-        session.execute(summed, execution_options={"synchronize_session": False})
+        locked = select(KEYS.c.id).where(mine).order_by(KEYS.c.id)
+        connection.execute(locked.with_for_update(key_share=True)).all()
+        connection.execute(update(KEYS).where(mine).values(sums))
 
 
-def tried_keys(kernel: str | None, chip: Chip | None) -> Select[KeyRow]:
+def tried_keys(kernel: str | None, chip: Chip | None) -> Query:
     """Those that have trials, that of the newest trial first."""
-    newest = KeyRow.newest_trial
-    return select(KeyRow).where(newest.is_not(None), *only(kernel, chip)).order_by(newest.desc())
+    newest = KEYS.c.newest_trial
+    return select(KEYS).where(newest.is_not(None), *only(kernel, chip)).order_by(newest.desc())
 
 
-def summaries(session: Session, keys: Iterable[KeyRow]) -> list[KeySummary]:
+def summaries(connection: Connection, keys: Iterable[AnyRow]) -> list[KeySummary]:
     """What ``tried`` says of keys, and whether anything was ever published for them."""
-    found = tried(session, keys)
+    found = tried(connection, keys)
     ids = [one.id for one in found]
-    recorded = set(session.scalars(select(RecordRow.key_id).where(RecordRow.key_id.in_(ids))))
+    published = select(RECORDS.c.key_id).where(RECORDS.c.key_id.in_(ids))
+    recorded = set(connection.scalars(published))
     return [
         KeySummary(
             key=one.key,
@@ -254,17 +275,17 @@ def summaries(session: Session, keys: Iterable[KeyRow]) -> list[KeySummary]:
     ]
 
 
-def tried(session: Session, keys: Iterable[KeyRow]) -> list[SearchedKey]:
+def tried(connection: Connection, keys: Iterable[AnyRow]) -> list[SearchedKey]:
     """Counted from an index; of trials only the newest of each key is read."""
     wanted = list(keys)
     kinds: dict[int, list[tuple[str, int]]] = {key.id: [] for key in wanted}
-    columns = (TrialRow.key_id, TrialRow.kind)
-    counted = select(*columns, func.count()).where(TrialRow.key_id.in_(kinds)).group_by(*columns)
-    for key_id, kind, count in session.execute(counted):
+    columns = (TRIALS.c.key_id, TRIALS.c.kind)
+    counted = select(*columns, func.count()).where(TRIALS.c.key_id.in_(kinds)).group_by(*columns)
+    for key_id, kind, count in connection.execute(counted):
         kinds[key_id].append((kind, count))
-    newest = TrialRow.id.in_([key.newest_trial for key in wanted if key.newest_trial])
-    moments = select(TrialRow.key_id, TrialRow.created_at).where(newest)
-    last_at = {key_id: at for key_id, at in session.execute(moments)}  # noqa: C416, typed
+    newest = TRIALS.c.id.in_([key.newest_trial for key in wanted if key.newest_trial])
+    moments = select(TRIALS.c.key_id, TRIALS.c.created_at).where(newest)
+    last_at = {key_id: at for key_id, at in connection.execute(moments)}  # noqa: C416, typed
     return [
         SearchedKey(
             id=key.id,
@@ -280,14 +301,14 @@ def tried(session: Session, keys: Iterable[KeyRow]) -> list[SearchedKey]:
 
 def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
     """Conditions on keys; None: any."""
-    wanted = {KeyRow.kernel: kernel, KeyRow.chip: chip and chip.value}
+    wanted = {KEYS.c.kernel: kernel, KEYS.c.chip: chip and chip.value}
     return [column == value for column, value in wanted.items() if value is not None]
 
 
 def _find_key(key: Key) -> Select[int]:
     identity = rows.key_identity(key).items()
-    return select(KeyRow.id).where(*(getattr(KeyRow, name) == value for name, value in identity))
+    return select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in identity))
 
 
-def _id_of(key: Key) -> ScalarSelect[int]:
+def id_of(key: Key) -> ScalarSelect[int]:
     return _find_key(key).scalar_subquery()

@@ -4,8 +4,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import TypeVar
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, select
 
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
@@ -15,7 +14,8 @@ from autotune_db import audit, query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.known_checks import add_records, renew, with_known_checks
 from autotune_db.query import MAX_ID
-from autotune_db.tables import KeyRow, RecordRow, SnapshotRow
+from autotune_db.rows import AnyRow
+from autotune_db.tables import KEYS, RECORDS, SNAPSHOTS
 
 T = TypeVar("T")
 
@@ -24,32 +24,35 @@ class SqlRecords(Adapter):
     """Records of the newest snapshot, and publishing one more."""
 
     def save_record(self, record: Record) -> None:
-        def write(session: Session, again: bool) -> None:
-            query.one_publisher(session)
-            (found,) = with_known_checks(session, [record])
-            if again and exists(session, found):  # the first attempt was committed after all
+        def write(connection: Connection, again: bool) -> None:
+            query.one_publisher(connection)
+            (found,) = with_known_checks(connection, [record])
+            if again and exists(connection, found):  # the first attempt was committed after all
                 return
-            (added,) = add_records(session, {query.key_id(session, record.key): found}).values()
+            (added,) = add_records(
+                connection, {query.key_id(connection, record.key): found}
+            ).values()
             now = self._clock()
-            snapshots.publish(session, added, now, by="", note=f"record {added}")
-            audit.note(session, now, "publish", f"record {added}: {record.key}")
+            snapshots.publish(connection, added, now, by="", note=f"record {added}")
+            audit.note(connection, now, "publish", f"record {added}: {record.key}")
 
         self._work.write(write)
 
     def record(self, key: Key) -> Record | None:
-        def find(session: Session) -> Record | None:
-            row, key_id = snapshots.latest(session), query.find_key(session, key)
+        def find(connection: Connection) -> Record | None:
+            row, key_id = snapshots.latest(connection), query.find_key(connection, key)
             if row is None or key_id is None:
                 return None
-            found = session.get(RecordRow, snapshots.record_id(session, row, key_id) or 0)
+            number = snapshots.record_id(connection, row, key_id)
+            found = query.get(connection, RECORDS, number)
             return rows.record_from_row(found, key) if found else None
 
         return self._work.read(find)
 
     def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
-        def find(session: Session) -> list[Record]:
-            row = snapshots.latest(session)
-            return snapshots.records(session, row, *query.only(kernel, chip)) if row else []
+        def find(connection: Connection) -> list[Record]:
+            row = snapshots.latest(connection)
+            return snapshots.records(connection, row, *query.only(kernel, chip)) if row else []
 
         return self._work.read(find)
 
@@ -60,11 +63,11 @@ class SqlRecords(Adapter):
         limit: int = 50,
         before: int | None = None,
     ) -> Sequence[tuple[int, Record]]:
-        statement = query.page(query.numbered_records(kernel, chip), RecordRow.id, before, limit)
+        statement = query.page(query.numbered_records(kernel, chip), RECORDS.c.id, before, limit)
         return self._work.read(
             lambda s: [
-                (record.id, rows.record_from_row(record, rows.key_from_row(key)))
-                for key, record in s.execute(statement)
+                (row.id, rows.record_from_row(row, rows.key_from_row(row)))
+                for row in s.execute(statement)
             ]
         )
 
@@ -73,36 +76,37 @@ class SqlSnapshots(Adapter):
     """With ``SqlKernels`` a ``SnapshotStore``, with ``SqlRecords`` a ``ReleaseStore``."""
 
     def snapshots(self, limit: int = 50, before: int | None = None) -> Sequence[Snapshot]:
-        statement = query.page(select(SnapshotRow), SnapshotRow.id, before, limit)
-        return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.scalars(statement))))
+        statement = query.page(select(SNAPSHOTS), SNAPSHOTS.c.id, before, limit)
+        return self._work.read(lambda s: list(map(rows.snapshot_from_row, s.execute(statement))))
 
     def snapshot_change(self, number: int, since: int) -> Change | None:
-        def find(session: Session, row: SnapshotRow) -> Change:
-            old = session.get(SnapshotRow, since) if 0 < since <= MAX_ID else None
+        def find(connection: Connection, row: AnyRow) -> Change:
+            old = query.get(connection, SNAPSHOTS, since) if 0 < since <= MAX_ID else None
             if old is None:
-                return Change(records=snapshots.records(session, row))
-            return snapshots.change(session, old, row)
+                return Change(records=snapshots.records(connection, row))
+            return snapshots.change(connection, old, row)
 
         return Change() if number == 0 else self._of_snapshot(number, find)
 
     def roll_back(self, number: int, by: str = "") -> int | None:
-        def write(session: Session, now: datetime) -> int | None:
-            target = session.get(SnapshotRow, number)
+        def write(connection: Connection, now: datetime) -> int | None:
+            target = query.get(connection, SNAPSHOTS, number)
             if target is None:
                 return None
-            made = snapshots.roll_back(session, target, now, by=by)
-            return renew(session, made, list(snapshots.members(session, made)), now, by=by).id
+            made = snapshots.roll_back(connection, target, now, by=by)
+            ids = list(snapshots.members(connection, made))
+            return renew(connection, made, ids, now, by=by)
 
         done = f"rolled back to snapshot {number}"
         return self._make_snapshot(done, write) if 0 < number <= MAX_ID else None
 
     def pin(self, record: int, by: str = "") -> int | None:
-        def write(session: Session, now: datetime) -> int | None:
-            row = session.get(RecordRow, record)
+        def write(connection: Connection, now: datetime) -> int | None:
+            row = query.get(connection, RECORDS, record)
             if row is None:
                 return None
-            made = snapshots.pin(session, row, now, by=by)
-            return renew(session, made, [row.key_id], now, by=by).id
+            made = snapshots.pin(connection, row, now, by=by)
+            return renew(connection, made, [row.key_id], now, by=by)
 
         done = f"pinned record {record}"
         return self._make_snapshot(done, write, record) if 0 < record <= MAX_ID else None
@@ -110,57 +114,60 @@ class SqlSnapshots(Adapter):
     def unpin(self, record: int, by: str = "") -> int | None:
         done = f"unpinned record {record}"
 
-        def write(session: Session, now: datetime) -> int | None:
-            row = session.get(RecordRow, record)
+        def write(connection: Connection, now: datetime) -> int | None:
+            row = query.get(connection, RECORDS, record)
             if row is None:
                 return None
-            return snapshots.unpin(session, row.key_id, now, by=by, note=done).id
+            number: int = snapshots.unpin(connection, row.key_id, now, by=by, note=done).id
+            return number
 
         return self._make_snapshot(done, write, record) if 0 < record <= MAX_ID else None
 
     def prune(self, before: datetime) -> int:
-        def write(session: Session, _: datetime) -> int:
-            return snapshots.prune(session, before)
+        def write(connection: Connection, _: datetime) -> int:
+            return snapshots.prune(connection, before)
 
         return self._make_snapshot(f"forgot snapshots before {before:%Y-%m-%d}", write) or 0
 
-    def _of_snapshot(self, number: int, read: Callable[[Session, SnapshotRow], T]) -> T | None:
-        def find(session: Session) -> T | None:
-            row = session.get(SnapshotRow, number)
-            return None if row is None else read(session, row)
+    def _of_snapshot(self, number: int, read: Callable[[Connection, AnyRow], T]) -> T | None:
+        def find(connection: Connection) -> T | None:
+            row = query.get(connection, SNAPSHOTS, number)
+            return None if row is None else read(connection, row)
 
         return self._work.read(find) if 0 < number <= MAX_ID else None
 
     def _make_snapshot(
         self,
         change: str,
-        make: Callable[[Session, datetime], int | None],
+        make: Callable[[Connection, datetime], int | None],
         record: int | None = None,
     ) -> int | None:
         """``change``: what is done, for the audit, where anything is; ``record``: whose key is to
         stand there."""
 
-        def write(session: Session, _: bool) -> int | None:
-            query.one_publisher(session)
+        def write(connection: Connection, _: bool) -> int | None:
+            query.one_publisher(connection)
             now = self._clock()
-            made = make(session, now)
+            made = make(connection, now)
             if made:
-                audit.note(session, now, "snapshot", f"{change}{_key_of(session, record)}: {made}")
+                audit.note(
+                    connection, now, "snapshot", f"{change}{_key_of(connection, record)}: {made}"
+                )
             return made
 
         return self._work.write(write)
 
 
-def _key_of(session: Session, record: int | None) -> str:
-    row = session.get(RecordRow, record) if record else None
-    key = session.get(KeyRow, row.key_id) if row else None
+def _key_of(connection: Connection, record: int | None) -> str:
+    row = query.get(connection, RECORDS, record) if record else None
+    key = query.get(connection, KEYS, row.key_id) if row else None
     return f", {rows.key_from_row(key)}" if key else ""
 
 
-def exists(session: Session, record: Record) -> bool:
+def exists(connection: Connection, record: Record) -> bool:
     """Whoever brought it."""
     values = rows.record_values(record)
-    same = select(RecordRow.id).where(RecordRow.key_id == query.find_key(session, record.key))
+    same = select(RECORDS.c.id).where(RECORDS.c.key_id == query.find_key(connection, record.key))
     for name in ("config", "evidence", "created_at"):
-        same = same.where(getattr(RecordRow, name) == values[name])
-    return session.scalar(same.limit(1)) is not None
+        same = same.where(RECORDS.c[name] == values[name])
+    return connection.scalar(same.limit(1)) is not None

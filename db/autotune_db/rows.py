@@ -4,6 +4,8 @@ from dataclasses import asdict
 from math import isfinite
 from typing import Any
 
+from sqlalchemy import Row
+
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
@@ -28,17 +30,9 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Proof
 from autotune_db.json_columns import digest, from_text, to_text
-from autotune_db.tables import (
-    JobRow,
-    KernelRow,
-    KeyRow,
-    MissRow,
-    RecordRow,
-    SnapshotRow,
-    SpaceRow,
-    TokenRow,
-    TrialRow,
-)
+
+AnyRow = Row[*tuple[Any, ...]]
+"""Of whatever was selected: its values have the names of their columns."""
 
 
 def kernel_values(spec: KernelSpec) -> dict[str, Any]:
@@ -49,7 +43,7 @@ def kernel_values(spec: KernelSpec) -> dict[str, Any]:
     }
 
 
-def kernel_from_row(row: KernelRow) -> KernelSpec:
+def kernel_from_row(row: AnyRow) -> KernelSpec:
     return from_data(KernelSpec, from_text(row.spec))
 
 
@@ -67,7 +61,7 @@ def key_values(key: Key) -> dict[str, Any]:
     return {**key_identity(key), "problem": to_text(to_data(key.problem))}
 
 
-def key_from_row(row: KeyRow) -> Key:
+def key_from_row(row: AnyRow) -> Key:
     return Key(
         kernel=row.kernel,
         fingerprint=row.fingerprint,
@@ -81,7 +75,7 @@ def space_values(refusals: Refusals) -> dict[str, Any]:
     return {"refusals": to_text(to_data(refusals))}
 
 
-def refusals_from_row(row: SpaceRow) -> Refusals:
+def refusals_from_row(row: AnyRow) -> Refusals:
     return from_data(Refusals, from_text(row.refusals))
 
 
@@ -112,7 +106,7 @@ def _finite(time_us: float) -> float | None:
     return time_us if isfinite(time_us) else None
 
 
-def trial_from_row(row: TrialRow) -> Trial:
+def trial_from_row(row: AnyRow) -> Trial:
     return Trial(
         number=row.number,
         config=from_data(Config, from_text(row.config)),
@@ -152,7 +146,7 @@ def record_values(record: Record) -> dict[str, Any]:
     }
 
 
-def record_from_row(row: RecordRow, key: Key) -> Record:
+def record_from_row(row: AnyRow, key: Key) -> Record:
     evidence = from_text(row.evidence)
     measured = evidence.get("measurement")
     return Record(
@@ -181,22 +175,22 @@ def checks_from_data(evidence: dict[str, Any]) -> tuple[RecordCheck, ...]:
     return tuple(from_data(RecordCheck, one) for one in evidence.get("checks", ()))
 
 
-def miss_from_row(row: MissRow, key: KeyRow) -> Miss:
+def miss_from_row(row: AnyRow) -> Miss:
     return Miss(
         number=row.id,
-        key=key_from_row(key),
+        key=key_from_row(row),
         answer=row.answer,
-        count=row.count,
+        count=row._mapping["count"],  # a tuple has a ``count`` of its own
         first_at=row.first_at,
         last_at=row.last_at,
     )
 
 
-def snapshot_from_row(row: SnapshotRow) -> Snapshot:
+def snapshot_from_row(row: AnyRow) -> Snapshot:
     return Snapshot(number=row.id, created_at=row.created_at, note=row.note, made_by=row.made_by)
 
 
-def token_from_row(row: TokenRow) -> Token:
+def token_from_row(row: AnyRow) -> Token:
     return Token(
         number=row.id,
         name=row.name,
@@ -219,7 +213,7 @@ def job_values(request: Request) -> dict[str, Any]:
     }
 
 
-def job_from_row(row: JobRow) -> Job:
+def job_from_row(row: AnyRow) -> Job:
     return Job(
         number=row.id,
         request=from_data(Request, from_text(row.request)),

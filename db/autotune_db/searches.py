@@ -2,8 +2,7 @@
 
 from dataclasses import asdict
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, select
 
 from autotune.domain.browsing import SearchStatus
 from autotune.domain.job import Progress
@@ -11,7 +10,8 @@ from autotune.domain.key import Key
 from autotune_db import query
 from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
-from autotune_db.tables import SearchRow
+from autotune_db.rows import AnyRow
+from autotune_db.tables import SEARCHES
 
 
 class SqlSearches(Adapter):
@@ -25,31 +25,31 @@ class SqlSearches(Adapter):
             "heard_at": self._clock(),
         }
 
-        def write(session: Session, _: bool) -> None:
-            values = {"key_id": query.key_id(session, key), **said}
-            query.upsert(session, SearchRow, values, ["key_id"], said)
+        def write(connection: Connection, _: bool) -> None:
+            values = {"key_id": query.key_id(connection, key), **said}
+            query.upsert(connection, SEARCHES, values, ["key_id"], said)
 
         self._work.write(write)
 
     def progress(self, key: Key) -> Progress:
-        def read(session: Session) -> Progress:
-            wanted = select(SearchRow).where(SearchRow.key_id == query.find_key(session, key))
-            row = session.scalar(wanted)
+        def read(connection: Connection) -> Progress:
+            wanted = select(SEARCHES).where(SEARCHES.c.key_id == query.find_key(connection, key))
+            row = connection.execute(wanted).first()
             return status_from_row(row).progress if row else Progress()
 
         return self._work.read(read)
 
     def status(self, key_id: int) -> SearchStatus | None:
-        wanted = select(SearchRow).where(SearchRow.key_id == key_id)
+        wanted = select(SEARCHES).where(SEARCHES.c.key_id == key_id)
 
-        def read(session: Session) -> SearchStatus | None:
-            row = session.scalar(wanted)
+        def read(connection: Connection) -> SearchStatus | None:
+            row = connection.execute(wanted).first()
             return None if row is None else status_from_row(row)
 
         return self._work.read(read)
 
 
-def status_from_row(row: SearchRow) -> SearchStatus:
+def status_from_row(row: AnyRow) -> SearchStatus:
     return SearchStatus(
         space=row.space,
         progress=Progress(**from_text(row.progress)),

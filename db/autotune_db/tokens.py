@@ -5,8 +5,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, insert, select, update
 
 from autotune.domain.token import Token, check_name
 from autotune.errors import InvalidInputError
@@ -14,7 +13,7 @@ from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note
 from autotune_db.query import MAX_ID
-from autotune_db.tables import TokenRow
+from autotune_db.tables import TOKENS
 
 _PREFIX = "autotune_"  # so that people and scanners recognise one that leaked
 _BYTES = 32
@@ -38,60 +37,60 @@ class SqlTokens(Adapter):
             "expires_at": expires_at,
         }
 
-        def write(session: Session, again: bool) -> Token:
-            row = session.scalar(_with(made["digest"])) if again else None
+        def write(connection: Connection, again: bool) -> Token:
+            row = connection.execute(_with(made["digest"])).first() if again else None
             if row is None:
-                query.one_publisher(session)  # else two at once could take the same name
-                _refuse_namesakes(session, name, self._clock())
-                row = TokenRow(**made)
-                session.add(row)
-                session.flush()
-                note(session, self._clock(), "token", f"made token {row.id}, {name}, {role}")
+                query.one_publisher(connection)  # else two at once could take the same name
+                _refuse_namesakes(connection, name, self._clock())
+                row = connection.execute(insert(TOKENS).values(made).returning(TOKENS)).one()
+                note(connection, self._clock(), "token", f"made token {row.id}, {name}, {role}")
             return rows.token_from_row(row)
 
         return self._work.write(write), secret
 
     def list(self) -> Sequence[Token]:
-        statement = select(TokenRow).order_by(TokenRow.id)
-        return self._work.read(lambda s: list(map(rows.token_from_row, s.scalars(statement))))
+        statement = select(TOKENS).order_by(TOKENS.c.id)
+        return self._work.read(lambda s: list(map(rows.token_from_row, s.execute(statement))))
 
     def revoke(self, number: int) -> Token | None:
-        def write(session: Session, _: bool) -> Token | None:
-            row = session.get(TokenRow, number)
+        def write(connection: Connection, _: bool) -> Token | None:
+            row = query.get(connection, TOKENS, number)
             if row is None:
                 return None
             if row.revoked_at is None:
-                row.revoked_at = self._clock()
-                note(session, row.revoked_at, "token", f"revoked token {row.id}, {row.name}")
+                now = self._clock()
+                revoked = update(TOKENS).where(TOKENS.c.id == number).values(revoked_at=now)
+                row = connection.execute(revoked.returning(TOKENS)).one()
+                note(connection, now, "token", f"revoked token {row.id}, {row.name}")
             return rows.token_from_row(row)
 
         return self._work.write(write) if 0 < number <= MAX_ID else None
 
     def find(self, secret: str) -> Token | None:
-        def read(session: Session) -> Token | None:
-            row = session.scalar(_with(digest_of(secret)))
+        def read(connection: Connection) -> Token | None:
+            row = connection.execute(_with(digest_of(secret))).first()
             return rows.token_from_row(row) if row else None
 
         found = self._work.read(read)
         return found if found and found.is_valid(self._clock()) else None
 
     def valid(self) -> Mapping[str, Token]:
-        statement = select(TokenRow).where(TokenRow.revoked_at.is_(None))
+        statement = select(TOKENS).where(TOKENS.c.revoked_at.is_(None))
 
-        def read(session: Session) -> Mapping[str, Token]:
-            return {row.digest: rows.token_from_row(row) for row in session.scalars(statement)}
+        def read(connection: Connection) -> Mapping[str, Token]:
+            return {row.digest: rows.token_from_row(row) for row in connection.execute(statement)}
 
         now = self._clock()
         return {d: token for d, token in self._work.read(read).items() if token.is_valid(now)}
 
 
 def _with(digest: object):  # type: ignore[no-untyped-def]
-    return select(TokenRow).where(TokenRow.digest == digest)
+    return select(TOKENS).where(TOKENS.c.digest == digest)
 
 
-def _refuse_namesakes(session: Session, name: str, now: datetime) -> None:
-    same = select(TokenRow).where(TokenRow.name == name)
-    for row in session.scalars(same):
+def _refuse_namesakes(connection: Connection, name: str, now: datetime) -> None:
+    same = select(TOKENS).where(TOKENS.c.name == name)
+    for row in connection.execute(same):
         if rows.token_from_row(row).is_valid(now):
             raise InvalidInputError(
                 f"token {row.id} has the name {name} already: take another, or revoke it first"

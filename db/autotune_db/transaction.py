@@ -4,9 +4,8 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from sqlalchemy import Engine
+from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
 from autotune_db.engine import watch, writing
 from autotune_db.failure import connection_broke, translated
@@ -33,13 +32,13 @@ class Transactions:
     def close(self) -> None:
         self._engine.dispose()
 
-    def read(self, work: Callable[[Session], T]) -> T:
-        return self._run(self._engine, lambda session, _: work(session))
+    def read(self, work: Callable[[Connection], T]) -> T:
+        return self._run(self._engine, lambda connection, _: work(connection))
 
-    def write(self, work: Callable[[Session, bool], T]) -> T:
+    def write(self, work: Callable[[Connection, bool], T]) -> T:
         return self._run(self._writing, work)
 
-    def _run(self, engine: Engine, work: Callable[[Session, bool], T]) -> T:
+    def _run(self, engine: Engine, work: Callable[[Connection, bool], T]) -> T:
         self._check_file()
         done = self._tried(engine, work)
         self._check_file()
@@ -49,7 +48,7 @@ class Transactions:
         if self._file is not None:
             self._file.check()
 
-    def _tried(self, engine: Engine, work: Callable[[Session, bool], T]) -> T:
+    def _tried(self, engine: Engine, work: Callable[[Connection, bool], T]) -> T:
         with translated(self._database):
             for attempt, pause_s in enumerate(_RETRY_PAUSES_S):
                 try:
@@ -61,6 +60,6 @@ class Transactions:
             return _once(engine, work, True)
 
 
-def _once(engine: Engine, work: Callable[[Session, bool], T], again: bool) -> T:
-    with Session(engine) as session, session.begin():
-        return work(session, again)
+def _once(engine: Engine, work: Callable[[Connection, bool], T], again: bool) -> T:
+    with engine.begin() as connection:
+        return work(connection, again)

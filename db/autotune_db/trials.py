@@ -3,8 +3,7 @@
 import logging
 from collections.abc import Sequence
 
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, update
 
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
@@ -15,7 +14,7 @@ from autotune.domain.trial import KeySummary, Trial
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.query import MAX_ID
-from autotune_db.tables import KernelRow, KeyRow, TrialRow
+from autotune_db.tables import KERNELS, TRIALS
 
 _log = logging.getLogger("autotune.db")
 
@@ -27,25 +26,25 @@ class SqlKernels(Adapter):
         values = {**rows.kernel_values(spec), "created_at": self._clock()}
         own = {"spec": values["spec"]}  # in the place of what somebody pushed for this source
         by = ["name", "fingerprint"]
-        self._work.write(lambda session, _: query.upsert(session, KernelRow, values, by, own))
+        self._work.write(lambda connection, _: query.upsert(connection, KERNELS, values, by, own))
 
     def offer_kernels(self, specs: Sequence[KernelSpec]) -> None:
         """Keep what somebody else says of kernels that nothing is known of yet, up to a number."""
         known = self._work.read(query.kernel_names)
         if any((spec.name, spec.fingerprint) not in known for spec in specs):
             now = self._clock()
-            left = self._work.write(lambda session, _: query.add_kernels(session, specs, now))
+            left = self._work.write(lambda connection, _: query.add_kernels(connection, specs, now))
             if left:
                 _log.warning("%d kernels are not described: there are %d", left, len(known))
 
     def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
         statement = query.kernels(name, fingerprint).limit(1)
-        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
+        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.execute(statement))))
         return found[0] if found else None
 
     def kernels(self) -> Sequence[KernelSpec]:
         statement = query.kernels()
-        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.scalars(statement))))
+        found = self._work.read(lambda s: list(map(rows.kernel_from_row, s.execute(statement))))
         return sorted(found, key=lambda spec: spec.name)  # collations differ between servers
 
 
@@ -60,39 +59,37 @@ class SqlTrials(Adapter):
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         values = rows.trial_values(trial)
-        same_number = query.trials(key).where(TrialRow.number == trial.number)
+        same_number = query.trials(key).where(TRIALS.c.number == trial.number)
 
-        def save(session: Session, again: bool) -> bool:
-            key_id = query.key_id(session, key)
-            if query.insert(session, TrialRow, {**values, "key_id": key_id}):
-                query.sum_up(session, [key_id])
+        def save(connection: Connection, again: bool) -> bool:
+            key_id = query.key_id(connection, key)
+            if query.insert(connection, TRIALS, {**values, "key_id": key_id}):
+                query.sum_up(connection, [key_id])
                 return True
             # The connection may have broken after the commit of the first attempt.
-            return again and trial in map(rows.trial_from_row, session.scalars(same_number))
+            return again and trial in map(rows.trial_from_row, connection.execute(same_number))
 
         return self._work.write(save)
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
-        statement = query.trials(key).where(TrialRow.number == number)
+        own = TRIALS.c.key_id == query.id_of(key), TRIALS.c.number == number
+        statement = update(TRIALS).where(*own).values(rows.outcome_values(outcome))
 
-        def write(session: Session, _: bool) -> None:
-            for row in session.scalars(statement):
-                for name, value in rows.outcome_values(outcome).items():
-                    setattr(row, name, value)
-                query.sum_up(session, [row.key_id])
+        def write(connection: Connection, _: bool) -> None:
+            query.sum_up(connection, connection.scalars(statement.returning(TRIALS.c.key_id)))
 
         self._work.write(write)
 
     def trials(self, key: Key) -> Sequence[Trial]:
         statement = query.trials(key)
-        return self._work.read(lambda s: list(map(rows.trial_from_row, s.scalars(statement))))
+        return self._work.read(lambda s: list(map(rows.trial_from_row, s.execute(statement))))
 
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
         statement = query.timed_trials(key, most)
 
-        def find(session: Session) -> list[tuple[Key, Trial]]:
-            found = session.execute(statement)
-            return [(rows.key_from_row(k), rows.trial_from_row(t)) for k, t in found]
+        def find(connection: Connection) -> list[tuple[Key, Trial]]:
+            found = connection.execute(statement)
+            return [(rows.key_from_row(row), rows.trial_from_row(row)) for row in found]
 
         return self._work.read(find)
 
@@ -100,21 +97,21 @@ class SqlTrials(Adapter):
         self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
     ) -> Sequence[KeySummary]:
         keys = query.tried_keys(kernel, chip).limit(limit)
-        return self._work.read(lambda session: query.summaries(session, session.scalars(keys)))
+        return self._work.read(lambda s: query.summaries(s, s.execute(keys)))
 
     def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
         if not 0 < trial_id <= MAX_ID:
             return None
-        statement = select(KeyRow, TrialRow).join(TrialRow).where(TrialRow.id == trial_id)
+        statement = query.with_keys(TRIALS).where(TRIALS.c.id == trial_id)
 
-        def find(session: Session) -> tuple[Key, Trial] | None:
-            row = session.execute(statement).one_or_none()
-            return (rows.key_from_row(row[0]), rows.trial_from_row(row[1])) if row else None
+        def find(connection: Connection) -> tuple[Key, Trial] | None:
+            row = connection.execute(statement).one_or_none()
+            return (rows.key_from_row(row), rows.trial_from_row(row)) if row else None
 
         return self._work.read(find)
 
     def trial_id(self, key: Key, number: int) -> int | None:
         if not 0 <= number <= MAX_ID:
             return None
-        statement = query.trials(key).where(TrialRow.number == number)
-        return self._work.read(lambda s: s.scalar(statement.with_only_columns(TrialRow.id)))
+        statement = query.trials(key).where(TRIALS.c.number == number)
+        return self._work.read(lambda s: s.scalar(statement.with_only_columns(TRIALS.c.id)))

@@ -10,7 +10,7 @@ from autotune.domain.workload import TunedWorkload
 from autotune_db import query
 from autotune_db.adapter import Adapter
 from autotune_db.json_columns import from_text, to_text
-from autotune_db.tables import WorkloadRow
+from autotune_db.tables import WORKLOADS
 
 
 class SqlWorkloads(Adapter):
@@ -21,16 +21,16 @@ class SqlWorkloads(Adapter):
         name = workload.name.encode(errors="replace").decode()  # of a file, maybe in no encoding
         again = {"content": to_text(to_data(workload)), "tuned_at": self._clock()}
         values = {"name": name, **again}
-        self._work.write(lambda s, _: query.upsert(s, WorkloadRow, values, ["name"], again))
+        self._work.write(lambda s, _: query.upsert(s, WORKLOADS, values, ["name"], again))
 
     def names(self) -> Sequence[tuple[str, datetime]]:
         """The one tuned last first."""
-        wanted = select(WorkloadRow.name, WorkloadRow.tuned_at).order_by(
-            WorkloadRow.tuned_at.desc(), WorkloadRow.id
+        wanted = select(WORKLOADS.c.name, WORKLOADS.c.tuned_at).order_by(
+            WORKLOADS.c.tuned_at.desc(), WORKLOADS.c.id
         )
         return self._work.read(lambda s: [(name, at) for name, at in s.execute(wanted)])
 
     def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:
-        wanted = select(WorkloadRow.content, WorkloadRow.tuned_at).where(WorkloadRow.name == name)
+        wanted = select(WORKLOADS.c.content, WORKLOADS.c.tuned_at).where(WORKLOADS.c.name == name)
         row = self._work.read(lambda s: s.execute(wanted).one_or_none())
         return row and (from_data(TunedWorkload, from_text(row[0])), row[1])

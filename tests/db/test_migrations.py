@@ -15,12 +15,12 @@ from autotune.errors import StoreError
 from autotune_db import current, open_store, upgrade
 from autotune_db.engine import open_engine, writing
 from autotune_db.migration import HEAD, VERSION_TABLE, config_for
-from autotune_db.tables import Base
+from autotune_db.tables import METADATA
 from autotune_db.url import parse_database
 from tests.samples.records import key, trial
 from tests.servers.postgres import Postgres
 
-OURS = set(Base.metadata.tables)
+OURS = set(METADATA.tables)
 
 
 def test_head_is_the_newest_script(url: str) -> None:
@@ -52,7 +52,7 @@ def _differences(url: str) -> list[Any]:
             "compare_type": True,
         }
         context = MigrationContext.configure(connection, opts=options)
-        found = compare_metadata(context, Base.metadata)
+        found = compare_metadata(context, METADATA)
     engine.dispose()
     return list(found)
 
@@ -66,7 +66,7 @@ def test_a_difference_would_be_found(url: str) -> None:
     upgrade(url)
     with open_store(url, create=True) as store:
         statement = "ALTER TABLE autotune_trials ADD COLUMN extra INTEGER"
-        store._work.write(lambda session, _: session.connection().exec_driver_sql(statement))
+        store._work.write(lambda connection, _: connection.exec_driver_sql(statement))
     assert len(_differences(url)) == 1
 
 

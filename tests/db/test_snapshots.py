@@ -20,7 +20,7 @@ from autotune_db import misses, open_store, snapshots, upgrade
 from autotune_db.engine import open_engine, writing
 from autotune_db.migration import config_for
 from autotune_db.store import SqlStore
-from autotune_db.tables import KeyRow, SnapshotRow
+from autotune_db.tables import KEYS
 from autotune_db.url import parse_database
 from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
@@ -140,7 +140,7 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
 
     real = snapshots.publish
 
-    def slowly(*given: Any, **named: Any) -> SnapshotRow:
+    def slowly(*given: Any, **named: Any) -> Any:
         at_it.set()
         go_on.wait(30)
         return real(*given, **named)
@@ -191,7 +191,7 @@ class TestMisses:
         for m in range(1, 7):
             store.save_misses({(key(m=m), "default"): 10 if m < 3 else 1})
         assert [one.key for one in store.misses()] == [key(m=1), key(m=2), key(m=6)]
-        keys = store._work.read(lambda s: s.scalar(select(func.count()).select_from(KeyRow)))
+        keys = store._work.read(lambda s: s.scalar(select(func.count()).select_from(KEYS)))
         assert keys == 3 or store.url.startswith("postgresql")
 
     def test_a_key_that_a_check_names_is_not_forgotten(

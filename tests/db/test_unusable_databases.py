@@ -112,7 +112,7 @@ def test_no_tables_yet(url: str) -> None:
 def test_tables_that_were_dropped(url: str) -> None:
     with open_store(url, create=True) as store:
         store._work.write(
-            lambda session, _: session.connection().exec_driver_sql("DROP TABLE autotune_trials")
+            lambda connection, _: connection.exec_driver_sql("DROP TABLE autotune_trials")
         )
         with pytest.raises(StoreError, match="run autotune db upgrade") as caught:
             store.trials(key())
@@ -229,7 +229,7 @@ def _name(url: str) -> str:
 def _set_version(url: str, version: str) -> None:
     with open_store(url, create=True) as store:
         statement = f"UPDATE autotune_alembic_version SET version_num = '{version}'"
-        store._work.write(lambda session, _: session.connection().exec_driver_sql(statement))
+        store._work.write(lambda connection, _: connection.exec_driver_sql(statement))
 
 
 class TestTheFileGoes:

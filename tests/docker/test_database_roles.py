@@ -23,7 +23,7 @@ from autotune.domain.result import KeyResult
 from autotune.domain.token import ADMIN, WRITER
 from autotune.errors import StoreError
 from autotune_db import SqlStore, open_store, upgrade
-from autotune_db.tables import Base
+from autotune_db.tables import METADATA
 from autotune_service.app import create_app
 from tests.samples.dashboard import CHECKS, fill
 from tests.samples.dockerfiles import FOLDER
@@ -269,7 +269,7 @@ def test_what_a_role_does_not_need_is_refused(server: Server, role: str) -> None
 
 def test_every_table_is_thought_of() -> None:
     named = Path(_file("roles.sql")).read_text()
-    assert [table for table in Base.metadata.tables if table not in named] == []
+    assert [table for table in METADATA.tables if table not in named] == []
 
 
 def test_passwords_are_set(postgres: Postgres, server: Server) -> None:

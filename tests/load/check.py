@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from autotune_db import open_store
-from autotune_db.tables import KeyRow, RecordRow, TrialRow
+from autotune_db.tables import KEYS, RECORDS, TRIALS
 from tests.load.reader import digest, questions
 from tests.load.samples import SHARED, key, lookup_body
 from tests.load.service import BASE, Service, wait_for
@@ -57,13 +57,13 @@ def check_database(database: str, writers: list[dict[str, Any]]) -> Check:
     return check
 
 
-def _kept(session: Any) -> tuple[Counter[str], int]:
+def _kept(connection: Any) -> tuple[Counter[str], int]:
     """How often each reason is there, and how many trials."""
-    mine = KeyRow.kernel == key(0, 0).kernel
-    texts = session.scalars(select(RecordRow.evidence).join(KeyRow).where(mine))
+    mine = KEYS.c.kernel == key(0, 0).kernel
+    texts = connection.scalars(select(RECORDS.c.evidence).join(KEYS).where(mine))
     reasons = Counter(json.loads(text)["reason"] for text in texts)
-    trials = select(func.count()).select_from(TrialRow).join(KeyRow).where(mine)
-    return reasons, session.scalar(trials)
+    trials = select(func.count()).select_from(TRIALS).join(KEYS).where(mine)
+    return reasons, connection.scalar(trials)
 
 
 def _names(writer: int, number: int) -> list[str]:

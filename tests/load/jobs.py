@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select
 
 from autotune_db import open_store
-from autotune_db.tables import KeyRow, RecordRow, TrialRow
+from autotune_db.tables import KEYS, RECORDS, TRIALS
 from tests.load.faults import Scene, job
 from tests.load.service import wait_for
 
@@ -80,18 +80,18 @@ def _ask(scene: Scene) -> dict[str, Any] | None:
 
 def _trials(database: str) -> dict[int, str]:
     """When each was made, as it stands in the database."""
-    mine = select(TrialRow.number, TrialRow.created_at).join(KeyRow)
+    mine = select(TRIALS.c.number, TRIALS.c.created_at).join(KEYS)
     with open_store(database, create=False) as store:
         found = store._work.read(
-            lambda s: list(s.execute(mine.where(KeyRow.kernel == _JOB["kernel"])))
+            lambda s: list(s.execute(mine.where(KEYS.c.kernel == _JOB["kernel"])))
         )
     return {number: str(at) for number, at in found}
 
 
 def _judge(scene: Scene, ended: dict[str, Any], first: str, before: dict[int, str]) -> None:
-    records = select(func.count()).select_from(RecordRow).join(KeyRow)
+    records = select(func.count()).select_from(RECORDS).join(KEYS)
     with open_store(scene.database, create=False) as store:
-        count = store._work.read(lambda s: s.scalar(records.where(KeyRow.kernel == _JOB["kernel"])))
+        count = store._work.read(lambda s: s.scalar(records.where(KEYS.c.kernel == _JOB["kernel"])))
     after = _trials(scene.database)
     if (ended["state"], ended["attempt"]) != ("done", 2) or ended["worker"] == first:
         scene.wrong.append(f"the job of a killed worker ended as {ended}")

@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import delete, func, insert, select, update
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, delete, func, insert, select, update
 
 from autotune_db import SqlStore, open_store
-from autotune_db.tables import RecordRow, TrialRow
+from autotune_db.tables import RECORDS, TRIALS
 from tests.load.check import check_database, check_lookups, check_snapshots
 from tests.load.reader import digest, questions
 from tests.load.samples import SPEC, lookup_body
@@ -37,28 +36,28 @@ def writers(database: str) -> list[dict[str, Any]]:
         return [{"writer": 0, "pushes": [pushed(store, number) for number in range(5)]}]
 
 
-def lose(session: Session) -> None:
-    newest = select(func.max(RecordRow.id)).scalar_subquery()
-    session.execute(delete(RecordRow).where(RecordRow.id == newest - 1))
+def lose(connection: Connection) -> None:
+    newest = select(func.max(RECORDS.c.id)).scalar_subquery()
+    connection.execute(delete(RECORDS).where(RECORDS.c.id == newest - 1))
 
 
-def double(session: Session) -> None:
-    row = session.scalars(select(RecordRow).order_by(RecordRow.id.desc())).first()
-    values = {c.name: getattr(row, c.name) for c in RecordRow.__table__.c if c.name != "id"}
-    session.execute(insert(RecordRow).values(values))
+def double(connection: Connection) -> None:
+    row = connection.execute(select(RECORDS).order_by(RECORDS.c.id.desc())).first()
+    values = {c.name: getattr(row, c.name) for c in RECORDS.c if c.name != "id"}
+    connection.execute(insert(RECORDS).values(values))
 
 
-def lose_trial(session: Session) -> None:
-    newest = select(func.max(TrialRow.id)).scalar_subquery()
-    session.execute(delete(TrialRow).where(TrialRow.id == newest))
+def lose_trial(connection: Connection) -> None:
+    newest = select(func.max(TRIALS.c.id)).scalar_subquery()
+    connection.execute(delete(TRIALS).where(TRIALS.c.id == newest))
 
 
-def invent(session: Session) -> None:
-    first = RecordRow.id == 1
-    session.execute(
-        update(RecordRow)
+def invent(connection: Connection) -> None:
+    first = RECORDS.c.id == 1
+    connection.execute(
+        update(RECORDS)
         .where(first)
-        .values(evidence=func.replace(RecordRow.evidence, "base 0", "nobody's"))
+        .values(evidence=func.replace(RECORDS.c.evidence, "base 0", "nobody's"))
     )
 
 
@@ -72,11 +71,11 @@ def invent(session: Session) -> None:
     ],
 )
 def test_a_database_with_harm_is_noticed(
-    harm: Callable[[Session], None], words: str, database: str, writers: list[dict[str, Any]]
+    harm: Callable[[Connection], None], words: str, database: str, writers: list[dict[str, Any]]
 ) -> None:
     assert check_database(database, writers).wrong == []
     with open_store(database, create=False) as store:
-        store._work.write(lambda session, _: harm(session))
+        store._work.write(lambda connection, _: harm(connection))
     assert words in " ".join(check_database(database, writers).wrong)
 
 

@@ -8,8 +8,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from sqlalchemy import select
-from sqlalchemy.orm import Session
+from sqlalchemy import Connection, select, update
 
 from autotune.domain.job import MOST_ATTEMPTS, Ability, Job, Progress, Request, State
 from autotune.domain.token import WRITER
@@ -17,7 +16,7 @@ from autotune.ports import Queue
 from autotune.remote.http import Remote
 from autotune.remote.queue import RemoteJobs
 from autotune_db import SqlStore, open_store
-from autotune_db.tables import JobRow
+from autotune_db.tables import JOBS
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import running
 
@@ -45,10 +44,11 @@ def claimed(queue: Queue, worker: str = "a") -> Job:
 def silence(store: SqlStore, job: Job) -> None:
     """As if its worker had not been heard of for longer than the lease."""
 
-    def write(session: Session, _: bool) -> None:
-        row = session.scalars(select(JobRow).where(JobRow.id == job.number)).one()
-        assert row.heard_at is not None
-        row.heard_at -= timedelta(seconds=2 * LEASE_S)
+    def write(connection: Connection, _: bool) -> None:
+        own = JOBS.c.id == job.number
+        heard_at = connection.scalars(select(JOBS.c.heard_at).where(own)).one()
+        earlier = heard_at - timedelta(seconds=2 * LEASE_S)
+        connection.execute(update(JOBS).where(own).values(heard_at=earlier))
 
     store._work.write(write)
 

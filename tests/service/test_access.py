@@ -204,7 +204,7 @@ def test_ready_only_with_the_database(store: SqlStore, database: str) -> None:
     with running(database) as service:
         assert service.get("/readyz")[0] == 200
         store._work.write(
-            lambda session, _: session.connection().exec_driver_sql(
+            lambda connection, _: connection.exec_driver_sql(
                 "ALTER TABLE autotune_snapshots RENAME TO hidden"
             )
         )

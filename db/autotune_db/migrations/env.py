@@ -3,14 +3,14 @@
 from alembic import context
 
 from autotune_db.migration import VERSION_TABLE
-from autotune_db.tables import Base
+from autotune_db.tables import METADATA
 
 context.configure(
     connection=context.config.attributes["connection"],
-    target_metadata=Base.metadata,
+    target_metadata=METADATA,
     version_table=VERSION_TABLE,
     include_name=lambda name, kind, _: (
-        kind != "table" or name in Base.metadata.tables  # the others are Optuna's
+        kind != "table" or name in METADATA.tables  # the others are Optuna's
     ),
 )
 with context.begin_transaction():
