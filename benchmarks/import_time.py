@@ -1,4 +1,4 @@
-"""What does importing our names cost a program, beside ``import json``?
+"""What do importing our names and a lookup in a database cost a program, beside ``import json``?
 
     python -m benchmarks import_time [--runs 15]
 
@@ -9,11 +9,17 @@ it takes beyond one that imports nothing.
 import argparse
 import subprocess
 import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
 from resource import RUSAGE_CHILDREN, getrusage
 from statistics import median
 
 from rich.console import Console
 from rich.table import Table
+
+from tests.samples.database import new_store, two_records
+from tests.samples.matching import question, record
 
 STATEMENTS = (
     "pass",
@@ -23,6 +29,7 @@ STATEMENTS = (
     "from autotune import Client",
     "from autotune import BundleSource, Tuned",
     "from autotune import tunable",
+    "import sqlalchemy",
 )
 
 
@@ -30,10 +37,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--runs", type=int, default=15)
     runs = parser.parse_args().runs
-    times: dict[str, list[float]] = {statement: [] for statement in STATEMENTS}
-    for _ in range(runs + 1):
-        for statement, taken in times.items():
-            taken.append(_milliseconds(statement))
+    with tempfile.TemporaryDirectory() as folder:
+        measured = dict(zip(STATEMENTS, STATEMENTS, strict=True)) | {
+            "autotune lookup": _lookup(Path(folder, "x.db"))
+        }
+        times: dict[str, list[float]] = {name: [] for name in measured}
+        for _ in range(runs + 1):
+            for name, taken in times.items():
+                taken.append(_milliseconds(measured[name]))
     bare = median(times["pass"][1:])
     table = Table("statement", "ms", "beyond nothing")
     for statement, taken in times.items():
@@ -42,10 +53,20 @@ def main() -> None:
     Console().print(f"Python {sys.version.split()[0]}, median of {runs}", table)
 
 
+def _lookup(file: Path) -> str:
+    """The command, of a record that is published there."""
+    new_store(file, two_records).close()
+    key = record(question(1024)).key
+    arguments = ["lookup", key.kernel, "--shape", "1024x128", "--chip", key.chip.value]
+    versions = ",".join(f"{name}={value}" for name, value in asdict(key.toolchain).items())
+    arguments += ["--toolchain", versions, "--db", str(file)]
+    return f"from autotune.cli.main import main; main({arguments!r})"
+
+
 def _milliseconds(statement: str) -> float:
     """Processor time: what else runs here changes it little."""
     before = _children_s()
-    subprocess.run([sys.executable, "-c", statement], check=True)
+    subprocess.run([sys.executable, "-c", statement], check=True, stdout=subprocess.DEVNULL)
     return (_children_s() - before) * 1e3
 
 

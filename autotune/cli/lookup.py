@@ -1,6 +1,7 @@
 """``autotune lookup``: answers from the database or a service, without JAX."""
 
 import sys
+from typing import TYPE_CHECKING
 
 import click
 
@@ -15,17 +16,18 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import echo
 from autotune.cli.searched_source import places, source_change
-from autotune.client import Client
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import RULE, Match
-from autotune.ports import LookupStore
 from autotune.wording.match import checked
 from autotune.wording.publication import who_says
 from autotune.wording.units import micros, ratio
+
+if TYPE_CHECKING:
+    from autotune.ports import LookupStore
 
 _PATIENCE_S = 10.0  # of a person
 
@@ -61,6 +63,8 @@ def lookup(
     """
     versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:
+        from autotune.client import Client
+
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
         client = Client(url, timeout_s=_PATIENCE_S)
@@ -109,7 +113,7 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
         echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
 
 
-def _spec(store: LookupStore, name: str) -> KernelSpec:
+def _spec(store: "LookupStore", name: str) -> KernelSpec:
     """The kernel as it is here if it was ever searched, else as last searched."""
     from autotune.catalogue.discovery import catalogue, find_kernel, fingerprint
     from autotune.errors import AutotuneError
@@ -138,7 +142,7 @@ def _spec(store: LookupStore, name: str) -> KernelSpec:
     return found
 
 
-def _others(store: LookupStore, key: Key) -> list[str]:
+def _others(store: "LookupStore", key: Key) -> list[str]:
     """What is published for the same kernel: so that a miss tells where it missed."""
     lines = []
     for record in store.records(key.kernel):

@@ -59,7 +59,6 @@ _ROUTERS = (
     configs.router,
     reading.router,
     checks.router,
-    writing.pushes,
     writing.router,
     queue.router,
     writing.admin_router,

@@ -10,7 +10,7 @@ import pytest
 from pydantic import TypeAdapter
 
 from autotune.domain.codec import to_data
-from autotune_service.api import large_bodies, writing
+from autotune_service.api import bodies, writing
 from autotune_service.api.uploads import PushRequest
 from autotune_service.errors import HttpError
 from tests.samples.matching import question, record
@@ -57,7 +57,7 @@ def test_of_many_mistakes_few_are_kept(changes: Any, field: str | None) -> None:
     model = TypeAdapter(PushRequest)
     tracemalloc.start()
     with pytest.raises(HttpError) as refused:
-        large_bodies._read(model, pushed)
+        bodies._read(model, pushed)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert (refused.value.status, refused.value.field) == (422, field)
@@ -74,14 +74,16 @@ def test_pushes_are_read_one_after_another(
 ) -> None:
     """And in none of the threads that newer snapshots come by."""
     there: list[str] = []
-    real = (large_bodies._read, writing._possible)
+    real = (bodies._read, writing._possible)
 
     def told(work: Callable[..., Any]) -> Callable[..., Any]:
         return lambda *given: there.append(threading.current_thread().name) or work(*given)
 
-    monkeypatch.setattr(large_bodies, "_read", told(real[0]))
+    monkeypatch.setattr(bodies, "_read", told(real[0]))
     monkeypatch.setattr(writing, "_possible", told(real[1]))
-    assert service.post("/v1/results", body(record(question(512))), writer)[0] == 200
+    headers = {"Content-Type": "application/json", "Authorization": f"Bearer {writer}"}
+    large = json.dumps(body(record(question(512)))).encode().ljust(bodies._LARGE_BYTES + 1)
+    assert service.raw("POST", "/v1/results", large, **headers)[0] == 200
     assert there == ["pushes_0"] * 2
 
 
@@ -96,6 +98,18 @@ def test_a_question_is_answered_beside_one_with_many_mistakes(service: Running) 
     assert other["error"]["message"].startswith("30002 parts") and len(json.dumps(other)) < 500
     status, found = service.post("/v1/lookup", asked | UNKNOWN)
     assert (status, found["error"]["code"]) == (422, "invalid_field")
+
+
+@pytest.mark.parametrize("path", ["/v1/jobs", "/v1/claims", "/v1/jobs/1/heartbeat"])
+@pytest.mark.parametrize("mistakes", [2_000, 30_000])  # read in the event loop, and in a thread
+def test_many_mistakes_are_counted_by_all_routes(
+    service: Running, writer: str, path: str, mistakes: int
+) -> None:
+    wrong = {f"u{n}": 0 for n in range(mistakes)}
+    status, found = service.post(path, wrong, writer)
+    assert (status, found["error"]["code"]) == (422, "invalid_field")
+    count, words = found["error"]["message"].split(" ", 1)
+    assert int(count) >= mistakes and words == "parts of it are wrong or unknown"
 
 
 def test_only_results_may_be_so_large(service: Running, writer: str) -> None:

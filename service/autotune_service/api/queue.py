@@ -11,6 +11,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.ports import Queue
 from autotune_db import SqlStore
+from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import (
     BeatRequest,
@@ -33,7 +34,11 @@ from autotune_service.dependencies import (
 from autotune_service.errors import HttpError
 
 router = APIRouter(
-    prefix="/v1", tags=["workers"], responses=ERRORS, dependencies=[BEARER, KNOWN_PARAMETERS]
+    prefix="/v1",
+    tags=["workers"],
+    responses=ERRORS,
+    dependencies=[BEARER, KNOWN_PARAMETERS],
+    route_class=BodyRoute,
 )
 
 

@@ -19,7 +19,7 @@ from autotune.domain.token import ADMIN
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError, StoreError
 from autotune.remote.push import checked, possible_check
-from autotune_service.api.large_bodies import LargeBodyRoute
+from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse
 from autotune_service.api.uploads import ProblemIn, PushRequest
@@ -42,14 +42,13 @@ def _admin(request: Request) -> None:
 
 
 _ALL = [BEARER, KNOWN_PARAMETERS]
-_PUBLISHING: dict[str, Any] = {
-    "prefix": "/v1",
-    "tags": ["publishing"],
-    "responses": ERRORS,
-    "dependencies": _ALL,
-}
-pushes = APIRouter(route_class=LargeBodyRoute, **_PUBLISHING)
-router = APIRouter(**_PUBLISHING)
+router = APIRouter(
+    prefix="/v1",
+    tags=["publishing"],
+    responses=ERRORS,
+    dependencies=_ALL,
+    route_class=BodyRoute,
+)
 admin_router = APIRouter(
     prefix="/v1",
     tags=["administration"],
@@ -58,7 +57,7 @@ admin_router = APIRouter(
 )
 
 
-@pushes.post("/results", response_model_exclude_none=True)
+@router.post("/results", response_model_exclude_none=True)
 async def results(request: Request, pushed: PushRequest) -> PushResponse:
     """Publish what another machine has found: all or, where something cannot be true, nothing.
 
