@@ -27,7 +27,6 @@ from autotune_service.middleware.head import HeadMiddleware
 from autotune_service.middleware.hosts import HostsMiddleware, allowed_hosts
 from autotune_service.middleware.limits import LimitsMiddleware
 from autotune_service.middleware.metrics import Meter
-from autotune_service.middleware.request_id import RequestIdMiddleware
 from autotune_service.middleware.safe_headers import SafeHeadersMiddleware
 from autotune_service.pages.assets import assets
 from autotune_service.pages.audit import router as audit
@@ -134,7 +133,6 @@ def _middleware(meter: Meter, settings: Settings) -> list[Middleware]:
     """From the outermost to the innermost."""
     hosts = allowed_hosts(settings)
     return [
-        Middleware(RequestIdMiddleware),
         Middleware(CallsMiddleware, meter, settings.log),
         Middleware(ErrorMiddleware),
         *([Middleware(HostsMiddleware, hosts)] if hosts is not None else []),

@@ -15,6 +15,7 @@ from autotune.ports import Tokens
 from autotune_db.tokens import digest_of
 from autotune_service.database import DatabaseThreads
 from autotune_service.errors import HttpError
+from autotune_service.middleware.headers import headers_of
 from autotune_service.middleware.throttle import Throttle
 
 COOKIE = "autotune_token"
@@ -77,9 +78,8 @@ class AccessMiddleware:
 
 def _check_site(scope: Scope) -> None:
     """Browsers say it where the service has HTTPS or a loopback address, and nowhere else."""
-    for name, value in scope["headers"]:
-        if name == b"sec-fetch-site" and value not in _OWN_SITE:
-            raise HttpError(403, "cross_site", "pages of other sites may not send anything here")
+    if headers_of(scope).get(b"sec-fetch-site", b"none") not in _OWN_SITE:
+        raise HttpError(403, "cross_site", "pages of other sites may not send anything here")
 
 
 def address_of(scope: Scope) -> str:
@@ -133,17 +133,15 @@ def secret_of(scope: Scope) -> str:
     cookie = _cookie(scope) if scope["method"] in ("GET", "HEAD") else None
     if cookie:
         return cookie
-    for name, value in scope["headers"]:
-        if name == b"authorization":
-            text: str = value.decode("latin-1")
-            if text.lower().startswith(_SCHEME):
-                return text[len(_SCHEME) :].strip()
+    text = headers_of(scope).get(b"authorization", b"").decode("latin-1")
+    if text.lower().startswith(_SCHEME):
+        return text[len(_SCHEME) :].strip()
     raise HttpError(401, "missing_token", "give a token: Authorization: Bearer …")
 
 
 def _cookie(scope: Scope) -> str | None:
     """What a browser keeps of ``GET /session``; a header goes before it."""
-    headers = dict(scope["headers"])
+    headers = headers_of(scope)
     if b"authorization" in headers:
         return None
     try:

@@ -3,6 +3,7 @@
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.errors import HttpError
+from autotune_service.middleware.headers import headers_of
 
 MAX_BYTES = 1 << 20
 MAX_UPLOAD_BYTES = 16 << 20
@@ -21,36 +22,43 @@ class BodyMiddleware:
         if scope["type"] == "http" and scope["method"] not in _WITHOUT_BODY:
             limit = MAX_UPLOAD_BYTES if scope["path"] == _UPLOAD else MAX_BYTES
             _check_head(scope, limit)
-            receive = _again(await _read(receive, limit), receive)
+            first = await receive()
+            if first["type"] == "http.disconnect" or first.get("more_body", False):
+                first = await _whole(first, receive, limit)
+            elif len(first.get("body", b"")) > limit:
+                raise _too_large(limit)
+            receive = _again(first, receive)
         await self._app(scope, receive, send)
 
 
 def _check_head(scope: Scope, limit: int) -> None:
     """As far as it tells."""
-    for name, value in scope["headers"]:
-        if name == b"content-length" and value.isdigit() and int(value) > limit:
-            raise _too_large(limit)
-        if name == b"content-encoding" and value != b"identity":
-            message = "the body is compressed: send it as it is, without Content-Encoding"
-            raise HttpError(415, "compressed_body", message)
+    headers = headers_of(scope)
+    length = headers.get(b"content-length", b"")
+    if length.isdigit() and int(length) > limit:
+        raise _too_large(limit)
+    if headers.get(b"content-encoding", b"identity") != b"identity":
+        message = "the body is compressed: send it as it is, without Content-Encoding"
+        raise HttpError(415, "compressed_body", message)
 
 
-async def _read(receive: Receive, limit: int) -> bytes:
+async def _whole(message: Message, receive: Receive, limit: int) -> Message:
+    """Of one that comes in pieces, which begin with ``message``."""
     chunks: list[bytes] = []
     size, more = 0, True
     while more:
-        message = await receive()
         if message["type"] == "http.disconnect":
             raise HttpError(400, "disconnected", "the request ended early")
         chunks.append(message.get("body", b""))
         size, more = size + len(chunks[-1]), message.get("more_body", False)
         if size > limit:
             raise _too_large(limit)
-    return b"".join(chunks)
+        message = await receive() if more else message
+    return {"type": "http.request", "body": b"".join(chunks), "more_body": False}
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """``body`` as one message, then what the connection says."""
+def _again(body: Message, receive: Receive) -> Receive:
+    """``body``, then what the connection says."""
     handed_on = False
 
     async def receive_whole() -> Message:
@@ -58,7 +66,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
         if handed_on:
             return await receive()
         handed_on = True
-        return {"type": "http.request", "body": body, "more_body": False}
+        return body
 
     return receive_whole
 

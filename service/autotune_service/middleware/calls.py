@@ -1,4 +1,5 @@
-"""Every call, counted by route and status, and logged where the settings want it."""
+"""Every call: it gets an id, is counted by route and status, and logged where the settings want
+it."""
 
 import logging
 import time
@@ -8,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from autotune_service.middleware.access import writes
 from autotune_service.middleware.metrics import Meter
+from autotune_service.middleware.request_id import HEADER, new_request_id
 
 _log = logging.getLogger("autotune.service.calls")
 
@@ -28,11 +30,12 @@ class CallsMiddleware:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        begun = time.perf_counter()
+        begun, own = time.perf_counter(), new_request_id(scope).encode()
 
         def send_and_note(message: Message) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 scope[STATUS] = message["status"]
+                message["headers"] = [*message.get("headers", ()), (HEADER, own)]
             return send(message)
 
         try:

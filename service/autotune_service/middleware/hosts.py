@@ -13,6 +13,7 @@ from ipaddress import ip_address
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.errors import HttpError
+from autotune_service.middleware.headers import headers_of
 from autotune_service.settings import Settings
 
 _ANY = "*"
@@ -28,9 +29,9 @@ class HostsMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            for name, value in scope["headers"]:
-                if name == b"host" and value not in self._known:
-                    self._check(value)
+            host = headers_of(scope).get(b"host")
+            if host is not None and host not in self._known:
+                self._check(host)
         return self._app(scope, receive, send)
 
     def _check(self, value: bytes) -> None:

@@ -6,6 +6,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from autotune_service.middleware.access import LOOKUP, address_of, is_open, refuse_late, writes
 from autotune_service.middleware.body import MAX_BYTES
+from autotune_service.middleware.headers import headers_of
 from autotune_service.middleware.throttle import Throttle
 
 _BYTES = 32 << 10  # of questions, some hundred: as much work as one call
@@ -26,23 +27,25 @@ class LimitsMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
-            throttle, calls = self._counted(scope)
             token = scope["state"].get("token")
-            if not throttle.allows(token.number if token else address_of(scope), calls):
+            caller = token.number if token else address_of(scope)
+            if not self._allows(scope, caller):
                 return refuse_late()
         return self._app(scope, receive, send)
 
-    def _counted(self, scope: Scope) -> tuple[Throttle, int]:
-        """Where, and as how many calls."""
+    def _allows(self, scope: Scope, caller: int | str) -> bool:
+        if scope["path"] == LOOKUP:  # the busiest first
+            return self._reads.allows(caller, _lookups(scope))
         if writes(scope):
-            return self._writes, 1
-        return (self._open, 1) if is_open(scope["path"]) else (self._reads, _calls(scope))
+            return self._writes.allows(caller)
+        path: str = scope["path"]
+        if is_open(path):
+            return self._open.allows(caller)
+        light = (calls for start, calls in _LIGHT.items() if path.startswith(start))
+        return self._reads.allows(caller, next(light, _PAGE))
 
 
-def _calls(scope: Scope) -> int:
-    """As how many lookups one that reads counts."""
-    path: str = scope["path"]
-    if path == LOOKUP:
-        length = dict(scope["headers"]).get(b"content-length", b"")
-        return 1 + (int(length) if length.isdigit() else MAX_BYTES) // _BYTES
-    return next((calls for start, calls in _LIGHT.items() if path.startswith(start)), _PAGE)
+def _lookups(scope: Scope) -> int:
+    """As how many of one question the lookup counts."""
+    length = headers_of(scope).get(b"content-length", b"")
+    return 1 + (int(length) if length.isdigit() else MAX_BYTES) // _BYTES
