@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from autotune.calls.listening import LISTENER
-from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem
 from autotune.domain.workload_text import workload_text
 from autotune.errors import InvalidInputError
@@ -17,13 +16,11 @@ class CollectedWorkload:
     """What was found so far; equal problems are one, with the sum of their weights."""
 
     def __init__(self) -> None:
-        from autotune.catalogue.discovery import catalogue
+        from autotune.catalogue.discovery import installed_kernels
         from autotune.child.loading import Loader
 
         self._loader = Loader()
-        self._catalogue = {
-            name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)
-        }
+        self._catalogue = installed_kernels()
         self._problems: list[WorkloadProblem] = []
         self._undeclared: list[UndeclaredKernel] = []
 

@@ -24,6 +24,11 @@ def catalogue() -> Mapping[str, KernelRef | str]:
     return found
 
 
+def installed_kernels() -> dict[str, KernelRef]:
+    """Those of the catalogue that are not broken."""
+    return {name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)}
+
+
 def find_kernel(name: str) -> KernelRef:
     """The kernel called ``name``, or the one in ``path/to/file.py:NAME``.
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.calls.from_problem import call_of
-from autotune.catalogue.discovery import catalogue, find_kernel
+from autotune.catalogue.discovery import find_kernel, installed_kernels
 from autotune.checking.follow_up import Retuner, publish_all_checked
 from autotune.checking.prior import prior_of
 from autotune.checking.run import CheckRun
@@ -164,7 +164,7 @@ def find_refs(
         refs = [find_kernel(name) for name in kernels]
         return {names.get(ref) or name_of(compilers, ref, records, specs): ref for ref in refs}
     published = {record.key.kernel for record in records}
-    known = {name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)}
+    known = installed_kernels()
     return {name: ref for name, ref in {**known, **searched}.items() if name in published}
 
 

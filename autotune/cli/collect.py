@@ -110,7 +110,7 @@ def collect(
 def _of_model(
     model: str, arguments: str, chips: Sequence[str], python: str
 ) -> tuple[Workload, str]:
-    from autotune.catalogue.discovery import catalogue
+    from autotune.catalogue.discovery import installed_kernels
 
     place, _, function = model.rpartition(":")
     if not place or not function:
@@ -122,7 +122,7 @@ def _of_model(
     else:
         here = str(Path.cwd()) if (Path.cwd() / place.partition(".")[0]).exists() else ""
         ref = KernelRef(path="", attribute=function, module=place, root=here, call=arguments)
-    known = {name: one for name, one in catalogue().items() if isinstance(one, KernelRef)}
+    known = installed_kernels()
     chip = parse_chip(chips[0]) if chips else None
     with new_pool(1, _LIMIT_S, _MEMORY_GIB, python) as pool:
         found = pool.collect(ref, chip, known)

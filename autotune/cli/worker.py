@@ -93,9 +93,8 @@ def worker(
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
     its finalists are timed, as by `autotune search`.
     """
-    from autotune.catalogue.discovery import catalogue
+    from autotune.catalogue.discovery import installed_kernels
     from autotune.checking.recheck import recheck
-    from autotune.domain.kernel_ref import KernelRef
     from autotune.jobs.sign_of_life import SignOfLife
     from autotune.jobs.worker import Worker
     from autotune.publishing.timing import Timing
@@ -105,7 +104,7 @@ def worker(
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
-    refs = {kernel: ref for kernel, ref in catalogue().items() if isinstance(ref, KernelRef)}
+    refs = installed_kernels()
     own_name = f"{name or socket.gethostname()}-{os.getpid()}"
     timing = Timing(device=device, seconds=measure_seconds, python=python) if measure else None
     with (

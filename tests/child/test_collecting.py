@@ -7,7 +7,7 @@ import jax
 import pytest
 
 import autotune
-from autotune.catalogue.discovery import catalogue
+from autotune.catalogue.discovery import installed_kernels
 from autotune.child.collecting import collect
 from autotune.child.loading import Loader, LoadError
 from autotune.cli.collect import hlo_kernels
@@ -97,6 +97,13 @@ def activated(x):
     again = KERNEL.build(problem, TUNED.config(problem))
     return jax.lax.fori_loop(0, 5, lambda _, x: again(x, x), x)
 
+def attention(q, scale):
+    from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+    return flash_attention(q, q, q, causal=True, sm_scale=scale)
+
+def trained(q):
+    return jax.grad(lambda q: attention(q, 1.0).sum())(q)
+
 def broken(x):
     double(x)
     raise RuntimeError("there is no layer 7")
@@ -106,8 +113,8 @@ def broken(x):
 def collected(folder: Path, function: str, call: str) -> Collected:
     path = folder / "model.py"
     path.write_text(MODEL)
-    known = {name: ref for name in ("matmul", "rmsnorm") if (ref := catalogue()[name])}
-    refs = {name: ref for name, ref in known.items() if isinstance(ref, KernelRef)}
+    known = ("matmul", "rmsnorm", *(f"jax_flash_attention{part}" for part in ("", "_dq", "_dkv")))
+    refs = {name: installed_kernels()[name] for name in known}
     ref = KernelRef(path=str(path), attribute=function, call=call)
     return collect(Loader(), ref, None, refs)
 
@@ -149,6 +156,14 @@ def test_problems_that_differ_in_an_option_have_their_own_calls(tmp_path: Path) 
     found = collected(tmp_path, "activated", "x=f32[256,256]")
     by_option = {one.options: one.weight for one in found.problems}
     assert sorted(by_option.values()) == [1, 2 + 5], by_option
+
+
+def test_a_scale_is_no_part_of_a_problem(tmp_path: Path) -> None:
+    for scale in ("1.0", "0.3"):
+        (found,) = collected(tmp_path, "attention", f"q=bf16[1,2,512,128], scale={scale}").problems
+        assert (found.kernel, found.options) == ("jax_flash_attention", ("causal=true",))
+    trained = {one.kernel for one in collected(tmp_path, "trained", "q=bf16[1,2,512,128]").problems}
+    assert trained >= {"jax_flash_attention_dq", "jax_flash_attention_dkv"}
 
 
 def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Path) -> None:
