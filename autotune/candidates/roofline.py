@@ -73,18 +73,28 @@ def _blocks_bytes(trace: Trace) -> float:
     return sum(moved)
 
 
-def physical_bound_us(trace: Trace, chip: ChipInfo, in_vmem: Collection[int] = ()) -> float:
+def physical_bound_us(
+    trace: Trace, chip: ChipInfo, listed_bytes: int = 0, in_vmem: Collection[int] = ()
+) -> float:
     """The least that one run of a call takes at the chip's peak rates: its certain operations, and
-    the blocks that are known to move. ``in_vmem``: operands that XLA put there ahead of it."""
-    moved = [
-        op
-        for n, op in enumerate(trace.operands)
-        if op.is_pipelined and op.exact and n not in in_vmem
-    ]
+    the bytes that are known to move, or ``listed_bytes``, those of the DMAs of one core, where
+    these are more. ``in_vmem``: operands that XLA put there ahead of it."""
+    moved = [n for n in range(len(trace.operands)) if n not in in_vmem and _surely_moves(trace, n)]
     cores = _of_call(trace, chip).cores
-    memory_us = sum(op.hbm_bytes for op in moved) / (chip.hbm_bytes_per_s * cores) * 1e6
+    traced_bytes = sum(trace.operands[n].hbm_bytes for n in moved) / cores
+    memory_us = max(traced_bytes, listed_bytes) / chip.hbm_bytes_per_s * 1e6
     peak = peak_ops_per_s(trace.mxu_dtype, chip) * cores
     return max(memory_us, trace.least_mxu_flops / peak * 1e6)
+
+
+def _surely_moves(trace: Trace, number: int) -> bool:
+    """Blocks whose visits are known; and what a kernel writes by hand, once, where it is a result
+    of the function, which has to be written whole."""
+    op = trace.operands[number]
+    if op.is_pipelined:
+        return op.exact
+    is_new = number not in {output for _, output in trace.aliases}
+    return op.is_output and op.at_boundary and op.space in ("any", "hbm") and is_new
 
 
 def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:

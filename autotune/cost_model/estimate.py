@@ -229,7 +229,9 @@ def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explan
     }
     return Explanation(
         parts_us=tuple((name, count * to_us) for name, count in by_name.items()),
-        roofline_us=physical_bound_us(trace, chip, _placed(trace, run)),
+        roofline_us=physical_bound_us(
+            trace, chip, run["hbm_bytes_read"] + run["hbm_bytes_written"], _placed(trace, run)
+        ),
         mxu_us=run["mxu_busy_cycles"] * to_us,
         steps=run["steps"],
         dma_count=run["dma_count"],

@@ -120,6 +120,26 @@ def test_a_time_below_what_its_bytes_take_is_no_estimate(
 
 
 @pytest.mark.parametrize(
+    ("fields", "aliases", "bound_us"),
+    [
+        ({"is_output": True}, (), 20.0),
+        ({"is_output": True}, ((0, 1),), 0.01),
+        ({"is_output": True, "at_boundary": False}, (), 0.01),
+        ({"is_output": False}, (), 0.01),
+    ],
+)
+def test_what_a_kernel_moves_by_hand_has_a_bound(
+    fields: dict[str, Any], aliases: tuple[tuple[int, int], ...], bound_us: float
+) -> None:
+    """A new result is written whole; of others, no less than what the listing moves."""
+    cache = operand((8, 128), (8, 128), space="any")
+    by_hand = replace(cache, hbm_bytes=round(20 * V5E.hbm_bytes_per_s / 1e6), **fields)
+    outcome = estimate(trace(cache, by_hand, aliases=aliases), compiled(simulation(30)), V5E)
+    assert isinstance(outcome, Estimated) and outcome.estimate.explanation is not None
+    assert outcome.estimate.explanation.roofline_us == pytest.approx(bound_us, rel=1e-3)
+
+
+@pytest.mark.parametrize(
     ("dtype", "times"), [("bfloat16", 1), ("float32", 1), ("int8", 2), ("int4", 4)]
 )
 def test_a_time_below_what_its_operations_take_is_no_estimate(dtype: str, times: int) -> None:

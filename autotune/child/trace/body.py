@@ -119,7 +119,6 @@ _State = dict[int, tuple[int, ...]]
 class _Walker:
     def __init__(self, body: Body, grid: Sequence[int], named: Sequence[int] | None) -> None:
         self.body, self.grid = body, grid
-        self.unsure = 0  # loops and branches around the place that may not run as often as counted
         self.named = range(len(grid)) if named is None else named
 
     def walk(
@@ -208,10 +207,10 @@ class _Walker:
         inside.values.clear()  # what is carried changes from turn to turn
         # In a branch that some steps take, these may be the steps with fewer turns.
         is_unsure = turns is None or (weight != 1.0 and eqn.primitive.name == "while")
-        self.unsure += is_unsure
-        times = weight * (1 if turns is None else turns)
+        times, sure = weight * (1 if turns is None else turns), dict(self.body.sure_flops)
         self.walk(plain, inside, inner_names, state, times, in_loop=True)
-        self.unsure -= is_unsure
+        if is_unsure:
+            self.body.sure_flops = sure
 
     def _branch(
         self,
@@ -224,7 +223,9 @@ class _Walker:
     ) -> None:
         which = env.read(eqn.invars[0])
         ends: list[tuple[float, _State]] = []
-        branches = eqn.params["branches"]
+        branches, before = eqn.params["branches"], self.body.sure_flops
+        # Two that some steps take may have no step in common: of one alone the mean is certain.
+        is_alone, sure = which is not None and weight == 1.0, []
         for number, branch in enumerate(branches):
             taken = None if which is None else which == number
             share = 1.0 / len(branches) if taken is None else float(np.mean(taken))
@@ -233,15 +234,17 @@ class _Walker:
             plain = open_jaxpr(branch)
             inside, inner_names = self._inner(branch, plain.invars, eqn.invars[1:], env, names)
             after = dict(state)
-            # Two that some steps take may have no step in common: of one the mean is certain.
-            is_unsure = taken is None or (share < 1.0 and weight != 1.0)
-            self.unsure += is_unsure
+            self.body.sure_flops = {}
             self.walk(plain, inside, inner_names, after, weight * share, in_loop=in_loop)
-            self.unsure -= is_unsure
+            scale = 1.0 if is_alone else share
+            sure.append({dtype: n / scale for dtype, n in self.body.sure_flops.items()})
             reset = None if taken is None else _reset_axes(taken, self.grid)
             if share < 1.0 and reset is not None:
                 state.update({s: reset for s in after if s not in state})
             ends.append((share, after))
+        self.body.sure_flops = before
+        for dtype in {dtype for one in sure for dtype in one}:
+            self._sure(dtype, (sum if is_alone else min)(one.get(dtype, 0.0) for one in sure))
         self._merge(ends, state)
 
     def _merge(self, ends: list[tuple[float, _State]], state: _State) -> None:
@@ -294,13 +297,15 @@ class _Walker:
             self.body.mxu_flops += flops
             dtype = _wider(str(rhs.dtype), str(lhs.dtype)) or ""
             self.body.mxu_dtype = _wider(self.body.mxu_dtype, dtype)
-            if not self.unsure:
-                self.body.sure_flops[dtype] = self.body.sure_flops.get(dtype, 0.0) + flops
+            self._sure(dtype, flops)
         elif any(word in name for word in _ACCESSES):
             self.body.accesses += weight
         elif name in _ARITHMETIC or name in _TRANSCENDENTAL:
             shapes = [getattr(v.aval, "shape", ()) for v in (*eqn.invars, *eqn.outvars)]
             self.body.vector_ops += weight * max((prod(s) for s in shapes if s), default=0)
+
+    def _sure(self, dtype: str, flops: float) -> None:
+        self.body.sure_flops[dtype] = self.body.sure_flops.get(dtype, 0.0) + flops
 
 
 def _reset_axes(taken: Any, grid: Sequence[int]) -> tuple[int, ...] | None:

@@ -12,6 +12,8 @@ import numpy as np
 
 from autotune.child.chips import told_of
 from autotune.child.trace import reader
+from autotune.child.trace.calls import walked
+from autotune.child.trace.mapped import as_pallas_call
 from autotune.child.trace.pallas_call import Call
 from autotune.child.verify import interpreter
 from autotune.child.verify.compare import Difference, compare, errors_of
@@ -129,19 +131,28 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Ve
 
 
 def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
-    """Whether the kernel traces for the problem, and its reference; what they say of another one is
-    not asked here. A ``pallas_call`` takes lengths that do not fit, a reference does not."""
+    """Whether the kernel traces for the problem to calls that do something, and its reference; what
+    they say of another one is not asked here. A ``pallas_call`` takes lengths that do not fit, a
+    reference does not."""
     import jax
 
     with told_of(chip, kernel.mesh_axes(problem)):
         try:
             arrays = reader.abstract(kernel.inputs(problem))
-            jax.eval_shape(kernel.build(problem, config), *arrays)
+            if _is_idle(jax.make_jaxpr(kernel.build(problem, config))(*arrays)):
+                return False
             if kernel.reference is not None:
                 jax.eval_shape(kernel.reference(problem), *arrays)
         except Exception:
             return False
     return True
+
+
+def _is_idle(jaxpr: Any) -> bool:
+    """Whether a static grid is empty: a kernel that divides a length by a constant has that where
+    the length is short."""
+    calls = [call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None]
+    return any(0 in call.params["grid_mapping"].grid for call in calls)
 
 
 def _draws_random_numbers(

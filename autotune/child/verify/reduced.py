@@ -15,6 +15,9 @@ one count only and what is lost between the first and the last."""
 SHORT = 256
 """Of a dimension that no axis cuts and no ``reduced`` makes small: whole tiles on every chip."""
 
+_MOST_TIMES = 16
+"""As many blocks, for a kernel that can do nothing with fewer: one that divides by a constant."""
+
 _FEW = 2
 """Of one that only counts such tiles (sequences, heads, groups)."""
 
@@ -89,12 +92,13 @@ def _with_blocks(
     """``count`` blocks on each axis that has as many, the last one ragged where the real one is.
 
     Where the kernel refuses that, there is one more; or (causal attention needs as many keys as
-    queries) one dimension gets as long as the longest; failing that, dimensions keep their full
-    size.
+    queries) one dimension gets as long as the longest; failing that, there are up to
+    :data:`_MOST_TIMES` as many, or dimensions keep their full size.
     """
-    found, more = (
+    doubled = [count << n for n in range(1, _MOST_TIMES.bit_length())]
+    found, more, *longer_ones = (
         small.with_dims(**{d: _extent(problem[d], blocks[d], n) for d in blocks})
-        for n in (count, count + 1)
+        for n in (count, count + 1, *doubled)
     )
     for likely in (found, *_followed(found, blocks, problem), more):
         if accepts(likely):
@@ -106,6 +110,9 @@ def _with_blocks(
         for likely in (longer, *_followed(longer, blocks, problem)):
             if accepts(likely):
                 return likely
+    for likely in longer_ones:
+        if accepts(likely):
+            return likely
     for dim in blocks:
         found = found.with_dims(**{dim: problem[dim]})
         if accepts(found):

@@ -227,6 +227,20 @@ def test_what_only_some_steps_may_do_is_not_certain():
     assert found.mxu_flops > 0 and found.least_mxu_flops == 0
 
 
+@pytest.mark.parametrize(("others", "certain"), [(1, 1), (3, 1), (0, 0)])
+def test_what_every_branch_does_is_certain(others, certain):
+    """tokamax's ragged dot multiplies in each of two branches, chosen by data."""
+
+    def body(x, out, total):
+        def some(turns):
+            return lambda: times(x, (0, turns))
+
+        out[...] = jax.lax.cond(x[0, 0] > 0, some(1), some(others))
+
+    found = of_body(body, grid=(4,))
+    assert found.least_mxu_flops == 4 * certain * PRODUCT
+
+
 @pytest.mark.parametrize(
     ("kernel", "shape", "axes", "kept"),
     [

@@ -184,6 +184,31 @@ def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
     assert verdict.ok and "rows=64" in verdict.reason
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_a_kernel_that_divides_by_a_constant_is_run_where_it_has_steps(right: bool) -> None:
+    """Of two blocks each of four parts would have an empty grid, and leave its output unwritten."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * (2.0 if right else 3.0)
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        part = (rows // 4, LANES)
+        call = pl.pallas_call(
+            body,
+            grid=(rows // 4 // ROWS,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct(part, jnp.float32),
+        )
+        return lambda x: jax.vmap(call)(x.reshape(4, *part)).reshape(x.shape)
+
+    verdict = checked(kernel(build, lambda x: 2 * x), rows=4096)
+    assert verdict.ok is right, verdict
+    assert "rows=32" in verdict.reason or not right
+
+
 def counted(*, right: bool) -> Kernel:
     """Doubles as many blocks as its first argument says, in any order; the others are zero."""
 
