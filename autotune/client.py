@@ -37,6 +37,7 @@ _log = logging.getLogger("autotune")
 
 MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
 _CHECKS_AT_ONCE = 1_000
+_MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
@@ -144,13 +145,16 @@ class Client:
         query = {name: value for name, value in asked.items() if value is not None}
         found: list[Check] = []
         with self._for_people() as service:
-            while True:
+            for _ in range(_MOST_PAGES):
                 path = f"/v1/checks?{urlencode({**query, 'limit': _CHECKS_AT_ONCE})}"
                 page = json.loads(service.call("GET", path))
                 found += [from_data(Check, one["check"]) for one in page["checks"]]
                 if page["next"] is None:
                     return found
+                if "cursor" in query and int(page["next"]) >= int(query["cursor"]):
+                    break
                 query["cursor"] = page["next"]
+        raise ServiceError("its list of checks does not end")
 
     @contextmanager
     def _for_people(self) -> Iterator[Remote]:

@@ -93,7 +93,7 @@ def _hold(connection: Connection, record: Record, by: str, now: datetime) -> boo
         "finding": "",
         "created_at": now,
     }
-    is_new = query.insert(connection, CANDIDATES, values)
+    is_new = query.insert(connection, CANDIDATES, values) is not None
     same = select(CANDIDATES).where(CANDIDATES.c.digest == values["digest"])
     row = connection.execute(same).one()
     if row.state == CandidateState.UNVERIFIED:  # its job may have failed

@@ -36,6 +36,7 @@ _POSTGRES = {
     "25006": f"{{db}} is read-only: connect to the primary server, {_ELSEWHERE}",
     "28": f"{{db}} refuses this user: {{detail}}; correct the user or password, {_ELSEWHERE}",
     "3D000": "{db} does not exist: create the database first (createdb)",
+    "40": "{db} undid the work, for which other work was in the way: try again",
     "42501": "{db} does not allow this user to do that: {detail}",
     "55P03": "other work holds a lock in {db} for too long: try again later",
     "53": "{db} is out of resources: {detail}",
@@ -45,7 +46,7 @@ _POSTGRES = {
 
 _NO_TABLES = "{db} lacks tables ({detail}): run autotune db upgrade"
 _UNREACHABLE = f"cannot reach {{db}}: {{detail}}; start the server, {_ELSEWHERE}"
-_BROKEN_STATES = ("08", "57P0")
+_UNDONE_STATES = ("08", "40", "57P0")
 
 
 @contextmanager
@@ -65,12 +66,13 @@ def translated(database: Database) -> Iterator[None]:
         raise UnstorableError(f"{error.object!r} is not valid text: use UTF-8") from error
 
 
-def connection_broke(error: DBAPIError) -> bool:
-    """Whether the server went away or is restarting, so that trying again makes sense."""
+def may_work_again(error: DBAPIError) -> bool:
+    """Whether the server went away, is restarting, or undid a transaction that others were in the
+    way of (deadlocks): so that trying again makes sense."""
     if error.connection_invalidated:
         return True
     state = getattr(error.orig, "sqlstate", "")
-    return _is_operational(error) and (state is None or str(state).startswith(_BROKEN_STATES))
+    return _is_operational(error) and (state is None or str(state).startswith(_UNDONE_STATES))
 
 
 def is_locked(error: BaseException) -> bool:

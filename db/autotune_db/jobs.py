@@ -171,7 +171,7 @@ def queue(connection: Connection, request: Request, by: str, now: datetime) -> t
     }
     same = select(JOBS).where(JOBS.c.open_digest == values["open_digest"])
     while True:  # the job that is in the way may end before it is read
-        is_new = query.insert(connection, JOBS, values)
+        is_new = query.insert(connection, JOBS, values) is not None
         row = connection.execute(same).first()
         if row is not None:
             if is_new:

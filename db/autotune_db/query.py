@@ -13,6 +13,7 @@ from sqlalchemy import (
     ScalarSelect,
     Select,
     Table,
+    case,
     func,
     select,
     text,
@@ -78,11 +79,12 @@ def upsert(
     connection.execute(statement.on_conflict_do_update(index_elements=by, set_=again))
 
 
-def insert(connection: Connection, table: Table, values: dict[str, Any]) -> bool:
-    """False when a unique constraint says that it is there already."""
+def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int | None:
+    """The number of a new row; None when a unique constraint says that it is there already."""
     statement = _dialect(connection).insert(table).values(values).on_conflict_do_nothing()
     returning = statement.returning(table.c.id)  # a count of rows is not reliable
-    return connection.scalar(returning) is not None
+    number: int | None = connection.scalar(returning)
+    return number
 
 
 def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
@@ -230,6 +232,17 @@ def missed() -> Query:
     published = select(RECORDS.c.id).where(RECORDS.c.key_id == MISSES.c.key_id).exists()
     order = MISSES.c["count"].desc(), MISSES.c.id
     return with_keys(MISSES).where(~published).order_by(*order)
+
+
+def count_in(connection: Connection, key_id: int, trial: int, values: Mapping[str, Any]) -> None:
+    """One more trial in the sums of its key: as ``sum_up``, in less than half the time."""
+    newest, best, time_us = KEYS.c.newest_trial, KEYS.c.best_us, values["time_us"]
+    sums: dict[Any, Any] = {newest: case((newest > trial, newest), else_=trial)}
+    if time_us is not None:
+        sums[best] = case((best < time_us, best), else_=time_us)
+    if values["number"] == 0:
+        sums[KEYS.c.default_us] = time_us
+    connection.execute(update(KEYS).where(KEYS.c.id == key_id).values(sums))
 
 
 def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:

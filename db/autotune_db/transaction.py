@@ -8,7 +8,7 @@ from sqlalchemy import Connection, Engine
 from sqlalchemy.exc import DBAPIError
 
 from autotune_db.engine import watch, writing
-from autotune_db.failure import connection_broke, translated
+from autotune_db.failure import may_work_again, translated
 from autotune_db.url import Database
 
 _RETRY_PAUSES_S = (0.3, 2.0)
@@ -54,7 +54,7 @@ class Transactions:
                 try:
                     return _once(engine, work, attempt > 0)
                 except DBAPIError as error:
-                    if not connection_broke(error):
+                    if not may_work_again(error):
                         raise
                 time.sleep(pause_s)
             return _once(engine, work, True)

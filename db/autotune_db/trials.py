@@ -63,8 +63,9 @@ class SqlTrials(Adapter):
 
         def save(connection: Connection, again: bool) -> bool:
             key_id = query.key_id(connection, key)
-            if query.insert(connection, TRIALS, {**values, "key_id": key_id}):
-                query.sum_up(connection, [key_id])
+            added = query.insert(connection, TRIALS, {**values, "key_id": key_id})
+            if added is not None:
+                query.count_in(connection, key_id, added, values)
                 return True
             # The connection may have broken after the commit of the first attempt.
             return again and trial in map(rows.trial_from_row, connection.execute(same_number))

@@ -2,6 +2,8 @@
 
 import json
 import time
+from contextlib import closing
+from http.client import HTTPConnection
 
 import pytest
 
@@ -81,5 +83,19 @@ def test_a_proxy_that_is_named_is(
         assert {_from(service, f"10.0.0.{number}") for number in range(60)} == {200}
 
 
-def _from(service: Running, address: str) -> int:
-    return service.raw("GET", "/healthz", **{"X-Forwarded-For": address})[0]
+def test_the_address_that_the_proxy_adds_counts_not_the_one_before_it(
+    store: SqlStore, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some proxies write a header of their own behind that of a caller."""
+    monkeypatch.setenv("FORWARDED_ALLOW_IPS", "127.0.0.1")
+    with running(database, reads_per_second=5) as service:
+        assert 429 in {_from(service, f"10.0.0.{number}", "10.1.1.1") for number in range(20)}
+
+
+def _from(service: Running, *addresses: str) -> int:
+    with closing(HTTPConnection("127.0.0.1", service.port, timeout=60)) as connection:
+        connection.putrequest("GET", "/healthz")
+        for address in addresses:
+            connection.putheader("X-Forwarded-For", address)
+        connection.endheaders()
+        return connection.getresponse().status

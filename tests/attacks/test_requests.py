@@ -47,6 +47,39 @@ def test_a_request_within_a_request_is_never_answered(service: Running, head: by
 
 
 @pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        (b"Host", (b"evil.example", b"localhost")),
+        (b"Host", (b"localhost", b"evil.example")),
+        (b"Sec-Fetch-Site", (b"cross-site", b"none")),
+        (b"Sec-Fetch-Site", (b"none", b"none")),
+        (b"Authorization", (b"Basic eA==", b"Bearer TOKEN")),
+        (b"Authorization", (b"Bearer TOKEN", b"bearer TOKEN")),
+        (b"Cookie", (b"autotune_token=TOKEN", b"autotune_token=x")),
+        (b"Content-Type", (b"text/plain", b"application/json")),
+        (b"Content-Encoding", (b"gzip", b"identity")),
+        (b"Content-Length", (b"2", b"2")),
+    ],
+)
+@pytest.mark.parametrize("path", [b"/v1/lookup", b"/v1/jobs", b"/v1/checks"])
+def test_no_header_that_decides_is_taken_from_two(
+    service: Running, writer: str, path: bytes, name: bytes, values: tuple[bytes, bytes]
+) -> None:
+    """Else a proxy could have judged the call by the one, and the service does by the other."""
+    usual = {b"Host": b"localhost", b"Content-Length": b"2", b"Connection": b"close"}
+    usual |= {b"Content-Type": b"application/json", b"Authorization": b"Bearer TOKEN"}
+    usual.pop(name, None)
+    head = [*usual.items(), *((name, value) for value in values)]
+    sent = b"".join(b"%b: %b\r\n" % one for one in head).replace(b"TOKEN", writer.encode())
+    method = b"GET" if path == b"/v1/checks" else b"POST"
+    (status,) = answers(service, b"%b %b HTTP/1.1\r\n%b\r\n{}" % (method, path, sent))
+    refused = {b"HTTP/1.1 400 Bad Request"}
+    if values[1] == b"evil.example":
+        refused |= {b"HTTP/1.1 421 Misdirected Request"}
+    assert status in refused
+
+
+@pytest.mark.parametrize(
     "sent",
     [
         b'\xff{"miss": 1}',

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +23,7 @@ from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
 from autotune.lookups.bundle import new_bundle, read_bundle, write_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST
+from autotune.remote.http import Remote
 from autotune.runtime import Tuned
 from tests.fakes.lying_service import http, lying
 from tests.samples.database import new_store, two_records
@@ -358,3 +360,19 @@ def test_by_shape(service: Running) -> None:
 def test_a_default_says_why_whatever_is_accepted(cache: Path) -> None:
     client = Client(None, cache=cache)
     assert client.match(question(9, 9), (EXACT,)) == client.lookup([question(9, 9)])[0]
+
+
+@pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])
+def test_a_list_of_checks_that_does_not_go_on_is_given_up(following: str | int) -> None:
+    page = json.dumps({"checks": [], "next": following}).encode()
+    with lying(http(page)) as url, pytest.raises(ServiceError):
+        Client(url).checks()
+
+
+def test_nor_is_one_that_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    cursors = count(10**6, -1)
+    monkeypatch.setattr(
+        Remote, "call", lambda *_: json.dumps({"checks": [], "next": str(next(cursors))}).encode()
+    )
+    with pytest.raises(ServiceError, match="does not end"):
+        Client("http://127.0.0.1:1").checks()

@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from autotune.errors import StoreError
@@ -215,7 +217,7 @@ def test_settings_of_each_connection(sqlite_url: str, statement: str, expected: 
     open_store(sqlite_url, create=True).close()
     for create in (True, False):
         with open_store(sqlite_url, create=create) as opened:
-            found = opened._work.read(lambda s: s.connection().exec_driver_sql(statement).scalar())
+            found = opened._work.read(lambda s: s.exec_driver_sql(statement).scalar())
         assert found == expected
 
 
@@ -244,7 +246,7 @@ class TestServerGone:
     ) -> None:
         real, cuts = query.insert, []
 
-        def cut_once(*arguments: Any) -> bool:
+        def cut_once(*arguments: Any) -> int | None:
             done = real(*arguments)
             if not cuts:
                 cuts.append(1)
@@ -259,6 +261,24 @@ class TestServerGone:
         assert opened.save_trial(key(), trial())
         assert cuts
         assert opened.trials(key()) == [trial()]
+
+    def test_who_is_undone_for_a_deadlock_tries_again(self, opened: store.SqlStore) -> None:
+        for of in (key(), key(m=1)):
+            opened.save_trial(of, trial(0))
+        both = threading.Barrier(2)
+
+        def lock_in(order: tuple[int, int]) -> bool:
+            def write(connection: Connection, again: bool) -> bool:
+                for number in order:
+                    query.sum_up(connection, [number])
+                    if not again and number == order[0]:
+                        both.wait(60)
+                return again
+
+            return opened._work.write(write)
+
+        with ThreadPoolExecutor(2) as threads:
+            assert sorted(threads.map(lock_in, [(1, 2), (2, 1)])) == [False, True]
 
     @pytest.mark.parametrize("breaks", [1, 2, 3])
     def test_a_connection_that_breaks_after_the_commit(
@@ -289,7 +309,7 @@ class TestServerGone:
         assert opened.trials(key()) == [trial()]
         monkeypatch.setattr(transaction, "_once", real)
         count = "SELECT count(*) FROM autotune_records"
-        assert opened._work.read(lambda s: s.connection().exec_driver_sql(count).scalar()) == 1
+        assert opened._work.read(lambda s: s.exec_driver_sql(count).scalar()) == 1
 
 
 def test_opening_it_twice_in_one_process_cuts_nobody_off(sqlite_url: str) -> None:

@@ -7,7 +7,7 @@ from inspect import signature
 from pathlib import Path
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select
 
 from autotune import ports
 from autotune.domain.chip import Chip
@@ -15,12 +15,14 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
+from autotune_db import query
 from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse
 from autotune_db.candidates import SqlCandidates
 from autotune_db.jobs import SqlJobs
 from autotune_db.searches import SqlSearches
 from autotune_db.store import SqlStore, open_store
+from autotune_db.tables import KEYS
 from autotune_db.tokens import SqlTokens
 from tests.samples.records import (
     NASTY,
@@ -260,6 +262,15 @@ class TestHistory:
         assert store.history() == [replace(expected, has_record=True)]
         store.replace_outcome(key(), 1, WrongResult(reason="off", estimate=estimate(5.0)))
         assert store.history()[0].best_us == 7.0
+
+    def test_one_by_one_they_come_to_the_same_as_summed_up(self, store: SqlStore) -> None:
+        for number, time_us in ((3, None), (1, 7.0), (0, 9.0), (4, 5.0), (2, 8.0)):
+            timed = Estimated(estimate=estimate(time_us), program="") if time_us else None
+            store.save_trial(key(), trial(number, timed or Illegal(reason="no")))
+        sums = select(KEYS.c.newest_trial, KEYS.c.best_us, KEYS.c.default_us)
+        one_by_one = store._work.read(lambda s: s.execute(sums).one())
+        store._work.write(lambda s, _: query.sum_up(s, [1]))
+        assert one_by_one == store._work.read(lambda s: s.execute(sums).one()) == (5, 5.0, 9.0)
 
     def test_without_any_estimate(self, store: SqlStore) -> None:
         store.save_trial(key(), trial(1, Illegal(reason="no")))

@@ -15,7 +15,7 @@ from autotune.ports import Tokens
 from autotune_db.tokens import digest_of
 from autotune_service.database import DatabaseThreads
 from autotune_service.errors import HttpError
-from autotune_service.middleware.headers import headers_of
+from autotune_service.middleware.headers import headers_of, refuse_doubled
 from autotune_service.middleware.throttle import Throttle
 
 COOKIE = "autotune_token"
@@ -51,6 +51,7 @@ class AccessMiddleware:
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
+            refuse_doubled(scope)
             if scope["method"] in _WRITES:
                 _check_site(scope)
             access: Access = scope["state"]["access"]

@@ -18,11 +18,11 @@ from autotune.domain.job import Job
 from autotune.domain.key import Key
 from autotune.domain.record import Record, measured_config
 from autotune.wording.checks import action, finding
-from autotune_service.dependencies import ask, snapshots_of, store
+from autotune_service.dependencies import KNOWN_PARAMETERS, ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
 from autotune_service.pages.filters import query_of
-from autotune_service.pages.problems import ProblemRow, key_filter, rows
+from autotune_service.pages.problems import ProblemRow, key_filter, order_of, rows
 from autotune_service.pages.routes import number_of
 from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
 from autotune_service.pages.upgrades import check_filter
@@ -33,7 +33,7 @@ exports = APIRouter(include_in_schema=False)
 _LATEST, _JOBS, _MISSES = 500, 1_000, 10_000  # at most
 
 
-@exports.get("/export/coverage.{form}")
+@exports.get("/export/coverage.{form}", dependencies=[KNOWN_PARAMETERS])
 async def coverage(request: Request, form: str) -> Response:
     """Where something was searched, and how much of it is published."""
     places = await ask(request, store(request).browse.targets)
@@ -54,13 +54,14 @@ async def coverage(request: Request, form: str) -> Response:
 @exports.get("/export/upgrades.{form}")
 async def upgrades(request: Request, form: str) -> Response:
     """All checks that fit the filters, the worst first."""
-    browse, query = store(request).browse, query_of(request)
+    browse, query = store(request).browse, query_of(request, strict=True)
     only = check_filter(query, await ask(request, browse.check_counts))
+    query.done()
     found = pages_of(lambda offset: browse.worst_checks(only, offset, AT_ONCE))
     return await table(request, "upgrades", form, map(_check, found))
 
 
-@exports.get("/export/misses.{form}")
+@exports.get("/export/misses.{form}", dependencies=[KNOWN_PARAMETERS])
 async def misses(request: Request, form: str) -> Response:
     found = await ask(request, store(request).browse.missed_keys, 0, _MISSES)
     lines = (
@@ -77,7 +78,7 @@ async def misses(request: Request, form: str) -> Response:
     return await table(request, "misses", form, lines)
 
 
-@exports.get("/export/searches.{form}")
+@exports.get("/export/searches.{form}", dependencies=[KNOWN_PARAMETERS])
 async def searches(request: Request, form: str) -> Response:
     """The latest ones."""
     found = await ask(request, store(request).browse.latest, _LATEST)
@@ -88,14 +89,14 @@ async def searches(request: Request, form: str) -> Response:
     return await table(request, "searches", form, lines)
 
 
-@exports.get("/export/jobs.{form}")
+@exports.get("/export/jobs.{form}", dependencies=[KNOWN_PARAMETERS])
 async def jobs(request: Request, form: str) -> Response:
     """Those that wait or run, the newest first."""
     found = await ask(request, store(request).browse.open_jobs, _JOBS)
     return await table(request, "jobs", form, map(_job, found))
 
 
-@exports.get("/export/toolchains/{key_id}.{form}")
+@exports.get("/export/toolchains/{key_id}.{form}", dependencies=[KNOWN_PARAMETERS])
 async def toolchains(request: Request, key_id: str, form: str) -> Response:
     """The same configs under each toolchain, a line for each trial."""
     number, browse = number_of(key_id, "problem"), store(request).browse
@@ -109,13 +110,16 @@ async def toolchains(request: Request, key_id: str, form: str) -> Response:
 
 
 @exports.get("/export/kernel.{form}")
-async def kernel(request: Request, form: str, name: str = "") -> Response:
+async def kernel(request: Request, form: str) -> Response:
     """The problems of a kernel, or of all, with what is published."""
     browse, snapshot = store(request).browse, snapshots_of(request).current
-    only, _ = await key_filter(request, query_of(request), name or None)
+    query = query_of(request, strict=True)
+    only, _ = await key_filter(request, query, query.given.pop("name", None) or None)
+    order = order_of(query)
+    query.done()
 
     def read(offset: int) -> list[ProblemRow]:
-        return rows(browse.problems(only, offset, AT_ONCE), snapshot)
+        return rows(browse.problems(only, offset, AT_ONCE, order), snapshot)
 
     return await table(request, "problems", form, map(_problem, pages_of(read)))
 
@@ -123,12 +127,13 @@ async def kernel(request: Request, form: str, name: str = "") -> Response:
 @exports.get("/export/keys/{key_id}/trials.{form}")
 async def trials(request: Request, key_id: str, form: str) -> Response:
     """All trials of a key, or those of one kind; as JSON with all that is known of each."""
-    query, browse = query_of(request), store(request).browse
+    query, browse = query_of(request, strict=True), store(request).browse
     number = number_of(key_id, "problem")
     searched = await ask(request, browse.searched, number)
     if searched is None:
         raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
     kind = query.choice("kind", [kind for kind, _ in searched.outcomes])
+    query.done()
 
     def read(offset: int) -> list[NumberedTrial]:
         return list(browse.trials(number, kind, fastest=False, offset=offset, limit=AT_ONCE))
@@ -138,7 +143,7 @@ async def trials(request: Request, key_id: str, form: str) -> Response:
     return await table(request, "trials", form, map(line, pages_of(read)))
 
 
-@exports.get("/export/trials/{trial_id}.json")
+@exports.get("/export/trials/{trial_id}.json", dependencies=[KNOWN_PARAMETERS])
 async def trial(request: Request, trial_id: str) -> dict[str, Any]:
     """One, with its key and all that is known of it."""
     number = number_of(trial_id, "trial")

@@ -1,4 +1,5 @@
-"""What an address asks of a page. What cannot be understood is left out, and the page says so."""
+"""What an address asks of a page. What cannot be understood is left out, and the page says so; a
+file has no place to say it, and is refused."""
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
@@ -7,6 +8,8 @@ from starlette.requests import Request
 
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import Toolchain
+from autotune_service.dependencies import refuse_parameters_but
+from autotune_service.errors import HttpError
 
 PAGE_ROWS = 50
 _MOST_PAGES = 10**6
@@ -17,9 +20,10 @@ _MOST_TEXT = 200  # characters that are looked for
 @dataclass(slots=True)
 class Query:
     """The parameters of one page. ``notes``: what was ignored and why, for people; ``kept``: what
-    links of the page go on with."""
+    links of the page go on with. ``strict``: raises ``HttpError`` instead of a note."""
 
     given: dict[str, str]
+    strict: bool = False
     notes: list[str] = field(default_factory=list)
     kept: dict[str, str] = field(default_factory=dict)
 
@@ -68,17 +72,21 @@ class Query:
     def done(self) -> "Query":
         """Whatever is left was not understood."""
         for name, value in list(self.given.items()):
-            self._ignore(name, value, "this page has no such filter")
+            self._ignore(name, value, "there is no such filter")
         self.given.clear()
         return self
 
     def _ignore(self, name: str, value: str, why: str) -> None:
         told = f"{name}={value}"[:_MOST_CHARACTERS]
+        if self.strict:
+            raise HttpError(422, "invalid_field", f"{told} is not understood: {why}", name[:80])
         self.notes.append(f"{told} was ignored: {why}.")
 
 
-def query_of(request: Request) -> Query:
-    return Query(dict(request.query_params))
+def query_of(request: Request, *, strict: bool = False) -> Query:
+    if strict:
+        refuse_parameters_but(request, request.query_params)  # given twice
+    return Query(dict(request.query_params), strict)
 
 
 def toolchain_name(toolchain: Toolchain) -> str:

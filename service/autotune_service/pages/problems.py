@@ -100,10 +100,14 @@ async def key_filter(
     return only, {"chips": chips, "toolchains": toolchains, "state": state}
 
 
+def order_of(query: Query) -> KeyOrder:
+    return KeyOrder(query.choice("order", list(KeyOrder)) or KeyOrder.NEWEST)
+
+
 async def _listed(
     request: Request, query: Query, only: KeyFilter, shown: Any, snapshot: IndexedSnapshot
 ) -> dict[str, Any]:
-    order = KeyOrder(query.choice("order", list(KeyOrder)) or KeyOrder.NEWEST)
+    order = order_of(query)
     browse = store(request).browse
     found = await ask(request, browse.problems, only, shown.offset, PAGE_ROWS, order)
     return {

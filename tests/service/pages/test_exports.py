@@ -69,6 +69,40 @@ def test_every_export_of_a_page_is_there(service: Running) -> None:
             assert service.raw("GET", path.replace("&amp;", "&"))[0] == 200, path
 
 
+@pytest.mark.parametrize(
+    ("path", "given"),
+    [
+        ("coverage", "kernel=mm"),
+        ("misses", "limit=5"),
+        ("searches", "chip=v5e"),
+        ("jobs", "state=queued"),
+        ("toolchains/1", "kind=crashed"),
+        ("upgrades", "verdcit=broken"),
+        ("upgrades", "verdict=brokne"),
+        ("kernel", "name=mm&chpi=v5e"),
+        ("kernel", "name=mm&chip=v9"),
+        ("kernel", "order=slowest"),
+        ("kernel", "name=mm&name=mx"),
+        ("keys/1/trials", "knid=crashed"),
+        ("keys/1/trials", "kind=crahsed"),
+        ("trials/7", "kind=crashed"),
+    ],
+)
+def test_a_filter_that_is_not_understood_is_refused(
+    service: Running, path: str, given: str
+) -> None:
+    """In a file nobody sees a note: the whole table would be taken for what was asked for."""
+    status, found = service.get(f"/export/{path}.json?{given}")
+    assert (status, found["error"]["code"]) == (422, "invalid_field")
+    assert found["error"]["field"] == given.rpartition("&")[2].partition("=")[0]
+
+
+def test_a_kernel_is_exported_in_the_order_of_its_page(service: Running) -> None:
+    found = service.get("/export/kernel.json?order=fastest")[1]
+    times = [one["best_estimated_us"] for one in found if one["best_estimated_us"]]
+    assert len(times) > 1 and times == sorted(times)
+
+
 def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
     store.save_trial(question(), trial(40, Illegal(reason="=cmd|' /C calc'!A0")))
     text = own.raw("GET", "/export/keys/1/trials.csv?kind=illegal")[2].decode()
