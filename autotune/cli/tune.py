@@ -77,6 +77,12 @@ class Duration(click.ParamType[float]):
     type=Duration(),
     help="Start no more trials after this time (2h, 90m): those before go where they pay most.",
 )
+@click.option(
+    "--name",
+    default=None,
+    help="What the dashboard calls it, in the place of the name of the file; the run before of the "
+    "same name is shown no more.",
+)
 @full_option
 @click.option("--seed", default=0, show_default=True)
 @click.option(
@@ -96,6 +102,7 @@ def tune(
     python: str | None,
     trials: int,
     budget: float | None,
+    name: str | None,
     full: bool,
     seed: int,
     allow_unverified: bool,
@@ -133,7 +140,7 @@ def tune(
         database=database,
         as_json=as_json,
         python=python,
-        name=workload.stem,
+        name=name or workload.stem,
         **pool,
     )
 

@@ -56,7 +56,7 @@ def tuned(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     (folder / "model.toml").write_text(WORKLOAD)
     done = autotune(*TUNE, cwd=folder)
     assert done.returncode == 1, done.stderr
-    again = autotune(*TUNE, "--json", cwd=folder)
+    again = autotune(*TUNE, "--json", "--name", "a/model", cwd=folder)
     assert again.returncode == 1, again.stderr
     return folder, json.loads(again.stdout), [done.stdout, done.stderr]
 
@@ -86,14 +86,15 @@ def test_the_model_is_the_weighted_sum_of_its_problems(
             assert row[when] == pytest.approx(sum(p["weight"] * p[when] for p in some))
 
 
-def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file(
+def test_it_is_kept_for_the_dashboard_under_the_name_of_the_file_or_the_one_given(
     tuned: tuple[Path, dict[str, Any], list[str]],
 ) -> None:
     folder, report, _ = tuned
     with open_store(str(folder / "test.db")) as store:
-        ((name, tuned_at),) = store.workloads.names()
+        (_, (name, tuned_at)) = kept = store.workloads.names()
         found = store.workloads.find(name)
-    assert name == "model" and found is not None and found[1] == tuned_at
+    assert [name for name, _ in kept] == ["a/model", "model"]
+    assert found is not None and found[1] == tuned_at
     entries = [(to_data(one.key), one.weight, one.before_us) for one in found[0].entries]
     assert entries == [(p["key"], p["weight"], p["before_us"]) for p in report["problems"]]
     assert [line.partition(":")[0] for line in found[0].missing] == ["not tuned", "not tuned"]
