@@ -5,9 +5,9 @@
 Fills a SQLite file by bulk inserts, starts a real server, and asks for each page as a browser does.
 One key has 10,000 trials, the most that one tuning request may ask for, all others 40 each, as
 many as a search has by itself: 24,751 problems. Every second one has a record, and the large one as
-many cells that the rules refuse as nearly can be. Median wall clock, and the processor time of the
-server, which depends less on what else the machine does: exit code 1 when that exceeds 200 ms, or a
-page 150 kB as sent or 2 MB unpacked.
+many cells that the rules refuse as nearly can be. Medians of wall clock, and of the processor time
+of the server, which depends less on what else the machine does: exit code 1 when that exceeds
+200 ms, or a page 150 kB as sent or 2 MB unpacked.
 """
 
 import argparse
@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -312,11 +313,13 @@ def measured(trials: int, each: int, repeats: int) -> dict[str, Page]:
 
 
 def _page(port: int, server: psutil.Process, path: str, repeats: int) -> Page:
-    before = _processor_ms(server)
-    found = [ask(port, path) for _ in range(repeats)]
+    found, spent = [], [_processor_ms(server)]
+    for _ in range(repeats):
+        found.append(ask(port, path))
+        spent.append(_processor_ms(server))
     return Page(
         ms=statistics.median(ms for ms, *_ in found),
-        processor_ms=(_processor_ms(server) - before) / repeats,
+        processor_ms=statistics.median(b - a for a, b in pairwise(spent)),
         sent=found[-1][1],
         size=found[-1][2],
     )

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from sqlalchemy import select
 
@@ -33,4 +34,9 @@ class SqlWorkloads(Adapter):
     def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:
         wanted = select(WORKLOADS.c.content, WORKLOADS.c.tuned_at).where(WORKLOADS.c.name == name)
         row = self._work.read(lambda s: s.execute(wanted).one_or_none())
-        return row and (from_data(TunedWorkload, from_text(row[0])), row[1])
+        return row and (_workload(row[0]), row[1])
+
+
+@lru_cache(maxsize=4)  # ten thousand problems take half a second
+def _workload(content: str) -> TunedWorkload:
+    return from_data(TunedWorkload, from_text(content))

@@ -1,5 +1,6 @@
 """Trials as plots and tables show them: one config each, what became of it, and its role."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -38,7 +39,8 @@ WINNER, DEFAULT = "winner", "default"
 LEAST_US = 1e-4
 """Less than a cycle of any chip: such a time was pushed by somebody, and is not drawn."""
 
-_MOST_HOVER, _HOVER_WIDTH = 220, 60  # characters
+_MOST_HOVER = 220  # characters
+_LINE = re.compile(r"\S(?:.{0,58}\S)?(?!\S)|\S+")  # of words: at most 60 characters, or one word
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,13 +109,8 @@ def outcome_line(c: ShownTrial) -> str:
 
 def wrapped(text: str) -> list[str]:
     """Lines of a hover text, which would not be broken else; the first ones of a long text."""
-    lines = [""]
-    for word in text[:_MOST_HOVER].split():  # textwrap took half of the page's time
-        if lines[-1] and len(lines[-1]) + len(word) >= _HOVER_WIDTH:
-            lines.append(word)
-        else:
-            lines[-1] = f"{lines[-1]} {word}" if lines[-1] else word
-    return [escaped(line) for line in lines if line]
+    words = " ".join(text[:_MOST_HOVER].split())
+    return list(map(escaped, _LINE.findall(words)))  # textwrap took half of the page's time
 
 
 def escaped(text: str) -> str:

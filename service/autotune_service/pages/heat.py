@@ -76,15 +76,19 @@ def heat_map(
         "height": max(320, min(700, 34 * len(rows) + 150)),
         "margin": {"l": 10 + _width(rows), "b": 10 + _width(columns), "r": 10, "t": 10},
     }
-    data = [_failures(grid, names), _times(grid, names)]
+    failures, times = _failures(grid, names), _times(grid, names)
     if len(rows) * len(columns) > _MOST_TEXTS:
         # Each text is an element that a browser places again at every zoom, and with gaps plotly.js
         # draws and encodes a picture as large as the plot: without, one of a pixel for each cell.
-        for part in data:
-            for name in ("text", "texttemplate", "xgap", "ygap"):
-                del part[name]
-        data.append(_marks(grid, names))
-    return {"data": data, "layout": layout}
+        return {"data": [failures, times, _marks(grid, names)], "layout": layout}
+    failures |= _written([[_SIGNS.get(_why_not(cell) or "", "") for cell in row] for row in grid])
+    times |= _written([[_text(cell) for cell in row] for row in grid])
+    return {"data": [failures, times], "layout": layout}
+
+
+def _written(texts: Sequence[Sequence[str]]) -> Figure:
+    """Cells with a text each, and room between them."""
+    return {"text": texts, "texttemplate": "%{text}", "xgap": 2, "ygap": 2}
 
 
 def _axis(name: str, values: Sequence[str]) -> Figure:
@@ -120,13 +124,14 @@ def _grid(
     judged = refusals is not None and not known.is_left_out(x, y)
     untried = (_ALLOWED if judged else _REFUSED_TOO) + ("" if all_drawn else f"<br>{_NOT_DRAWN}")
 
+    unknown = HeatCell(tried=(), refused=None, sampled=known.sampled, untried=untried)
+
     def cell(column: str, row: str) -> HeatCell:
-        return HeatCell(
-            tried=tried.get((column, row), ()),
-            refused=refused.get((column, row if y else column)),
-            sampled=known.sampled,
-            untried=untried,
-        )
+        mine = tried.get((column, row), ())
+        why = refused.get((column, row if y else column))
+        if not mine and why is None:  # most cells of a large map
+            return unknown
+        return HeatCell(tried=mine, refused=why, sampled=known.sampled, untried=untried)
 
     return [[cell(column, row) for column in columns] for row in rows]
 
@@ -145,16 +150,15 @@ def _times(grid: HeatCells, names: dict[str, Any]) -> Figure:
         "type": "heatmap",
         **names,
         "z": [[log10(c.time_us) if c and c.time_us else None for c in row] for row in best],
-        "text": [[_text(cell) for cell in row] for row in grid],
-        "texttemplate": "%{text}",
         "colorscale": "Viridis",
         "reversescale": True,
         "hoverongaps": False,
-        "xgap": 2,
-        "ygap": 2,
         **_scale(known),
         "customdata": [[f"/trials/{c.id}" if c else "" for c in row] for row in best],
-        "hovertext": [[_hover(cell) if _best(cell) else "" for cell in row] for row in grid],
+        "hovertext": [
+            [_hover(cell) if c else "" for cell, c in zip(*row, strict=True)]
+            for row in zip(grid, best, strict=True)
+        ],
         "hovertemplate": "%{hovertext}<extra></extra>",
     }
 
@@ -167,7 +171,7 @@ def _text(cell: HeatCell) -> str:
 
 def _roles(cell: HeatCell) -> list[str]:
     there = {c.role for c in cell.tried if c.group == ESTIMATED}
-    return [role for role in _ROLES if role in there]
+    return [role for role in _ROLES if role in there] if there else []
 
 
 def _marks(grid: HeatCells, names: dict[str, Any]) -> Figure:
@@ -231,13 +235,9 @@ def _failures(grid: HeatCells, names: dict[str, Any]) -> Figure:
         "zmax": steps - 0.5,
         "colorscale": scale,
         "z": [[_GROUPS.index(g) if g else None for g in row] for row in worst],
-        "text": [[_SIGNS[g] if g else "" for g in row] for row in worst],
-        "texttemplate": "%{text}",
         "textfont": {"color": "@on-failure"},
         "showscale": False,
         "hoverongaps": True,
-        "xgap": 2,
-        "ygap": 2,
         "customdata": [[_link(cell) for cell in row] for row in grid],
         "hovertext": [["" if _best(cell) else _hover(cell) for cell in row] for row in grid],
         "hovertemplate": "%{hovertext}<extra></extra>",

@@ -2,11 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from importlib.util import find_spec
 
 from autotune.cost_model.comparison import compare
 from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
+from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
@@ -202,10 +204,15 @@ def importance(drawn: Sequence[NumberedTrial]) -> Sequence[tuple[str, float]] | 
     where Optuna is not installed."""
     if find_spec("optuna") is None:
         return None
+    timed = [one.trial for one in drawn if one.trial.estimate]
+    return _importance(tuple((t.config, t.estimate.time_us) for t in timed if t.estimate))
+
+
+@lru_cache(maxsize=16)  # Optuna needs a third of what the page needs
+def _importance(timed: Sequence[tuple[Config, float]]) -> Sequence[tuple[str, float]]:
     from autotune.searching.importance import importances
 
-    timed = [one.trial for one in drawn if one.trial.estimate]
-    return importances([(parts_of(t.config), t.estimate.time_us) for t in timed if t.estimate])
+    return importances([(parts_of(config), us) for config, us in timed])
 
 
 def _parts(beside: list[tuple[str, Estimate]]) -> Table:

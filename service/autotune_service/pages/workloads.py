@@ -1,12 +1,11 @@
 """Workloads: what was tuned together, and what is served for it now."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
 from autotune.domain.chip import Chip
-from autotune.domain.key import Key
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.workload import TunedEntry, weighted_us
@@ -21,10 +20,9 @@ router = APIRouter(include_in_schema=False)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadLine:
-    """A problem of a workload. ``number``: of its key, None where nothing is known of it."""
+    """A problem of a workload."""
 
     entry: TunedEntry
-    number: int | None
     record: Record | None
 
     @property
@@ -61,9 +59,10 @@ async def workload(request: Request, name: str) -> Response:
     if found is None:
         raise HttpError(404, "unknown_workload", f"There is no workload {name[:80]}.")
     tuned, at = found
-    numbers = await ask(request, store(request).browse.numbers, [e.key for e in tuned.entries])
-    known = await ask(request, lines, tuned.entries, numbers, snapshots_of(request).current)
+    known = await ask(request, lines, tuned.entries, snapshots_of(request).current)
     shown = pages(query, len(known))
+    rows = known[shown.offset :][:PAGE_ROWS]
+    numbers = await ask(request, store(request).browse.numbers, [one.entry.key for one in rows])
     return await page(
         request,
         "workload.html",
@@ -71,31 +70,26 @@ async def workload(request: Request, name: str) -> Response:
         tuned=tuned,
         at=at,
         times=await ask(request, model_times, known),
-        lines=known[shown.offset :][:PAGE_ROWS],
+        lines=rows,
+        numbers=numbers,
         pages=shown,
     )
 
 
-def lines(
-    entries: Sequence[TunedEntry], numbers: Mapping[Key, int], snapshot: IndexedSnapshot
-) -> list[WorkloadLine]:
+def lines(entries: Sequence[TunedEntry], snapshot: IndexedSnapshot) -> list[WorkloadLine]:
     """What takes the model longest first."""
-    made = [
-        WorkloadLine(entry=e, number=numbers.get(e.key), record=snapshot.index.exact(e.key))
-        for e in entries
-    ]
+    made = [WorkloadLine(entry=e, record=snapshot.index.exact(e.key)) for e in entries]
     return sorted(made, key=lambda o: -o.entry.weight * (o.after_us or o.entry.before_us or 0.0))
 
 
 def model_times(shown: Sequence[WorkloadLine]) -> list[ModelTime]:
+    targets: dict[tuple[Chip, Toolchain], list[tuple[float, float | None, float | None]]] = {}
+    for one in shown:
+        target = one.entry.key.chip, one.entry.key.toolchain
+        times = one.entry.weight, one.entry.before_us, one.after_us
+        targets.setdefault(target, []).append(times)
     found = []
-    targets = ((one.entry.key.chip, one.entry.key.toolchain) for one in shown)
-    for chip, toolchain in sorted(set(targets)):
-        mine = [
-            (one.entry.weight, one.entry.before_us, one.after_us)
-            for one in shown
-            if (one.entry.key.chip, one.entry.key.toolchain) == (chip, toolchain)
-        ]
+    for (chip, toolchain), mine in sorted(targets.items()):
         timed, before_us, after_us = weighted_us(mine)
         found.append(
             ModelTime(

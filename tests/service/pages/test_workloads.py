@@ -24,7 +24,7 @@ def test_an_unknown_one_is_not_there(service: Running) -> None:
 
 
 def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
-    shown = lines(workload().entries, {}, EMPTY)
+    shown = lines(workload().entries, EMPTY)
     assert [one.entry.weight for one in shown] == [12.0, 1.0, 2.0]
     times = {(one.chip, one.toolchain.jax): one for one in model_times(shown)}
     mine = times[question().chip, question().toolchain.jax]
