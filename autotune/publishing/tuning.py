@@ -1,11 +1,10 @@
 """A whole search: try, verify, time where a TPU is attached, publish."""
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from autotune.candidates.space import Space
 from autotune.domain.config import Config
@@ -20,6 +19,9 @@ from autotune.searching.run import run_search, run_together
 from autotune.searching.subject import Subject
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
 from autotune.wording.match import tried_again
+
+Done = tuple[SearchResult, Publication | None]
+Task = TypeVar("Task")
 
 
 class Watcher(Observer, Protocol):
@@ -47,7 +49,7 @@ def tune(
     space: Space,
     plan: Plan,
     watcher: Watcher,
-) -> tuple[SearchResult, Publication | None]:
+) -> Done:
     """It starts with what ``plan`` says, then with what others know of the problem. None: it was
     interrupted, and the same again resumes. Raises ``AutotuneError``."""
     known = tuned_elsewhere(compilers, store, subject, watcher.announce)
@@ -83,21 +85,33 @@ def until_right(
     search: Callable[[SearchLimits], SearchResult],
     published: Callable[[SearchResult], Publication],
     limits: SearchLimits,
-) -> tuple[SearchResult, Publication | None]:
-    """Search and publish; to the limit where a prediction ended the search and the gate refuses
-    what it found: few others were tried. None: it was interrupted."""
-    result = search(limits)
-    if result.stopped_by == "interrupted":
-        return result, None
-    found = published(result)
-    if not _is_refused(result, found):
-        return result, found
-    return until_right(search, published, _going_on(limits, result.seconds))
+) -> Done:
+    """Search and publish, as often as ``_until_all_right`` does. None: it was interrupted."""
+
+    def once(_: object, limits: SearchLimits) -> list[Done]:
+        result = search(limits)
+        return [(result, None if result.stopped_by == "interrupted" else published(result))]
+
+    return _until_all_right([None], once, limits)[0]
 
 
-def _going_on(limits: SearchLimits, spent_s: float) -> SearchLimits:
+def _until_all_right(
+    tasks: Sequence[Task],
+    one_round: Callable[[Sequence[Task], SearchLimits], list[Done]],
+    limits: SearchLimits,
+) -> list[Done]:
+    """Once more, to the limit, where a prediction ended a search and the gate refuses what it
+    found: few others were tried."""
+    done = one_round(tasks, limits)
+    again = [n for n, (result, found) in enumerate(done) if found and _is_refused(result, found)]
+    if not again or not all(found for _, found in done):
+        return done
+    spent_s = max(result.seconds for result, _ in done)
     left_s = None if limits.timeout_s is None else max(0.0, limits.timeout_s - spent_s)
-    return replace(limits, full=True, timeout_s=left_s)
+    last = replace(limits, full=True, timeout_s=left_s)
+    for n, one in zip(again, one_round([tasks[n] for n in again], last), strict=True):
+        done[n] = one
+    return done
 
 
 def _is_refused(result: SearchResult, found: Publication) -> bool:
@@ -122,20 +136,23 @@ def tune_all(
     tasks: Sequence[TuningTask],
     plan: Plan,
     published: Callable[[SearchResult, Publication], None] = lambda _, __: None,
-) -> list[tuple[SearchResult, Publication | None]]:
+) -> list[Done]:
     """As ``tune``, all side by side: trials go where they pay, and what is over is verified and
     published while the others go on; ``published`` is told then. ``plan.limits.trials``: of each.
     What cannot be published is no record, with the reason."""
-    began = time.monotonic()
-    done = _side_by_side(compilers, store, tasks, plan, published)
-    again = [n for n, (result, found) in enumerate(done) if found and _is_refused(result, found)]
-    if again and all(found for _, found in done):
-        limits = _going_on(plan.limits, time.monotonic() - began)
-        plan, some = replace(plan, limits=limits), [tasks[n] for n in again]
-        later = _side_by_side(compilers, store, some, plan, published)
-        for n, one in zip(again, later, strict=True):
-            done[n] = one
-    return done
+    tasks = [_with_known(compilers, store, task) for task in tasks]
+    return _until_all_right(
+        tasks,
+        lambda some, limits: _side_by_side(
+            compilers, store, some, replace(plan, limits=limits), published
+        ),
+        plan.limits,
+    )
+
+
+def _with_known(compilers: Compilers, store: WorkerStore, task: TuningTask) -> TuningTask:
+    known = tuned_elsewhere(compilers, store, task.subject, task.watcher.announce)
+    return replace(task, start_from=tuple(dict.fromkeys((*task.start_from, *known))))
 
 
 def _side_by_side(
@@ -144,7 +161,7 @@ def _side_by_side(
     tasks: Sequence[TuningTask],
     plan: Plan,
     published: Callable[[SearchResult, Publication], None],
-) -> list[tuple[SearchResult, Publication | None]]:
+) -> list[Done]:
     with ExitStack() as stack:
         searches = [_opened(compilers, store, task, plan) for task in tasks]
         # Not waited for after Ctrl-C: closing the compilers ends what runs.
@@ -178,7 +195,6 @@ def _side_by_side(
 
 
 def _opened(compilers: Compilers, store: WorkerStore, task: TuningTask, plan: Plan) -> Search:
-    known = tuned_elsewhere(compilers, store, task.subject, task.watcher.announce)
     return open_search(
         compilers,
         store,
@@ -188,7 +204,7 @@ def _opened(compilers: Compilers, store: WorkerStore, task: TuningTask, plan: Pl
         task.watcher,
         seed=plan.seed,
         method=plan.method,
-        start_from=tuple(dict.fromkeys((*task.start_from, *known))),
+        start_from=task.start_from,
         weight=task.weight,
     )
 

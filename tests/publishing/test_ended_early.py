@@ -2,11 +2,13 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from autotune.domain.config import Config
+from autotune.domain.kernel_spec import Choices
+from autotune.domain.known_config import KnownConfig
 from autotune.domain.verdict import Verdict
 from autotune.publishing import timing
 from autotune.publishing.publish import Publication
@@ -15,6 +17,7 @@ from autotune.publishing.tuning import Plan, TuningTask, limits_of, tune, tune_a
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import SearchResult
 from autotune_db import SqlStore, open_store
+from tests.publishing.test_publish import SUBJECT
 from tests.publishing.test_tuning import Watching
 from tests.searching import test_transfer as kernel
 
@@ -54,6 +57,23 @@ def test_a_search_goes_on_when_the_gate_refuses_its_winner(store: SqlStore, run:
     left = [block for block in kernel.BLOCKS if block != BEST]
     assert found.record.config["block"] == min(left, key=lambda b: kernel.time_us(ROWS, b))
     assert not found.record.is_default
+
+
+def test_what_others_know_is_told_once(store: SqlStore) -> None:
+    name = SUBJECT.spec.name
+    some = KnownConfig(kernel=name, problem=(), chips=(), axes=(("block", BEST),), source="a table")
+    store.save_known_configs([some])
+    said: list[str] = []
+    watcher = Watching()
+    watcher.announce = said.append  # type: ignore[method-assign]
+    task = TuningTask(subject=kernel.subject(ROWS), space=kernel.space(ROWS), watcher=watcher)
+    choices = Choices(axes={"block": list(kernel.BLOCKS)}, default={"block": BEST}, grid=())
+    refused = kernel.compilers(
+        ROWS, verified=verdict, choices=choices, traced=lambda c: [kernel.traced(ROWS, c["block"])]
+    )
+    ((result, _),) = tune_all(cast(Any, refused), store, [task], Plan())
+    assert (result.stopped_by, len(result.start_from)) == ("exhausted", 1)
+    assert len([line for line in said if "a table" in line]) == 1
 
 
 @pytest.mark.parametrize("run", [alone, side_by_side])
