@@ -308,10 +308,16 @@ def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
         why = str(data["error"]["message"])
         _log.warning("autotune: a kernel takes its default: %s", why)
         return Match(kind=DEFAULT, config=None, record=None, why=why)
+    kind = data["match"]
+    if kind not in KINDS:  # a newer service has words that cannot be judged here
+        why = (
+            f"the service answered {str(kind)[:50]!r}, which this version does not know: upgrade it"
+        )
+        _log.warning("autotune: a kernel takes its default: %s", why)
+        return Match(kind=DEFAULT, config=None, record=None, why=why)
     record = data["record"] and from_data(Record, data["record"])
     config = data["config"] and from_data(Config, data["config"])
-    kind = data["match"]
-    if kind not in KINDS or (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
+    if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
         raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
     if record is not None and config != record.config and kind != RULE:
         raise ServiceError("it answered with a config that is not the one of its record")

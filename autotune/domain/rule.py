@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from autotune.domain.codec import ByName
+from autotune.domain.codec import ByName, OmitDefault
 from autotune.domain.config import Config
 
 
@@ -34,13 +34,15 @@ class CompiledBlocks:
 class CostTerm:
     """``us`` times the product of the sizes that ``of`` names, for each step of the grid or once.
     ``dim``: only for problems where that dimension is a multiple of the lanes, or is not
-    (``aligned``); empty: for all."""
+    (``aligned``); empty: for all. ``axis``: only where its last block hangs over ``dim``, which
+    costs masks; empty: wherever it ends."""
 
     us: float
     of: tuple[str, ...]
     each_step: bool
     dim: str = ""
     aligned: bool = True
+    axis: OmitDefault[str] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +56,9 @@ class ShapeRule:
     grid runs over; the others that nothing cuts are ``inside`` a block. The
     time of a call is the sum of its ``costs``.
 
-    ``problems`` were left out one at a time, with all that is known of them; the regrets are shares
-    of the best time that is known of each: the rule's median and worst, and the medians of the
-    nearest record and of the kernel's default.
+    Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
+    ``problems``; the regrets are shares of the best time that is known of each: the rule's median
+    and worst, and the medians of the nearest record and of the kernel's default.
     """
 
     made_at: datetime
@@ -69,6 +71,7 @@ class ShapeRule:
     inside: tuple[str, ...]
     compiled: tuple[CompiledBlocks, ...]
     costs: tuple[CostTerm, ...]
+    left_out: OmitDefault[int] = 0
     problems: int = 0
     median_regret: float = 0.0
     worst_regret: float = 0.0

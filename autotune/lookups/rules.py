@@ -10,24 +10,27 @@ from math import ceil, prod
 from typing import Any
 
 LANES = 128  # an array whose rows are not whole tiles costs more to move and to mask
+NEAR = 1.1  # times the least of all that is legal: nothing slower is answered
 
 
 def chosen(rule: Any, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
     """The sizes that should be the fastest, and the compiled blocks that show that they are legal
-    and within VMEM. None outside of the range that was seen, and where nothing is shown."""
+    and within VMEM. None outside of the range that was seen, and where nothing is shown that is
+    ``NEAR`` to the fastest of all legal ones."""
     least, most = dict(rule.least), dict(rule.most)
     if dims.keys() != least.keys():
         return None
     if not all(least[name] <= size <= most[name] for name, size in dims.items()):
         return None
-    best, least_us = None, float("inf")
-    for sizes in legal_sizes(rule, dims):
-        time_us = predicted_us(rule, dims, sizes)
-        if time_us < least_us:
-            shown = proof(rule, dims, sizes)
-            if shown is not None:
-                best, least_us = (sizes, shown), time_us
-    return best
+    timed = [(predicted_us(rule, dims, sizes), sizes) for sizes in legal_sizes(rule, dims)]
+    timed.sort(key=lambda pair: pair[0])
+    for time_us, sizes in timed:
+        if time_us > timed[0][0] * NEAR:
+            break
+        shown = proof(rule, dims, sizes)
+        if shown is not None:
+            return sizes, shown
+    return None
 
 
 def legal_sizes(rule: Any, dims: Mapping[str, int]) -> Iterator[dict[str, int]]:
@@ -78,7 +81,10 @@ def predicted_us(rule: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -
 
 def term_us(term: Any, both: Mapping[str, int], steps: int) -> float:
     """One of the costs; ``both``: dimensions and sizes."""
-    if term.dim and (both[term.dim] % LANES == 0) != term.aligned:
+    if term.axis:
+        if both[term.dim] % both[term.axis] == 0:
+            return 0.0
+    elif term.dim and (both[term.dim] % LANES == 0) != term.aligned:
         return 0.0
     one_us: float = term.us * prod(both[name] for name in term.of)
     return one_us * steps if term.each_step else one_us

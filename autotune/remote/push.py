@@ -217,9 +217,10 @@ def whole_result(store: ResultStore, record: Record) -> KeyResult:
 
 def result_to_data(result: KeyResult) -> dict[str, Any]:
     """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
-    refusals it says nothing of them: older versions take it."""
+    refusals it says nothing of them: older versions take it. Rules stay where they were made."""
     trials = (replace(trial, outcome=_to_send(trial.outcome)) for trial in result.trials)
-    data: dict[str, Any] = _clipped(to_data(replace(result, trials=tuple(trials))))
+    record = replace(result.record, rule=None)
+    data: dict[str, Any] = _clipped(to_data(replace(result, record=record, trials=tuple(trials))))
     return data
 
 

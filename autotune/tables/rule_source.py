@@ -22,7 +22,11 @@ def blocks(which: int = 0, /, **dims: int) -> dict[str, Any] | None:
 
 def rule_source(records: Sequence[Record]) -> str:
     """Of records that carry rules; ``blocks`` is what to call."""
-    told = [line for number, record in enumerate(records) for line in _evidence(number, record)]
+    told = [
+        line.encode("unicode_escape").decode().replace('"', '\\"')  # names are anybody's
+        for number, record in enumerate(records)
+        for line in _evidence(number, record)
+    ]
     _, _, code = inspect.getsource(rules).split('"""', 2)
     tables = "".join(f"    {_literal(record.rule, 1)},\n" for record in records)
     code = code.replace("from typing", "from types import SimpleNamespace\nfrom typing", 1)

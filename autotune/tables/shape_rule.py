@@ -29,8 +29,10 @@ from autotune.lookups.matching import NEAREST, Index, ruled_config
 from autotune.ports.compilers import Compilers
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
 from autotune.searching.subject import describe_subject
+from autotune.wording import match as words
 
 FEWEST_PROBLEMS = 8
+MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
 _MOST_ROUNDS = 3
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
 _MOST_COMPILED = 200  # that a rule carries
@@ -112,24 +114,27 @@ def make_rule(
     return min(each, key=lambda pair: pair[0])[1]
 
 
-def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | None:
-    """With its regrets; None where it does not beat the default and the nearest record, over all
-    the problems that it answers."""
+def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
+    """With its regrets, over all the problems that it answers; or why it is not to be published."""
     answered = [one for one in found if one.is_answered]
     if len(answered) < FEWEST_PROBLEMS:
-        return None
+        return words.few_answered(len(answered), len(found), FEWEST_PROBLEMS)
+    own = [one.rule for one in answered]
+    worst = max(answered, key=lambda one: one.rule)
+    if worst.rule > MOST_REGRET:
+        return words.too_slow(worst.key.problem, worst.rule, median(own), len(own), MOST_REGRET)
     means = [
         mean(log(1 + getattr(one, name)) for one in answered)
         for name in ("rule", "nearest", "default")
     ]
     if means[0] >= min(means[1:]):
-        return None
-    own = [one.rule for one in answered]
+        return words.BEATS_NOTHING
     return replace(
         rule,
+        left_out=len(found),
         problems=len(answered),
         median_regret=median(own),
-        worst_regret=max(own),
+        worst_regret=worst.rule,
         nearest_regret=median(one.nearest for one in answered),
         default_regret=median(one.default for one in answered),
     )
@@ -149,24 +154,19 @@ class RuleMaker:
     _judges: dict[Key, ConfigJudge] = field(default_factory=dict)
     _trials: dict[Key, list[Trial]] = field(default_factory=dict)
 
-    def make(self) -> ShapeRule | None:
-        """Not judged yet: by what is in ``left_out``."""
+    def make(self) -> ShapeRule | str:
+        """Judged by what is in ``left_out`` then; or why there is none."""
         self._trials = {one.key: list(self.store.trials(one.key)) for one in self.records}
         if len(self._known()) < FEWEST_PROBLEMS:
-            return None
+            return words.few_known(len(self._known()), FEWEST_PROBLEMS)
         grows = self._growing()
         for _ in range(_MOST_ROUNDS):
             before = sum(map(len, self._trials.values()))
             self.left_out = [self._leave_out(key, grows) for key in self._known()]
             if sum(map(len, self._trials.values())) == before:
                 break
-        return make_rule(self._known(), self.spec.cuts, grows)
-
-    def why_none(self) -> str:
-        """Why there is no rule, in words."""
-        if not self.left_out:
-            return f"{len(self._trials)} problems are known, a rule needs {FEWEST_PROBLEMS}"
-        return "no rule: it does not beat the nearest record and the default"
+        rule = make_rule(self._known(), self.spec.cuts, grows)
+        return judged(rule, self.left_out) if rule else words.BEATS_NOTHING
 
     def _known(self) -> Known:
         return known_of(list(self._trials.items()))
@@ -350,10 +350,14 @@ def _terms(rule: ShapeRule) -> list[CostTerm]:
     names = [*(axis.name for axis in rule.axes), *rule.inside]
     products = [some for n in range(len(names) + 1) for some in combinations(names, n)]
     dims = dict.fromkeys(axis.dim for axis in rule.axes if axis.dim)
-    where = [("", True), *((dim, aligned) for dim in dims for aligned in (True, False))]
+    where = [
+        ("", True, ""),
+        *((dim, aligned, "") for dim in dims for aligned in (True, False)),
+        *((axis.dim, True, axis.name) for axis in rule.axes if axis.dim),
+    ]
     return [
-        CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned)
-        for dim, aligned in where
+        CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis)
+        for dim, aligned, axis in where
         for each_step in (True, False)
         for of in products
     ]

@@ -1,6 +1,7 @@
 """Why an answer fits the question that was asked, in one sentence each."""
 
 from autotune.domain.key import Key
+from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.rule import ShapeRule
@@ -43,10 +44,34 @@ def other_shape(record: Record) -> str:
 def by_rule(rule: ShapeRule) -> str:
     """What its answers are worth."""
     return (
-        f"by a rule from what was compiled for other shapes; on {rule.problems} problems left out "
-        f"it took {rule.median_regret:.1%} longer than the best that is known (median; worst "
-        f"{rule.worst_regret:.1%}), the default {rule.default_regret:.1%}; no block is "
-        "larger than one that compiled within VMEM; not compiled for this shape"
+        f"by a rule from what was compiled for other shapes; on the {rule.problems} it answered "
+        f"of {rule.left_out or rule.problems} problems left out it took {rule.median_regret:.1%} "
+        f"longer than the best that is known (median; worst {rule.worst_regret:.1%}), the default "
+        f"{rule.default_regret:.1%}; no block is larger than one that compiled within VMEM; not "
+        "compiled for this shape"
+    )
+
+
+BEATS_NOTHING = "no rule: it does not beat the nearest record and the default"
+
+
+def few_known(problems: int, fewest: int) -> str:
+    return f"no rule: {problems} problems are known, it needs {fewest}: search more of them"
+
+
+def few_answered(problems: int, left_out: int, fewest: int) -> str:
+    return (
+        f"no rule: it answered {problems} of {left_out} problems left out, and {fewest} are needed "
+        "to judge it: search more problems"
+    )
+
+
+def too_slow(worst: Problem, regret: float, median: float, problems: int, most: float) -> str:
+    """Why a rule is not published although it may beat the default by far."""
+    return (
+        f"no rule: of {problems} problems left out that it answered, {worst} took {regret:.1%} "
+        f"longer than the best that is known (median {median:.1%}), and none may take more than "
+        f"{most:.0%} longer: search more problems that are like that one"
     )
 
 

@@ -24,6 +24,7 @@ from autotune_db.searches import SqlSearches
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS
 from autotune_db.tokens import SqlTokens
+from tests.samples.matching import ruled
 from tests.samples.records import (
     NASTY,
     NOON,
@@ -294,6 +295,12 @@ class TestRecords:
         store.save_record(record())
         assert store.record(key()) == record()
         assert list(store.records()) == [record()]
+
+    def test_with_the_rule_that_it_carries(self, store: SqlStore) -> None:
+        saved = replace(record(), rule=ruled())
+        store.save_record(saved)
+        assert store.record(key()) == saved
+        assert [one.rule for one in store.records()] == [ruled()]
 
     def test_a_default_that_won(self, store: SqlStore) -> None:
         saved = replace(record(), is_default=True, verified=False, reason="nothing was faster")

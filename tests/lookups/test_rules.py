@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import product
 from math import ceil
+from typing import Any
 
 import pytest
 
@@ -13,13 +14,14 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
-from autotune.domain.rule import ShapeRule
+from autotune.domain.rule import CostTerm, ShapeRule
 from autotune.domain.snapshot import Change
 from autotune.lookups import rules
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index, ruled_config
 from autotune.tables.rule_source import rule_source
 from autotune.tables.shape_rule import Known, LeftOut, judged, make_rule
+from autotune.wording import match as words
 from tests.samples.matching import SPEC, older, question, record
 
 BLOCKS = (128, 256, 512)
@@ -127,11 +129,35 @@ def left_out(rule: float, nearest: float, default: float) -> list[LeftOut]:
 
 
 def test_a_rule_is_offered_only_where_it_beats_both(rule: ShapeRule) -> None:
-    assert judged(rule, left_out(0.1, 0.05, 0.5)) is None
-    assert judged(rule, left_out(0.1, 0.5, 0.05)) is None
+    assert judged(rule, left_out(0.1, 0.05, 0.5)) == words.BEATS_NOTHING
+    assert judged(rule, left_out(0.1, 0.5, 0.05)) == words.BEATS_NOTHING
     better = judged(rule, left_out(0.1, 0.2, 0.3))
-    assert better is not None and (better.problems, better.worst_regret) == (8, 0.1)
-    assert judged(rule, left_out(0.1, 0.2, 0.3)[:7]) is None
+    assert isinstance(better, ShapeRule)
+    assert (better.left_out, better.problems, better.worst_regret) == (8, 8, 0.1)
+    assert "answered 7 of 7" in str(judged(rule, left_out(0.1, 0.2, 0.3)[:7]))
+
+
+def test_one_problem_left_out_that_is_too_slow_is_one_too_many(rule: ShapeRule) -> None:
+    slow = replace(left_out(0.101, 0.2, 0.3)[0], key=question(640))
+    why = judged(rule, [*left_out(0.0, 0.2, 0.3), slow])
+    assert isinstance(why, str) and "m=640" in why and "10.1%" in why
+    unanswered = judged(rule, [*left_out(0.0, 0.2, 0.3), replace(slow, is_answered=False)])
+    assert isinstance(unanswered, ShapeRule)
+    assert (unanswered.left_out, unanswered.problems) == (9, 8)
+
+
+def test_nothing_is_answered_where_only_slow_blocks_are_shown(rule: ShapeRule) -> None:
+    dims = {"m": 2560, "k": 128}
+    assert rules.chosen(rule, dims) is not None
+    small = tuple(replace(one, config=config(128)) for one in rule.compiled)
+    assert rules.proof(replace(rule, compiled=small), dims, {"bm": 128}) is not None
+    assert rules.chosen(replace(rule, compiled=small), dims) is None
+
+
+def test_a_block_that_hangs_over_costs_what_it_did() -> None:
+    cost = CostTerm(us=2.0, of=("bm",), each_step=True, dim="m", axis="bm")
+    assert rules.term_us(cost, {"m": 300, "bm": 128}, 3) == 768
+    assert rules.term_us(cost, {"m": 384, "bm": 128}, 3) == 0
 
 
 @pytest.fixture
@@ -171,6 +197,30 @@ def test_it_comes_back_as_it_was(carrier: Record) -> None:
     assert from_data(Record, to_data(carrier)) == carrier
     (same,) = bundle_from_bytes(bundle_to_bytes(new_bundle([carrier]))).records
     assert same.rule == carrier.rule
+
+
+HOSTILE = 'm"""\'\\\n);raise SystemExit(7)#{0}\u2028'
+
+
+def test_text_of_others_does_not_become_code(carrier: Record, rule: ShapeRule) -> None:
+    """A kernel's names and options are anything: also what ends a docstring."""
+    named = replace(
+        rule,
+        least=((HOSTILE, 1), *rule.least[1:]),
+        most=((HOSTILE, 9), *rule.most[1:]),
+        axes=(replace(rule.axes[0], name=HOSTILE, dim=HOSTILE),),
+        grows=(HOSTILE,),
+    )
+    key = replace(carrier.key, kernel=HOSTILE, fingerprint='"""\nraise SystemExit(8)\n"""')
+    problem = replace(key.problem, options=((HOSTILE, HOSTILE),))
+    written = replace(carrier, key=replace(key, problem=problem), rule=named)
+    usual: dict[str, Any] = {}
+    exec(compile(rule_source([carrier]), "rule.py", "exec"), usual)
+    module: dict[str, Any] = {}
+    exec(compile(rule_source([written]), "rule.py", "exec"), module)
+    assert module.keys() == usual.keys()
+    assert module["RULES"][0].axes[0].name == HOSTILE
+    assert "raise SystemExit(8)" in module["__doc__"]
 
 
 def test_the_written_function_says_what_is_served(carrier: Record, rule: ShapeRule) -> None:

@@ -10,6 +10,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.problem import Option, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, ShapeRule
 from autotune.domain.toolchain import Toolchain
 
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
@@ -83,3 +84,31 @@ def older(of: Record, jax: str) -> Record:
     """The same record, tuned with another JAX."""
     toolchain = replace(of.key.toolchain, jax=jax, jaxlib=jax)
     return replace(of, key=replace(of.key, toolchain=toolchain))
+
+
+def ruled() -> ShapeRule:
+    """A step costs as much as any other, so the largest block that was compiled is the answer."""
+    compiled = CompiledBlocks(
+        config=record(bm=512).config,
+        dims=(("m", 4096), ("k", 128)),
+        vmem_used_bytes=100,
+        vmem_allowed_bytes=250,
+    )
+    return ShapeRule(
+        made_at=NOON,
+        least=(("m", 300), ("k", 128)),
+        most=(("m", 4096), ("k", 128)),
+        axes=(BlockAxis(name="bm", dim="m", sizes=(128, 256, 512)),),
+        divides=(),
+        grows=(),
+        runs=(),
+        inside=(),
+        compiled=(compiled,),
+        costs=(CostTerm(us=1.0, of=(), each_step=True),),
+        left_out=12,
+        problems=9,
+        median_regret=0.01,
+        worst_regret=0.05,
+        nearest_regret=0.2,
+        default_regret=0.4,
+    )

@@ -3,17 +3,21 @@
 import http.client
 import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from autotune.client import Client
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.record import Record
+from autotune.lookups.bundle import read_bundle
+from autotune.lookups.matching import ruled_config
 from autotune_db import SqlStore
 from autotune_service.api.questions import MAX_QUESTIONS
 from autotune_service.middleware.body import MAX_BYTES
-from tests.samples.matching import older, question, record
+from tests.samples.matching import older, question, record, ruled
 from tests.servers.service import Running, asked, until
 
 QUERY = "chip=v5e&jax=0.10.2&jaxlib=0.10.2&libtpu=0.0.42"
@@ -34,6 +38,31 @@ def test_each_word(service: Running, store: SqlStore) -> None:
     assert [one["match"] for one in answers] == ["exact", "toolchain", "nearest", "default"]
     assert "tuned with jax 0.9.0" in answers[1]["why"]
     assert answers[3]["config"] is answers[3]["record"] is None
+
+
+def test_a_rule_answers_before_the_nearest(service: Running, store: SqlStore) -> None:
+    store.save_record(replace(record(question(4096)), rule=ruled()))
+    store.save_record(older(record(question(512)), "0.9.0"))
+    until(lambda: service.get("/healthz")[1]["snapshot"] == 4)
+    keys = (question(4096), question(512), question(2048), question(8192))
+    _, answers = service.lookup(*keys)
+    assert [one["match"] for one in answers] == ["exact", "toolchain", "rule", "nearest"]
+    assert [one.get("expected_regret") for one in answers] == [None, None, 0.01, None]
+    assert answers[2]["config"] == to_data(ruled_config(ruled(), question(2048).problem))
+    assert all("rule" not in one["record"] for one in answers)  # it is large
+    by_client = Client(service.url).lookup(keys)
+    assert [one.kind for one in by_client] == ["exact", "toolchain", "rule", "nearest"]
+    assert by_client[2].expected_regret == 0.01
+    assert to_data(by_client[2].config) == answers[2]["config"]
+
+
+def test_a_snapshot_on_disk_has_the_rule(service: Running, store: SqlStore, tmp_path: Path) -> None:
+    store.save_record(replace(record(question(4096)), rule=ruled()))
+    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    client = Client(service.url, cache=tmp_path / "cache")
+    client.refresh()
+    found = read_bundle(tmp_path / "cache")
+    assert {one.key: one.rule for one in found.records}[question(4096)] == ruled()
 
 
 def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:

@@ -12,7 +12,7 @@ from autotune.remote.http import Remote
 from autotune.remote.push import send
 from autotune_db import SqlStore
 from tests.samples.database import new_store
-from tests.samples.matching import SPEC, question, record
+from tests.samples.matching import SPEC, question, record, ruled
 from tests.servers.commands import assert_one_sentence, autotune_here
 from tests.servers.service import Running, running
 
@@ -43,6 +43,14 @@ class TestPush:
         told = json.loads(done.stdout)
         assert (told["records"], told["sent"], told["lost"], len(told["left_out"])) == (0, 2, 0, 1)
         assert {one.pushed_by for one in store.records() if one.key == question(8)} == {"ci"}
+
+    def test_nobody_pushes_a_rule(self, service: Running, store: SqlStore, writer: str) -> None:
+        """It would answer for every shape of its kernel, and nothing shows that it is true."""
+        ruling = KeyResult(record=replace(record(question(8)), rule=ruled()))
+        (part,) = send(Remote(service.url, 20.0, writer), [SPEC], [ruling])
+        assert part[1].records == 1
+        (found,) = [one for one in store.records() if one.key == question(8)]
+        assert found.rule is None
 
     def test_what_goes_wrong_is_one_sentence(
         self, service: Running, here: str, tmp_path: Path
