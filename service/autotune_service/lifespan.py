@@ -27,7 +27,9 @@ from autotune_service.snapshot_cache import SnapshotCache
 _log = logging.getLogger("autotune.service")
 
 _JOBS_EVERY = 5  # refreshes
-_COLLECTIONS = (10_000, 20, 100)  # a full one takes tens of milliseconds and finds next to nothing
+_COLLECTIONS = (10_000, 5, 400)
+"""Nobody else runs meanwhile. So one of the second kind, of all that a large push has made lately,
+takes ten milliseconds, and a full one, which takes more and finds next to nothing, is rare."""
 _SWITCH_S = 0.0005  # a lookup waits so long for a thread that reads records, at each of its calls
 
 

@@ -109,7 +109,7 @@ def test_filters_are_in_the_address(service: Running) -> None:
         ("/kernels/mm?page=0", "page=0 was ignored: it must be a number from 1."),
         ("/kernels/mm?page=7", "page=7 was ignored: there are 1."),
         ("/kernels/mm?page=%C2%B2", "page=² was ignored"),
-        ("/kernels/mm?colour=red", "colour=red was ignored: this page has no such filter."),
+        ("/kernels/mm?colour=red", "colour=red was ignored: there is no such filter."),
         ("/keys/1?kind=good", "kind=good was ignored"),
         ("/keys/1?x=bogus&y=9", "x=bogus was ignored"),
         ("/keys/1?sort=fastest&kind=crashed", "sort=fastest was ignored"),
