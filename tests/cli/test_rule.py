@@ -1,0 +1,116 @@
+"""``autotune rule`` on trials stored by hand, with a fake of the compiler."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.kernel_spec import Choices
+from autotune.domain.outcome import CompileFailed, Estimated
+from autotune.domain.record import Evidence
+from autotune.domain.trial import Trial
+from autotune.lookups.matching import RULE, Index
+from autotune_db import SqlStore, open_store
+from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
+from tests.lookups.test_rules import BLOCKS, LENGTHS, config, estimated
+from tests.samples.matching import NOON, SPEC, question, record
+from tests.samples.traces import V5E
+from tests.servers.commands import autotune_here
+
+CALL = ("rule", "matmul", "--chip", "v5e")
+MANY = (*LENGTHS, 1280, 2560, 3500, 4500)
+
+
+class Pool(FakeCompilers):
+    """Nothing can be traced or compiled: what is known are the stored trials."""
+
+    def __init__(self, **_: Any) -> None:
+        axes = {"bm": BLOCKS[0], "unroll": True}
+        choices = Choices(axes={n: [v] for n, v in axes.items()}, default=axes, grid=SPEC.grid)
+        super().__init__(spec=SPEC, chip=V5E, choices=choices, traced=self.refused)
+
+    def refused(self, config: Config) -> CompileFailed:
+        return CompileFailed(reason="not here")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.fixture(autouse=True)
+def _pool(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("autotune.cli.rule.new_pool", Pool)
+
+
+def asked(m: int) -> Key:
+    return replace(question(m), toolchain=TOOLCHAIN)
+
+
+def fill(folder: Path, lengths: Sequence[int], slow: Sequence[int] = ()) -> None:
+    """Each problem with all its blocks. Of ``slow`` ones the large blocks take fifty times as long
+    as elsewhere, which no other problem shows."""
+    with open_store(str(folder / "test.db"), create=True) as store:
+        store.save_kernel(SPEC)
+        for m in lengths:
+            for number, block in enumerate(one for one in BLOCKS if one < m):
+                save(store, m, number, block, 50.0 if m in slow and number else 1.0)
+            first = estimated(m, BLOCKS[0])
+            default = Evidence(config=config(BLOCKS[0]), time_us=first.time_us)
+            tuned = replace(record(asked(m)), config=config(BLOCKS[0]), estimate=first)
+            store.save_record(replace(tuned, default=default))
+
+
+def save(store: SqlStore, m: int, number: int, block: int, times: float) -> None:
+    estimate = estimated(m, block)
+    slower = replace(estimate, time_us=times * estimate.time_us)
+    outcome = Estimated(estimate=slower, program="p")
+    trial = Trial(
+        number=number, config=config(block), outcome=outcome, seconds=1.0, created_at=NOON
+    )
+    assert store.save_trial(asked(m), trial)
+
+
+def ruled(folder: Path) -> list[Any]:
+    with open_store(str(folder / "test.db"), create=False) as store:
+        return [one for one in store.records() if one.rule is not None]
+
+
+def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
+    fill(tmp_path, MANY)
+    done = autotune_here(*CALL, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (told,) = json.loads(done.stdout)
+    assert (told["left_out"], told["problems"]) == (13, 11)  # the shortest, longest: out of range
+    assert told["worst_regret"] <= 0.1 < told["nearest_regret"]
+    (carrier,) = ruled(tmp_path)
+    assert carrier.key == asked(5000) and carrier.rule.problems == 11
+    found = Index([carrier], [SPEC]).match(asked(2000))
+    assert found.kind == RULE and found.config is not None and found.config["bm"] == 512
+    done = autotune_here("export", "blocks.py", "--format", "rule", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    module: dict[str, Any] = {}
+    exec((tmp_path / "blocks.py").read_text(), module)
+    assert module["blocks"](m=2000, k=128) == {"bm": 512, "unroll": True}
+
+
+def test_one_problem_that_is_far_off_keeps_it_back(tmp_path: Path) -> None:
+    fill(tmp_path, MANY, slow=(2048,))
+    done = autotune_here(*CALL, cwd=tmp_path)
+    assert done.returncode == 1
+    assert "m=2048" in done.stderr and "10% longer" in done.stderr
+    assert not ruled(tmp_path) and not done.stdout
+
+
+def test_a_few_problems_are_not_enough(tmp_path: Path) -> None:
+    fill(tmp_path, LENGTHS[:7])
+    done = autotune_here(*CALL, cwd=tmp_path)
+    assert done.returncode == 1 and "7 problems are known" in done.stderr
+    other = autotune_here("rule", "matmul", "--chip", "v6e", cwd=tmp_path)
+    assert other.returncode == 1 and "nothing is published" in other.stderr
+    assert not ruled(tmp_path)
