@@ -9,8 +9,8 @@ from typing import Any, Self
 import pytest
 
 from autotune.domain.config import Config
-from autotune.domain.key import Key
 from autotune.domain.kernel_spec import Choices
+from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Estimated
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
