@@ -30,7 +30,8 @@ BEARER = Depends(HTTPBearer(auto_error=False))
 """For OpenAPI: the middleware has looked at the token."""
 
 
-def _refuse_unknown_parameters(request: Request) -> None:
+def refuse_unknown_parameters(request: Request) -> None:
+    """Raises ``HttpError``."""
     fields = request.scope["route"].dependant.query_params
     refuse_parameters_but(request, {one.alias for one in fields})
 
@@ -48,7 +49,7 @@ def refuse_parameters_but(
             raise HttpError(422, "invalid_field", f"{name} is given twice", name)
 
 
-KNOWN_PARAMETERS = Depends(_refuse_unknown_parameters)
+KNOWN_PARAMETERS = Depends(refuse_unknown_parameters)
 """Else one that is misspelt would be answered as if it were not there."""
 
 

@@ -10,6 +10,7 @@ from fastapi.routing import APIRoute
 from pydantic import TypeAdapter, ValidationError
 from pydantic_core import from_json
 
+from autotune_service.dependencies import refuse_unknown_parameters
 from autotune_service.errors import broken_json, not_valid
 
 _LARGE_BYTES = 64 << 10  # read in a thread, else no other call is answered meanwhile
@@ -26,6 +27,7 @@ class BodyRoute(APIRoute):
         model: TypeAdapter[Any] = TypeAdapter(described)
 
         async def read_and_answer(request: Request) -> Response:
+            refuse_unknown_parameters(request)  # no body is read for a call that is refused
             if _is_json(request):
                 request._json = await _read_aside(request, model)  # what json() gives
             return await answer(request)
