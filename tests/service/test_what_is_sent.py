@@ -44,6 +44,7 @@ STAYS_HERE = {
     Check: {"before_vmem_bytes", "vmem_bytes", "against", "fingerprint", "is_default", "asked"},
     Estimated: {"step"},
     KernelSpec: {"form"},
+    Record: {"rule"},
 }
 NO_VALUES = {uploads.Part, uploads.PushRequest, uploads.ProgressIn, uploads.RefusalsIn}
 
