@@ -32,7 +32,8 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
 
     Each problem is left out once and answered by a rule of the others; what was not compiled for it
     is. The rule is published where it beats the nearest record and the kernel's default, and is
-    nowhere more than 10 % slower than the best that is known. Exit code 1 when none was.
+    nowhere more than 10 % slower than the best that is known; else an earlier one is withdrawn.
+    Exit code 1 when none was published.
     """
     from autotune.catalogue.discovery import find_kernel
     from autotune.tables.shape_rule import RuleMaker
@@ -53,6 +54,9 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
             name = f"{key.kernel} {key.problem.dtype}{options} on {key.chip}"
             if isinstance(best, str):
                 echo(f"{name}: {best}", err=True)
+                for earlier in records:
+                    if earlier.rule is not None:
+                        store.save_record(replace(earlier, rule=None))
                 continue
             carrier = replace(max(records, key=_size), rule=best)
             store.save_record(carrier)

@@ -107,6 +107,20 @@ def test_one_problem_that_is_far_off_keeps_it_back(tmp_path: Path) -> None:
     assert not ruled(tmp_path) and not done.stdout
 
 
+def test_an_earlier_rule_that_is_found_to_be_far_off_is_withdrawn(tmp_path: Path) -> None:
+    fill(tmp_path, MANY)
+    assert autotune_here(*CALL, cwd=tmp_path).returncode == 0
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        shown = asked(1800)
+        save(store, 1800, 0, BLOCKS[0], 1.0)
+        save(store, 1800, 1, BLOCKS[1], 50.0)
+        save(store, 1800, 2, BLOCKS[2], 50.0)
+        store.save_record(replace(record(shown), config=config(BLOCKS[0])))
+    done = autotune_here(*CALL, cwd=tmp_path)
+    assert done.returncode == 1 and "m=1800" in done.stderr
+    assert not ruled(tmp_path)
+
+
 def test_a_few_problems_are_not_enough(tmp_path: Path) -> None:
     fill(tmp_path, LENGTHS[:7])
     done = autotune_here(*CALL, cwd=tmp_path)
