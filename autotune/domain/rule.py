@@ -51,14 +51,15 @@ class ShapeRule:
     and set of options.
 
     ``least``, ``most``: the range that was seen of each dimension. ``divides``: pairs of an axis
-    and another one, or a dimension, that it always divided. ``grows``: dimensions that are cut, and
-    that VMEM grows with all the same. ``runs``: dimensions that only the
-    grid runs over; the others that nothing cuts are ``inside`` a block. The
-    time of a call is the sum of its ``costs``.
+    and another one, or a dimension, that it divided in each config that the gate has passed.
+    ``grows``: dimensions that are cut, and that VMEM grows with all the same. ``runs``: dimensions
+    that only the grid runs over; the others that nothing cuts are ``inside`` a block. The time of a
+    call is the sum of its ``costs``.
 
     Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
     ``problems``; the regrets are shares of the best time that is known of each: the rule's median
-    and worst, and the medians of the nearest record and of the kernel's default.
+    and worst, and the medians of the nearest record and of the kernel's default, which is None
+    where no default compiled.
     """
 
     made_at: datetime
@@ -76,4 +77,4 @@ class ShapeRule:
     median_regret: float = 0.0
     worst_regret: float = 0.0
     nearest_regret: float = 0.0
-    default_regret: float = 0.0
+    default_regret: float | None = 0.0

@@ -80,6 +80,7 @@ class Index:
         self._shapes: _Groups = Layered()
         self._rules: _Groups = Layered()
         self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
+        self._choosers: dict[_Group, tuple[Record, rules.Chooser] | None] = {}  # of these, too
         self._change(records, ())
 
     def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
@@ -157,18 +158,22 @@ class Index:
 
     def _by_rule(self, problem: Problem, asked: Identity) -> Match | None:
         """By the newest rule of the kernel there."""
-        carriers = (self._rules.get(_any_problem(asked)) or {}).values()
-        ruled = [(one.rule.made_at, one.rule, one) for one in carriers if one.rule is not None]
-        if not ruled:
+        group = _any_problem(asked)
+        carriers = self._rules.get(group)
+        if not carriers:
             return None
-        _, rule, record = max(ruled, key=lambda one: one[0])
-        config = ruled_config(rule, problem)
-        if config is None:
+        if group not in self._choosers:
+            self._choosers[group] = _newest_rule(carriers.values())
+        found = self._choosers[group]
+        config = found and _config_by(found[1], problem)
+        if not found or config is None:
             return None
+        rule = found[0].rule
+        assert rule is not None
         return Match(
             kind=RULE,
             config=config,
-            record=record,
+            record=found[0],
             why=words.by_rule(rule),
             expected_regret=rule.median_regret,
         )
@@ -217,6 +222,8 @@ class Index:
         self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
         self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
         ruled = {own: record for own, record in put.items() if record.rule is not None}
+        if not ruled and not len(self._rules):
+            return
         old = gone | {own: record.key for own, record in put.items()}
         self._rules = _regroup(self._rules, ruled, old, partial(self._rule_group, ruled))
 
@@ -238,7 +245,23 @@ def exact_match(record: Record) -> Match:
 
 def ruled_config(rule: ShapeRule, problem: Problem) -> Config | None:
     """The compiled config that shows that they are safe, with the sizes that the rule gives."""
-    found = rules.chosen(rule, dict(problem.dims))
+    return _config_by(rules.Chooser(rule), problem)
+
+
+def _newest_rule(carriers: Iterable[Record]) -> tuple[Record, rules.Chooser] | None:
+    """None where there is none, or where it cannot be asked: a file may hold anything."""
+    ruled = [(one.rule.made_at, one.rule, one) for one in carriers if one.rule is not None]
+    if not ruled:
+        return None
+    _, rule, record = max(ruled, key=lambda one: one[0])
+    try:
+        return record, rules.Chooser(rule)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _config_by(chooser: rules.Chooser, problem: Problem) -> Config | None:
+    found = chooser.choose(dict(problem.dims))
     if found is None:
         return None
     sizes, compiled = found

@@ -1,96 +1,227 @@
 """Blocks for a shape that nobody tuned: the arithmetic of a ``ShapeRule``.
 
-Functions of plain values that import the standard library alone: they run in the service and in the
-client, and ``autotune export --format rule`` writes them out as they are here.
+Plain values and the standard library alone: it runs in the service and in the client, and
+``autotune export --format rule`` writes it out as it is here.
 """
 
-from collections.abc import Iterator, Mapping
-from itertools import product
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from math import ceil, prod
+from operator import or_
 from typing import Any
 
 LANES = 128  # an array whose rows are not whole tiles costs more to move and to mask
 NEAR = 1.1  # times the least of all that is legal: nothing slower is answered
 
+# A question takes a tenth of a millisecond so: one call asks a thousand.
+MOST_SIZES = 100  # combinations of those of all axes
+MOST_AXES = 6
+MOST_COMPILED = 200
+MOST_COSTS = 150
 
-def chosen(rule: Any, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
-    """The sizes that should be the fastest, and the compiled blocks that show that they are legal
-    and within VMEM. None outside of the range that was seen, and where nothing is shown that is
-    ``NEAR`` to the fastest of all legal ones."""
-    least, most = dict(rule.least), dict(rule.most)
-    if dims.keys() != least.keys():
-        return None
-    if not all(least[name] <= size <= most[name] for name, size in dims.items()):
-        return None
-    timed = [(predicted_us(rule, dims, sizes), sizes) for sizes in legal_sizes(rule, dims)]
-    timed.sort(key=lambda pair: pair[0])
-    for time_us, sizes in timed:
-        if time_us > timed[0][0] * NEAR:
-            break
-        shown = proof(rule, dims, sizes)
-        if shown is not None:
-            return sizes, shown
-    return None
+_Partial = tuple[tuple[int, ...], int, int, Sequence[Sequence[float]]]
+"""Sizes of the first axes, what shows them, the count of blocks, and the costs."""
 
 
-def legal_sizes(rule: Any, dims: Mapping[str, int]) -> Iterator[dict[str, int]]:
-    """Each axis has a size that was compiled and cuts its dimension, or is the whole of it; what
-    always divided something does."""
-    choices = []
-    for axis in rule.axes:
-        whole = dims.get(axis.dim, 0)
-        own = [size for size in axis.sizes if not axis.dim or size < whole]
-        if axis.whole and whole <= axis.most and whole % axis.whole == 0:
-            own.append(whole)
-        choices.append(own)
-    for values in product(*choices):
-        sizes = {axis.name: value for axis, value in zip(rule.axes, values, strict=True)}
-        both = {**dims, **sizes}
-        if all(both[other] % sizes[axis] == 0 for axis, other in rule.divides):
-            yield sizes
+class Chooser:
+    """A rule with tables, ready to be asked. What was compiled is a bit of a whole number: those
+    that show a size to be safe are a mask."""
+
+    def __init__(self, rule: Any) -> None:
+        """Raises ``ValueError`` for a rule that would take too long to ask, or names what there is
+        not."""
+        self._rule = rule
+        self._names = [axis.name for axis in rule.axes]
+        self._least, self._most = dict(rule.least), dict(rule.most)
+        self._before = [dict(one.dims) for one in rule.compiled]
+        named = {*rule.grows, *rule.runs, *(one.dim for one in (*rule.axes, *rule.costs))}
+        named |= {one.axis for one in rule.costs} | {
+            name for names in (*rule.divides, *(one.of for one in rule.costs)) for name in names
+        }
+        if not is_small(rule) or not named <= {"", *self._names, *self._least}:
+            raise ValueError("the rule offers too many sizes, or rests on too much")
+        self._axes = [self._axis(axis) for axis in rule.axes]
+        cut = {axis.dim for axis in rule.axes}
+        self._same: dict[str, dict[int, int]] = {n: {} for n in self._least if n not in cut}
+        for name, masks in self._same.items():
+            for number, dims in enumerate(self._before):
+                masks[dims[name]] = masks.get(dims[name], 0) | 1 << number
+
+    def choose(self, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
+        """The sizes that should be the fastest, and the compiled blocks that show that they are
+        legal and within VMEM: with the same of what nothing cuts, nowhere smaller, and more than
+        one block wherever these have: so order, semantics and buffers are theirs. None outside of
+        the range that was seen, and where nothing is shown that is ``NEAR`` to the fastest of all
+        legal ones."""
+        shown = self._shown(dims)
+        if not shown:
+            return None
+        steps = prod(dims[name] for name in self._rule.runs)
+        start: _Partial = ((), shown, steps, self._costs(dims))
+        found = [start]
+        for axis in self._axes:
+            options = axis.options(dims)
+            found = [
+                ((*sizes, size), shown & mask, steps * count, _bound(costs, size, hangs_over))
+                for sizes, shown, steps, costs in found
+                for size, mask, count, hangs_over in options
+                if axis.divides(sizes, size)
+            ]
+        timed = [
+            (steps * each + once, shown, sizes) for sizes, shown, steps, ((each, once),) in found
+        ]
+        time_us, shown, sizes = min((one for one in timed if one[1]), default=(0.0, 0, ()))
+        if not shown or time_us > NEAR * min(timed)[0]:
+            return None
+        first = (shown & -shown).bit_length() - 1
+        return dict(zip(self._names, sizes, strict=True)), self._rule.compiled[first]
+
+    def _axis(self, axis: Any) -> "_AxisTable":
+        own = [dict(one.config.axes)[axis.name] for one in self._rule.compiled]
+        cutting = [
+            not axis.dim or size < dims[axis.dim]
+            for size, dims in zip(own, self._before, strict=True)
+        ]
+        pairs = self._rule.divides
+        earlier = self._names[: self._names.index(axis.name)]
+        return _AxisTable(
+            axis,
+            own,
+            cutting,
+            [other for name, other in pairs if name == axis.name and other in self._least],
+            [
+                earlier.index(other)
+                for name, other in pairs
+                if name == axis.name and other in earlier
+            ],
+            [
+                earlier.index(name)
+                for name, other in pairs
+                if other == axis.name and name in earlier
+            ],
+        )
+
+    def _shown(self, dims: Mapping[str, int]) -> int:
+        """What was compiled with the same of what nothing cuts. Where a dimension that VMEM grows
+        with is longer now, all of VMEM is taken to grow with it."""
+        least, most = self._least, self._most
+        if dims.keys() != least.keys():
+            return 0
+        if not all(least[name] <= size <= most[name] for name, size in dims.items()):
+            return 0
+        shown = (1 << len(self._before)) - 1
+        for name, masks in self._same.items():
+            shown &= masks.get(dims[name], 0)
+        for number, one in enumerate(self._rule.compiled if shown and self._rule.grows else ()):
+            before = self._before[number]
+            grown = prod(ceil(dims[name] / before[name]) for name in self._rule.grows)
+            if grown > 1 and one.vmem_used_bytes * grown > one.vmem_allowed_bytes:
+                shown &= ~(1 << number)
+        return shown
+
+    def _costs(self, dims: Mapping[str, int]) -> list[list[float]]:
+        """Of any sizes, and what each axis adds where it hangs over. Each list has a cost by the
+        axes whose sizes it is to be multiplied with: the first axis is the highest bit; the lowest
+        one is 0 for each step, 1 for the call."""
+        count = len(self._names)
+        costs = [[0.0] * (2 << count) for _ in range(count + 1)]
+        for one in self._rule.costs:
+            if not one.axis and one.dim and (dims[one.dim] % LANES == 0) != one.aligned:
+                continue
+            place, us = 0 if one.each_step else 1, one.us
+            for name in one.of:
+                if name in dims:
+                    us *= dims[name]
+                else:
+                    place |= 1 << (count - self._names.index(name))
+            costs[1 + self._names.index(one.axis) if one.axis else 0][place] += us
+        return [costs[0], *(own if any(own) else [] for own in costs[1:])]
 
 
-def proof(rule: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> Any:
-    """Compiled blocks that are nowhere smaller, with more than one block wherever these have: so
-    order, semantics and buffers are theirs. Where a dimension that VMEM grows with is longer now,
-    all of VMEM is taken to grow with it. None where there are none."""
-    cut = {axis.dim for axis in rule.axes if axis.dim}
-    for one in rule.compiled:
-        own, before = dict(one.config.axes), dict(one.dims)
-        grown = prod(ceil(size / before[name]) for name, size in dims.items() if name in rule.grows)
+class _AxisTable:
+    """``dims``: those that it divides. ``multiples``, ``divisors``: places of earlier axes."""
+
+    def __init__(
+        self,
+        axis: Any,
+        own: Sequence[int],
+        cutting: Sequence[bool],
+        dims: Sequence[str],
+        multiples: Sequence[int],
+        divisors: Sequence[int],
+    ) -> None:
+        self._axis, self._dims = axis, dims
+        self._multiples, self._divisors = multiples, divisors
+        self._sizes = [
+            (size, _mask(is_cut and one >= size for one, is_cut in zip(own, cutting, strict=True)))
+            for size in axis.sizes
+        ]
+        largest_first = sorted(((size, 1 << n) for n, size in enumerate(own)), reverse=True)
+        self._largest = [-size for size, _ in largest_first]
+        self._at_least = [0, *accumulate((bit for _, bit in largest_first), or_)]
+
+    def options(self, dims: Mapping[str, int]) -> list[tuple[int, int, int, bool]]:
+        """Sizes that were compiled and cut their dimension, or the whole of it: each with what
+        shows it to be safe, the count of its blocks, and whether the last one hangs over."""
+        axis = self._axis
+        whole = dims[axis.dim] if axis.dim else 0
+        own = [
+            (size, mask, ceil(whole / size) if whole else 1, whole % size != 0)
+            for size, mask in self._sizes
+            if (not whole or size < whole) and all(dims[name] % size == 0 for name in self._dims)
+        ]
         if (
-            all(size <= own[name] for name, size in sizes.items())
-            and all(
-                sizes[axis.name] >= dims[axis.dim] or own[axis.name] < before[axis.dim]
-                for axis in rule.axes
-                if axis.dim
-            )
-            and all(size <= before[name] for name, size in dims.items() if name not in cut)
-            and all(before[name] > 1 or dims[name] == 1 for name in rule.runs)
-            and (grown <= 1 or one.vmem_used_bytes * grown <= one.vmem_allowed_bytes)
+            axis.whole
+            and whole <= axis.most
+            and whole % axis.whole == 0
+            and all(dims[name] % whole == 0 for name in self._dims)
         ):
-            return one
-    return None
+            # of those that are larger, whether they cut or not: now nothing is cut
+            count = bisect_left(self._largest, 1 - whole)
+            own.append((whole, self._at_least[count], 1, False))
+        return own
+
+    def divides(self, earlier: Sequence[int], size: int) -> bool:
+        """What always divided another one, or was divided, still does or is."""
+        if not self._multiples and not self._divisors:
+            return True
+        return all(earlier[place] % size == 0 for place in self._multiples) and all(
+            size % earlier[place] == 0 for place in self._divisors
+        )
 
 
-def predicted_us(rule: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> float:
-    """The sum of the costs of a call, as work and transfers go with products of sizes."""
-    both, steps = {**dims, **sizes}, grid_steps(rule, dims, sizes)
-    return sum(term_us(one, both, steps) for one in rule.costs)
+def is_small(rule: Any) -> bool:
+    """Whether it may be asked while a model waits."""
+    return (
+        offered(rule) <= MOST_SIZES
+        and len(rule.axes) <= MOST_AXES
+        and len(rule.compiled) <= MOST_COMPILED
+        and len(rule.costs) <= MOST_COSTS
+        and all(size > 0 for axis in rule.axes for size in axis.sizes)
+    )
 
 
-def term_us(term: Any, both: Mapping[str, int], steps: int) -> float:
-    """One of the costs; ``both``: dimensions and sizes."""
-    if term.axis:
-        if both[term.dim] % both[term.axis] == 0:
-            return 0.0
-    elif term.dim and (both[term.dim] % LANES == 0) != term.aligned:
-        return 0.0
-    one_us: float = term.us * prod(both[name] for name in term.of)
-    return one_us * steps if term.each_step else one_us
+def offered(rule: Any) -> int:
+    """How many combinations of sizes there are at most."""
+    return prod(len(axis.sizes) + (1 if axis.whole else 0) for axis in rule.axes)
 
 
-def grid_steps(rule: Any, dims: Mapping[str, int], sizes: Mapping[str, int]) -> int:
-    """Blocks of all that is cut, and all of what only the grid runs over."""
-    cut = [ceil(dims[axis.dim] / sizes[axis.name]) for axis in rule.axes if axis.dim]
-    return prod(cut) * prod(dims[name] for name in rule.runs)
+def _bound(
+    costs: Sequence[Sequence[float]], size: int, hangs_over: bool
+) -> Sequence[Sequence[float]]:
+    """With a size in the place of the first axis."""
+    general, own, *others = costs
+    both = _times(general, size)
+    if own and hangs_over:
+        both = [one + more for one, more in zip(both, _times(own, size), strict=True)]
+    return both, *(_times(one, size) for one in others)
+
+
+def _times(costs: Sequence[float], size: int) -> list[float]:
+    half = len(costs) // 2
+    return [own + size * more for own, more in zip(costs[:half], costs[half:], strict=True)]
+
+
+def _mask(bits: Iterable[bool]) -> int:
+    return sum(1 << number for number, is_set in enumerate(bits) if is_set)

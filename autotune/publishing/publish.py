@@ -132,7 +132,7 @@ class _Gate:
         )
         if verdict.ok is False:
             self.wrong.append((trial, verdict.reason))
-            self.store.replace_outcome(self.subject.key, trial.number, _wrong(trial, verdict))
+            self.store.replace_outcome(self.subject.key, trial.number, wrong_result(trial, verdict))
         elif verdict.ok is None and not self.allow_unverified:
             self.unverified.append((trial, verdict.reason))
         else:
@@ -209,7 +209,8 @@ def _published(
     )
 
 
-def _wrong(trial: Trial, verdict: Verdict) -> WrongResult:
+def wrong_result(trial: Trial, verdict: Verdict) -> WrongResult:
+    """What becomes of a trial that the gate refuses."""
     return WrongResult(
         reason=verdict.reason,
         estimate=trial.estimate,

@@ -2,23 +2,24 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import combinations, permutations
-from math import gcd, log
+from math import ceil, gcd, isfinite, log, prod
 from statistics import mean, median
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
 from autotune.candidates.vmem import vmem_use
-from autotune.domain.config import Config
+from autotune.cost_model.estimate import MODEL
+from autotune.domain.config import AxisValue, Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, WrongResult
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, ShapeRule
@@ -26,7 +27,10 @@ from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.lookups import rules
 from autotune.lookups.matching import NEAREST, Index, ruled_config
+from autotune.ports import SearchStore
 from autotune.ports.compilers import Compilers
+from autotune.publishing.publish import wrong_result
+from autotune.searching.evaluation import keep_trial
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
 from autotune.searching.subject import describe_subject
 from autotune.wording import match as words
@@ -35,59 +39,64 @@ FEWEST_PROBLEMS = 8
 MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
 _MOST_ROUNDS = 3
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
-_MOST_COMPILED = 200  # that a rule carries
+_MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
 
 Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
 """What was compiled, by problem; the default first."""
 
-
-class RuleStore(Protocol):
-    """What was tried, and one more trial."""
-
-    def trials(self, key: Key) -> Sequence[Trial]:
-        """All trials of a key, by number."""
-
-    def save_trial(self, key: Key, trial: Trial) -> bool:
-        """Whether it was new."""
+Passed = Mapping[Key, Config]
+"""What the gate has passed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
     """A problem, and how much longer than the best that is known of it each answer takes, as a
-    share; the default's where there is no answer."""
+    share: infinite where the ``config`` of the rule does not compile, the default's where there is
+    no answer, None where no default compiles either."""
 
     key: Key
-    rule: float
-    nearest: float
-    default: float
-    is_answered: bool
+    rule: float | None
+    nearest: float | None
+    default: float | None
+    config: Config | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.config is not None
 
 
 def known_of(found: Sequence[tuple[Key, Sequence[Trial]]]) -> Known:
-    """Trials that teach: all but those of others, and those without a time."""
+    """Trials that teach: all but those of others, and those without a time of this model."""
     own = {
-        key: [(t.config, t.estimate) for t in trials if t.estimate and not t.pushed_by]
+        key: [
+            (t.config, t.estimate)
+            for t in trials
+            if t.estimate and t.estimate.model == MODEL and not t.pushed_by
+        ]
         for key, trials in found
     }
     return {key: pairs for key, pairs in own.items() if pairs}
 
 
 def make_rule(
-    known: Known, cuts: Sequence[tuple[str, str]], grows: Sequence[str] = ()
+    known: Known, passed: Passed, cuts: Sequence[tuple[str, str]], grows: Sequence[str] = ()
 ) -> ShapeRule | None:
-    """None where too little is known. It is not judged yet."""
-    if len(known) < FEWEST_PROBLEMS:
+    """None where too little is known. It is not judged yet.
+
+    What compiled need not be right: it divides what all that ``passed`` divides."""
+    if len(known) < FEWEST_PROBLEMS or not passed:
         return None
-    usual = _usual(known)
+    usual = _usual(passed)
     rows = [
         (dict(key.problem.dims), config, estimate)
         for key, pairs in known.items()
         for config, estimate in pairs
         if _fixed(config) == usual
     ]
+    right = [(dict(k.problem.dims), one) for k, one in passed.items() if _fixed(one) == usual]
     if not rows:
         return None
-    names = [name for name, value in rows[0][1].axes if type(value) is int]
+    names = [name for name, value in rows[0][1].axes if _is_size(value)]
     cut = dict(cuts)
     dims = list(rows[0][0])
     least = {name: min(own[name] for own, _, _ in rows) for name in dims}
@@ -98,8 +107,8 @@ def make_rule(
         made_at=datetime.now(UTC),
         least=tuple(least.items()),
         most=tuple(most.items()),
-        axes=tuple(_axis(name, cut.get(name, ""), rows, good) for name in names),
-        divides=tuple(_divides(rows, names, cut)),
+        axes=_few([_axis(name, cut.get(name, ""), rows, good) for name in names], rows, good),
+        divides=tuple(_divides(right, names, cut)),
         grows=tuple(grows),
         runs=(),
         inside=(),
@@ -108,36 +117,41 @@ def make_rule(
     )
     each = [
         _fitted(replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)), rows)
-        for count in range(len(free) + 1)
+        for count in range(min(len(free), _MOST_NAMES) + 1)
         for runs in combinations(free, count)
     ]
-    return min(each, key=lambda pair: pair[0])[1]
+    made = min(each, key=lambda pair: pair[0])[1]
+    return made if rules.is_small(made) else None
 
 
 def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
-    """With its regrets, over all the problems that it answers; or why it is not to be published."""
-    answered = [one for one in found if one.is_answered]
+    """With its regrets, over all the problems that it answers, or why it is not to be published.
+    The default and the nearest record are judged where there is one."""
+    answered = [(one.rule, one) for one in found if one.is_answered and one.rule is not None]
     if len(answered) < FEWEST_PROBLEMS:
         return words.few_answered(len(answered), len(found), FEWEST_PROBLEMS)
-    own = [one.rule for one in answered]
-    worst = max(answered, key=lambda one: one.rule)
-    if worst.rule > MOST_REGRET:
-        return words.too_slow(worst.key.problem, worst.rule, median(own), len(own), MOST_REGRET)
-    means = [
-        mean(log(1 + getattr(one, name)) for one in answered)
-        for name in ("rule", "nearest", "default")
-    ]
-    if means[0] >= min(means[1:]):
+    own = [regret for regret, _ in answered]
+    worst, slowest = max(answered, key=lambda pair: pair[0])
+    if worst > MOST_REGRET:
+        return words.too_slow(slowest.key.problem, worst, median(own), len(own), MOST_REGRET)
+    near = [(regret, one.nearest) for regret, one in answered if one.nearest is not None]
+    default = [(regret, one.default) for regret, one in answered if one.default is not None]
+    if not near or not all(_beats(pairs) for pairs in (near, default) if pairs):
         return words.BEATS_NOTHING
     return replace(
         rule,
         left_out=len(found),
-        problems=len(answered),
+        problems=len(own),
         median_regret=median(own),
-        worst_regret=worst.rule,
-        nearest_regret=median(one.nearest for one in answered),
-        default_regret=median(one.default for one in answered),
+        worst_regret=worst,
+        nearest_regret=median(regret for _, regret in near),
+        default_regret=median(regret for _, regret in default) if default else None,
     )
+
+
+def _beats(pairs: Sequence[tuple[float, float]]) -> bool:
+    own, other = zip(*pairs, strict=True)
+    return mean(log(1 + one) for one in own) < mean(log(1 + one) for one in other)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -146,7 +160,7 @@ class RuleMaker:
     it would have answered for each of them: these trials are kept, and teach the next round."""
 
     pool: Compilers
-    store: RuleStore
+    store: SearchStore
     ref: KernelRef
     spec: KernelSpec
     records: Sequence[Record]
@@ -155,8 +169,14 @@ class RuleMaker:
     _trials: dict[Key, list[Trial]] = field(default_factory=dict)
 
     def make(self) -> ShapeRule | str:
-        """Judged by what is in ``left_out`` then; or why there is none."""
+        """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
+        pass all that it answers, or has called any config of these problems wrong."""
         self._trials = {one.key: list(self.store.trials(one.key)) for one in self.records}
+        wrong = sum(
+            isinstance(t.outcome, WrongResult) for own in self._trials.values() for t in own
+        )
+        if wrong:
+            return words.wrong_before(wrong)
         if len(self._known()) < FEWEST_PROBLEMS:
             return words.few_known(len(self._known()), FEWEST_PROBLEMS)
         grows = self._growing()
@@ -165,31 +185,51 @@ class RuleMaker:
             self.left_out = [self._leave_out(key, grows) for key in self._known()]
             if sum(map(len, self._trials.values())) == before:
                 break
-        rule = make_rule(self._known(), self.spec.cuts, grows)
-        return judged(rule, self.left_out) if rule else words.BEATS_NOTHING
+        rule = make_rule(self._known(), self._passed(), self.spec.cuts, grows)
+        found = judged(rule, self.left_out) if rule else words.BEATS_NOTHING
+        if isinstance(found, str):
+            return found
+        return next(filter(None, map(self._gate, self.left_out)), None) or found
 
     def _known(self) -> Known:
         return known_of(list(self._trials.items()))
 
+    def _passed(self) -> Passed:
+        return {r.key: r.config for r in self.records if r.verified and not r.pushed_by}
+
+    def _gate(self, one: LeftOut) -> str:
+        """Why an answer is not known to be right; empty where it is, or where there is none."""
+        trial = next((t for t in self._trials[one.key] if t.config == one.config), None)
+        if trial is None or trial.estimate is None or self._passed().get(one.key) == trial.config:
+            return ""
+        problem = one.key.problem
+        verdict = self.pool.verify(self.ref, problem, trial.config, one.key.chip)
+        if verdict.ok:
+            return ""
+        if verdict.ok is False:
+            self.store.replace_outcome(one.key, trial.number, wrong_result(trial, verdict))
+        return words.not_passed(problem, trial.config, verdict)
+
     def _leave_out(self, key: Key, grows: Sequence[str]) -> LeftOut:
         """The problem answered by a rule, and by an index, of the others."""
-        known = self._known()
-        rule = make_rule({k: v for k, v in known.items() if k != key}, self.spec.cuts, grows)
+        known = {k: pairs for k, pairs in self._known().items() if k != key}
+        passed = {k: config for k, config in self._passed().items() if k != key}
+        rule = make_rule(known, passed, self.spec.cuts, grows)
         config = ruled_config(rule, key.problem) if rule else None
         others = [replace(one, rule=None) for one in self.records if one.key != key]
         near = Index(others, [self.spec]).match(key, (NEAREST,)).config
-        own = next(one for one in self.records if one.key == key)
-        default_us = own.default.time_us or float("inf")
-        rule_us, near_us = (
-            default_us if one is None else self._time_us(key, one) for one in (config, near)
+        default = next(one for one in self.records if one.key == key).default.config
+        default_us, rule_us, near_us = (
+            None if one is None else self._time_us(key, one) for one in (default, config, near)
         )
         best_us = min(estimate.time_us for _, estimate in self._known()[key])
+        plain = None if default_us is None or not isfinite(default_us) else default_us / best_us - 1
         return LeftOut(
             key=key,
-            rule=rule_us / best_us - 1,
-            nearest=near_us / best_us - 1,
-            default=default_us / best_us - 1,
-            is_answered=config is not None,
+            rule=plain if rule_us is None else rule_us / best_us - 1,
+            nearest=plain if near_us is None else near_us / best_us - 1,
+            default=plain,
+            config=config,
         )
 
     def _time_us(self, key: Key, config: Config) -> float:
@@ -198,15 +238,12 @@ class RuleMaker:
         trial = next((one for one in trials if one.config == config), None)
         if trial is None:
             began = time.monotonic()
-            trial = Trial(
-                number=max((one.number for one in trials), default=-1) + 1,
-                config=config,
-                outcome=self._judge(key).outcome(config),
-                seconds=time.monotonic() - began,
-                created_at=datetime.now(UTC),
-            )
-            self.store.save_trial(key, trial)
-            trials.append(trial)
+            outcome = self._judge(key).outcome(config)
+            trial = keep_trial(self.store, key, trials, config, outcome, time.monotonic() - began)
+        elif trial.estimate and trial.estimate.model != MODEL:
+            place, outcome = trials.index(trial), self._judge(key).outcome(config)
+            self.store.replace_outcome(key, trial.number, outcome)
+            trial = trials[place] = replace(trial, outcome=outcome)
         return trial.estimate.time_us if trial.estimate else float("inf")
 
     def _judge(self, key: Key) -> ConfigJudge:
@@ -246,14 +283,16 @@ def _cut(config: Config, problem: Problem, spec: KernelSpec) -> set[str]:
 
 def _fixed(config: Config) -> tuple[Any, ...]:
     """What a rule does not choose."""
-    others = [(name, value) for name, value in config.axes if type(value) is not int]
-    return tuple(others), config.grid_order
+    others = [(name, value) for name, value in config.axes if not _is_size(value)]
+    return tuple(others), config.grid_order, config.dimension_semantics
 
 
-def _usual(known: Known) -> tuple[Any, ...]:
-    """Of the winners; of two that are as frequent the default's."""
-    winners = [min(pairs, key=lambda pair: pair[1].time_us)[0] for pairs in known.values()]
-    return Counter(map(_fixed, winners)).most_common(1)[0][0]
+def _is_size(value: AxisValue) -> bool:
+    return type(value) is int and value > 0
+
+
+def _usual(passed: Passed) -> tuple[Any, ...]:
+    return Counter(map(_fixed, passed.values())).most_common(1)[0][0]
 
 
 def _good(known: Known) -> set[Config]:
@@ -278,6 +317,23 @@ def _axis(name: str, dim: str, rows: Sequence[Any], good: set[Config]) -> BlockA
     )
 
 
+def _few(
+    axes: list[BlockAxis], rows: Sequence[Any], good: Collection[Config]
+) -> tuple[BlockAxis, ...]:
+    """Without the sizes that were good for the fewest problems, where all of them are too many to
+    be tried while a model waits."""
+    seen = Counter(
+        (axis.name, config[axis.name]) for axis in axes for _, config, _ in rows if config in good
+    )
+    while prod(len(axis.sizes) + bool(axis.whole) for axis in axes) > rules.MOST_SIZES:
+        place, axis = max(enumerate(axes), key=lambda pair: len(pair[1].sizes))
+        if not axis.sizes:
+            break
+        least = min(axis.sizes, key=lambda size: (seen[axis.name, size], size))
+        axes[place] = replace(axis, sizes=tuple(size for size in axis.sizes if size != least))
+    return tuple(axes)
+
+
 def _divides(
     rows: Sequence[Any], names: Sequence[str], cut: Mapping[str, str]
 ) -> list[tuple[str, str]]:
@@ -291,7 +347,7 @@ def _divides(
     return [
         (axis, other)
         for axis, other in pairs
-        if all({**dims, **dict(config.axes)}[other] % config[axis] == 0 for dims, config, _ in rows)
+        if all({**dims, **dict(config.axes)}[other] % config[axis] == 0 for dims, config in rows)
     ]
 
 
@@ -311,7 +367,7 @@ def _compiled(rows: Sequence[Any], cut: Mapping[str, str]) -> tuple[CompiledBloc
     for one in found:
         if not any(_shows(other, one, cut) for other in kept):
             kept.append(one)
-    return tuple(kept[:_MOST_COMPILED])
+    return tuple(kept[: rules.MOST_COMPILED])
 
 
 def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -> bool:
@@ -319,7 +375,8 @@ def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -
     its: dict[str, Any] = dict(less.config.axes)
     large, small = dict(more.dims), dict(less.dims)
     return (
-        all(its[name] <= value for name, value in own.items() if type(value) is int)
+        all(its[name] <= value for name, value in own.items() if _is_size(value))
+        and all(small[name] == size for name, size in large.items() if name not in cut.values())
         and all(small[name] <= size for name, size in large.items())
         and all(its[a] >= small[d] or own[a] < large[d] for a, d in cut.items())
     )
@@ -330,9 +387,8 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
     table, times_us = [], []
     terms = _terms(blank)
     for dims, config, estimate in rows:
-        sizes = {axis.name: config[axis.name] for axis in blank.axes}
-        steps = rules.grid_steps(blank, dims, sizes)
-        table.append([rules.term_us(term, {**dims, **sizes}, steps) for term in terms])
+        both = {**dims, **{axis.name: config[axis.name] for axis in blank.axes}}
+        table.append([term_us(blank, term, both) for term in terms])
         times_us.append(estimate.time_us)
     costs = np.array(table, dtype=float)
     scale = np.maximum(costs.max(axis=0), 1e-9)
@@ -344,11 +400,25 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
     )
 
 
+def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
+    """One of the costs of a call; ``both``: dimensions and sizes."""
+    if term.axis:
+        if both[term.dim] % both[term.axis] == 0:
+            return 0.0
+    elif term.dim and (both[term.dim] % rules.LANES == 0) != term.aligned:
+        return 0.0
+    us: float = term.us * prod(both[name] for name in term.of)
+    if not term.each_step:
+        return us
+    blocks = (ceil(both[axis.dim] / both[axis.name]) for axis in rule.axes if axis.dim)
+    return us * prod(blocks) * prod(both[name] for name in rule.runs)
+
+
 def _terms(rule: ShapeRule) -> list[CostTerm]:
-    """Of a microsecond each: for all products of sizes, each step and once, for all problems and
+    """Of a microsecond each: for products of sizes, each step and once, for all problems and
     for those with an array whose edge is a tile's, or is not."""
     names = [*(axis.name for axis in rule.axes), *rule.inside]
-    products = [some for n in range(len(names) + 1) for some in combinations(names, n)]
+    products = [some for n in range(_MOST_NAMES + 1) for some in combinations(names, n)]
     dims = dict.fromkeys(axis.dim for axis in rule.axes if axis.dim)
     where = [
         ("", True, ""),

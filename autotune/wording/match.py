@@ -1,11 +1,13 @@
 """Why an answer fits the question that was asked, in one sentence each."""
 
+from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
 from autotune.domain.rule import ShapeRule
 from autotune.domain.toolchain import Toolchain
+from autotune.domain.verdict import Verdict
 from autotune.wording.command import search_command
 from autotune.wording.units import micros
 
@@ -43,16 +45,26 @@ def other_shape(record: Record) -> str:
 
 def by_rule(rule: ShapeRule) -> str:
     """What its answers are worth."""
+    plain = "" if rule.default_regret is None else f", the default {rule.default_regret:.1%}"
     return (
         f"by a rule from what was compiled for other shapes; on the {rule.problems} it answered "
         f"of {rule.left_out or rule.problems} problems left out it took {rule.median_regret:.1%} "
-        f"longer than the best that is known (median; worst {rule.worst_regret:.1%}), the default "
-        f"{rule.default_regret:.1%}; no block is larger than one that compiled within VMEM; not "
+        f"longer than the best that is known (median; worst {rule.worst_regret:.1%}){plain}"
+        "; no block is larger than one that compiled within VMEM; not "
         "compiled for this shape"
     )
 
 
 BEATS_NOTHING = "no rule: it does not beat the nearest record and the default"
+
+
+def wrong_before(configs: int) -> str:
+    return f"no rule: the gate has called {configs} configs of these problems wrong, more may be"
+
+
+def not_passed(problem: Problem, config: Config, verdict: Verdict) -> str:
+    said = "wrong" if verdict.ok is False else "not verified"
+    return f"no rule: what it answered for {problem}, {config}, is {said}: {verdict.reason}"
 
 
 def few_known(problems: int, fewest: int) -> str:

@@ -9,20 +9,24 @@ from typing import Any
 
 import pytest
 
+from autotune.cost_model.estimate import MODEL
+from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.record import Record
 from autotune.domain.rule import CostTerm, ShapeRule
 from autotune.domain.snapshot import Change
+from autotune.domain.trial import Trial
+from autotune.errors import InvalidInputError
 from autotune.lookups import rules
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index, ruled_config
 from autotune.tables.rule_source import rule_source
-from autotune.tables.shape_rule import Known, LeftOut, judged, make_rule
+from autotune.tables.shape_rule import Known, LeftOut, Passed, judged, known_of, make_rule, term_us
 from autotune.wording import match as words
-from tests.samples.matching import SPEC, older, question, record
+from tests.samples.matching import NOON, SPEC, older, question, record
 
 BLOCKS = (128, 256, 512)
 LENGTHS = (300, 512, 640, 1024, 1500, 2048, 3072, 4096, 5000)
@@ -51,9 +55,13 @@ def known() -> Known:
 
 @pytest.fixture(scope="module")
 def rule(known: Known) -> ShapeRule:
-    made = make_rule(known, SPEC.cuts)
+    made = make_rule(known, passed(known), SPEC.cuts)
     assert made is not None
     return replace(made, problems=9, median_regret=0.01, worst_regret=0.05, default_regret=0.4)
+
+
+def passed(known: Known) -> Passed:
+    return {key: min(pairs, key=lambda pair: pair[1].time_us)[0] for key, pairs in known.items()}
 
 
 def shapes(count: int) -> Iterator[dict[str, int]]:
@@ -67,7 +75,7 @@ def test_hundreds_of_shapes_get_what_nothing_larger_or_uncut_was_compiled_than(
 ) -> None:
     answered = 0
     for dims in shapes(500):
-        found = rules.chosen(rule, dims)
+        found = rules.Chooser(rule).choose(dims)
         if found is None:
             continue
         answered += 1
@@ -84,27 +92,106 @@ def test_hundreds_of_shapes_get_what_nothing_larger_or_uncut_was_compiled_than(
 
 @pytest.mark.parametrize(("m", "best"), [(2560, 512), (1152, 256), (1280, 256)])
 def test_the_steps_that_cost_least_are_chosen(rule: ShapeRule, m: int, best: int) -> None:
-    found = rules.chosen(rule, {"m": m, "k": 128})
+    found = rules.Chooser(rule).choose({"m": m, "k": 128})
     assert found is not None and found[0] == {"bm": best}
 
 
 @pytest.mark.parametrize("dims", [{"m": 299, "k": 128}, {"m": 5001, "k": 128}, {"m": 512, "k": 1}])
 def test_nothing_is_said_outside_of_what_was_seen(rule: ShapeRule, dims: dict[str, int]) -> None:
-    assert rules.chosen(rule, dims) is None
-    assert rules.chosen(rule, {**dims, "n": 128}) is None
+    assert rules.Chooser(rule).choose(dims) is None
+    assert rules.Chooser(rule).choose({**dims, "n": 128}) is None
 
 
 def test_vmem_that_grows_with_a_dimension_must_still_be_allowed(known: Known) -> None:
-    made = make_rule(
-        {k: [(c, replace(e, vmem_used_bytes=599)) for c, e in p] for k, p in known.items()},
-        SPEC.cuts,
-        ("m",),
-    )
+    full = {k: [(c, replace(e, vmem_used_bytes=599)) for c, e in p] for k, p in known.items()}
+    made = make_rule(full, passed(known), SPEC.cuts, ("m",))
     assert made is not None
     longest = {"m": 4096, "k": 128}
-    assert rules.proof(made, longest, {"bm": 128}) is not None
+    assert rules.Chooser(made).choose(longest) is not None
     short = tuple(one for one in made.compiled if dict(one.dims)["m"] < 4096)
-    assert rules.proof(replace(made, compiled=short), longest, {"bm": 128}) is None
+    assert rules.Chooser(replace(made, compiled=short)).choose(longest) is None
+
+
+PRODUCTS = (
+    CostTerm(us=0.01, of=("k",), each_step=True),
+    CostTerm(us=0.1, of=("bm",), each_step=False),
+    CostTerm(us=1.0, of=("bm",), each_step=False, dim="m", aligned=False),
+    CostTerm(us=3.0, of=("k",), each_step=True, dim="m", axis="bm"),
+)
+
+
+@pytest.mark.parametrize("costs", [(), PRODUCTS])
+def test_it_costs_what_was_fitted(rule: ShapeRule, costs: tuple[CostTerm, ...]) -> None:
+    rule = replace(rule, costs=costs or rule.costs)
+    one = rules.Chooser(rule)
+    for dims in shapes(50):
+        found = one.choose(dims)
+        whole = [dims["m"]] if dims["m"] in (300, 512) else []
+        times = {
+            block: sum(term_us(rule, term, {**dims, "bm": block}) for term in rule.costs)
+            for block in [*(b for b in BLOCKS if b < dims["m"]), *whole]
+        }
+        assert found is not None and times[found[0]["bm"]] == pytest.approx(min(times.values()))
+
+
+def test_what_nothing_cuts_must_be_as_it_was(rule: ShapeRule) -> None:
+    assert rules.Chooser(rule).choose({"m": 2560, "k": 128}) is not None
+    assert rules.Chooser(rule).choose({"m": 2560, "k": 200}) is None
+
+
+def test_it_divides_wherever_all_that_the_gate_passed_does(known: Known) -> None:
+    right = {key: config(128) for key in known if key.problem["m"] % 128 == 0}
+    made = make_rule(known, right, SPEC.cuts)
+    assert made is not None
+    assert rules.Chooser(made).choose({"m": 1111, "k": 128}) is None
+    assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
+    assert make_rule(known, {}, SPEC.cuts) is None
+
+
+def test_a_rule_with_many_sizes_offers_those_that_are_good_most_often() -> None:
+    known: dict[Key, list[tuple[Config, Estimate]]] = {}
+    for m in range(1024, 1024 + 9 * 512, 512):
+        blocks = range(8, 8 * 200, 8)
+        known[question(m)] = [(config(b), replace(estimated(m, b), time_us=1.0)) for b in blocks]
+    made = make_rule(known, passed(known), SPEC.cuts)
+    assert made is not None and rules.offered(made) == rules.MOST_SIZES
+    assert min(made.axes[0].sizes) > 8
+
+
+def test_an_axis_that_may_be_0_is_no_size_there(known: Known) -> None:
+    with_none = {k: [(with_0(c), e) for c, e in pairs] for k, pairs in known.items()}
+    made = make_rule(with_none, passed(with_none), SPEC.cuts)
+    assert made is not None and [axis.name for axis in made.axes] == ["bm"]
+    found = rules.Chooser(made).choose({"m": 2560, "k": 128})
+    assert found is not None and found[1].config["prefetch"] == 0
+
+
+def with_0(one: Config) -> Config:
+    return replace(one, axes=(*one.axes, ("prefetch", 0)))
+
+
+def test_configs_with_other_semantics_are_not_mixed(known: Known) -> None:
+    mixed = {
+        k: [*((replace(c, dimension_semantics=("arbitrary",)), e) for c, e in pairs), *pairs]
+        for k, pairs in known.items()
+    }
+    made = make_rule(mixed, passed(known), SPEC.cuts)
+    assert made is not None
+    assert {one.config.dimension_semantics for one in made.compiled} == {("parallel",)}
+
+
+def test_trials_of_another_model_teach_nothing() -> None:
+    tried = [trial(0, model="an older one"), trial(1), replace(trial(2), pushed_by="x")]
+    ((found, _),) = known_of([(question(), tried)])[question()]
+    assert found == tried[1].config
+
+
+def trial(number: int, model: str = MODEL) -> Trial:
+    estimate = replace(record().estimate, model=model)
+    outcome = Estimated(estimate=estimate, program="p")
+    return Trial(
+        number=number, config=config(8 << number), outcome=outcome, seconds=0.0, created_at=NOON
+    )
 
 
 def test_blocks_that_always_divided_divide_again() -> None:
@@ -112,20 +199,21 @@ def test_blocks_that_always_divided_divide_again() -> None:
         question(m): [(config(block), estimated(m, block)) for block in (128, 256)]
         for m in range(512, 512 * 10, 512)
     }
-    made = make_rule(known, SPEC.cuts)
+    made = make_rule(known, passed(known), SPEC.cuts)
     assert made is not None and ("bm", "m") in made.divides
-    assert rules.chosen(made, {"m": 1000, "k": 128}) is None
-    assert rules.chosen(made, {"m": 1152, "k": 128}) is not None
+    assert rules.Chooser(made).choose({"m": 1000, "k": 128}) is None
+    assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
 
 
 def test_too_few_problems_make_no_rule(known: Known) -> None:
-    assert make_rule(dict(list(known.items())[:7]), SPEC.cuts) is None
+    assert make_rule(dict(list(known.items())[:7]), passed(known), SPEC.cuts) is None
 
 
-def left_out(rule: float, nearest: float, default: float) -> list[LeftOut]:
-    return [
-        LeftOut(key=question(), rule=rule, nearest=nearest, default=default, is_answered=True)
-    ] * 8
+def left_out(rule: float, nearest: float | None, default: float | None) -> list[LeftOut]:
+    one = LeftOut(
+        key=question(), rule=rule, nearest=nearest, default=default, config=record().config
+    )
+    return [one] * 8
 
 
 def test_a_rule_is_offered_only_where_it_beats_both(rule: ShapeRule) -> None:
@@ -141,23 +229,35 @@ def test_one_problem_left_out_that_is_too_slow_is_one_too_many(rule: ShapeRule) 
     slow = replace(left_out(0.101, 0.2, 0.3)[0], key=question(640))
     why = judged(rule, [*left_out(0.0, 0.2, 0.3), slow])
     assert isinstance(why, str) and "m=640" in why and "10.1%" in why
-    unanswered = judged(rule, [*left_out(0.0, 0.2, 0.3), replace(slow, is_answered=False)])
+    unanswered = judged(rule, [*left_out(0.0, 0.2, 0.3), replace(slow, config=None)])
     assert isinstance(unanswered, ShapeRule)
     assert (unanswered.left_out, unanswered.problems) == (9, 8)
 
 
+def test_a_default_that_does_not_compile_is_beaten_by_nothing(rule: ShapeRule) -> None:
+    without = left_out(0.1, 0.2, None)
+    made = judged(rule, without)
+    assert isinstance(made, ShapeRule) and made.default_regret is None
+    assert "default" not in words.by_rule(made)
+    some = judged(rule, [*without, *left_out(0.1, 0.2, 0.3)])
+    assert isinstance(some, ShapeRule) and some.default_regret == 0.3
+    assert isinstance(judged(rule, [*without, *left_out(0.1, 0.2, 0.05)[:1]]), str)
+    assert isinstance(judged(rule, left_out(float("inf"), 0.2, 0.3)[:1] + without), str)
+
+
 def test_nothing_is_answered_where_only_slow_blocks_are_shown(rule: ShapeRule) -> None:
     dims = {"m": 2560, "k": 128}
-    assert rules.chosen(rule, dims) is not None
-    small = tuple(replace(one, config=config(128)) for one in rule.compiled)
-    assert rules.proof(replace(rule, compiled=small), dims, {"bm": 128}) is not None
-    assert rules.chosen(replace(rule, compiled=small), dims) is None
+    assert rules.Chooser(rule).choose(dims) is not None
+    small = replace(rule, compiled=tuple(replace(c, config=config(128)) for c in rule.compiled))
+    assert rules.Chooser(small).choose(dims) is None
+    only = replace(rule.axes[0], sizes=(128,))
+    assert rules.Chooser(replace(small, axes=(only,))).choose(dims) is not None
 
 
-def test_a_block_that_hangs_over_costs_what_it_did() -> None:
+def test_a_block_that_hangs_over_costs_what_it_did(rule: ShapeRule) -> None:
     cost = CostTerm(us=2.0, of=("bm",), each_step=True, dim="m", axis="bm")
-    assert rules.term_us(cost, {"m": 300, "bm": 128}, 3) == 768
-    assert rules.term_us(cost, {"m": 384, "bm": 128}, 3) == 0
+    assert term_us(rule, cost, {"m": 300, "k": 1, "bm": 128}) == 768
+    assert term_us(rule, cost, {"m": 384, "k": 1, "bm": 128}) == 0
 
 
 @pytest.fixture
@@ -199,35 +299,65 @@ def test_it_comes_back_as_it_was(carrier: Record) -> None:
     assert same.rule == carrier.rule
 
 
-HOSTILE = 'm"""\'\\\n);raise SystemExit(7)#{0}\u2028'
-
-
-def test_text_of_others_does_not_become_code(carrier: Record, rule: ShapeRule) -> None:
-    """A kernel's names and options are anything: also what ends a docstring."""
-    named = replace(
-        rule,
-        least=((HOSTILE, 1), *rule.least[1:]),
-        most=((HOSTILE, 9), *rule.most[1:]),
-        axes=(replace(rule.axes[0], name=HOSTILE, dim=HOSTILE),),
-        grows=(HOSTILE,),
-    )
-    key = replace(carrier.key, kernel=HOSTILE, fingerprint='"""\nraise SystemExit(8)\n"""')
-    problem = replace(key.problem, options=((HOSTILE, HOSTILE),))
-    written = replace(carrier, key=replace(key, problem=problem), rule=named)
-    usual: dict[str, Any] = {}
-    exec(compile(rule_source([carrier]), "rule.py", "exec"), usual)
-    module: dict[str, Any] = {}
-    exec(compile(rule_source([written]), "rule.py", "exec"), module)
-    assert module.keys() == usual.keys()
-    assert module["RULES"][0].axes[0].name == HOSTILE
-    assert "raise SystemExit(8)" in module["__doc__"]
+def written(records: list[Record]) -> dict[str, Any]:
+    source, module = rule_source(records), {}
+    exec(compile(source, "rule.py", "exec"), module)
+    assert "import autotune" not in source and "5.0%" in source
+    return module
 
 
 def test_the_written_function_says_what_is_served(carrier: Record, rule: ShapeRule) -> None:
-    source, module = rule_source([carrier]), {}
-    exec(compile(source, "rule.py", "exec"), module)
-    assert "import autotune" not in source and "5.0%" in module["__doc__"]
+    module = written([carrier])
     for dims in (*shapes(100), {"m": 1, "k": 1}):
-        found = rules.chosen(rule, dims)
-        expected = found and {**dict(found[1].config.axes), **found[0]}
-        assert module["blocks"](**dims) == expected
+        expected = ruled_config(rule, replace(carrier.key.problem, dims=tuple(dims.items())))
+        assert module["config"](**dims) == (
+            expected
+            and {
+                "axes": dict(expected.axes),
+                "grid_order": expected.grid_order,
+                "dimension_semantics": expected.dimension_semantics,
+                "vmem_limit_bytes": expected.vmem_limit_bytes,
+            }
+        )
+
+
+def test_text_of_others_is_only_text_in_the_module(carrier: Record) -> None:
+    rule = carrier.rule
+    assert rule is not None
+    for text in ('"""\nraise OSError\n"""', "\\N{", "\nraise OSError #", "'é"):
+        problem = replace(carrier.key.problem, options=(("causal", text), (text, True)))
+        key = replace(carrier.key, kernel=text, fingerprint=text, problem=problem)
+        own = replace(rule, inside=(text,), median_regret=float("inf"))
+        (said,) = written([replace(carrier, key=key, rule=own)])["RULES"]
+        assert said.inside == (text,)
+
+
+def test_of_each_options_the_newest_rule_is_written_of_one_chip(carrier: Record) -> None:
+    rule = carrier.rule
+    assert rule is not None
+    newer = replace(rule, made_at=rule.made_at.replace(year=2100), runs=("k",))
+    old = replace(older(carrier, "0.9.0"), rule=newer)
+    for both in ([carrier, old], [old, carrier]):
+        (own,) = written(both)["RULES"]
+        assert own.runs == ("k",)
+    there = replace(carrier, key=replace(carrier.key, chip=Chip.V6E))
+    with pytest.raises(InvalidInputError, match=r"several chips.*v5e, v6e"):
+        rule_source([carrier, there])
+
+
+def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None:
+    rule = carrier.rule
+    assert rule is not None
+    many = replace(rule.axes[0], sizes=tuple(range(1, 1000)))
+    for large in (
+        replace(rule, axes=(many,)),
+        replace(rule, axes=(replace(many, sizes=(0,)),)),
+        replace(rule, compiled=rule.compiled * 201),
+        replace(rule, costs=rule.costs * 1000),
+        replace(rule, divides=(("bm", "nothing"),)),
+        replace(rule, grows=("nothing",)),
+    ):
+        there = Index([replace(carrier, rule=large)], [SPEC])
+        assert there.match(question(2560)).kind == NEAREST
+    with pytest.raises(InvalidInputError, match="too large"):
+        rule_source([replace(carrier, rule=replace(rule, axes=(many,)))])
