@@ -1,7 +1,6 @@
 """``autotune rule``: blocks for shapes that nobody tuned, from all that was compiled."""
 
 import sys
-from dataclasses import replace
 from typing import Any
 
 import click
@@ -52,14 +51,11 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
             key = records[0].key
             options = "".join(f" {name}={value}" for name, value in key.problem.options)
             name = f"{key.kernel} {key.problem.dtype}{options} on {key.chip}"
-            if isinstance(best, str):
+            ruled = None if isinstance(best, str) else best
+            carrier = store.save_rule([record.key for record in records], ruled)
+            if carrier is None or isinstance(best, str):
                 echo(f"{name}: {best}", err=True)
-                for earlier in records:
-                    if earlier.rule is not None:
-                        store.save_record(replace(earlier, rule=None))
                 continue
-            carrier = replace(max(records, key=_size), rule=best)
-            store.save_record(carrier)
             made.append(carrier)
             if not as_json:
                 echo(f"{name}: {by_rule(best)}")
@@ -68,11 +64,6 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
     elif not groups:
         echo(f"nothing is published for {spec.name} on {target} with {toolchain}", err=True)
     sys.exit(0 if made else 1)
-
-
-def _size(record: Record) -> tuple[int, list[int]]:
-    sizes = [size for _, size in record.key.problem.dims]
-    return sum(sizes), sizes
 
 
 def _data(record: Record) -> dict[str, Any]:

@@ -6,6 +6,7 @@ holds the lock of ``query.one_publisher``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
@@ -85,11 +86,18 @@ def renew(
 
 
 def with_known_checks(connection: Connection, records: Sequence[Record]) -> list[Record]:
-    """With what is known of their configs, where they say nothing of that themselves."""
+    """With what is known of their configs, where they say nothing of that themselves, and with the
+    rule that the record in force carries."""
     numbers = query.key_ids(connection, [record.key for record in records])
     known = _known(connection, set(numbers.values()))
+    latest = snapshots.latest(connection)
+    members = snapshots.record_ids(connection, latest, list(numbers.values())) if latest else {}
+    ruled = RECORDS.c.evidence.contains('"rule":')
+    carried = {one.key: one.rule for one in snapshots.by_id(connection, members.values(), ruled)}
     completed = []
     for record in records:
+        if record.rule is None and carried.get(record.key) is not None:
+            record = replace(record, rule=carried[record.key])
         config = to_text(to_data(record.config))
         for check in known.get((numbers[record.key], config), ()):
             if record.check(check.toolchain) is None:

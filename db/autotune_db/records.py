@@ -1,6 +1,7 @@
 """What is published: records, and the snapshots that they are in."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import TypeVar
 
@@ -9,6 +10,7 @@ from sqlalchemy import Connection, select
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.record import Record
+from autotune.domain.rule import ShapeRule
 from autotune.domain.snapshot import Change, Snapshot
 from autotune_db import audit, query, rows, snapshots
 from autotune_db.adapter import Adapter
@@ -37,6 +39,31 @@ class SqlRecords(Adapter):
             audit.note(connection, now, "publish", f"record {added}: {record.key}")
 
         self._work.write(write)
+
+    def save_rule(self, keys: Sequence[Key], rule: ShapeRule | None) -> Record | None:
+        """Publish a rule in the place of those that the records of ``keys`` carry (None: in the
+        place of none), all in one snapshot: with the record of the largest problem there, of those
+        from this database before those that were pushed. None where no record carries it."""
+
+        def write(connection: Connection, _: bool) -> Record | None:
+            query.one_publisher(connection)
+            row, ids = snapshots.latest(connection), query.find_keys(connection, keys)
+            members = snapshots.record_ids(connection, row, list(ids.values())) if row else {}
+            there = snapshots.by_id(connection, members.values())
+            carrier = max(there, key=_rank) if there and rule is not None else None
+            changed = [one for one in there if one is carrier or one.rule is not None]
+            if not changed:
+                return None
+            now = self._clock()
+            told = {
+                ids[one.key]: replace(one, rule=rule if one is carrier else None) for one in changed
+            }
+            top = max(add_records(connection, told).values())
+            snapshots.publish(connection, top, now, by="", note="a rule")
+            audit.note(connection, now, "publish", f"a rule for {changed[0].key.kernel}")
+            return told[ids[carrier.key]] if carrier else None
+
+        return self._work.write(write)
 
     def record(self, key: Key) -> Record | None:
         def find(connection: Connection) -> Record | None:
@@ -156,6 +183,11 @@ class SqlSnapshots(Adapter):
             return made
 
         return self._work.write(write)
+
+
+def _rank(record: Record) -> tuple[bool, int, list[int]]:
+    sizes = [size for _, size in record.key.problem.dims]
+    return not record.pushed_by, sum(sizes), sizes
 
 
 def _key_of(connection: Connection, record: int | None) -> str:

@@ -15,6 +15,7 @@ from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
 from autotune_db.store import SqlStore
 from tests.samples.database import latest_snapshot, snapshot_records
+from tests.samples.matching import ruled
 from tests.samples.records import NOON, key, record, spec, trial
 
 NEW, NEWER = (Toolchain(jax=jax, jaxlib=jax, libtpu="9") for jax in ("9.0", "9.1.dev3+local.2"))
@@ -248,3 +249,22 @@ def test_the_newest_check_that_is_pushed_stays(store: SqlStore) -> None:
     assert store.checks() == [replace(newer, pushed_by="ci")]
     assert len(store.push_checks([newer], by="other")) == 1  # again: it is told again
     assert store.checks() == [replace(newer, pushed_by="ci")]
+
+
+def test_a_rule_stays_with_its_key_until_another_one_takes_its_place(store: SqlStore) -> None:
+    small = replace(FIRST, key=replace(FIRST.key, problem=FIRST.key.problem.with_dims(m=128)))
+    keys = [FIRST.key, small.key]
+    for one in (FIRST, small):
+        store.save_record(one)
+    carrier = store.save_rule(keys, ruled())
+    assert carrier is not None and carrier.key == FIRST.key
+    store.save_record(SECOND)
+    assert store.record(SECOND.key) == replace(SECOND, rule=ruled())
+    assert [one.rule for one in store.records() if one.key == small.key] == [None]
+    store.save_record(replace(SECOND, rule=None, pushed_by="x"))
+    newer = replace(ruled(), problems=9)
+    carrier = store.save_rule(keys, newer)
+    assert carrier is not None and carrier.key == small.key
+    assert [one.rule for one in store.records() if one.rule] == [newer]
+    assert store.save_rule(keys, None) is None
+    assert not [one.rule for one in store.records() if one.rule]

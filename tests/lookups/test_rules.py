@@ -36,7 +36,11 @@ def estimated(m: int, block: int) -> Estimate:
     """A step costs 1 us and 0.01 us a row."""
     time_us = ceil(m / block) * (1 + 0.01 * block)
     return replace(
-        record().estimate, time_us=time_us, vmem_used_bytes=block, vmem_allowed_bytes=600
+        record().estimate,
+        time_us=time_us,
+        model=MODEL,
+        vmem_used_bytes=block,
+        vmem_allowed_bytes=600,
     )
 
 
