@@ -1,4 +1,5 @@
-"""What the dashboard asks: every statement follows an index and reads a page of rows."""
+"""What the dashboard asks: a page of rows, by an index; only lists of keys by their newest trial or
+their gain sort all keys."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime

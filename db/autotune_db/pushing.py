@@ -4,6 +4,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from operator import itemgetter
 from typing import Any
 
 from sqlalchemy import Connection, func, insert, select
@@ -84,10 +85,13 @@ class SqlPushes(Adapter):
             ids = query.key_ids(connection, [key for places in given for key in places])
             there = _checked_at(connection, [ids[key] for key, _ in given])
             kept: list[Check] = []
-            for (key, target), check in given.items():
-                at = there.get((ids[key], ids[target]))
+            by_ids = {(ids[key], ids[target]): check for (key, target), check in given.items()}
+            for place, check in sorted(
+                by_ids.items(), key=itemgetter(0)
+            ):  # else two could deadlock
+                at = there.get(place)
                 if at is None or at < check.checked_at:
-                    save_check(connection, check, ids[key], ids[target])
+                    save_check(connection, check, *place)
                 if at is None or at <= check.checked_at:
                     kept.append(check)
             if kept:

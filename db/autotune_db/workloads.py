@@ -1,6 +1,7 @@
 """What was tuned together, as it was tuned last."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import lru_cache
 
@@ -20,15 +21,19 @@ class SqlWorkloads(Adapter):
     def save(self, workload: TunedWorkload) -> None:
         """In the place of the one of its name."""
         name = workload.name.encode(errors="replace").decode()  # of a file, maybe in no encoding
-        again = {"content": to_text(to_data(workload)), "tuned_at": self._clock()}
+        again = {
+            "content": to_text(to_data(replace(workload, name=name))),
+            "tuned_at": self._clock(),
+        }
         values = {"name": name, **again}
         self._work.write(lambda s, _: query.upsert(s, WORKLOADS, values, ["name"], again))
 
     def names(self) -> Sequence[tuple[str, datetime]]:
-        """The one tuned last first."""
+        """The thousand tuned last, the last one first."""
         wanted = select(WORKLOADS.c.name, WORKLOADS.c.tuned_at).order_by(
             WORKLOADS.c.tuned_at.desc(), WORKLOADS.c.id
         )
+        wanted = wanted.limit(1_000)
         return self._work.read(lambda s: [(name, at) for name, at in s.execute(wanted)])
 
     def find(self, name: str) -> tuple[TunedWorkload, datetime] | None:

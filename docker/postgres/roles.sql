@@ -44,6 +44,7 @@ GRANT UPDATE ON autotune_pins, autotune_misses TO autotune_service;
 GRANT DELETE ON autotune_misses TO autotune_service;
 GRANT INSERT, UPDATE ON autotune_searches, autotune_spaces, autotune_workloads TO autotune_worker;
 GRANT INSERT ON autotune_pushes TO autotune_worker; -- what it has checked
+GRANT INSERT, UPDATE (until_id) ON autotune_pins TO autotune_worker; -- with what it has found
 GRANT UPDATE (state, finding, decided_at) ON autotune_candidates TO autotune_worker;
 GRANT UPDATE (spec) ON autotune_kernels TO autotune_worker; -- in the place of a pushed one
 GRANT UPDATE (kind, outcome, time_us) ON autotune_trials TO autotune_worker; -- a wrong result

@@ -45,7 +45,7 @@ def refuse_parameters_but(
         if name not in known:
             message = f"{name} is unknown: leave it out, or mend its name"
             raise HttpError(422, "invalid_field", message, name)
-        if given.count(name) > 1 and name not in often:
+        if name not in often and given.count(name) > 1:
             raise HttpError(422, "invalid_field", f"{name} is given twice", name)
 
 

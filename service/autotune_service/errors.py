@@ -33,10 +33,9 @@ _CODES = {
     "problem.options": "invalid_option",
     "snapshot": "invalid_snapshot",
 }
-_TOO_MANY = ("questions", "too_long")
 _BROKEN = "invalid_json"
 _MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
-_MOST_LISTED = 1_000  # mistakes in a body: Pydantic makes a kilobyte of each
+_MOST_LISTED = 30  # mistakes in a body, or in a question of one: Pydantic makes a kilobyte of each
 
 
 class HttpError(Exception):
@@ -101,10 +100,9 @@ def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
     field = _field(first, first["loc"][skip:], sent)
     if first["type"] == "json_invalid" or (first["type"] == "missing" and not field):
         return broken_json()
-    status = 413 if (field, first["type"]) == _TOO_MANY else 422
     same = takewhile(lambda one: _field(one, one["loc"][skip:], sent) == field, errors)
     said = ", or: ".join(dict.fromkeys(one["msg"] for one in same))  # of each kind that it may be
-    return HttpError(status, _code(first, field), _sentence(first, field, said), field or None)
+    return HttpError(422, _code(first, field), _sentence(first, field, said), field or None)
 
 
 def broken_json() -> HttpError:
@@ -127,8 +125,6 @@ def _field(error: ErrorDetails, place: Sequence[int | str], sent: Any) -> str:
 def _code(error: ErrorDetails, field: str) -> str:
     if error["type"] == "missing":
         return "missing_field"
-    if (field, error["type"]) == _TOO_MANY:
-        return "too_many_questions"
     known = (code for place, code in _CODES.items() if field.startswith(place))
     return next(known, "invalid_field")
 

@@ -11,10 +11,11 @@ from pydantic import TypeAdapter
 
 from autotune.domain.codec import to_data
 from autotune_service.api import bodies, writing
+from autotune_service.api.questions import Question, Unread
 from autotune_service.api.uploads import PushRequest
 from autotune_service.errors import HttpError
 from tests.samples.matching import question, record
-from tests.servers.service import Running
+from tests.servers.service import Running, asked
 from tests.service.test_writing_routes import body, trial
 
 
@@ -90,14 +91,42 @@ def test_pushes_are_read_one_after_another(
 def test_a_question_is_answered_beside_one_with_many_mistakes(service: Running) -> None:
     """It comes without a token."""
     known = service.lookup(question(1024))[1][0]["match"]
-    asked = {"questions": [to_data(question(1024)), UNKNOWN]}
-    status, found = service.post("/v1/lookup", asked)
+    call = {"questions": [to_data(question(1024)), UNKNOWN]}
+    status, found = service.post("/v1/lookup", call)
     assert status == 200
     one, other = found["answers"]
     assert one["match"] == known == "exact"
     assert other["error"]["message"].startswith("30002 parts") and len(json.dumps(other)) < 500
-    status, found = service.post("/v1/lookup", asked | UNKNOWN)
+    status, found = service.post("/v1/lookup", call | UNKNOWN)
     assert (status, found["error"]["code"]) == (422, "invalid_field")
+    assert found["error"]["message"].startswith("it has 30001 fields: leave out all but questions")
+
+
+def test_bad_questions_are_not_read_where_calls_are_answered(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    there: list[str] = []
+    read = Unread.read
+
+    def told(one: Unread) -> Question:
+        there.append(threading.current_thread().name)
+        return read(one)
+
+    monkeypatch.setattr(Unread, "read", told)
+    problem = {"dims": {"m": 1}, "options": {f"o{n}": [] for n in range(75)}}
+    wrong = asked(question(1024), problem=problem)
+    _, found = service.post("/v1/lookup", {"questions": [wrong] * 20})
+    fields = [one["error"]["field"] for one in found["answers"]]
+    assert fields == [f"questions[{n}].problem.options.o0" for n in range(20)]
+    assert len(there) == 20 and all(name.startswith("matching") for name in there)
+
+
+@pytest.mark.parametrize("part", ["dims", "options"])
+def test_a_question_has_few_names(service: Running, part: str) -> None:
+    problem = {"dims": {"m": 1}, part: {f"n{n}": 1 for n in range(65)}}
+    _, found = service.post("/v1/lookup", {"questions": [asked(question(), problem=problem)]})
+    error = found["answers"][0]["error"]
+    assert error["field"] == f"questions[0].problem.{part}" and "at most 64" in error["message"]
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/claims", "/v1/jobs/1/heartbeat"])

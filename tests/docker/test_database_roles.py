@@ -171,6 +171,17 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
     assert len(list(service.snapshots(1))) == 1
 
 
+def test_a_worker_notes_what_it_finds_of_a_pinned_record(
+    service: SqlStore, worker: SqlStore
+) -> None:
+    service.push([SPEC], [KeyResult(record=record())], "ci")
+    ((published, _),) = service.published()
+    service.pin(published)
+    told = replace(CHECKS[0], key=record().key, config=record().config)
+    tell_of(worker, worker.push_checks([told], "w"))
+    assert [one.checks[0].verdict for one in service.records()] == [told.verdict]
+
+
 def test_it_is_applied_again_while_others_work_and_by_two_at_once(
     server: Server, service: SqlStore, worker: SqlStore
 ) -> None:
@@ -246,7 +257,8 @@ FORBIDDEN = {
         "UPDATE autotune_records SET config = '{}'",
         "UPDATE autotune_keys SET kernel = 'x'",
         "DELETE FROM autotune_jobs",
-        "INSERT INTO autotune_pins (key_id, record_id, from_id) VALUES (1, 1, 1)",
+        "UPDATE autotune_pins SET record_id = 1",
+        "DELETE FROM autotune_pins",
         "UPDATE autotune_snapshots SET note = 'x'",
         "DELETE FROM autotune_misses",
         "UPDATE autotune_kernels SET name = 'x'",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, NotRequired, cast
 
 from fastapi import APIRouter, Body
 from fastapi.routing import APIRoute
-from pydantic import Field, TypeAdapter, ValidationError, with_config
+from pydantic import FailFast, Field, TypeAdapter, ValidationError, with_config
 from pydantic_core import from_json
 from starlette.requests import Request
 from starlette.routing import Route
@@ -24,10 +24,10 @@ from autotune_service.api.questions import (
     MAX_QUESTIONS,
     Printable,
     Question,
+    Unread,
     VersionsData,
     key_of,
     known_identity,
-    question_or_error,
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS, refuse_parameters_but
@@ -51,7 +51,7 @@ _VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0
     },
 )
 class LookupRequest(TypedDict):
-    questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS)]
+    questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS), FailFast()]
     chip: NotRequired[Annotated[Printable | None, Field(examples=["v5e"])]]
     toolchain: NotRequired[VersionsData | None]
     snapshot: NotRequired[
@@ -59,6 +59,7 @@ class LookupRequest(TypedDict):
     ]
 
 
+_FIELDS = "leave out all but " + ", ".join(LookupRequest.__annotations__)
 _request: TypeAdapter[LookupRequest] = TypeAdapter(LookupRequest)
 
 
@@ -91,7 +92,7 @@ class LookupRoute(APIRoute):
 
 
 def _read(content: bytes) -> LookupRequest:
-    """A bad question fails alone: one by one they are read only where there is one."""
+    """A bad question fails alone: where there is one, each is read when it is answered."""
     try:
         return _request.validate_json(content)
     except ValidationError as error:
@@ -100,14 +101,19 @@ def _read(content: bytes) -> LookupRequest:
         sent = from_json(content)
     except ValueError as error:
         raise broken_json() from error
+    if isinstance(sent, dict) and len(sent) > len(LookupRequest.__annotations__):
+        raise HttpError(422, "invalid_field", f"it has {len(sent)} fields: {_FIELDS}")
     questions = sent.get("questions") if isinstance(sent, dict) else None
-    if not isinstance(questions, list) or len(questions) > MAX_QUESTIONS:
+    if not isinstance(questions, list):
         raise not_valid(wrong, sent)
+    if len(questions) > MAX_QUESTIONS:
+        message = f"questions: {len(questions)} are too many, ask at most {MAX_QUESTIONS} at once"
+        raise HttpError(413, "too_many_questions", message, "questions")
     try:
         asked = _request.validate_python({**sent, "questions": []})
     except ValidationError as error:
         raise not_valid(error, sent) from error
-    asked["questions"] = cast(Any, list(map(question_or_error, questions)))
+    asked["questions"] = cast(Any, list(map(Unread, questions)))
     return asked
 
 
@@ -125,9 +131,9 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> b
     snapshot: IndexedSnapshot = await state["snapshots"].at(wanted_snapshot(asked.get("snapshot")))
     chip, toolchain, exact = asked.get("chip"), asked.get("toolchain"), snapshot.exact
     answers: list[bytes | None] = []
-    for question in cast(list[Question | HttpError], asked["questions"]):
+    for question in cast(list[Question | Unread], asked["questions"]):
         found = None
-        if not isinstance(question, HttpError):
+        if not isinstance(question, Unread):
             own = known_identity(question, chip, toolchain, snapshot)
             found = None if own is None else exact.get(own)
         answers.append(found)
@@ -164,10 +170,9 @@ def _look_for(
     """How it fits, the key, and the answer."""
     found: list[tuple[str, Key | None, bytes]] = []
     for place in places:
-        question: Question | HttpError = asked["questions"][place]
+        asked_for: Question | Unread = asked["questions"][place]
         try:
-            if isinstance(question, HttpError):
-                raise question
+            question = asked_for.read() if isinstance(asked_for, Unread) else asked_for
             key = key_of(question, asked.get("chip"), asked.get("toolchain"), snapshot)
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))

@@ -1,5 +1,6 @@
 """What may be asked, and how a question becomes a key. Each part is checked in one place."""
 
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Annotated, Any, NotRequired
 
@@ -18,7 +19,7 @@ from autotune.domain.key import Identity, Key, identity
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
-from autotune_service.api.uploads import Choice, Size
+from autotune_service.api.uploads import MOST_NAMES, Choice, Size
 from autotune_service.errors import HttpError, not_valid
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -40,9 +41,14 @@ class VersionsData(TypedDict):
 
 @with_config(_STRICT)
 class ProblemData(TypedDict):
-    dims: Annotated[dict[Printable, Size], Field(examples=[{"m": 1024, "k": 1024, "n": 1024}])]
+    dims: Annotated[
+        dict[Printable, Size],
+        Field(max_length=MOST_NAMES, fail_fast=True, examples=[{"m": 1024, "k": 1024, "n": 1024}]),
+    ]
     dtype: NotRequired[Annotated[Printable | None, Field(examples=["bfloat16"])]]
-    options: NotRequired[dict[Printable, Choice] | None]
+    options: NotRequired[
+        Annotated[dict[Printable, Choice], Field(max_length=MOST_NAMES, fail_fast=True)] | None
+    ]
 
 
 @with_config(_STRICT)
@@ -60,12 +66,18 @@ class Question(TypedDict):
 _question: TypeAdapter[Question] = TypeAdapter(Question)
 
 
-def question_or_error(given: Any) -> Question | HttpError:
-    """What is wrong with it, where something is."""
-    try:
-        return _question.validate_python(given)
-    except ValidationError as error:
-        return not_valid(error, given)
+@dataclass(frozen=True, slots=True)
+class Unread:
+    """A question as it was sent, in a call of which some part is wrong."""
+
+    given: Any
+
+    def read(self) -> Question:
+        """Raises ``HttpError``."""
+        try:
+            return _question.validate_python(self.given)
+        except ValidationError as error:
+            raise not_valid(error, self.given) from error
 
 
 def known_identity(

@@ -32,7 +32,7 @@ from autotune.domain.result import KeyResult
 from autotune.remote.push import MOST_CHARACTERS
 
 MOST_RESULTS = 1_000
-_MOST_NAMES = 64
+MOST_NAMES = 64
 _MOST_BYTES = 10**18
 _FIRST_YEAR = 1970
 
@@ -75,7 +75,7 @@ Share = Annotated[float, Field(strict=True, ge=0, le=1e6, allow_inf_nan=False)]
 _Whole = Annotated[int, Field(strict=True, ge=-_MOST_BYTES, le=_MOST_BYTES)]
 Choice = Flag | Annotated[_Whole, BeforeValidator(whole)] | Word
 When = Annotated[AwareDatetime, BeforeValidator(_no_number), AfterValidator(_in_the_calendar)]
-Names = Annotated[list[Name], Field(max_length=_MOST_NAMES)]
+Names = Annotated[list[Name], Field(max_length=MOST_NAMES)]
 NotFinite = Literal["inf", "-inf", "nan"]  # as ``autotune.domain.codec`` writes them
 Notes = Annotated[list[Text], Field(max_length=100)]
 
@@ -91,9 +91,9 @@ class Versions(Part):
 
 
 class ProblemIn(Part):
-    dims: dict[Name, Size] = Field(max_length=_MOST_NAMES, examples=[{"m": 1024, "k": 1024}])
+    dims: dict[Name, Size] = Field(max_length=MOST_NAMES, examples=[{"m": 1024, "k": 1024}])
     dtype: Name = Field(examples=["bfloat16"])
-    options: dict[Name, Choice] = Field({}, max_length=_MOST_NAMES)
+    options: dict[Name, Choice] = Field({}, max_length=MOST_NAMES)
 
 
 class KeyIn(Part):
@@ -105,14 +105,14 @@ class KeyIn(Part):
 
 
 class ConfigIn(Part):
-    axes: dict[Name, Choice] = Field(max_length=_MOST_NAMES)
+    axes: dict[Name, Choice] = Field(max_length=MOST_NAMES)
     grid_order: Names
     dimension_semantics: Names
     vmem_limit_bytes: Bytes | None
 
 
 class ExplanationIn(Part):
-    parts_us: list[tuple[Word, Micros]] = Field(max_length=_MOST_NAMES)
+    parts_us: list[tuple[Word, Micros]] = Field(max_length=MOST_NAMES)
     roofline_us: Micros
     mxu_us: Micros
     steps: Bytes
@@ -182,7 +182,7 @@ class TimedIn(Part):
 class MeasurementIn(Part):
     method: Literal["device time", "wall clock"]
     device: Word
-    timed: list[TimedIn] = Field(max_length=_MOST_NAMES)
+    timed: list[TimedIn] = Field(max_length=MOST_NAMES)
     stopped_by: Word
     void: Text = ""
     drift: Annotated[float, Field(strict=True, ge=-1e6, le=1e6, allow_inf_nan=False)] = 0.0
@@ -346,13 +346,13 @@ class RefusalsIn(Part):
     """``cells``: for two parts, by their places among the ``values``, the cells: the places of two
     values and of the reason, and how many points there are."""
 
-    values: list[tuple[Word, Annotated[list[Choice], _CELLS]]] = Field(max_length=_MOST_NAMES)
+    values: list[tuple[Word, Annotated[list[Choice], _CELLS]]] = Field(max_length=MOST_NAMES)
     reasons: list[tuple[Word, Text]] = Field(max_length=MOST_CELLS)
     cells: Annotated[list[tuple[Count, Count, _Cells]], FailFast()] = Field(
-        max_length=_MOST_NAMES**2
+        max_length=MOST_NAMES**2
     )
     sampled: Flag
-    left_out: list[tuple[Word, Word]] = Field(max_length=_MOST_NAMES**2)
+    left_out: list[tuple[Word, Word]] = Field(max_length=MOST_NAMES**2)
 
     @model_validator(mode="after")
     def _fits(self) -> Self:
@@ -385,11 +385,11 @@ class KernelIn(Part):
     fingerprint: Name
     dims: Names
     dtypes: Names
-    options: list[OptionIn] = Field([], max_length=_MOST_NAMES)
+    options: list[OptionIn] = Field([], max_length=MOST_NAMES)
     axes: Names
     grid: Names
     doc: Text = ""
-    cuts: list[tuple[Name, Name]] = Field([], max_length=_MOST_NAMES)
+    cuts: list[tuple[Name, Name]] = Field([], max_length=MOST_NAMES)
 
     def parsed(self) -> Any:
         return from_data(KernelSpec, self.model_dump(mode="json"))

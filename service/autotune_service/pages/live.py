@@ -81,6 +81,8 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
             newest, data = await ask(request, _look, request, key_id)
         except HttpError:  # the database is gone: the next stream tries again
             return
+        if data is None:
+            return
         text = json.dumps(data)
         if text != sent:
             sent = text
@@ -90,10 +92,11 @@ async def _stream(request: Request, key_id: int) -> AsyncIterator[str]:
             return
 
 
-def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any]]:
+def _look(request: Request, key_id: int) -> tuple[int, dict[str, Any] | None]:
     browse = store(request).browse
     newest, searched = browse.newest(key_id), browse.searched(key_id)
-    assert searched is not None  # keys are never taken away
+    if searched is None:  # a miss that is forgotten takes its key along
+        return newest, None
     job = next((job for job in browse.open_jobs(_MOST_JOBS) if is_for(job, searched.key)), None)
     record = snapshots_of(request).current.index.exact(searched.key)
     return newest, {
