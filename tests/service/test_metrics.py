@@ -1,5 +1,6 @@
 """What is exported, and that alerts and dashboard ask for nothing else."""
 
+import asyncio
 import json
 import re
 import shutil
@@ -12,11 +13,14 @@ from typing import Any
 import pytest
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from starlette.types import Receive, Scope, Send
 
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune_db import SqlStore
 from autotune_service.middleware import metrics
+from autotune_service.middleware.calls import STREAMED
+from autotune_service.middleware.head import HeadMiddleware
 from autotune_service.middleware.metrics import OTHER, Meter
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import NOON, question, record
@@ -116,6 +120,17 @@ def test_a_stream_is_no_slow_call(service: Running) -> None:
     assert value(ended(), "autotune_requests_total", route=route, status="200") == 1
     grew = [name for name, by in ended().items() if by and "request_duration" in name[0]]
     assert route not in str(grew)
+
+
+def test_a_head_is_counted_by_its_route_however_it_ends() -> None:
+    async def fails(scope: Scope, receive: Receive, send: Send) -> None:
+        scope.update({"route": "a route", STREAMED: True})
+        raise ZeroDivisionError
+
+    scope: dict[str, Any] = {"type": "http", "method": "HEAD"}
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(HeadMiddleware(fails)(scope, None, None))  # type: ignore[arg-type]
+    assert (scope["route"], scope[STREAMED]) == ("a route", True)
 
 
 def test_broken_records_are_counted_until_they_are_replaced(

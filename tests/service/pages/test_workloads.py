@@ -1,12 +1,15 @@
 """The page of a workload."""
 
+from dataclasses import replace
+
 import pytest
 
+from autotune_db import SqlStore
 from autotune_service.pages.workloads import lines, model_times
 from autotune_service.snapshot_cache import EMPTY
 from tests.samples.dashboard import html, published, workload
 from tests.samples.matching import question
-from tests.servers.service import Running
+from tests.servers.service import Running, running
 
 
 def test_each_problem_has_before_after_and_evidence(service: Running) -> None:
@@ -29,3 +32,13 @@ def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
     times = {(one.chip, one.toolchain.jax): one for one in model_times(shown)}
     mine = times[question().chip, question().toolchain.jax]
     assert (mine.problems, mine.timed, mine.before_us) == (2, 0, pytest.approx(0.0))
+
+
+def test_lists_end_and_a_name_in_no_encoding_is_one_everywhere(store: SqlStore) -> None:
+    odd = replace(workload(), name="mod\udcffel", missing=tuple(f"line {n}" for n in range(203)))
+    store.workloads.save(odd)
+    found = store.workloads.find("mod?el")
+    assert found is not None and found[0].name == "mod?el"
+    with running(store.url) as service:
+        page = html(service, "/workloads/mod%3Fel")
+        assert "And 3 more." in page and "line 199<" in page and "line 200<" not in page
