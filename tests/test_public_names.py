@@ -33,6 +33,7 @@ NAMES = [
     "TunedConfig",
     "Tuning",
     "block",
+    "collect",
     "compare",
     "compiler_params",
     "configure",

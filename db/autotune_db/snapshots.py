@@ -241,6 +241,8 @@ def by_id(connection: Connection, ids: Collection[int], *only: ColumnElement[boo
 
 
 def _read(connection: Connection, ids: Any, *only: ColumnElement[bool]) -> list[Record]:
-    query = with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only)
-    found = connection.execute(query.order_by(RECORDS.c.id.desc()))
-    return [rows.record_from_row(row, rows.key_from_row(row)) for row in found]
+    found = connection.execute(with_keys(RECORDS).where(RECORDS.c.id.in_(ids), *only)).all()
+    newest = sorted(
+        found, key=lambda row: row.id, reverse=True
+    )  # a database would copy them for it
+    return [rows.record_from_row(row, rows.key_from_row(row)) for row in newest]

@@ -4,9 +4,9 @@ import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
+import inspect
 from collections.abc import Callable
 from dataclasses import replace
-from functools import wraps
 from itertools import count
 from typing import Any
 
@@ -152,10 +152,10 @@ def test_a_masked_store_within_bounds() -> None:
 def test_what_the_interpreter_cannot_do_is_not_called_wrong(monkeypatch: Any) -> None:
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call
 
-    @wraps(interpret_pallas_call.get)
     def lacks(*_: Any, **__: Any) -> Any:
         raise NotImplementedError("this is not done yet")
 
+    lacks.__signature__ = inspect.signature(interpret_pallas_call.get)  # type: ignore[attr-defined]
     monkeypatch.setattr(interpret_pallas_call, "get", lacks)
     verdict = checked(kernel(by_hand(lambda x, out: out.__setitem__(..., x[...])), lambda x: x))
     assert verdict.ok and verdict.proof.level is ProofLevel.PLAIN
