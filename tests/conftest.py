@@ -5,6 +5,8 @@ for the session."""
 import os
 
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
+# Some tests ask libtpu for a chip in their own process, and so may two workers at once.
+os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
 
 import signal
 import tempfile
