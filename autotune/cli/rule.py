@@ -17,6 +17,7 @@ from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.key import Identity, identity_of
 from autotune.domain.record import Record
+from autotune.lookups.matching import any_problem
 from autotune.wording.match import by_rule
 
 
@@ -35,7 +36,7 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
     Exit code 1 when none was published.
     """
     from autotune.catalogue.discovery import find_kernel
-    from autotune.tables.shape_rule import RuleMaker
+    from autotune.tables.rule_maker import RuleMaker
 
     ref, target = find_kernel(kernel), parse_chip(chip)
     made: list[Record] = []
@@ -44,7 +45,7 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
         groups: dict[Identity, list[Record]] = {}
         for record in store.records(spec.name, target):
             if (record.key.fingerprint, record.key.toolchain) == (spec.fingerprint, toolchain):
-                groups.setdefault(identity_of(record.key)._replace(dims=()), []).append(record)
+                groups.setdefault(any_problem(identity_of(record.key)), []).append(record)
         for records in groups.values():
             maker = RuleMaker(pool=pool, store=store, ref=ref, spec=spec, records=records)
             best = maker.make()

@@ -158,7 +158,7 @@ class Index:
 
     def _by_rule(self, problem: Problem, asked: Identity) -> Match | None:
         """By the newest rule of the kernel there."""
-        group = _any_problem(asked)
+        group = any_problem(asked)
         carriers = self._rules.get(group)
         if not carriers:
             return None
@@ -229,7 +229,7 @@ class Index:
 
     def _rule_group(self, ruled: Mapping[Identity, Record], own: Identity, _: Key) -> _Group | None:
         """None where no record has, or had, a rule."""
-        group = _any_problem(own)
+        group = any_problem(own)
         return group if own in ruled or self._rules.get(group) else None
 
     def _shape_group(self, own: Identity, key: Key) -> _Group | None:
@@ -348,8 +348,8 @@ def _any_toolchain(own: Identity) -> _Group:
     return own._replace(versions=("", "", ""))
 
 
-def _any_problem(own: Identity) -> _Group:
-    """Of the same dtype and options."""
+def any_problem(own: Identity) -> Identity:
+    """Of the same dtype and options: what one rule is of."""
     return own._replace(dims=())
 
 

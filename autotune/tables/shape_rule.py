@@ -1,43 +1,25 @@
-"""A ``ShapeRule`` from all that was compiled of a kernel, judged on problems left out."""
+"""A ``ShapeRule`` from all that was compiled of a kernel. It is judged in ``rule_maker``."""
 
-import time
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations, permutations
-from math import ceil, gcd, isfinite, log, prod
-from statistics import mean, median
+from math import ceil, gcd, prod
 from typing import Any
 
 import numpy as np
 from scipy.optimize import nnls
 
-from autotune.candidates.vmem import vmem_use
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.config import AxisValue, Config
-from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimate, WrongResult
-from autotune.domain.problem import Problem
-from autotune.domain.record import Record
+from autotune.domain.outcome import Estimate
 from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, ShapeRule
-from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.lookups import rules
-from autotune.lookups.matching import NEAREST, Index, ruled_config
-from autotune.ports import SearchStore
-from autotune.ports.compilers import Compilers
-from autotune.publishing.publish import wrong_result
-from autotune.searching.evaluation import keep_trial
-from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
-from autotune.searching.subject import describe_subject
-from autotune.wording import match as words
 
 FEWEST_PROBLEMS = 8
-MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
-_MOST_ROUNDS = 3
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
 _MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
 
@@ -46,23 +28,6 @@ Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
 
 Passed = Mapping[Key, Config]
 """What the gate has passed."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LeftOut:
-    """A problem, and how much longer than the best that is known of it each answer takes, as a
-    share: infinite where the ``config`` of the rule does not compile, the default's where there is
-    no answer, None where no default compiles either."""
-
-    key: Key
-    rule: float | None
-    nearest: float | None
-    default: float | None
-    config: Config | None = None
-
-    @property
-    def is_answered(self) -> bool:
-        return self.config is not None
 
 
 def known_of(found: Sequence[tuple[Key, Sequence[Trial]]]) -> Known:
@@ -122,163 +87,6 @@ def make_rule(
     ]
     made = min(each, key=lambda pair: pair[0])[1]
     return made if rules.is_small(made) else None
-
-
-def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
-    """With its regrets, over all the problems that it answers, or why it is not to be published.
-    The default and the nearest record are judged where there is one."""
-    answered = [(one.rule, one) for one in found if one.is_answered and one.rule is not None]
-    if len(answered) < FEWEST_PROBLEMS:
-        return words.few_answered(len(answered), len(found), FEWEST_PROBLEMS)
-    own = [regret for regret, _ in answered]
-    worst, slowest = max(answered, key=lambda pair: pair[0])
-    if worst > MOST_REGRET:
-        return words.too_slow(slowest.key.problem, worst, median(own), len(own), MOST_REGRET)
-    near = [(regret, one.nearest) for regret, one in answered if one.nearest is not None]
-    default = [(regret, one.default) for regret, one in answered if one.default is not None]
-    if not near or not all(_beats(pairs) for pairs in (near, default) if pairs):
-        return words.BEATS_NOTHING
-    return replace(
-        rule,
-        left_out=len(found),
-        problems=len(own),
-        median_regret=median(own),
-        worst_regret=worst,
-        nearest_regret=median(regret for _, regret in near),
-        default_regret=median(regret for _, regret in default) if default else None,
-    )
-
-
-def _beats(pairs: Sequence[tuple[float, float]]) -> bool:
-    own, other = zip(*pairs, strict=True)
-    return mean(log(1 + one) for one in own) < mean(log(1 + one) for one in other)
-
-
-@dataclass(slots=True, kw_only=True)
-class RuleMaker:
-    """Makes a rule from what was compiled for the problems of some ``records``, and compiles what
-    it would have answered for each of them: these trials are kept, and teach the next round."""
-
-    pool: Compilers
-    store: SearchStore
-    ref: KernelRef
-    spec: KernelSpec
-    records: Sequence[Record]
-    left_out: list[LeftOut] = field(default_factory=list)
-    _judges: dict[Key, ConfigJudge] = field(default_factory=dict)
-    _trials: dict[Key, list[Trial]] = field(default_factory=dict)
-
-    def make(self) -> ShapeRule | str:
-        """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
-        pass all that it answers, or has called any config of these problems wrong."""
-        self._trials = {one.key: list(self.store.trials(one.key)) for one in self.records}
-        wrong = sum(
-            isinstance(t.outcome, WrongResult) for own in self._trials.values() for t in own
-        )
-        if wrong:
-            return words.wrong_before(wrong)
-        if len(self._known()) < FEWEST_PROBLEMS:
-            return words.few_known(len(self._known()), FEWEST_PROBLEMS)
-        grows = self._growing()
-        for _ in range(_MOST_ROUNDS):
-            before = sum(map(len, self._trials.values()))
-            self.left_out = [self._leave_out(key, grows) for key in self._known()]
-            if sum(map(len, self._trials.values())) == before:
-                break
-        rule = make_rule(self._known(), self._passed(), self.spec.cuts, grows)
-        found = judged(rule, self.left_out) if rule else words.BEATS_NOTHING
-        if isinstance(found, str):
-            return found
-        return next(filter(None, map(self._gate, self.left_out)), None) or found
-
-    def _known(self) -> Known:
-        return known_of(list(self._trials.items()))
-
-    def _passed(self) -> Passed:
-        return {r.key: r.config for r in self.records if r.verified and not r.pushed_by}
-
-    def _gate(self, one: LeftOut) -> str:
-        """Why an answer is not known to be right; empty where it is, or where there is none."""
-        trial = next((t for t in self._trials[one.key] if t.config == one.config), None)
-        if trial is None or trial.estimate is None or self._passed().get(one.key) == trial.config:
-            return ""
-        problem = one.key.problem
-        verdict = self.pool.verify(self.ref, problem, trial.config, one.key.chip)
-        if verdict.ok:
-            return ""
-        if verdict.ok is False:
-            self.store.replace_outcome(one.key, trial.number, wrong_result(trial, verdict))
-        return words.not_passed(problem, trial.config, verdict)
-
-    def _leave_out(self, key: Key, grows: Sequence[str]) -> LeftOut:
-        """The problem answered by a rule, and by an index, of the others."""
-        known = {k: pairs for k, pairs in self._known().items() if k != key}
-        passed = {k: config for k, config in self._passed().items() if k != key}
-        rule = make_rule(known, passed, self.spec.cuts, grows)
-        config = ruled_config(rule, key.problem) if rule else None
-        others = [replace(one, rule=None) for one in self.records if one.key != key]
-        near = Index(others, [self.spec]).match(key, (NEAREST,)).config
-        default = next(one for one in self.records if one.key == key).default.config
-        default_us, rule_us, near_us = (
-            None if one is None else self._time_us(key, one) for one in (default, config, near)
-        )
-        best_us = min(estimate.time_us for _, estimate in self._known()[key])
-        plain = None if default_us is None or not isfinite(default_us) else default_us / best_us - 1
-        return LeftOut(
-            key=key,
-            rule=plain if rule_us is None else rule_us / best_us - 1,
-            nearest=plain if near_us is None else near_us / best_us - 1,
-            default=plain,
-            config=config,
-        )
-
-    def _time_us(self, key: Key, config: Config) -> float:
-        """Infinite where it does not compile."""
-        trials = self._trials[key]
-        trial = next((one for one in trials if one.config == config), None)
-        if trial is None:
-            began = time.monotonic()
-            outcome = self._judge(key).outcome(config)
-            trial = keep_trial(self.store, key, trials, config, outcome, time.monotonic() - began)
-        elif trial.estimate and trial.estimate.model != MODEL:
-            place, outcome = trials.index(trial), self._judge(key).outcome(config)
-            self.store.replace_outcome(key, trial.number, outcome)
-            trial = trials[place] = replace(trial, outcome=outcome)
-        return trial.estimate.time_us if trial.estimate else float("inf")
-
-    def _judge(self, key: Key) -> ConfigJudge:
-        if key not in self._judges:
-            subject = describe_subject(self.pool, self.ref, key.chip, lambda _: key.problem)
-            self._judges[key] = config_judge(self.pool, subject)
-        return self._judges[key]
-
-    def _growing(self) -> list[str]:
-        """The dimensions that VMEM grows with although they are cut: by traces of the blocks that
-        cut the most, for the problem and for one that is twice as long."""
-        rows = [(key, config) for key, pairs in self._known().items() for config, _ in pairs]
-        key, config = max(rows, key=lambda row: len(_cut(row[1], row[0].problem, self.spec)))
-        subject = self._judge(key).subject
-
-        def needed(problem: Problem) -> int | None:
-            traced = trace_one(self.pool, replace(subject, problem=problem), config)
-            if not isinstance(traced, Trace):
-                return None
-            return sum(vmem_use(call, subject.chip).certain_bytes for call in traced.calls)
-
-        here = needed(key.problem)
-        return [
-            dim
-            for dim in dict.fromkeys(dim for _, dim in self.spec.cuts)
-            if here is None
-            or dim not in _cut(config, key.problem, self.spec)
-            or needed(key.problem.with_dims(**{dim: 2 * key.problem[dim]})) != here
-        ]
-
-
-def _cut(config: Config, problem: Problem, spec: KernelSpec) -> set[str]:
-    """The dimensions that are more than one block by each of their axes."""
-    whole = {dim for axis, dim in spec.cuts if config[axis] >= problem[dim]}
-    return {dim for _, dim in spec.cuts} - whole
 
 
 def _fixed(config: Config) -> tuple[Any, ...]:

@@ -86,9 +86,8 @@ class SqlPushes(Adapter):
             there = _checked_at(connection, [ids[key] for key, _ in given])
             kept: list[Check] = []
             by_ids = {(ids[key], ids[target]): check for (key, target), check in given.items()}
-            for place, check in sorted(
-                by_ids.items(), key=itemgetter(0)
-            ):  # else two could deadlock
+            in_order = sorted(by_ids.items(), key=itemgetter(0))  # else two pushes could deadlock
+            for place, check in in_order:
                 at = there.get(place)
                 if at is None or at < check.checked_at:
                     save_check(connection, check, *place)

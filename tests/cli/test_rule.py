@@ -14,6 +14,7 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Estimate, Estimated
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
 from autotune.lookups.matching import RULE, Index
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
@@ -32,7 +33,12 @@ class Pool(FakeCompilers):
     def __init__(self, **_: Any) -> None:
         axes = {"bm": BLOCKS[0], "unroll": True}
         choices = Choices(axes={n: [v] for n, v in axes.items()}, default=axes, grid=SPEC.grid)
-        super().__init__(spec=SPEC, chip=V5E, choices=choices, traced=self.refused)
+        super().__init__(
+            spec=SPEC, chip=V5E, choices=choices, traced=self.refused, verified=self.says
+        )
+
+    def says(self, config: Config) -> Verdict:
+        return Verdict(ok=False, reason="not what the reference gives")
 
     def refused(self, config: Config) -> CompileFailed:
         return CompileFailed(reason="not here")
@@ -130,4 +136,18 @@ def test_a_few_problems_are_not_enough(tmp_path: Path) -> None:
     assert done.returncode == 1 and "7 problems are known" in done.stderr
     other = autotune_here("rule", "matmul", "--chip", "v6e", cwd=tmp_path)
     assert other.returncode == 1 and "nothing is published" in other.stderr
+    assert not ruled(tmp_path)
+
+
+def test_an_answer_that_the_gate_refuses_ends_it_for_good(tmp_path: Path) -> None:
+    fill(tmp_path, MANY)
+    with open_store(str(tmp_path / "test.db"), create=False) as store:  # here another one won
+        own = store.record(asked(2048))
+        assert own is not None and own.config == config(BLOCKS[2])
+        store.save_record(replace(own, config=config(BLOCKS[1])))
+    done = autotune_here(*CALL, cwd=tmp_path)
+    assert done.returncode == 1 and "not what the reference gives" in done.stderr
+    assert "m=2048" in done.stderr and not ruled(tmp_path)
+    done = autotune_here(*CALL, cwd=tmp_path)
+    assert done.returncode == 1 and "called 1 configs" in done.stderr
     assert not ruled(tmp_path)

@@ -23,8 +23,9 @@ from autotune.errors import InvalidInputError
 from autotune.lookups import rules
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index, ruled_config
+from autotune.tables.rule_maker import LeftOut, judged
 from autotune.tables.rule_source import rule_source
-from autotune.tables.shape_rule import Known, LeftOut, Passed, judged, known_of, make_rule, term_us
+from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, term_us
 from autotune.wording import match as words
 from tests.samples.matching import NOON, SPEC, older, question, record
 
