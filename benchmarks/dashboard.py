@@ -1,34 +1,36 @@
 """How long does each page take, with a thousand and with a million trials?
 
-    python -m benchmarks dashboard [--trials 1000000] [--each 40] [--repeats 15]
+    python -m benchmarks dashboard [--database postgresql] [--trials 1000000] [--each 40]
+        [--repeats 15]
 
-Fills a SQLite file by bulk inserts, starts a real server, and asks for each page as a browser does.
+Fills a SQLite file, or a real PostgreSQL, starts a real server, and asks for each page as a browser
+does.
 One key has 10,000 trials, the most that one tuning request may ask for, all others 40 each, as
 many as a search has by itself: 24,751 problems. Every second one has a record, and the large one as
 many cells that the rules refuse as nearly can be. Medians of wall clock, and of the processor time
-of the server, which depends less on what else the machine does: exit code 1 when that exceeds
-200 ms, or a page 150 kB as sent or 2 MB unpacked.
+of the server and of PostgreSQL, which depends less on what else the machine does: exit code 1 when
+that exceeds 200 ms, or a page 150 kB as sent or 2 MB unpacked.
 """
 
 import argparse
 import gzip
 import http.client
 import json
-import sqlite3
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
+from sqlalchemy import Connection, Table, text
 
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.chip import Chip
@@ -45,10 +47,13 @@ from autotune.domain.trial import Trial
 from autotune_db import open_store
 from autotune_db.query import sum_up
 from autotune_db.rows import key_values, record_values, trial_values
+from autotune_db.tables import KEYS, RECORDS, TRIALS
+from tests.servers.postgres import Postgres, postgres_server
 
 MOST_MS, MOST_BYTES, MOST_SENT = 200.0, 2_000_000, 150_000
 KERNELS, CHIPS = 20, (Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 LARGEST, SNAPSHOTS = 10_000, 200
+Working = Callable[[], list[psutil.Process]]
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TOOLCHAINS = tuple(Toolchain(jax=v, jaxlib=v, libtpu="0.0.42") for v in ("0.10.2", "0.12.0"))
 BLOCKS = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -148,30 +153,31 @@ def record(of: Key) -> Record:
     )
 
 
-def fill(file: Path, trials: int, each: int) -> None:
+def fill(database: str, trials: int, each: int) -> None:
     """The first key is the largest one; all others share the same ``each`` trials."""
-    with open_store(str(file), create=True) as store:
-        for number in range(KERNELS):
-            store.save_kernel(spec(number))
     largest = min(LARGEST, trials // 2)
     keys = 1 + (trials - largest) // each
-    rows = [prepared(trial(number)) for number in range(largest)]
-    connection = sqlite3.connect(file)
-    connection.execute("PRAGMA synchronous=OFF")
-    with connection:
-        insert(connection, "keys", [{"id": n + 1, **key_values(key(n))} for n in range(keys)])
-        found = (
-            {**row, "key_id": n + 1}
-            for n in range(keys)
-            for row in (rows if n == 0 else rows[:each])
-        )
-        insert(connection, "trials", found)
-        published = range(0, keys, 2)
-        bulk = ({**prepared(record(key(n))), "key_id": n + 1} for n in published[:-SNAPSHOTS])
-        insert(connection, "records", bulk)
-    connection.close()
-    with open_store(str(file), create=False) as store:
-        store._work.write(lambda session, _: sum_up(session, range(1, keys + 1)))
+    rows = [trial_values(trial(number)) for number in range(largest)]
+    published = range(0, keys, 2)
+    with open_store(database, create=True) as store:
+        for number in range(KERNELS):
+            store.save_kernel(spec(number))
+
+        def in_bulk(connection: Connection) -> None:
+            insert(connection, KEYS, (key_values(key(n)) for n in range(keys)))
+            found = (
+                {**row, "key_id": n + 1}
+                for n in range(keys)
+                for row in (rows if n == 0 else rows[:each])
+            )
+            insert(connection, TRIALS, found)
+            bulk = (
+                {**record_values(record(key(n))), "key_id": n + 1} for n in published[:-SNAPSHOTS]
+            )
+            insert(connection, RECORDS, bulk)
+            sum_up(connection, range(1, keys + 1))
+
+        store._work.write(lambda connection, _: in_bulk(connection))
         store.save_refusals(key(0), refusals())
         last = published[-SNAPSHOTS:]
         for number in range(SNAPSHOTS):
@@ -179,6 +185,10 @@ def fill(file: Path, trials: int, each: int) -> None:
         store.save_misses(
             {(replace(key(n), fingerprint="new"), "default"): n for n in range(1, 200)}
         )
+        if database.startswith(
+            "postgresql"
+        ):  # autovacuum does it in time, SQLite is never asked to
+            store._work.write(lambda connection, _: connection.execute(text("ANALYZE")))
 
 
 def refusals() -> Refusals:
@@ -198,25 +208,13 @@ def refusals() -> Refusals:
     return Refusals(values=dict.fromkeys(("block_m", "block_k", "block_n"), sizes), cells=cells)
 
 
-def prepared(one: Trial | Record) -> dict[str, Any]:
-    values = trial_values(one) if isinstance(one, Trial) else record_values(one)
-    return {**values, "created_at": values["created_at"].strftime("%Y-%m-%d %H:%M:%S.%f")}
-
-
-def insert(connection: sqlite3.Connection, table: str, rows: Any) -> None:
-    rows = iter(rows)
-    first = next(rows, None)
-    if first is None:
-        return
-    names = ", ".join(first)
-    marks = ", ".join(f":{name}" for name in first)
-    statement = f"INSERT INTO autotune_{table} ({names}) VALUES ({marks})"
-    connection.execute(statement, first)
-    connection.executemany(statement, rows)
+def insert(connection: Connection, table: Table, rows: Iterator[dict[str, Any]]) -> None:
+    while part := list(islice(rows, 5_000)):
+        connection.execute(table.insert(), part)
 
 
 @contextmanager
-def served(file: Path) -> Iterator[tuple[int, psutil.Process]]:
+def served(database: str) -> Iterator[tuple[int, psutil.Process]]:
     """A real server, and its port."""
     command = [
         sys.executable,
@@ -226,7 +224,7 @@ def served(file: Path) -> Iterator[tuple[int, psutil.Process]]:
         "--port",
         "0",
         "--db",
-        str(file),
+        database,
         "--log",
         "none",
         "--reads-per-second",
@@ -301,22 +299,27 @@ class Page(NamedTuple):
     size: int
 
 
-def measured(trials: int, each: int, repeats: int) -> dict[str, Page]:
+def measured(trials: int, each: int, repeats: int, postgres: Postgres | None) -> dict[str, Page]:
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder) / "dashboard.db"
+        database = postgres.new_database() if postgres else str(Path(folder) / "dashboard.db")
         start = time.perf_counter()
-        fill(file, trials, each)
-        took = time.perf_counter() - start
-        print(f"{trials:,} trials: filled in {took:.0f} s, {file.stat().st_size / 2**20:,.0f} MiB")
-        with served(file) as (port, server):
-            return {name: _page(port, server, path, repeats) for name, path in PAGES.items()}
+        fill(database, trials, each)
+        print(f"{trials:,} trials: filled in {time.perf_counter() - start:.0f} s")
+        with served(database) as (port, server):
+
+            def working() -> list[psutil.Process]:
+                """PostgreSQL has a process for each connection."""
+                found = psutil.Process(postgres.pid).children() if postgres else []
+                return [server, *found]
+
+            return {name: _page(port, working, path, repeats) for name, path in PAGES.items()}
 
 
-def _page(port: int, server: psutil.Process, path: str, repeats: int) -> Page:
-    found, spent = [], [_processor_ms(server)]
+def _page(port: int, working: Working, path: str, repeats: int) -> Page:
+    found, spent = [], [_processor_ms(working)]
     for _ in range(repeats):
         found.append(ask(port, path))
-        spent.append(_processor_ms(server))
+        spent.append(_processor_ms(working))
     return Page(
         ms=statistics.median(ms for ms, *_ in found),
         processor_ms=statistics.median(b - a for a, b in pairwise(spent)),
@@ -325,9 +328,9 @@ def _page(port: int, server: psutil.Process, path: str, repeats: int) -> Page:
     )
 
 
-def _processor_ms(process: psutil.Process) -> float:
-    times = process.cpu_times()
-    return float(times.user + times.system) * 1e3
+def _processor_ms(working: Working) -> float:
+    times = [process.cpu_times() for process in working() if process.is_running()]
+    return 1e3 * float(sum(one.user + one.system for one in times))
 
 
 def main() -> int:
@@ -335,8 +338,14 @@ def main() -> int:
     parser.add_argument("--trials", type=int, default=1_000_000)
     parser.add_argument("--each", type=int, default=40, help="trials of each problem but one")
     parser.add_argument("--repeats", type=int, default=15)
+    parser.add_argument("--database", choices=("sqlite", "postgresql"), default="sqlite")
     given = parser.parse_args()
-    few, many = (measured(n, given.each, given.repeats) for n in (1_000, given.trials))
+    with ExitStack() as stack:
+        is_sqlite = given.database == "sqlite"
+        postgres = None if is_sqlite else stack.enter_context(postgres_server())
+        few, many = (
+            measured(n, given.each, given.repeats, postgres) for n in (1_000, given.trials)
+        )
     columns = ("1,000 trials", f"{given.trials:,} trials", "processor", "sent", "unpacked")
     print(f"{'page':22}" + "".join(f"{column:>18}" for column in columns))
     for name, page in many.items():

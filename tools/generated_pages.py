@@ -12,6 +12,7 @@ import click
 from click.testing import CliRunner
 
 from autotune.cli.main import cli, main
+from autotune.wording.time_parts import PART_WORDS
 from autotune_service.app import create_app
 from autotune_service.settings import names
 from benchmarks.harness.documents import markdown_table
@@ -72,6 +73,12 @@ def _said_of_exit_codes() -> Iterator[tuple[str, str]]:
             yield name, f"{found}{said.partition('. ')[0].rstrip('.')}."
 
 
+def parts() -> str:
+    """What a time is made of, and what to change for it."""
+    rows = ((part.value, w.meaning, w.change or "–") for part, w in PART_WORDS.items())
+    return markdown_table(("limited by", "", "what to change in a config"), *rows)
+
+
 def printed(*command: str) -> str:
     """What ``autotune`` prints."""
     done = CliRunner().invoke(cli, command, catch_exceptions=False)
@@ -82,6 +89,7 @@ GENERATED: dict[str, Callable[[], str]] = {
     "settings": settings,
     "http": http,
     "exit codes": exit_codes,
+    "parts": parts,
     "autotune chips": lambda: printed("chips"),
     "autotune kernels": lambda: printed("kernels"),
 }

@@ -1,11 +1,12 @@
 """What became of one candidate: a closed union. Failure is data here, never a large number."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import ClassVar
 
 from autotune.domain.codec import OmitDefault, OmitNone
-from autotune.domain.explanation import Explanation
+from autotune.domain.explanation import Explanation, TimePart
 from autotune.domain.operation import OperationTime
 from autotune.domain.step_cost import StepCost
 
@@ -45,6 +46,13 @@ class Regime(StrEnum):
     STEP_OVERHEAD = "step overhead"
     PIPELINE_FILL = "pipeline fill"
 
+
+_MAIN_PART: Mapping[str, str] = {
+    Regime.COMPUTE: TimePart.ISSUE,
+    Regime.HBM: TimePart.HBM,
+    Regime.STEP_OVERHEAD: TimePart.LATENCY,
+    Regime.PIPELINE_FILL: TimePart.FILL,
+}
 
 LEAST_US, MOST_US = 1e-6, 1e12
 
@@ -96,10 +104,12 @@ class Estimate:
 
     @property
     def limiting_part(self) -> str:
-        """The part of the explanation that another config can reduce most; without one, what an
-        older version kept in its place."""
+        """The part of the explanation that another config can reduce most. Of an estimate of an
+        older version, which has none, the main part of its kind of kernel."""
         why = self.explanation
-        return why.limiting_part if why is not None and why.parts_us else self.limited_by
+        if why is not None and why.parts_us:
+            return why.limiting_part
+        return _MAIN_PART.get(self.limited_by, self.limited_by)
 
     @property
     def doubt(self) -> float:

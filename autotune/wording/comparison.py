@@ -4,23 +4,13 @@ from collections.abc import Callable
 
 from autotune.domain import explanation as parts
 from autotune.domain.comparison import Comparison
-from autotune.domain.explanation import Explanation
+from autotune.domain.explanation import Explanation, TimePart
 from autotune.domain.outcome import Estimate
+from autotune.wording.time_parts import PART_WORDS
 
 _ENOUGH_SHARE = 0.75  # the parts named explain at least this share of what is gained
 _MOST_REASONS = 3
 _WORTH_SHARE = 0.1  # a part that got slower is named from this share of the difference on
-
-_CLAUSES: dict[str, str] = {
-    parts.ISSUE: "needs {} to issue vector and matrix operations",
-    parts.SCALAR: "needs {} for scalar work and DMA issue",
-    parts.MATRIX: "stalls {} for the matrix units",
-    parts.LANES: "stalls {} for cross-lane results",
-    parts.HBM: "waits {} for HBM",
-    parts.LATENCY: "waits {} for DMA latency",
-    parts.FILL: "waits {} for its first blocks",
-    parts.XLA: "leaves {} to XLA around the kernel",
-}
 
 
 def why(comparison: Comparison) -> str:
@@ -89,7 +79,7 @@ def _hint(name: str, c: Comparison) -> str:
 
 def _said(name: str, us: float, more_or_less: str) -> str:
     text = f"{us / 1000:,.1f} ms" if us >= 10_000 else f"{us:,.{1 if us >= 0.95 else 2}f} µs"
-    return _CLAUSES[name].format(f"{text} {more_or_less}")
+    return PART_WORDS[TimePart(name)].does.format(f"{text} {more_or_less}")
 
 
 def _fewer_steps(fast: Estimate, slow: Estimate) -> str:

@@ -19,6 +19,16 @@ def parts_of(config: Config) -> dict[str, AxisValue]:
     return parts
 
 
+def spelled_parts(config: Config) -> dict[str, AxisValue]:
+    """The same without abbreviations, where there is room."""
+    parts = parts_of(config)
+    if config.dimension_semantics:
+        parts[SEMANTICS] = ", ".join(config.dimension_semantics)
+    if config.vmem_limit_bytes is None:
+        parts[VMEM_LIMIT] = "the compiler's own"
+    return parts
+
+
 def order_text(order: Sequence[str]) -> str:
     """From the outermost axis to the innermost."""
     return ">".join(order)

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from dataclasses import asdict
 from typing import Any
 
-from autotune.domain import explanation as parts
-from autotune.domain.explanation import WORTH_SHARE, Explanation
+from autotune.domain.explanation import WORTH_SHARE, Explanation, TimePart
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import CallTime, Estimate
+from autotune.wording.time_parts import PART_WORDS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, size
 
 Fact = tuple[str, Callable[[Estimate, Explanation], str]]
@@ -110,18 +110,8 @@ def what_to_change(e: Estimate, why: Explanation) -> str:
     saved_us = why.reducible_us.get(why.limiting_part, 0.0)
     if saved_us < WORTH_SHARE * e.time_us:
         return "no other config can save much of it"
-    return f"{_CHANGES[why.limiting_part]} (at most {part_us(saved_us)} less)"
-
-
-_CHANGES: dict[str, str] = {
-    parts.ISSUE: "larger blocks over what is summed, so that sums are loaded and stored less often",
-    parts.SCALAR: "larger blocks, so that there are fewer grid steps",
-    parts.MATRIX: "blocks with more rows, so that a product need not wait for the one before",
-    parts.LANES: "blocks that are longer where the kernel reduces, so that it does so less often",
-    parts.HBM: "larger blocks, or a grid order in which blocks stay, so that less is fetched again",
-    parts.LATENCY: "larger blocks, so that fewer steps wait for a DMA to answer",
-    parts.FILL: "smaller blocks, so that the first ones are there sooner",
-}
+    change = PART_WORDS[TimePart(why.limiting_part)].change
+    return f"{change} (at most {part_us(saved_us)} less)"
 
 
 def below_bound_text(time_us: float, bound_us: float) -> str:

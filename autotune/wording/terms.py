@@ -1,8 +1,6 @@
 """What the words mean, each in one sentence where it stands."""
 
-from collections.abc import Mapping
-
-TERMS: Mapping[str, str] = {
+TERMS: dict[str, str] = {
     "snapshot": "An immutable, numbered set of records: who asks for the same number gets the same "
     "answers for ever.",
     "record": "The published answer for a kernel, problem, chip and toolchain, with its evidence.",

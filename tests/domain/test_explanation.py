@@ -1,12 +1,16 @@
 """What of a time another config can save, and what to change first."""
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain import explanation as names
 from autotune.domain.explanation import PARTS, Explanation
-from autotune.domain.outcome import Estimate
+from autotune.domain.outcome import Estimate, Regime
 from autotune.wording.facts import what_to_change
+from autotune.wording.time_parts import PART_WORDS
 from tests.samples.estimates import estimate, parts
 
 
@@ -37,6 +41,17 @@ def test_where_nothing_can_be_saved_the_largest_part_is_named_and_that_is_said()
     best = explained(issue=90, matrix=9, mxu_us=97, fill=1, roofline_us=97)
     assert best.limiting_part == names.ISSUE
     assert what_to_change(best, why(best)) == "no other config can save much of it"
+
+
+@pytest.mark.parametrize("kind", Regime)
+def test_what_an_older_version_kept_is_told_by_the_name_of_a_part(kind: Regime) -> None:
+    old = replace(explained(issue=1), explanation=None, limited_by=kind.value)
+    assert old.limiting_part in PARTS
+
+
+def test_every_part_has_its_words() -> None:
+    assert tuple(PART_WORDS) == PARTS
+    assert all("{}" in words.does for words in PART_WORDS.values())
 
 
 def test_there_is_a_remedy_for_each_part_that_can_be_reduced() -> None:

@@ -49,10 +49,14 @@ class Postgres:
         """As after a crash: connections are cut, what was committed is there."""
         self._control("restart", "-l", str(self._server.log))
 
+    @property
+    def pid(self) -> int:
+        """Of the postmaster, whose children work for connections."""
+        return int(Path(self._server.pgdata, "postmaster.pid").read_text().splitlines()[0])
+
     def kill(self) -> None:
         """``kill -9`` of the postmaster: its processes notice and end."""
-        found = Path(self._server.pgdata, "postmaster.pid").read_text()
-        os.kill(int(found.splitlines()[0]), signal.SIGKILL)
+        os.kill(self.pid, signal.SIGKILL)
 
     def revive(self) -> None:
         """After ``kill``: as soon as the last process of the old server has gone."""

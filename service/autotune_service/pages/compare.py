@@ -13,12 +13,12 @@ from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.ports import Pages
 from autotune.wording.comparison import why
-from autotune.wording.config import parts_of
+from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS
 from autotune.wording.units import error_bar, micros
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.pages.filters import query_of
-from autotune_service.pages.problem import share_text
+from autotune_service.pages.problem import served, share_text
 from autotune_service.pages.ranges import bars
 from autotune_service.pages.render import page
 from autotune_service.pages.trial import find
@@ -90,17 +90,18 @@ def _key(browse: Pages, number: int, snapshot: IndexedSnapshot) -> Compared | No
     if searched is None:
         return None
     record = snapshot.index.exact(searched.key)
-    place = f"problem {number}"
+    place = f"problem {number} on {searched.key.chip.value}"
     if record is not None:
+        trial = browse.with_config(number, record.config)
         return Compared(
-            name=f"{place}, served",
+            name=place,
             link=f"/keys/{number}",
             searched=searched,
             config=record.config,
-            estimate=record.estimate,
+            estimate=served(record, trial.trial.estimate if trial else None),
         )
     best = browse.trials(number, None, fastest=True, offset=0, limit=1)
-    return _compared(f"{place}, best trial", searched, best[0]) if best else None
+    return _compared(f"the best trial of {place}", searched, best[0]) if best else None
 
 
 def _trial(browse: Pages, number: int, _: IndexedSnapshot) -> Compared | None:
@@ -121,7 +122,7 @@ def _compared(name: str, searched: SearchedKey, one: NumberedTrial) -> Compared:
 
 def lines(found: Sequence[Compared]) -> list[ComparedLine]:
     """What they are, then what is known of their times."""
-    configs = [parts_of(one.config) for one in found]
+    configs = [spelled_parts(one.config) for one in found]
     names = dict.fromkeys(name for config in configs for name in config)
     made = [
         ComparedLine(name="kernel", cells=[one.searched.key.kernel for one in found]),

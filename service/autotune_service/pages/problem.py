@@ -20,7 +20,16 @@ from autotune.wording.facts import FACTS, part_us
 from autotune.wording.publication import not_served
 from autotune.wording.units import micros
 from autotune_service.pages.axes import Axes, axes
-from autotune_service.pages.candidates import GROUPS, WINNER, ShownTrial, candidates, group_of
+from autotune_service.pages.candidates import (
+    DEFAULT,
+    ESTIMATED,
+    GROUPS,
+    LEAST_US,
+    WINNER,
+    ShownTrial,
+    candidates,
+    group_of,
+)
 from autotune_service.pages.filters import Query
 from autotune_service.pages.heat import heat_map
 from autotune_service.pages.measured import MeasuredRow, rows
@@ -78,7 +87,6 @@ class ProblemView:
     shown: list[ShownTrial]
     axes: Axes
     plots: dict[str, Figure | None]
-    parts: Table
     facts: Table
     bars: list[tuple[str, list[PartBar]]]
     why: str
@@ -101,7 +109,7 @@ def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemVi
     drawn = sorted(everything.values(), key=lambda one: one.trial.number)
     shown = candidates(drawn, record)
     chosen = axes(shown, found.refusals, query)
-    beside = _beside(shown)
+    beside = _beside(shown, record)
     return ProblemView(
         searched=found.searched,
         record=record,
@@ -110,7 +118,6 @@ def view(found: StoredProblem, record: Record | None, query: Query) -> ProblemVi
         shown=shown,
         axes=chosen,
         plots=_plots(found, shown, record, chosen),
-        parts=_parts(beside),
         facts=_facts(beside),
         bars=list(zip([n for n, _ in beside], bars([e for _, e in beside]), strict=True)),
         why=_why(beside),
@@ -161,19 +168,34 @@ def _heat(found: StoredProblem, shown: Sequence[ShownTrial], chosen: Axes) -> Fi
     return heat_map(shown, chosen.x, chosen.y, found.refusals, all_drawn=all_drawn)
 
 
-def _beside(shown: Sequence[ShownTrial]) -> list[tuple[str, Estimate]]:
-    """The winner, or else the fastest, and the default; one of them where they are the same."""
-    timed = [c for c in shown if c.estimate and c.group == "estimated"]
+def _beside(shown: Sequence[ShownTrial], record: Record | None) -> list[tuple[str, Estimate]]:
+    """What is served, or else the fastest, and the default; one of them where they are the same."""
+    timed = [c for c in shown if c.estimate and c.group == ESTIMATED]
     default = next((c for c in timed if c.number == 0), None)
-    winner = next((c for c in timed if c.role == "winner"), None)
-    name = f"winner (trial {winner.id})" if winner else ""
-    if winner is None and timed:
-        winner = min(timed, key=lambda c: c.time_us or 0.0)
-        name = f"fastest so far (trial {winner.id})"
-    chosen = [(name, winner)] if winner else []
-    if default is not None and default is not winner:
-        chosen.append((f"default (trial {default.id})", default))
-    return [(name, c.estimate) for name, c in chosen if c.estimate]
+    winner = next((c for c in timed if c.role == WINNER), None)
+    found: list[tuple[str, Estimate | None]] = []
+    if record is not None and record.estimate.time_us >= LEAST_US:
+        name = DEFAULT if record.is_default else WINNER
+        found.append(
+            (
+                f"{name} (trial {winner.id})" if winner else name,
+                served(record, winner.estimate if winner else None),
+            )
+        )
+    elif timed:
+        best = min(timed, key=lambda c: c.time_us or 0.0)
+        winner = best
+        found.append((f"fastest so far (trial {best.id})", best.estimate))
+    if default is not None and default is not winner and not (record and record.is_default):
+        found.append((f"default (trial {default.id})", default.estimate))
+    return [(name, e) for name, e in found if e]
+
+
+def served(record: Record, trial: Estimate | None) -> Estimate:
+    """What is published, with the parts of its time that only ``trial`` knows: unless that was
+    estimated again since, and says another time."""
+    same = trial is not None and trial.time_us == record.estimate.time_us
+    return trial if trial and same else record.estimate
 
 
 def _why(beside: list[tuple[str, Estimate]]) -> str:
@@ -184,17 +206,17 @@ def _why(beside: list[tuple[str, Estimate]]) -> str:
 
 
 def _best(shown: Sequence[ShownTrial], record: Record | None) -> str:
-    timed = [c for c in shown if c.estimate and c.group == "estimated"]
+    timed = [c for c in shown if c.estimate and c.group == ESTIMATED]
     best = min(timed, key=lambda c: c.time_us or 0.0, default=None)
     if record is None or best is None or best.estimate is None or best.role == WINNER:
         return ""
     if best.estimate.time_us >= record.estimate.time_us:
         return ""
-    served = next((c.estimate for c in timed if c.role == WINNER), None) or record.estimate
+    mine = next((c.estimate for c in timed if c.role == WINNER), None)
     return not_served(
         compare(
             NamedEstimate(name=f"trial {best.id}", estimate=best.estimate),
-            NamedEstimate(name="what is served", estimate=served),
+            NamedEstimate(name="what is served", estimate=served(record, mine)),
         )
     )
 
@@ -213,22 +235,6 @@ def _importance(timed: Sequence[tuple[Config, float]]) -> Sequence[tuple[str, fl
     from autotune.searching.importance import importances
 
     return importances([(parts_of(config), us) for config, us in timed])
-
-
-def _parts(beside: list[tuple[str, Estimate]]) -> Table:
-    """By resource, which overlap: of estimates of older versions, which kept no parts."""
-    if not beside or any(e.explanation for _, e in beside):
-        return []
-    estimates = [e for _, e in beside]
-    table: Table = [("", [name for name, _ in beside])]
-    for name, us in (
-        ("compute", [e.compute_us for e in estimates]),
-        ("HBM", [e.memory_us for e in estimates]),
-        ("step overhead", [e.overhead_us for e in estimates]),
-        ("pipeline fill", [e.fill_us for e in estimates]),
-    ):
-        table.append((name, list(map(part_us, us))))
-    return table
 
 
 def _facts(beside: list[tuple[str, Estimate]]) -> Table:

@@ -22,6 +22,7 @@ from autotune.wording.command import search_command
 from autotune.wording.measurement import run_line
 from autotune.wording.publication import verified_label, who_says
 from autotune.wording.terms import TERMS
+from autotune.wording.time_parts import PART_WORDS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
 from autotune_service.middleware.access import COOKIE
 from autotune_service.pages.candidates import GROUPS
@@ -185,6 +186,6 @@ def _environment() -> Environment:
         config_call=config_call,
         search_command=search_command,
         kernel_path=kernel_path,
-        terms=TERMS,
+        terms=TERMS | {part.value: str(words) for part, words in PART_WORDS.items()},
     )
     return environment

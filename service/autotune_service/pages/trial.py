@@ -1,8 +1,10 @@
 """The page of a trial: everything that is known about one."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from autotune.domain.browsing import NumberedTrial, SearchedKey
+from autotune.domain.config import AxisValue
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import (
     CompileFailed,
@@ -15,6 +17,7 @@ from autotune.domain.outcome import (
 from autotune.domain.record import Record
 from autotune.ports import TrialPages
 from autotune.wording.command import reproduce
+from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS
 from autotune.wording.units import mebibytes, micros
 from autotune_service.pages import measured
@@ -33,6 +36,7 @@ class TrialView:
     trial: NumberedTrial
     searched: SearchedKey
     record: Record | None
+    config: Mapping[str, AxisValue]
     details: Rows
     measured: Rows
     facts: Rows
@@ -75,6 +79,7 @@ def view(
         searched=searched,
         record=record,
         message=message,
+        config=spelled_parts(one.trial.config),
         details=_details(one),
         facts=_facts(e),
         measured=measured.facts(shown.measured, record, shown.time_us),

@@ -3,7 +3,9 @@
 import json
 import re
 from dataclasses import replace
+from datetime import UTC, datetime
 from html import unescape
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from autotune.wording.terms import TERMS
 from autotune_db import SqlStore
 from autotune_service.pages import heat
 from autotune_service.pages.compare import MOST
+from autotune_service.pages.heat import ON_SCALE, SCALE
 from autotune_service.pages.ranges import time_lines
 from autotune_service.pages.taking import taken
 from tests.samples.dashboard import (
@@ -244,9 +247,22 @@ class TestCompare:
 
     def test_toolchains_are_told_apart(self, service: Running) -> None:
         text = html(service, "/compare?key=1&key=2")
-        assert "problem 1, served" in text
-        assert "problem 2, best trial" in text
+        assert "problem 1 on v5e" in text
+        assert "the best trial of problem 2 on v5e" in text
         assert re.search(r'<tr class="differs"><th scope="row">toolchain', text)
+
+    def test_what_is_served_has_the_parts_that_its_trial_knows(
+        self, own: Running, store: SqlStore
+    ) -> None:
+        """A record keeps none. Of another time its trial says nothing."""
+        for time_us, known in ((9.5, True), (9.6, False)):
+            record = published(question())
+            bare = replace(record.estimate, explanation=None, time_us=time_us)
+            store.save_record(replace(record, estimate=bare, created_at=datetime.now(UTC)))
+            until(lambda time_us=time_us: f"{time_us} µs" in html(own, "/compare?key=1&key=2"))
+            assert ("5.7 µs, 60.0%" in html(own, "/compare?key=1&key=2")) is known
+            assert ("It needs 54.3 µs less" in html(own, "/keys/1")) is known
+            assert f"{100 / time_us:.2f} times as fast as default" in html(own, "/keys/1")
 
     def test_what_is_not_there_is_said(self, service: Running) -> None:
         text = html(service, "/compare?trial=99&trial=x&key=1")
@@ -286,6 +302,12 @@ def colours(scheme: str) -> dict[str, str]:
     return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
 
 
+def between(low: str, high: str, share: float) -> str:
+    """As plotly.js does it."""
+    ends = ([int(colour[n : n + 2], 16) for n in (1, 3, 5)] for colour in (low, high))
+    return "#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(*ends, strict=True))
+
+
 def contrast(one: str, other: str) -> float:
     """As WCAG 2 defines it."""
 
@@ -307,6 +329,9 @@ def test_words_in_figures_can_be_read(scheme: str) -> None:
     for group in heat._GROUPS:
         colour = heat.GROUPS[group][0].removeprefix("@")
         assert contrast(named[colour], named["on-failure"]) >= 4.5, group
+    for (at, low), (end, high) in pairwise(SCALE):
+        for share in (0, 0.25, 0.5, 0.75, 1):
+            assert contrast(between(low, high, share), ON_SCALE) >= 4.5, at + share * (end - at)
 
 
 def test_terms_are_one_sentence_each() -> None:
