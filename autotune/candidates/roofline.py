@@ -2,6 +2,7 @@
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from itertools import compress
 
 from autotune.candidates.rules import split_axis
 from autotune.domain.chip import ChipInfo
@@ -77,24 +78,17 @@ def physical_bound_us(
     trace: Trace, chip: ChipInfo, listed_bytes: int = 0, in_vmem: Collection[int] = ()
 ) -> float:
     """The least that one run of a call takes at the chip's peak rates: its certain operations, and
-    the bytes that are known to move, or ``listed_bytes``, those of the DMAs of one core, where
-    these are more. ``in_vmem``: operands that XLA put there ahead of it."""
-    moved = [n for n in range(len(trace.operands)) if n not in in_vmem and _surely_moves(trace, n)]
+    the bytes of blocks whose visits are known, or ``listed_bytes``, those of the DMAs of one core,
+    where these are more. Of what a kernel moves by hand only these are known: it may leave most of
+    a result unwritten. ``in_vmem``: operands that XLA put there ahead of it."""
     cores = _of_call(trace, chip).cores
-    traced_bytes = sum(trace.operands[n].hbm_bytes for n in moved) / cores
+    sure = (
+        n not in in_vmem and op.is_pipelined and op.exact for n, op in enumerate(trace.operands)
+    )
+    traced_bytes = sum(op.hbm_bytes for op in compress(trace.operands, sure)) / cores
     memory_us = max(traced_bytes, listed_bytes) / chip.hbm_bytes_per_s * 1e6
     peak = peak_ops_per_s(trace.mxu_dtype, chip) * cores
     return max(memory_us, trace.least_mxu_flops / peak * 1e6)
-
-
-def _surely_moves(trace: Trace, number: int) -> bool:
-    """Blocks whose visits are known; and what a kernel writes by hand, once, where it is a result
-    of the function, which has to be written whole."""
-    op = trace.operands[number]
-    if op.is_pipelined:
-        return op.exact
-    is_new = number not in {output for _, output in trace.aliases}
-    return op.is_output and op.at_boundary and op.space in ("any", "hbm") and is_new
 
 
 def peak_ops_per_s(dtype: str | None, chip: ChipInfo) -> float:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import ARBITRARY, PARALLEL
+from autotune.domain.dtype import memory_bits
 from autotune.domain.outcome import Illegal
 from autotune.domain.tiling import values_per_word
 from autotune.domain.trace import Operand, Trace
@@ -44,6 +45,7 @@ def _misaligned(trace: Trace, chip: ChipInfo) -> MisalignedBlock | None:
     Source: ``_check_block_mappings`` in jax/_src/pallas/mosaic/lowering.py: the last two
     dimensions must be multiples of (8, 128) or the whole dimension; a rank-1 block must be the
     whole, a multiple of 8·128, or a power of two of at least 128 times the packing of its dtype.
+    Some compilers want whole tiles of narrow dtypes, too (``whole_tiles_up_to_bits``).
     """
     for op in trace.operands:
         if op.space == "smem" and op.blocks == op.blocks_total == 1:
@@ -179,7 +181,15 @@ def _misaligned_block(op: Operand, chip: ChipInfo) -> MisalignedBlock | None:
         return _misaligned_vector(op, chip) if op.block else _misaligned_at(op, 0, 0)
     if _is_off(op, -1, chip.num_lanes):
         return _misaligned_at(op, -1, chip.num_lanes)
-    return _misaligned_at(op, -2, chip.num_sublanes) if _is_off(op, -2, chip.num_sublanes) else None
+    rows = _rows(op.dtype, chip)
+    return _misaligned_at(op, -2, rows) if _is_off(op, -2, rows) else None
+
+
+def _rows(dtype: str, chip: ChipInfo) -> int:
+    """What a block has a multiple of: whole tiles of a narrow dtype where this compiler wants
+    them."""
+    is_tiled = memory_bits(dtype) <= chip.whole_tiles_up_to_bits
+    return chip.num_sublanes * (values_per_word(dtype) if is_tiled else 1)
 
 
 def _is_off(op: Operand, place: int, multiple: int) -> bool:

@@ -17,12 +17,13 @@ from autotune.compiler import libtpu
 from autotune.domain.chip import Chip, ChipInfo
 
 _LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")
+_TILED = re.compile(r"block shape .* is not divisible by tiling")
 
 
 @cache
 def chip_info(chip: Chip, dump: Path) -> ChipInfo:
-    """Capacities from JAX; the scoped limit and two habits of the compiler from tiny kernels, which
-    take 0.2 s to compile.
+    """Capacities from JAX; the scoped limit and habits of the compiler from tiny kernels, which
+    take 0.2 s each to compile.
 
     Raises ``ValueError`` with a sentence when this toolchain does not know the chip.
     """
@@ -41,6 +42,7 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
         num_cores=getattr(device, "num_cores", 1),
         scoped_vmem_bytes=limit,
         single_buffer_fallback=_drops_double_buffering(device, limit),
+        whole_tiles_up_to_bits=_whole_tiles_up_to_bits(device),
         places_operands_in_vmem=_places_operands(device, dump),
         **info,
     )
@@ -244,6 +246,16 @@ def _drops_double_buffering(device: Any, limit: int) -> bool:
     return _try(device, _copy_kernel(rows * 4, rows)) is None
 
 
+def _whole_tiles_up_to_bits(device: Any) -> int:
+    """Of the widest dtype whose blocks of eight rows the compiler refuses; it takes those of 16
+    bits on every chip and version seen."""
+    return next((bits for bits in (8, 4) if _wants_whole_tiles(device, f"int{bits}")), 0)
+
+
+def _wants_whole_tiles(device: Any, dtype: str) -> bool:
+    return bool(_TILED.search(_try(device, _copy_kernel(128, 8, dtype=dtype)) or ""))
+
+
 def _places_operands(device: Any, dump: Path) -> bool:
     """A small copy: does its listing take an operand from VMEM instead of HBM?"""
     libtpu.clear(dump)
@@ -253,7 +265,9 @@ def _places_operands(device: Any, dump: Path) -> bool:
     return any("inlined_call_operand.vmem" in text for text in texts)
 
 
-def _copy_kernel(rows: int, block: int, scratch_bytes: int = 0) -> tuple[Callable[..., Any], Any]:
+def _copy_kernel(
+    rows: int, block: int, scratch_bytes: int = 0, dtype: str = "float32"
+) -> tuple[Callable[..., Any], Any]:
     """A kernel that moves blocks and computes next to nothing: it compiles in a moment.
 
     With ``scratch_bytes`` it has a scratch buffer of that size that outlives a step.
@@ -270,7 +284,7 @@ def _copy_kernel(rows: int, block: int, scratch_bytes: int = 0) -> tuple[Callabl
             out[0:8, :] = buffer[0:8, :]
 
     spec = pl.BlockSpec((block, 128), lambda i: (i, 0))
-    shape = jax.ShapeDtypeStruct((rows, 128), jnp.float32)
+    shape = jax.ShapeDtypeStruct((rows, 128), jnp.dtype(dtype))
     buffers = [pltpu.VMEM((scratch_bytes // 512, 128), jnp.float32)] if scratch_bytes else []
     function = pl.pallas_call(
         body,

@@ -30,9 +30,11 @@ _UNSUPPORTED = re.compile(
     re.IGNORECASE,
 )
 _NOISE = re.compile(r"^(INTERNAL|INVALID_ARGUMENT|UNIMPLEMENTED): ")
-_MOSAIC = re.compile(
-    r"Mosaic failed to compile TPU kernel(?: with MLIR module name `[^`]*` HLO name `[^`]*`)?: "
+_FRAMING = re.compile(
+    r"Mosaic failed to compile TPU kernel(?: with MLIR module name `[^`]*` HLO name `[^`]*`)?: |"
+    r"(?<=: )CompileTimeMosaic\w+:\s*"  # the number before it says the same
 )
+_ANNOUNCED = re.compile(r":\s*\n\s*")
 
 
 def classify(error_type: str, message: str) -> Verdict:
@@ -68,7 +70,8 @@ def _bytes(number: str, unit: str) -> int:
 
 
 def _first_sentence(error_type: str, message: str) -> str:
-    """The first line that says something, without the framing that each message has."""
-    text = _MOSAIC.sub("", _NOISE.sub("", message.strip()))
+    """The first line that says something, without the framing that each message has; with what it
+    announces where it ends in a colon."""
+    text = _ANNOUNCED.sub(": ", _FRAMING.sub("", _NOISE.sub("", message.strip())))
     line = next((part.strip() for part in text.splitlines() if part.strip()), error_type)
     return line if len(line) <= 240 else line[:237] + "…"

@@ -119,7 +119,7 @@ def without_mesh_text(message: str) -> str | None:
     return (
         "the function is written for a mesh of devices: give the declaration "
         "`mesh=lambda problem: {'x': 4}` with the names and sizes of its axes, and shard_map "
-        "`mesh=jax.sharding.get_abstract_mesh()` inside the function that `build` returns "
+        "`mesh=jax.sharding.get_abstract_mesh()` in `build` or in the function that it returns "
         f"(JAX: {message.splitlines()[0][:120]})"
     )
 

@@ -53,6 +53,28 @@ def test_alignment_of_known_blocks(shape, block, dtype, aligned):
 
 
 @pytest.mark.parametrize(
+    ("bits", "dtype", "rows"),
+    [
+        (8, "int8", 32),
+        (8, "float8_e4m3fn", 32),
+        (8, "int4", 64),
+        (4, "int4", 64),
+        (4, "int8", 8),
+        (8, "bfloat16", 8),
+        (0, "int8", 8),
+    ],
+)
+def test_narrow_dtypes_have_whole_tiles_where_the_compiler_wants_them(bits, dtype, rows):
+    chip = replace(V5E, whole_tiles_up_to_bits=bits)
+    blocks = {size: trace(operand((4096, 512), (size, 128), dtype)) for size in range(1, 130)}
+    legal = {size for size, one in blocks.items() if rules.misaligned(one, chip) is None}
+    assert legal == {size for size in blocks if size % rows == 0}
+    assert rules.misaligned(trace(operand((40, 512), (40, 128), dtype)), chip) is None
+    found = rules.misaligned(blocks[rows + 1], chip)
+    assert found is not None and found.nearest == (rows, 2 * rows)
+
+
+@pytest.mark.parametrize(
     ("shape", "block", "sentence"),
     [
         (
@@ -96,15 +118,16 @@ def test_a_misaligned_block_is_described(shape, block, sentence):
     st.lists(st.integers(1, 5000), min_size=1, max_size=3).map(tuple),
     st.data(),
     st.sampled_from(["float32", "bfloat16", "int8"]),
+    st.sampled_from([V5E, replace(V5E, whole_tiles_up_to_bits=8)]),
 )
-def test_the_nearest_sizes_that_a_refusal_names_are_legal_and_the_nearest(shape, data, dtype):
+def test_the_nearest_sizes_that_a_refusal_names_are_legal_and_the_nearest(shape, data, dtype, chip):
     block = tuple(data.draw(st.integers(1, size)) for size in shape)
-    found = rules.misaligned(trace(operand(shape, block, dtype)), V5E)
+    found = rules.misaligned(trace(operand(shape, block, dtype)), chip)
     assume(found is not None)
 
     def is_legal(size):
         other = tuple(size if n == found.dimension else b for n, b in enumerate(block))
-        again = rules.misaligned(trace(operand(shape, other, dtype)), V5E)
+        again = rules.misaligned(trace(operand(shape, other, dtype)), chip)
         return again is None or again.dimension != found.dimension
 
     size, whole = block[found.dimension], shape[found.dimension]

@@ -68,6 +68,7 @@ def test_what_the_chip_or_mosaic_cannot_do_is_unsupported(version, case):
         ("shape_cast", "infer-vector-layout: unsupported shape cast"),
         ("no_lowering", "Unimplemented primitive in Pallas TPU lowering"),
         ("misaligned", "The Pallas TPU lowering currently requires"),
+        ("half_tiles", "its block shape (..., 8, 128) is not divisible by tiling evenly"),
     ],
 )
 def test_the_reason_is_one_line_without_framing(version, case, says):

@@ -14,9 +14,12 @@ REF = find_kernel(f"{meshed.__file__}:KERNEL")
 CONFIG = make_config({"block": 128})
 
 
-def outcome(pool: CompilerPool, shape: str, chip: Chip, sends: str = "false") -> object:
-    problem = pool.describe(REF).problems.parse(shape, None, [f"sends={sends}"])
-    answer = pool.compile(REF, problem, CONFIG, chip).result().answer
+def outcome(
+    pool: CompilerPool, shape: str, chip: Chip, sends: str = "false", kernel: str = "KERNEL"
+) -> object:
+    ref = find_kernel(f"{meshed.__file__}:{kernel}")
+    problem = pool.describe(ref).problems.parse(shape, None, [f"sends={sends}"])
+    answer = pool.compile(ref, problem, CONFIG, chip).result().answer
     return estimate(*answer, pool.chip_info(chip)) if isinstance(answer, tuple) else answer
 
 
@@ -38,11 +41,22 @@ def test_what_sends_to_other_devices_is_compiled_and_not_estimated(pool: Compile
     assert found.reason.startswith("it sends to other devices")
 
 
-@pytest.mark.parametrize("sends", ["false", "true"])
-def test_it_is_verified_on_as_many_devices(pool: CompilerPool, sends: str) -> None:
-    problem = pool.describe(REF).problems.parse("rows=1024,devices=4", None, [f"sends={sends}"])
-    verdict = pool.verify(REF, problem, make_config({"block": 64}), Chip.V6E)
+@pytest.mark.parametrize(
+    ("kernel", "sends"), [("KERNEL", "false"), ("KERNEL", "true"), ("BUILT_OVER", "false")]
+)
+def test_it_is_verified_on_as_many_devices(pool: CompilerPool, kernel: str, sends: str) -> None:
+    ref = find_kernel(f"{meshed.__file__}:{kernel}")
+    problem = pool.describe(ref).problems.parse("rows=1024,devices=4", None, [f"sends={sends}"])
+    verdict = pool.verify(ref, problem, make_config({"block": 64}), Chip.V6E)
     assert verdict.ok, verdict.reason
+
+
+def test_a_mesh_may_be_asked_for_while_the_function_is_built(pool: CompilerPool) -> None:
+    found = [
+        outcome(pool, "rows=512,devices=4", Chip.V6E, kernel=k) for k in ("KERNEL", "BUILT_OVER")
+    ]
+    assert isinstance(found[1], Estimated), found[1]
+    assert found[0] == found[1]
 
 
 def test_without_a_mesh_it_is_said_how_to_give_one(pool: CompilerPool) -> None:

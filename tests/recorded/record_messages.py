@@ -24,8 +24,10 @@ MOST_CHARACTERS = 20_000
 MIB = 2**20
 
 
-def copy_kernel(rows: int, block: int, scratch_bytes: int = 0, limit: int | None = None) -> Any:
-    """Moves [rows, 128] float32 in blocks; the scratch, if any, outlives a step."""
+def copy_kernel(
+    rows: int, block: int, scratch_bytes: int = 0, limit: int | None = None, dtype: str = "float32"
+) -> Any:
+    """Moves [rows, 128] in blocks; the scratch, if any, outlives a step."""
     import jax
     import jax.numpy as jnp
     from jax.experimental import pallas as pl
@@ -38,7 +40,7 @@ def copy_kernel(rows: int, block: int, scratch_bytes: int = 0, limit: int | None
             out[0:8, :] = buffer[0:8, :]
 
     spec = pl.BlockSpec((block, 128), lambda i: (i, 0))
-    shape = jax.ShapeDtypeStruct((rows, 128), jnp.float32)
+    shape = jax.ShapeDtypeStruct((rows, 128), jnp.dtype(dtype))
     buffers = [pltpu.VMEM((scratch_bytes // 512, 128), jnp.float32)] if scratch_bytes else []
     params = getattr(pltpu, "CompilerParams", None) or pltpu.TPUCompilerParams
     call = pl.pallas_call(
@@ -103,6 +105,7 @@ CASES: dict[str, tuple[Chip, Callable[[], Any]]] = {
     "capacity_v5p": (Chip.V5P, lambda: copy_kernel(1 << 17, 1 << 15, 48 * MIB, limit=64 * MIB)),
     "one_buffer": (Chip.V5E, lambda: copy_kernel(64, 32, scratch_bytes=256 * MIB)),
     "misaligned": (Chip.V5E, lambda: copy_kernel(100, 12)),
+    "half_tiles": (Chip.V6E, lambda: copy_kernel(128, 8, dtype="int8")),
     "bf16_matmul_v2": (Chip.V2, bf16_matmul),
     "shape_cast": (Chip.V5E, shape_cast),
     "no_lowering": (Chip.V5E, no_lowering),

@@ -48,7 +48,7 @@ def _handed_on(rows: int, devices: int) -> Callable[..., Any]:
     )
 
 
-def _build(problem: Problem, config: Config) -> Callable[..., Any]:
+def _build(problem: Problem, config: Config, mesh: Any = None) -> Callable[..., Any]:
     devices = problem["devices"]
     rows = problem["rows"] // devices
     sends = problem.option("sends") == "true"
@@ -57,9 +57,14 @@ def _build(problem: Problem, config: Config) -> Callable[..., Any]:
 
     def function(x: Any) -> Any:
         over = {"in_specs": divided, "out_specs": divided, "check_vma": False}
-        return jax.shard_map(call, mesh=jax.sharding.get_abstract_mesh(), **over)(x)
+        return jax.shard_map(call, mesh=mesh or jax.sharding.get_abstract_mesh(), **over)(x)
 
     return function
+
+
+def _build_over(problem: Problem, config: Config) -> Callable[..., Any]:
+    """Asks for the mesh while it builds."""
+    return _build(problem, config, jax.sharding.get_abstract_mesh())
 
 
 def _reference(problem: Problem) -> Callable[..., Any]:
@@ -81,4 +86,5 @@ KERNEL = Kernel(
     mesh=lambda problem: {"x": problem["devices"]},
 )
 
+BUILT_OVER = replace(KERNEL, name="built_over", build=_build_over)
 WITHOUT = replace(KERNEL, mesh=None)

@@ -11,7 +11,7 @@ from itertools import permutations
 from pathlib import Path
 from typing import Any
 
-from autotune.child.chips import Axes, abstract_mesh, compile_only_target, told_of
+from autotune.child.chips import abstract_mesh, compile_only_target, told_of
 from autotune.child.compile import hlo, matching, module
 from autotune.child.compile.hlo import KernelCall
 from autotune.child.serving import StageError
@@ -220,22 +220,21 @@ def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None)
     """Code that asks for the TPU while it is traced is told of the chip. Raises ``StageError``."""
     known, question = _Last.question, (kernel, problem, config, chip)
     if known is None or known[0] is not kernel or known[1:] != question[1:]:
-        function, arrays = built(kernel, problem, config)
         _Last.question = None
         with _refusing():
-            _Last.answer = _trace(function, arrays, chip, kernel.mesh_axes(problem))
+            axes = kernel.mesh_axes(problem)
+            with told_of(chip, axes):
+                function, arrays = built(kernel, problem, config)
+                target = None if chip is None else compile_only_target(chip, axes)
+                _Last.answer = _trace(function, arrays, target)
         _Last.question = question
     return _Last.answer
 
 
-def _trace(
-    function: Callable[..., Any], arrays: Sequence[Array], chip: Chip | None, axes: Axes
-) -> _Staged:
-    target = None if chip is None else compile_only_target(chip, axes)
-    with told_of(chip, axes):
-        traced = _traced(function, arrays, target)
-        there = in_hbm(function, arrays)
-        compiled = traced if there is function else _traced(there, arrays, target)
+def _trace(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> _Staged:
+    traced = _traced(function, arrays, target)
+    there = in_hbm(function, arrays)
+    compiled = traced if there is function else _traced(there, arrays, target)
     return _Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
 
 
@@ -268,6 +267,8 @@ def _refusing() -> Iterator[None]:
     """What is raised is about the kernel."""
     try:
         yield
+    except StageError:
+        raise
     except Exception as error:
         is_refusal = isinstance(error, reader.NotTunableError)
         raise StageError(protocol.REFUSED if is_refusal else "trace", error) from error

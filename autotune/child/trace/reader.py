@@ -1,7 +1,6 @@
 """From a kernel's function to ``Trace``: needs JAX, compiles nothing."""
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from itertools import permutations
 from math import prod
@@ -27,14 +26,9 @@ class NoPallasCallError(NotTunableError):
     """The function holds no ``pallas_call``."""
 
 
-def find(
-    function: Callable[..., Any],
-    arrays: Sequence[Array],
-    mesh: AbstractContextManager[Any] | None = None,
-) -> list[Call]:
-    """``calls`` of ``function``, traced under ``mesh``, which names the chip to code under trace.
-    Raises whatever the kernel's own build raises, too."""
-    return calls(_jaxpr(function, arrays, mesh), arrays)
+def find(function: Callable[..., Any], arrays: Sequence[Array]) -> list[Call]:
+    """``calls`` of ``function``. Raises whatever the kernel itself raises, too."""
+    return calls(_jaxpr(function, arrays), arrays)
 
 
 def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
@@ -62,24 +56,15 @@ def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None)
     return [replace(first, more=tuple(more)) for first, *more in each]
 
 
-def primitives_of(
-    function: Callable[..., Any],
-    arrays: Sequence[Array],
-    mesh: AbstractContextManager[Any] | None = None,
-) -> list[str]:
-    """Names of all that a function does, traced under ``mesh``."""
-    return [eqn.primitive.name for eqn in walked(_jaxpr(function, arrays, mesh))]
+def primitives_of(function: Callable[..., Any], arrays: Sequence[Array]) -> list[str]:
+    """Names of all that a function does."""
+    return [eqn.primitive.name for eqn in walked(_jaxpr(function, arrays))]
 
 
-def _jaxpr(
-    function: Callable[..., Any],
-    arrays: Sequence[Array],
-    mesh: AbstractContextManager[Any] | None,
-) -> Any:
+def _jaxpr(function: Callable[..., Any], arrays: Sequence[Array]) -> Any:
     import jax
 
-    with mesh or nullcontext():
-        return jax.make_jaxpr(function)(*abstract(arrays))
+    return jax.make_jaxpr(function)(*abstract(arrays))
 
 
 def _check_left_in(eqn: Any) -> None:

@@ -160,11 +160,8 @@ def _draws_random_numbers(
 ) -> bool:
     """Whether there is a ``pltpu.prng_*`` in it; no where it cannot be traced as it is."""
     try:
-        names = reader.primitives_of(
-            kernel.build(problem, config),
-            kernel.inputs(problem),
-            told_of(chip, kernel.mesh_axes(problem)),
-        )
+        with told_of(chip, kernel.mesh_axes(problem)):
+            names = reader.primitives_of(kernel.build(problem, config), kernel.inputs(problem))
     except Exception:  # what cannot be traced is reported by the run
         return False
     return any(name.startswith("prng_") for name in names)
@@ -190,7 +187,8 @@ class _Subject:
     def _calls(self) -> list[Call]:
         """None where the kernel cannot be looked into."""
         try:
-            return reader.find(self._build(), self.arrays, told_of(self.chip, self.axes))
+            with told_of(self.chip, self.axes):
+                return reader.find(self._build(), self.arrays)
         except Exception:  # what cannot be traced is reported by the run
             return []
 

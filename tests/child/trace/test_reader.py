@@ -38,9 +38,9 @@ F32 = jnp.float32
 TILE = (8, 128)
 
 
-def read(function, arrays, orders=None, mesh=None):
+def read(function, arrays, orders=None):
     """The traces of a function, as the child reads them."""
-    return reader.traces(reader.find(function, arrays, mesh), orders)
+    return reader.traces(reader.find(function, arrays), orders)
 
 
 def of_kernel(kernel, shape, dtype=None, *options, order=(), orders=None, **axes):
