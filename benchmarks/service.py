@@ -2,10 +2,12 @@
 
     python -m benchmarks service [--seconds 3] [--rounds 5] [--many 100000] [--parts routes size]
 
-One uvicorn process each, all with the same settings, answering bodies of the same size to the same
-load generator (keep-alive connections of this process); rounds are interleaved. Then what the size
-of the database and new snapshots cost. Then the client: from the start of an interpreter to 100
-configs, beside one that only imports urllib.request.
+One uvicorn process each, all with the settings of the service (but its limits for connections),
+answering with as many headers and bodies of the same size to the same load generator (keep-alive
+connections of this process); rounds are interleaved. The service is asked the same again, and in
+bodies that it has not seen yet. Then what the size of the database and new snapshots cost. Then
+the client: from the start of an interpreter to 100 configs, beside one that only imports
+urllib.request.
 """
 
 import argparse
@@ -17,15 +19,18 @@ import sys
 import tempfile
 import time
 from contextlib import ExitStack
+from itertools import repeat
 from pathlib import Path
 
 from autotune.client import Client
 from autotune.domain.codec import to_data
 from autotune.lookups.bundle import read_bundle
 from benchmarks.harness.servers import (
+    Targets,
     cpu_each,
     fill,
     load,
+    never_sent,
     one_answer,
     p99_of,
     publishing,
@@ -39,20 +44,18 @@ PUBLICATIONS = 8
 PARTS = ("routes", "size", "client")
 
 
-def compare(
-    ports: dict[str, int], content: bytes, seconds: float, rounds: int
-) -> dict[str, tuple[float, float]]:
+def compare(targets: Targets, seconds: float, rounds: int) -> dict[str, tuple[float, float]]:
     """Calls a second (median of the rounds) and p99 in milliseconds (of all), by application."""
-    for port in ports.values():
-        load(port, content, 0.5)
-    rates: dict[str, list[float]] = {name: [] for name in ports}
-    taken: dict[str, list[float]] = {name: [] for name in ports}
+    for port, contents in targets.values():
+        load(port, contents, 0.5)
+    rates: dict[str, list[float]] = {name: [] for name in targets}
+    taken: dict[str, list[float]] = {name: [] for name in targets}
     for number in range(rounds):  # there and back, so that no one is always the first
-        for name, port in list(ports.items())[:: -1 if number % 2 else 1]:
-            times = load(port, content, seconds)
+        for name, (port, contents) in list(targets.items())[:: -1 if number % 2 else 1]:
+            times = load(port, contents, seconds)
             rates[name].append(len(times) / seconds)
             taken[name] += times
-    return {name: (statistics.median(rates[name]), p99_of(taken[name]) * 1e3) for name in ports}
+    return {name: (statistics.median(rates[name]), p99_of(taken[name]) * 1e3) for name in targets}
 
 
 def print_comparison(title: str, found: dict[str, tuple[float, float]], answers: int) -> None:
@@ -83,12 +86,16 @@ def measure_routes(few: str, arguments: argparse.Namespace) -> None:
     for count, title in ((1, "one lookup, 100 records"), (BATCH, f"batches of {BATCH}")):
         content = request([sample(number) for number in range(count)])
         with ExitStack() as stack:
-            ports = {"service": stack.enter_context(server("service", few))}
-            size = str(len(one_answer(ports["service"], content)[1]))
+            port = stack.enter_context(server("service", few))
+            targets: Targets = {
+                "service": (port, repeat(content)),
+                "service, never sent": (port, never_sent(content)),
+            }
+            size = str(len(one_answer(port, content)[1]))
             for kind in ("route", "bare"):
-                ports[kind] = stack.enter_context(server(kind, size))
-            found = compare(ports, content, arguments.seconds, arguments.rounds)
-            each = cpu_each(ports, content, 2 * arguments.seconds)
+                targets[kind] = stack.enter_context(server(kind, size)), repeat(content)
+            found = compare(targets, arguments.seconds, arguments.rounds)
+            each = cpu_each(targets, arguments.seconds, arguments.rounds)
         print_comparison(f"{title}, {size} bytes", found, count)
         for name, seconds in each.items():
             share = f", {each['route'] / seconds:.0%} of the route's rate by it"
@@ -102,9 +109,10 @@ def measure_size(few: str, many: str, arguments: argparse.Namespace) -> None:
         print(f"{arguments.many:,} records are loaded after {time.perf_counter() - begun:.1f} s")
         with server("service", few) as small:
             ports = {f"{arguments.many:,} records": large, "100 records": small}
-            found = compare(ports, content, arguments.seconds, arguments.rounds)
+            targets: Targets = {name: (port, never_sent(content)) for name, port in ports.items()}
+            found = compare(targets, arguments.seconds, arguments.rounds)
             print_comparison("one lookup, by the number of records", found, 1)
-            for name, each in cpu_each(ports, content, 2 * arguments.seconds).items():
+            for name, each in cpu_each(targets, arguments.seconds, arguments.rounds).items():
                 print(f"  {name:<28} {each * 1e6:8.0f} µs of processor time for each request")
         with server("service", many) as other:
             measure_takeover([large, other], many, content)
@@ -113,11 +121,11 @@ def measure_size(few: str, many: str, arguments: argparse.Namespace) -> None:
 def measure_takeover(ports: list[int], database: str, content: bytes) -> None:
     """Publishes while lookups run: the longest that one had to wait, and how long it takes until
     every process answers from the new snapshot."""
-    quiet = load(ports[0], content, 4.0)
+    quiet = load(ports[0], never_sent(content), 4.0)
     publisher = publishing(database, ports, PUBLICATIONS)
     busy: list[float] = []
     while publisher.poll() is None:
-        busy += load(ports[0], content, 2.0)
+        busy += load(ports[0], never_sent(content), 2.0)
     reached = json.loads(publisher.communicate()[0])
     print(
         f"the longest lookup: {max(quiet) * 1e3:.1f} ms, {max(busy) * 1e3:.1f} ms while "

@@ -1,6 +1,7 @@
 """What the benchmarks of the service share: records, databases, servers, and a load of lookups."""
 
 import asyncio
+import itertools
 import json
 import socket
 import subprocess
@@ -26,7 +27,11 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 
+Targets = dict[str, tuple[int, Iterator[bytes]]]
+"""Ports by name, and what they are sent."""
+
 CONNECTIONS = 8
+_MARK = 32  # characters of white space at the end of a body
 _CHUNK = 5_000  # rows in one statement
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SPEC = KernelSpec(
@@ -136,14 +141,14 @@ def serve(kind: str, port: int, argument: str) -> None:
     """In the child process: one of the three applications."""
     import uvicorn
 
-    makers: dict[str, Callable[[str], Any]] = {"bare": _bare, "route": _route, "service": _service}
-    app = makers[kind](argument)
-    more: dict[str, Any] = {}
-    if kind == "service":
-        from autotune_service.connections import GuardedProtocol
+    from autotune_service.server import options
+    from autotune_service.settings import Settings
 
-        more["http"] = GuardedProtocol
-    uvicorn.run(app, port=port, log_level="warning", access_log=False, **more)
+    makers: dict[str, Callable[[str], Any]] = {"bare": _bare, "route": _route, "service": _service}
+    settings = options(Settings(port=port))
+    if kind != "service":
+        settings["http"] = "httptools"  # without the limits of the service
+    uvicorn.run(makers[kind](argument), **settings, log_level="warning")
 
 
 def _service(database: str) -> Any:
@@ -153,9 +158,14 @@ def _service(database: str) -> Any:
     return create_app(database, Settings(reads_per_second=10**9, log="none"))
 
 
+_SAME_HEADERS = {"x-content-type-options": "nosniff", "x-request-id": "0123456789abcdef"}
+"""As many as the service has, for what is compared with it."""
+
+
 def _bare(size: str) -> Any:
     body = b"x" * int(size)
-    headers = [(b"content-length", size.encode()), (b"content-type", b"application/json")]
+    own = {"content-length": size, "content-type": "application/json"} | _SAME_HEADERS
+    headers = [(name.encode(), value.encode()) for name, value in own.items()]
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -176,7 +186,7 @@ def _route(size: str) -> Any:
 
     async def constant(request: Any) -> Response:
         await request.body()
-        return Response(body, media_type="application/json")
+        return Response(body, headers=_SAME_HEADERS, media_type="application/json")
 
     return Starlette(routes=[Route("/v1/lookup", constant, methods=["POST"])])
 
@@ -214,7 +224,7 @@ def request(records: list[Record]) -> bytes:
     ]
     toolchain = asdict(records[0].key.toolchain)
     data = {"chip": "v5e", "toolchain": toolchain, "questions": questions}
-    body = json.dumps(data).encode()
+    body = json.dumps(data).encode() + b" " * _MARK
     head = (
         "POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
@@ -222,11 +232,18 @@ def request(records: list[Record]) -> bytes:
     return head.encode() + body
 
 
+def never_sent(content: bytes) -> Iterator[bytes]:
+    """The same questions in a body that differs each time, in the white space behind them."""
+    for number in itertools.count(1):
+        mark = f"{number:0{_MARK}b}".translate({48: " ", 49: "\t"})
+        yield content[:-_MARK] + mark.encode()
+
+
 class Caller(asyncio.Protocol):
     """Asks again as soon as the answer is complete; all answers have the same length."""
 
-    def __init__(self, content: bytes, length: int, times: list[float]) -> None:
-        self.content, self.length, self.times = content, length, times
+    def __init__(self, contents: Iterator[bytes], length: int, times: list[float]) -> None:
+        self.contents, self.length, self.times = contents, length, times
         self.left, self.begun = length, 0.0
 
     def connection_made(self, transport: Any) -> None:
@@ -235,7 +252,7 @@ class Caller(asyncio.Protocol):
 
     def _ask(self) -> None:
         self.left, self.begun = self.length, time.perf_counter()
-        self.transport.write(self.content)
+        self.transport.write(next(self.contents))
 
     def data_received(self, data: bytes) -> None:
         self.left -= len(data)
@@ -260,15 +277,15 @@ def one_answer(port: int, content: bytes) -> tuple[int, bytes]:
         return len(head) + 4 + size, body
 
 
-def load(port: int, content: bytes, seconds: float) -> list[float]:
+def load(port: int, contents: Iterator[bytes], seconds: float) -> list[float]:
     """The seconds that each call took."""
-    length, _ = one_answer(port, content)
+    length, _ = one_answer(port, next(contents))
     times: list[float] = []
 
     async def run() -> None:
         loop = asyncio.get_running_loop()
         made = [
-            await loop.create_connection(lambda: Caller(content, length, times), "127.0.0.1", port)
+            await loop.create_connection(lambda: Caller(contents, length, times), "127.0.0.1", port)
             for _ in range(CONNECTIONS)
         ]
         await asyncio.sleep(seconds)
@@ -283,15 +300,17 @@ def p99_of(times: list[float]) -> float:
     return sorted(times)[int(len(times) * 0.99)]
 
 
-def cpu_each(ports: dict[str, int], content: bytes, seconds: float) -> dict[str, float]:
-    """Processor seconds of the server for each call: what else runs here does not change them."""
-    found = {}
-    for name, port in ports.items():
-        process = psutil.Process(_listening(port))
-        begun = sum(process.cpu_times()[:2])
-        calls = len(load(port, content, seconds))
-        found[name] = (sum(process.cpu_times()[:2]) - begun) / calls
-    return found
+def cpu_each(targets: Targets, seconds: float, rounds: int) -> dict[str, float]:
+    """Processor seconds of the server for each call, the least of some rounds: who else uses the
+    machine empties its caches."""
+    found: dict[str, list[float]] = {name: [] for name in targets}
+    for _ in range(rounds):
+        for name, (port, contents) in targets.items():
+            process = psutil.Process(_listening(port))
+            begun = sum(process.cpu_times()[:2])
+            calls = len(load(port, contents, seconds))
+            found[name].append((sum(process.cpu_times()[:2]) - begun) / calls)
+    return {name: min(each) for name, each in found.items()}
 
 
 def _listening(port: int) -> int | None:

@@ -84,6 +84,7 @@ async def _filled(store: SqlStore, meter: Meter, settings: Settings) -> dict[str
     await state["access"].refresh()
     await asyncio.to_thread(prepare)
     await _report(state, jobs=True)
+    meter.database(up=True)  # else it would say no until the first refresh
     async with anyio.create_task_group():
         pass  # what streams need is imported now: nobody waits for it later
     gc.collect()

@@ -5,6 +5,7 @@ import logging
 from collections import Counter, OrderedDict
 from dataclasses import replace
 from datetime import UTC, datetime
+from typing import NamedTuple
 
 from autotune.domain.chip import Chip
 from autotune.domain.kernel_spec import KernelSpec
@@ -24,6 +25,7 @@ _log = logging.getLogger("autotune.service")
 
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
+_MOST_REPLY_BYTES = 8 << 20  # of calls and what they were answered with
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 Place = tuple[str, Chip, Toolchain]
@@ -131,11 +133,23 @@ class IndexedSnapshot:
 EMPTY = IndexedSnapshot(0, Index(), Layered(), {})
 
 
+class Reply(NamedTuple):
+    """What a whole call is answered with, from which snapshot, and how many answers are exact."""
+
+    content: bytes
+    snapshot: int
+    exact: int
+
+
 class SnapshotCache:
-    """``current`` is replaced as a whole, so that a call that took it keeps one snapshot."""
+    """``current`` is replaced as a whole, so that a call that took it keeps one snapshot.
+
+    ``replies`` holds what calls were answered with from it, by their body: the hosts of a fleet
+    start with the same questions.
+    """
 
     def __init__(self, store: SnapshotStore) -> None:
-        self.current = EMPTY
+        self._put_in_force(EMPTY)
         self._store = store
         self._older: OrderedDict[int, IndexedSnapshot] = OrderedDict()
         self._one_refresh, self._one_load = asyncio.Lock(), asyncio.Lock()
@@ -143,7 +157,7 @@ class SnapshotCache:
     async def load(self) -> None:
         """The newest snapshot, before the first call. Raises ``StoreError``."""
         number, made_at = await self._latest()
-        self.current = await asyncio.to_thread(self._read, number, EMPTY, made_at)
+        self._put_in_force(await asyncio.to_thread(self._read, number, EMPTY, made_at))
 
     async def refresh(self) -> None:
         """Takes over what is newer. Raises ``StoreError``; what is held stays then."""
@@ -152,7 +166,20 @@ class SnapshotCache:
             if number > self.current.number:
                 newer = await asyncio.to_thread(self._read, number, self.current, made_at)
                 self._keep(self.current)
-                self.current = newer
+                self._put_in_force(newer)
+
+    def _put_in_force(self, snapshot: IndexedSnapshot) -> None:
+        self.current, self.replies, self._reply_bytes = snapshot, dict[bytes, Reply](), 0
+
+    def keep_reply(self, body: bytes, reply: Reply) -> None:
+        """For the same body again, unless it is from another snapshot. All are exact: others are
+        counted each time."""
+        if reply.snapshot == self.current.number:
+            size = len(body) + len(reply.content)
+            if self._reply_bytes + size > _MOST_REPLY_BYTES:
+                self._put_in_force(self.current)
+            self.replies[body] = reply
+            self._reply_bytes += size
 
     async def at(self, number: int | None) -> IndexedSnapshot:
         """The snapshot with that number, or the one in force. Raises ``HttpError``."""

@@ -15,8 +15,10 @@ from autotune.domain.record import Record
 from autotune.lookups.bundle import read_bundle
 from autotune.lookups.matching import ruled_config
 from autotune_db import SqlStore
+from autotune_service import snapshot_cache
 from autotune_service.api.questions import MAX_QUESTIONS
 from autotune_service.middleware.body import MAX_BYTES
+from autotune_service.snapshot_cache import Reply, SnapshotCache
 from tests.samples.matching import older, question, record, ruled
 from tests.servers.service import Running, asked, until
 
@@ -63,6 +65,32 @@ def test_a_snapshot_on_disk_has_the_rule(service: Running, store: SqlStore, tmp_
     client.refresh()
     found = read_bundle(tmp_path / "cache")
     assert {one.key: one.rule for one in found.records}[question(4096)] == ruled()
+
+
+def test_the_same_body_again(service: Running, store: SqlStore) -> None:
+    """It is answered from memory, but never from another snapshot."""
+    body = {"questions": [asked(question(1024))]}
+    first = service.post("/v1/lookup", body)
+    assert service.post("/v1/lookup", body) == first
+    store.save_record(replace(record(question(1024)), trials=99))
+    until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
+    for _ in range(2):
+        status, found = service.post("/v1/lookup", body)
+        assert (status, found["snapshot"]) == (200, 3)
+        assert found["answers"][0]["record"]["trials"] == 99
+        assert service.post("/v1/lookup", body | {"snapshot": 2}) == first
+
+
+def test_replies_in_memory_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(snapshot_cache, "_MOST_REPLY_BYTES", 100)
+    cache = SnapshotCache(store)
+    for number in range(50):
+        body = b"body %02d" % number
+        cache.keep_reply(body, Reply(b"reply", 0, 1))
+        assert body in cache.replies
+        assert sum(len(b) + len(r.content) for b, r in cache.replies.items()) <= 100
+    cache.keep_reply(b"of another snapshot", Reply(b"reply", 1, 1))
+    assert b"of another snapshot" not in cache.replies
 
 
 def test_chip_and_toolchain_for_the_whole_call(service: Running) -> None:

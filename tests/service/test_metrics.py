@@ -71,6 +71,16 @@ def test_what_calls_add(service: Running) -> None:
     assert value(after, "autotune_database_up") == 1
 
 
+def test_the_same_body_counts_each_time(service: Running) -> None:
+    before = samples(service)
+    for _ in range(3):
+        service.lookup(question(1024))
+        service.lookup(question(1024), question(2048))
+    more = grown(before, samples(service))
+    assert value(more, "autotune_lookups_total", match="exact") == 6
+    assert value(more, "autotune_lookups_total", match="nearest") == 3
+
+
 def test_the_version_is_told(service: Running) -> None:
     (built,) = (labels for name, labels in samples(service) if name == "autotune_build_info")
     assert dict(built)["version"] == service.get("/openapi.json")[1]["info"]["version"]

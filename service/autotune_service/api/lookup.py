@@ -1,7 +1,8 @@
 """``POST /v1/lookup``: many questions, one answer each, all from one snapshot.
 
 The busiest route: what is asked for exactly as it is published is answered with text that was
-encoded when the snapshot was loaded, and nothing is parsed but the request itself.
+encoded when the snapshot was loaded, and nothing is parsed but the request itself. Where the same
+body was answered so before, not even that.
 """
 
 import asyncio
@@ -34,7 +35,7 @@ from autotune_service.dependencies import ERRORS, refuse_parameters_but
 from autotune_service.errors import HttpError, broken_json, not_valid
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.metrics import OTHER, REFUSED
-from autotune_service.snapshot_cache import IndexedSnapshot
+from autotune_service.snapshot_cache import IndexedSnapshot, Reply, SnapshotCache
 
 _AT_ONCE = 10  # questions, a millisecond or two each at worst: others go between
 _KERNEL: dict[str, Any] = {
@@ -65,22 +66,29 @@ _request: TypeAdapter[LookupRequest] = TypeAdapter(LookupRequest)
 
 class LookupApp:
     """The route as an ASGI application, around an endpoint that takes the request and what was
-    asked, and gives the bytes of the answer: all else that FastAPI does for a route takes longer
-    than a lookup.
+    asked, and gives the reply: all else that FastAPI does for a route takes longer than a lookup.
     """
 
-    def __init__(self, endpoint: Callable[[Request, LookupRequest], Awaitable[bytes]]) -> None:
+    def __init__(self, endpoint: Callable[[Request, LookupRequest], Awaitable[Reply]]) -> None:
         self._endpoint = endpoint
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        request = Request(scope)
         if scope["query_string"]:
-            refuse_parameters_but(request, ())
-        asked = _read((await receive())["body"])  # in one piece: the middleware sees to it
-        answer = await self._endpoint(request, asked)
-        headers = [*_HEADERS, (b"content-length", b"%d" % len(answer))]
+            refuse_parameters_but(Request(scope), ())
+        body: bytes = (await receive())["body"]  # in one piece: the middleware sees to it
+        state = scope["state"]
+        snapshots: SnapshotCache = state["snapshots"]
+        reply = snapshots.replies.get(body)
+        if reply is None:
+            asked = _read(body)
+            reply = await self._endpoint(Request(scope), asked)
+            if reply.exact == len(asked["questions"]):
+                snapshots.keep_reply(body, reply)
+        state["meter"].answered(EXACT, reply.exact)
+        content = reply.content
+        headers = [*_HEADERS, (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
-        await send({"type": "http.response.body", "body": answer})
+        await send({"type": "http.response.body", "body": content})
 
 
 class LookupRoute(APIRoute):
@@ -124,7 +132,7 @@ router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 
 
 @router.post(LOOKUP, operation_id="lookup", response_model=LookupResponse, responses=ERRORS)
-async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> bytes:
+async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> Reply:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
     fails alone."""
     state = request.scope["state"]
@@ -138,10 +146,10 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> b
             found = None if own is None else exact.get(own)
         answers.append(found)
     missing = answers.count(None)
-    state["meter"].answered(EXACT, len(answers) - missing)
     if missing:
         await _look_for_others(state, asked, answers, snapshot)
-    return b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(cast(Any, answers)))
+    content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(cast(Any, answers)))
+    return Reply(content, snapshot.number, len(answers) - missing)
 
 
 async def _look_for_others(
