@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,11 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import StoreError
-from autotune_db import engine, open_store, query, store, transaction
+from autotune_db import engine, open_store, query, rows, store, transaction
 from autotune_db.failure import BUSY_TIMEOUT_S
+from autotune_db.tables import TRIALS
 from tests.samples.database import latest_snapshot
 from tests.samples.records import key, record, spec, trial
 from tests.servers.postgres import Postgres
@@ -279,6 +281,29 @@ class TestServerGone:
 
         with ThreadPoolExecutor(2) as threads:
             assert sorted(threads.map(lock_in, [(1, 2), (2, 1)])) == [False, True]
+
+    def test_a_push_meets_a_search_that_saves_the_same_trials(
+        self, opened: store.SqlStore, postgres: Postgres
+    ) -> None:
+        """One with the same number, and one with the same config under another number."""
+        opened.save_trial(key(), trial(0))
+        tried = KeyResult(record=record(), trials=(trial(1, bm=4096), trial(2), trial(5)))
+        waiting = "SELECT wait_event_type FROM pg_stat_activity WHERE state = 'active'"
+
+        def save(connection: Connection, _: bool) -> "Future[Pushed]":
+            for number in (1, 2):
+                values = {**rows.trial_values(trial(number)), "key_id": 1}
+                assert query.insert(connection, TRIALS, values)
+            pushed = threads.submit(opened.push, [spec()], [tried], "ci")
+            while "Lock" not in postgres.sql(waiting) and not pushed.done():
+                time.sleep(0.01)
+            return pushed
+
+        with ThreadPoolExecutor(1) as threads:
+            assert opened._work.write(save).result(60).trials == 2
+        kept = {one.number: one.config for one in opened.trials(key())}
+        own = {number: trial(number).config for number in (0, 1, 2, 5)}
+        assert kept == own | {3: trial(1, bm=4096).config}  # the number that is free
 
     @pytest.mark.parametrize("breaks", [1, 2, 3])
     def test_a_connection_that_breaks_after_the_commit(
