@@ -27,6 +27,7 @@ from autotune.domain.verdict import Proof
 from autotune.errors import InvalidInputError
 from autotune.remote.push import kernel_to_data, possible_check, result_to_data
 from autotune_service.api import uploads
+from autotune_service.api.fields import Part
 from tests.samples.matching import SPEC, question, record
 from tests.service.test_checks_routes import check
 
@@ -46,18 +47,18 @@ STAYS_HERE = {
     KernelSpec: {"form"},
     Record: {"rule"},
 }
-NO_VALUES = {uploads.Part, uploads.PushRequest, uploads.ProgressIn, uploads.RefusalsIn}
+NO_VALUES = {Part, uploads.PushRequest, uploads.ProgressIn, uploads.RefusalsIn}
 
 
 @pytest.mark.parametrize(
     "model",
     sorted(
-        {one for one in vars(uploads).values() if isclass(one) and issubclass(one, uploads.Part)}
+        {one for one in vars(uploads).values() if isclass(one) and issubclass(one, Part)}
         - NO_VALUES,
         key=lambda one: one.__name__,
     ),
 )
-def test_each_field_is_taken_or_stays_here(model: type[uploads.Part]) -> None:
+def test_each_field_is_taken_or_stays_here(model: type[Part]) -> None:
     known = {f"{one.__name__}In": one for one in OF_THE_DOMAIN}
     cls: Any = OF_OTHER_NAMES.get(model) or known[model.__name__]
     own = {field.name for field in fields(cls)}

@@ -11,9 +11,9 @@ from autotune.domain.codec import to_data
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.checks import action, finding
+from autotune_service.api.fields import Name
 from autotune_service.api.reading import next_of, number_of
 from autotune_service.api.schema import Cursor, Page
-from autotune_service.api.uploads import Name
 from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import ERRORS, KNOWN_PARAMETERS, NOT_MODIFIED, Limit, ask, store
 

@@ -19,7 +19,7 @@ from autotune.domain.key import Identity, Key, identity
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
-from autotune_service.api.uploads import MOST_NAMES, Choice, Size
+from autotune_service.api.fields import MOST_NAMES, Choice, Size
 from autotune_service.errors import HttpError, not_valid
 from autotune_service.snapshot_cache import IndexedSnapshot
 

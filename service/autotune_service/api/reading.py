@@ -12,6 +12,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.job import Job, State
 from autotune.domain.record_candidate import CandidateState
+from autotune_service.api.fields import Name
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.schema import (
     Audit,
@@ -30,7 +31,6 @@ from autotune_service.api.schema import (
     SnapshotName,
     Snapshots,
 )
-from autotune_service.api.uploads import Name
 from autotune_service.api.validators import IfNoneMatch, tagged
 from autotune_service.dependencies import (
     ADMIN_ONLY,

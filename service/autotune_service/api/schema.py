@@ -8,19 +8,14 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 from autotune.domain.chip import Chip
 from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_TRIALS, State
 from autotune.domain.record_candidate import CandidateState
+from autotune_service.api.fields import Count, Flag, Name, Part, Text, whole
 from autotune_service.api.uploads import (
     MOST_RESULTS,
-    Count,
-    Flag,
     KernelIn,
-    Name,
-    Part,
     ProblemIn,
     ProgressIn,
     RecordCheckIn,
-    Text,
     Versions,
-    whole,
 )
 
 SnapshotName = Annotated[str, Field(pattern=r"^(latest|[0-9]{1,15})$")]
