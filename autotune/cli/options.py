@@ -126,7 +126,7 @@ def pool_options(command: F) -> F:
             show_default=True,
             metavar="SECONDS",
             type=click.FloatRange(min=1),
-            help="Kill a compiler that takes longer for one.",
+            help="Kill a compiler that takes longer for one, waiting for a processor apart.",
         ),
         click.option(
             "--compilers",

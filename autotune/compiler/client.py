@@ -58,7 +58,7 @@ class ChildProcess(Protocol):
 
 @dataclass(slots=True)
 class Compiler:
-    """One compiler child. ``limit_s``: wall clock for one candidate.
+    """One compiler child. ``limit_s``: for one candidate, without what it waits for a processor.
 
     Every method raises ``CompilerUnavailableError`` when the child cannot even be started, and
     ``CompilerInterruptedError`` when the process has been interrupted.

@@ -9,14 +9,13 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.compiler import libtpu
 from autotune.compiler.exchange import exchange
-from autotune.compiler.process_tree import MemoryWatch, kill_family
+from autotune.compiler.process_tree import MemoryWatch, TimeWatch, kill_family
 from autotune.errors import CompilerUnavailableError
 
 WORKER = Path(__file__).parents[1] / "child" / "worker.py"
@@ -159,12 +158,11 @@ class CompilerProcess:
 
     def _watch(self, child: subprocess.Popen[bytes], limit_s: float) -> Iterator[None]:
         """Each step looks at the clock and the child's memory, and raises to end the wait."""
-        memory = MemoryWatch(child.pid)
-        deadline = time.monotonic() + limit_s
+        memory, clock = MemoryWatch(child.pid), TimeWatch(child.pid)
         while True:
             if self._stopped:
                 raise CompilerInterruptedError
-            if time.monotonic() > deadline:
+            if clock.seconds() > limit_s:
                 raise ChildTimedOutError(f"no answer within {limit_s:g} s")
             if memory.resident_bytes() > self._memory_bytes:
                 raise self._died(

@@ -1,8 +1,9 @@
-"""A child and all that it started: how much memory, and an end to all."""
+"""A child and all that it started: how much memory and time, and an end to all."""
 
 import os
 import time
 from contextlib import suppress
+from pathlib import Path
 
 import psutil
 
@@ -52,6 +53,41 @@ class MemoryWatch:
         with suppress(psutil.NoSuchProcess):
             return self._others_bytes + _resident_bytes(psutil.Process(self._root))
         return self._others_bytes
+
+
+class TimeWatch:
+    """Seconds that a process has had: wall clock, but for what it waited for a processor while
+    others had them all, so that a limit is the same on a busy machine. Its own threads that keep
+    each other waiting count: it has had what they ran."""
+
+    def __init__(self, pid: int) -> None:
+        self._pid, self._waited_s, self._waits = pid, 0.0, _waits(pid)
+        self._started, self._ran_s = time.monotonic(), _processor_s(pid)
+
+    def seconds(self) -> float:
+        """What counts between two calls is the thread that waited longest."""
+        waits = _waits(self._pid)
+        longest = max((waits[task] - self._waits.get(task, 0) for task in waits), default=0)
+        self._waited_s, self._waits = self._waited_s + longest / 1e9, waits
+        wall = time.monotonic() - self._started
+        return min(wall, max(wall - self._waited_s, _processor_s(self._pid) - self._ran_s))
+
+
+def _waits(pid: int) -> dict[str, int]:
+    """Nanoseconds that each thread has waited for a processor (Documentation/scheduler/sched-stats
+    of Linux); nothing where the system does not count them."""
+    found = {}
+    for stat in Path("/proc", str(pid), "task").glob("*/schedstat"):
+        with suppress(OSError):  # a thread that has ended
+            found[stat.parent.name] = int(stat.read_text().split()[1])
+    return found
+
+
+def _processor_s(pid: int) -> float:
+    with suppress(psutil.NoSuchProcess):
+        times = psutil.Process(pid).cpu_times()
+        return float(times.user + times.system)
+    return 0.0
 
 
 def _resident_bytes(process: psutil.Process) -> int:

@@ -73,6 +73,23 @@ def test_the_time_limit_kills(fake: CompilerProcess, alive: Alive) -> None:
     assert fake.ask({"kind": "hello"}, 20)["ok"][2] != pid
 
 
+def test_waiting_for_a_processor_that_others_have_is_not_counted(fake: CompilerProcess) -> None:
+    """It needs 0.4 s and has a sixth of a processor."""
+    pid = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    busy = [sys.executable, "-c", "while True: pass"]
+    others = [subprocess.Popen(busy) for _ in range(5)]
+    try:
+        for one in (pid, *(other.pid for other in others)):
+            os.sched_setaffinity(one, {0})
+        assert fake.ask({"kind": "work", "processor_s": 0.4}, 1.0) == {"ok": True}
+        with soon(), pytest.raises(ChildTimedOutError):
+            fake.ask({"kind": "work", "processor_s": 1000}, 0.3)
+    finally:
+        for other in others:
+            other.kill()
+            other.wait()
+
+
 def test_the_time_limit_kills_what_the_child_has_started(
     fake: CompilerProcess, alive: Alive
 ) -> None:

@@ -19,6 +19,10 @@ def answer(request: dict[str, Any]) -> Any:
         return {"ok": [{"jax": "1", "jaxlib": "1", "libtpu": "1"}, "3", os.getpid()]}
     if kind == "verify":
         return {"ok": json.loads(os.environ["FAKE_VERDICT"])}
+    if kind == "work":
+        while time.process_time() < request["processor_s"]:
+            pass
+        return {"ok": True}
     if kind == "die":
         print(request["words"], file=sys.stderr, flush=True)
         os.kill(os.getpid(), request["signal"])
