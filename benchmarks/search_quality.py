@@ -18,11 +18,11 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
+from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune_db import open_store
@@ -197,12 +197,6 @@ class TableCompiler:
         known: Any = self.table.outcomes[config]  # estimated already
         future.set_result(Attempt(answer=known, seconds=0.0))
         return future
-
-
-class Silent:
-    def space_ready(self, space: object, earlier: object, goal: int) -> None: ...
-
-    def trial_done(self, trial: Trial) -> None: ...
 
 
 def _progress(title: str) -> Callable[[int, int], None]:

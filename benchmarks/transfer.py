@@ -23,6 +23,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table as Columns
 
+from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
@@ -30,7 +31,7 @@ from autotune.searching.run import run_search
 from autotune.searching.subject import explore_space
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, Table, build, subject_of
-from benchmarks.search_quality import NEAR_PERCENT, Silent, TableCompiler
+from benchmarks.search_quality import NEAR_PERCENT, TableCompiler
 
 _FIRST = 3  # problems of a kernel that teach the others
 _MOST_COMPILES, _MEDIAN_REGRET, _WORST_REGRET = 1.5, 2.0, 5.0  # of all problems; percent

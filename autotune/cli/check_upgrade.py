@@ -16,7 +16,7 @@ from autotune.checking.run import CheckRun
 from autotune.checking.selection import VersionFilter, selected
 from autotune.cli.options import interpreter_of, new_pool, open_database
 from autotune.cli.output import echo
-from autotune.cli.progress import TerminalObserver, terminal_observer
+from autotune.cli.progress import Silent, terminal_observer
 from autotune.cli.searched_source import places
 from autotune.cli.tune import load_workload
 from autotune.domain.check import Check
@@ -190,6 +190,6 @@ def _verifying(check: Check) -> None:
     echo(f"verifying {subject_line(check)}", err=True)
 
 
-def _searching(check: Check) -> TerminalObserver:
+def _searching(check: Check) -> Silent:
     echo(f"searching {subject_line(check)}", err=True)
     return terminal_observer(silent=False)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from autotune.candidates.space import Space
 from autotune.cli.output import echo
-from autotune.cli.progress import Tally, TerminalObserver, space_line
+from autotune.cli.progress import Silent, Tally, space_line
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
@@ -28,7 +28,7 @@ class ReportingObserver:
 
     def __init__(
         self,
-        terminal: TerminalObserver,
+        terminal: Silent,
         searches: SearchStatuses,
         key: Key,
         asked: str = "",

@@ -4,8 +4,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Sequence
-from types import TracebackType
-from typing import Protocol
+from typing import Self
 
 from rich.progress import (
     BarColumn,
@@ -40,23 +39,7 @@ _MOST_REASONS = 3
 _ONE_LINE = Column(no_wrap=True)  # what has no room is cut off
 
 
-class TerminalObserver(Protocol):
-    """An ``Observer`` that is also a context manager and takes lines."""
-
-    def __enter__(self) -> "TerminalObserver": ...
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
-    def tracing(self, done: int, total: int) -> None: ...
-    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None: ...
-    def trial_done(self, trial: Trial) -> None: ...
-    def announce(self, line: str) -> None: ...
-
-
-def terminal_observer(*, silent: bool) -> TerminalObserver:
+def terminal_observer(*, silent: bool) -> "Silent":
     """A bar on a terminal, lines elsewhere, nothing when ``silent``."""
     if silent:
         return Silent()
@@ -64,17 +47,12 @@ def terminal_observer(*, silent: bool) -> TerminalObserver:
 
 
 class Silent:
-    """For ``--json``."""
+    """For ``--json``: an ``Observer`` that is also a context manager and takes lines."""
 
-    def __enter__(self) -> "Silent":
+    def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def tracing(self, done: int, total: int) -> None:
@@ -140,16 +118,11 @@ class Bar(Silent):
         )
         self._task = self._progress.add_task("starting", total=None, note="")
 
-    def __enter__(self) -> "Bar":
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def tracing(self, done: int, total: int) -> None:

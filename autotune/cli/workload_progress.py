@@ -5,7 +5,6 @@
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from types import TracebackType
 
 from rich.progress import (
     BarColumn,
@@ -43,12 +42,7 @@ class WorkloadLines(AbstractContextManager["WorkloadLines"]):
     def __init__(self, total: int, *, silent: bool = False) -> None:
         self._total, self._silent, self._done = total, silent, 0
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         pass
 
     def tracing(self, problem: ModelProblem, done: int, of: int) -> None:
@@ -89,12 +83,7 @@ class WorkloadBars(WorkloadLines):
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._progress.stop()
 
     def tracing(self, problem: ModelProblem, done: int, of: int) -> None:

@@ -7,7 +7,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from queue import LifoQueue
 from threading import Lock
-from types import TracebackType
 from typing import Concatenate, ParamSpec, Self, TypeVar
 
 from autotune.compiler.client import Compiler
@@ -144,12 +143,7 @@ class PooledCompilers(ABC):
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:

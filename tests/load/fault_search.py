@@ -9,6 +9,7 @@ from pathlib import Path
 
 from autotune.candidates.space import Space, explore
 from autotune.catalogue.discovery import find_kernel
+from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
@@ -62,14 +63,6 @@ class Run:
     """By behaviour, as the database has them afterwards."""
 
 
-class Silence:
-    def space_ready(self, space: Space, earlier: object, goal: int) -> None:
-        pass
-
-    def trial_done(self, trial: Trial) -> None:
-        pass
-
-
 @contextmanager
 def temporary_folder(folder: Path) -> Iterator[Path]:
     """All temporary files of this process and its children go to ``folder``."""
@@ -102,6 +95,6 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
         choices = pool.choices(ref, problem)
         space = explore(pool, ref, problem, choices, subject.chip)
         with open_store(str(folder / "faults.db"), create=True) as store:
-            result = run_search(pool, store, subject, space, SearchLimits(), Silence())
+            result = run_search(pool, store, subject, space, SearchLimits(), Silent())
             kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}
     return Run(space=space, result=result, kept=kept)
