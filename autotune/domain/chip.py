@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.domain.codec import OmitDefault
+from autotune.domain.codec import OmitDefault
 from autotune.errors import UnknownNameError
 
 
@@ -59,7 +60,7 @@ class ChipInfo:
     num_sublanes: int = 8
     single_buffer_fallback: bool = False
     """The compiler drops double buffering when it does not fit (seen up to jax 0.6)."""
-    whole_tiles_up_to_bits: int = 0
+    whole_tiles_up_to_bits: OmitDefault[int] = 0
     """The compiler wants whole tiles of rows (32 of 8 bits, 64 of 4) in blocks of dtypes of so many
     bits or fewer. Seen from v4 on: 8 with jax 0.10 and 0.11, 0 with 0.9 and 0.12; with 0.6 8 on v6e
     and 4 on the others."""

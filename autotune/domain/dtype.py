@@ -1,5 +1,7 @@
 """Element types by name: the few facts that need no JAX."""
 
+import re
+
 from autotune.errors import UnknownNameError
 
 _BITS = {
@@ -27,20 +29,18 @@ _BITS = {
 
 DTYPES = tuple(_BITS)
 
-_SHORT = {
-    "f32": "float32",
-    "bf16": "bfloat16",
-    "f16": "float16",
-    "i32": "int32",
-    "s32": "int32",
-    "i8": "int8",
-    "s8": "int8",
-    "u8": "uint8",
-    "i4": "int4",
-    "s4": "int4",
+
+def _short(name: str) -> set[str]:
+    """As JAX and XLA print it: f32, i32 and s32, f8_e4m3fn and f8e4m3fn."""
+    short = name.replace("float", "f").replace("uint", "u").replace("int", "i")
+    return {short, short.replace("_", ""), re.sub("^i", "s", short)}
+
+
+_SHORT = {short: name for name in _BITS for short in _short(name)} | {
     "fp8": "float8_e4m3fn",
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
+    "pred": "bool",
 }
 
 

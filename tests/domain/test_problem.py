@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.dtype import parse_dtype
 from autotune.domain.problem import (
     MAX_DIMENSION,
     Option,
@@ -105,3 +106,19 @@ def test_an_option_without_choices_has_the_type_of_what_is_said(
     )
     found = dict(spec.parse("n=8", None, (f"times={text}",)).options)["times"]
     assert (type(found), found) == (type(value), value)
+
+
+@pytest.mark.parametrize(
+    ("printed", "dtype"),
+    [
+        ("bf16", "bfloat16"),
+        ("f8_e4m3fn", "float8_e4m3fn"),  # by JAX
+        ("f8e5m2", "float8_e5m2"),  # by XLA
+        ("i64", "int64"),
+        ("s16", "int16"),
+        ("u4", "uint4"),
+        ("pred", "bool"),
+    ],
+)
+def test_dtypes_are_known_as_they_are_printed(printed: str, dtype: str) -> None:
+    assert parse_dtype(printed) == parse_dtype(dtype) == dtype
