@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.domain.codec import OmitDefault
-from autotune.domain.codec import OmitDefault
 from autotune.errors import UnknownNameError
 
 
