@@ -11,7 +11,7 @@ interpreter has their packages. All times are estimates; no TPU was used.
 import argparse
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from autotune.candidates import rules
@@ -160,6 +160,7 @@ def _verified(
     verdict = pool.verify(ref, problem, config, chip)
     if verdict.ok:
         row.done.add("verified")
+        verdict = replace(verdict, reason=f"{verdict.runs} run{'s' * (verdict.runs > 1)}")
     row.notes.append(f"{verification(verdict)} ({verdict.seconds:.0f} s)")
 
 

@@ -12,6 +12,7 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.operation import OperationTime
 from autotune.domain.outcome import (
+    CallTime,
     Estimate,
     Estimated,
     NotEstimated,
@@ -83,6 +84,18 @@ def test_json_says_the_same_in_numbers(tmp_path: Path) -> None:
     assert explanation["mxu_share"] == pytest.approx(0.5 / 83)
     assert found["comparison"] is None
     assert found["missing"] == []
+
+
+def test_each_of_several_calls_is_shown(tmp_path: Path) -> None:
+    """By ``explain``; the trial's page has the same facts."""
+    calls = (
+        CallTime(name="gate", runs=1, time_us=60, limited_by="HBM", vmem_used_bytes=2 << 20),
+        CallTime(name="up", runs=3, time_us=23, limited_by="compute", vmem_used_bytes=1 << 20),
+    )
+    stored(tmp_path, replace(SLOW, calls=calls))
+    text = " ".join(explained(tmp_path, "1").split())
+    assert "gate 60.0 µs, limited by HBM, 2.00 MiB of VMEM" in text
+    assert "3 times up 23.0 µs, limited by compute, 1.00 MiB of VMEM" in text
 
 
 def test_two_trials_are_compared_and_the_difference_is_explained(tmp_path: Path) -> None:

@@ -114,6 +114,14 @@ def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> No
     ]
 
 
+def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
+    compiler, _ = client(lambda _: ChildTimedOutError("no answer within 7 s"))
+    verdict = compiler.verify(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    assert verdict.ok is None
+    assert "no answer within 7 s; give it longer with --candidate-timeout" in verdict.reason
+    assert "`reduced`" in verdict.reason
+
+
 @pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
 def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
     compiler, process = client(TRACED)

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from autotune.candidates import rules
 from autotune.candidates.space import Space, climb, explore
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
@@ -62,6 +63,21 @@ def test_semantics_that_are_left_out_compile_to_what_is_kept(pool: CompilerPool)
     assert program(Chip.V5E, "PPA") == program(Chip.V5E, "PAA") == program(Chip.V5E, "AAA")
     assert program(Chip.V5P, "PPA") == program(Chip.V5P, "PAA")
     assert program(Chip.V5P, "PPA") != program(Chip.V5P, "AAA")
+
+
+@pytest.mark.parametrize("rows", [8, 32, 40])
+def test_the_rows_of_int8_that_the_rules_take_are_those_that_compile(
+    pool: CompilerPool, rows: int
+) -> None:
+    ref = find_kernel("matmul")
+    problem = pool.describe(ref).problems.parse("m=320,k=256,n=256", "int8")
+    blocks = {"block_m": rows, "block_k": 256, "block_n": 256}
+    config = make_config(blocks, grid_order=("m", "n", "k"))
+    (traces,) = pool.traces(ref, problem, [config], orders=False, chip=Chip.V6E)
+    assert isinstance(traces, list)
+    is_legal = rules.violation(traces[0], pool.chip_info(Chip.V6E)) is None
+    answer = pool.compile(ref, problem, config, Chip.V6E).result().answer
+    assert is_legal == isinstance(answer, tuple), answer
 
 
 def test_a_candidate_climbs_to_the_limit_that_holds_it(pool: CompilerPool) -> None:
