@@ -1,7 +1,9 @@
 """A small database with every kind of outcome, and texts that try to be more than text."""
 
+import re
 from dataclasses import replace
 from datetime import timedelta
+from html import unescape
 from typing import Any
 
 from autotune.domain.check import Check
@@ -213,6 +215,12 @@ def html(service: Running, path: str, status: int = 200, **headers: str) -> str:
     found, _, body = service.raw("GET", path, **HTML, **headers)
     assert found == status, body[:300]
     return body.decode()
+
+
+def plain(text: str) -> str:
+    """What a page says, without its elements."""
+    words = re.sub(r"</?bdi>", "", unescape(text))
+    return " ".join(re.sub(r"<[^>]+>", " ", words).split())
 
 
 def running_job(store: SqlStore, note: str) -> None:

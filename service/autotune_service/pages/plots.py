@@ -23,7 +23,9 @@ _MIB = 2**20
 
 
 def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
-    """Logarithmic where the times differ much, with plain numbers."""
+    """Logarithmic where the times differ much, with plain numbers; without numbers for no times."""
+    if not times:
+        return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
     wide = bool(times) and max(times) > 4 * min(times)
     if wide:
         return {"title": {"text": title}, "type": "log", **log_ticks(min(times), max(times))}

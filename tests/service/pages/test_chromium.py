@@ -190,6 +190,17 @@ def test_the_theme_is_kept(seen: Seen) -> None:
     assert colour == "#e6ebf2"
 
 
+def test_paper_is_white(browser: Browser, site: Running) -> None:
+    for seen in seen_in(browser, site, color_scheme="dark"):
+        page = seen.open("/keys/1")
+        page.emulate_media(media="print")
+        text = "getComputedStyle(document.body).color"
+        assert page.evaluate(text) == "rgb(27, 36, 48)"
+        page.wait_for_function(
+            "document.querySelector('[data-plot=trials]').layout.font.color === '#1b2430'"
+        )
+
+
 def test_it_can_be_used_with_the_keyboard(seen: Seen) -> None:
     page = seen.open("/")
     page.keyboard.press("Tab")

@@ -225,6 +225,13 @@ def test_the_roof_is_that_of_the_estimates() -> None:
     assert dots["y"] == [pytest.approx(10**9 / 9.5 / 1e6)]
 
 
+def test_without_any_time_there_is_an_axis_without_numbers() -> None:
+    """On one without a range plotly.js draws at no place at all."""
+    figure = plots.vmem(found(OUTCOMES[4:5], winner=9))
+    assert figure is not None
+    assert figure["layout"]["yaxis"]["range"] == [0, 1]
+
+
 def test_vmem_has_each_limit_once() -> None:
     figure = plots.vmem(found([*OUTCOMES, OutOfVmem(reason="", used_bytes=1, allowed_bytes=2**24)]))
     assert figure is not None

@@ -30,16 +30,13 @@ from tests.samples.dashboard import (
     estimated,
     evil_key,
     html,
+    plain,
     published,
     trial,
 )
 from tests.samples.database import key_id, latest_snapshot
 from tests.samples.matching import NOON, question
 from tests.servers.service import Running, running, until
-
-
-def plain(text: str) -> str:
-    return " ".join(re.sub(r"<[^>]+>", " ", unescape(text)).split())
 
 
 def listed(text: str) -> list[int]:

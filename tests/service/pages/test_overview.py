@@ -3,7 +3,6 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
-from html import unescape
 
 import pytest
 
@@ -11,7 +10,7 @@ from autotune.domain.job import Ability, Progress, Request
 from autotune_db import SqlStore
 from autotune_service.pages.gains import Gain, Scale, dots, middle
 from autotune_service.pages.overview import counted, sparkline
-from tests.samples.dashboard import config, estimated, evil_key, html, published, trial
+from tests.samples.dashboard import config, estimated, evil_key, html, plain, published, trial
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import NOON, SPEC, question
 from tests.servers.service import Running, until
@@ -20,7 +19,7 @@ from tests.servers.service import Running, until
 def section(text: str, name: str) -> str:
     found = re.search(rf'<section aria-labelledby="{name}".*?</section>', text, re.S)
     assert found
-    return " ".join(re.sub(r"<[^>]+>", " ", unescape(found[0])).split())
+    return plain(found[0])
 
 
 class TestRunning:

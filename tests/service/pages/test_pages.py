@@ -471,4 +471,12 @@ def test_a_key_without_trials_has_a_page(own: Running, store: SqlStore) -> None:
     store.save_record(published(question(5, 5)))
     number = key_id(store, question(5, 5))
     until(lambda: "verified" in html(own, f"/keys/{number}"))
-    assert "There are no trials yet." in html(own, f"/keys/{number}")
+    text = html(own, f"/keys/{number}")
+    assert "published without its trials" in text and "default 100.0 µs" in text
+    assert "plotly" not in text and "older version" not in text
+
+
+def test_a_key_whose_trials_all_failed_says_so(own: Running, store: SqlStore) -> None:
+    store.save_trial(question(5, 5), trial(0, OUTCOMES[4]))
+    text = html(own, f"/keys/{key_id(store, question(5, 5))}")
+    assert "No trial has a time: " in text and "No trial has a time yet." in text

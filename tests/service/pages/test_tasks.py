@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from autotune.domain.job import Progress
 from autotune.domain.token import ADMIN
 from autotune_db import SqlStore
-from tests.samples.dashboard import config, fill, published
+from tests.samples.dashboard import OUTCOMES, config, fill, published, trial
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import NOON, question
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
@@ -26,6 +26,7 @@ def busy(store: SqlStore) -> None:
     fill(store)
     later = replace(published(question()), config=config(3), created_at=NOON + timedelta(days=1))
     store.save_record(replace(later, pushed_by="night-ci"))
+    store.save_trial(question(7, 7), trial(0, OUTCOMES[4]))
     store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
 
 
@@ -201,13 +202,14 @@ PAGES = (
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("path", [*PAGES, "unsearched"])
+@pytest.mark.parametrize("path", [*PAGES, "unsearched", "failed"])
 def test_nothing_keeps_anybody_out(
     browser: Browser, site: Running, path: str, scheme: Any, tmp_path: Any
 ) -> None:
-    if path == "unsearched":
+    if not path.startswith("/"):
         with new_store(tmp_path / "busy.db", busy) as store:
-            path = f"/keys/{key_id(store, store.misses()[0].key)}"
+            key = store.misses()[0].key if path == "unsearched" else question(7, 7)
+            path = f"/keys/{key_id(store, key)}"
     for seen in seen_in(browser, site, viewport=LAPTOP, color_scheme=scheme):
         page = seen.open(path)
         assert violations(page) == []

@@ -351,7 +351,7 @@ readFigures(document);
 drawAll();
 const plotly = $('script[src*="plotly"]'); // megabytes: buttons work before it is there
 if (plotly) plotly.addEventListener("load", drawAll);
-matchMedia("(prefers-color-scheme: dark)").addEventListener("change", drawAll);
+for (const media of ["(prefers-color-scheme: dark)", "print"]) matchMedia(media).addEventListener("change", drawAll);
 const live = $("[data-events]");
 if (live) watch(live);
 const polled = $("[data-poll]");
