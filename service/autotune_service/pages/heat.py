@@ -176,7 +176,9 @@ def _text(cell: HeatCell) -> str:
 
 
 def _roles(cell: HeatCell) -> list[str]:
-    there = {c.role for c in cell.tried if c.group == ESTIMATED}
+    """What is served may be the default itself."""
+    timed = [c for c in cell.tried if c.group == ESTIMATED]
+    there = {c.role for c in timed} | {DEFAULT for c in timed if c.number == 0}
     return [role for role in _ROLES if role in there] if there else []
 
 
@@ -186,7 +188,7 @@ def _marks(grid: HeatCells, names: dict[str, Any]) -> Figure:
         (names["x"][column], names["y"][row], role)
         for row, cells in enumerate(grid)
         for column, cell in enumerate(cells)
-        for role in _roles(cell)
+        for role in reversed(_roles(cell))  # the star above
     ]
     return {
         "type": "scatter",

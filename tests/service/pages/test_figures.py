@@ -93,6 +93,12 @@ def test_the_heat_map_takes_the_best_and_says_why_there_is_none() -> None:
     assert times["customdata"][0][2] == "/trials/3"
 
 
+def test_a_default_that_is_served_has_both_signs() -> None:
+    figure = heat_map(found(winner=0), "unroll", "bm")
+    assert figure is not None
+    assert figure["data"][1]["text"][0][0] == "★ ■ 100.0 µs"
+
+
 def test_cells_that_were_not_tried_say_so() -> None:
     figure = heat_map(found(OUTCOMES[:4]), "unroll", "bm")
     assert figure is not None
