@@ -125,15 +125,21 @@ def _bar(which: str, name: str) -> float:
     return float(bars()[which][name]["value"])
 
 
-def series(chip: str) -> tuple[str, ...]:
-    """Return the libtpu series that a chip has constants for, the oldest first."""
-    found = (path.stem.partition("-")[2] for path in FOLDER.glob(f"{chip}-*.json"))
-    return tuple(sorted(found, key=_number))
+@lru_cache(maxsize=len(CHIPS))
+def files(chip: str) -> Mapping[str, Path]:
+    """Return the libtpu series that a chip has constants for, the oldest first, each with its file.
+
+    A file holds several series where a fit to another left all of its constants (``also_fits``)."""
+    found = {}
+    for path in FOLDER.glob(f"{chip}-*.json"):
+        others = json.loads(path.read_text()).get("also_fits", {"value": ()})
+        found |= dict.fromkeys((path.stem.partition("-")[2], *others["value"]), path)
+    return {one: found[one] for one in sorted(found, key=_number)}
 
 
 def nearest_series(chip: str, libtpu: str | None) -> str:
     """Return the series nearest to a libtpu version; the newest when it is not known."""
-    known = series(chip)
+    known = list(files(chip))
     if libtpu is None:
         return known[-1]
     wanted = _number(libtpu)
@@ -150,7 +156,7 @@ def _number(version: str) -> int:
 def load(name: str, libtpu: str | None = None) -> ChipConstants:
     """Return the constants of a chip in :data:`CHIPS` for the nearest libtpu series."""
     used = nearest_series(name, libtpu)
-    data: dict[str, Any] = json.loads((FOLDER / f"{name}-{used}.json").read_text())
+    data: dict[str, Any] = json.loads(files(name)[used].read_text())
     number = {key: entry["value"] for key, entry in data.items() if key != "stalls"}
     hardware = _hardware()
     real = {key: entry["value"] for key, entry in {**hardware["all"], **hardware[name]}.items()}

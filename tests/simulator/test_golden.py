@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from autotune.simulator import constants
 from tests.samples import recordings
 
 MEGACORE = ("v4", "v5p")  # the listing is one core's half of the first parallel axis
@@ -176,3 +177,8 @@ def test_the_nearest_series_of_constants_is_used_and_named():
         result = recordings.simulate(listing, chip="v5e", libtpu=version)
         assert result.constants == series
         assert any("the nearest to" in note for note in result.notes) == said
+
+
+def test_a_file_of_constants_serves_the_series_that_a_fit_found_the_same():
+    other, fitted = (constants.load("v7x", version) for version in ("0.0.42.1", "0.0.50.1"))
+    assert other == dataclasses.replace(fitted, libtpu="0.0.42")

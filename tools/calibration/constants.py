@@ -14,6 +14,7 @@ import json
 from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -103,7 +104,8 @@ def _calibrate(references: list[Reference], write: bool) -> list[str]:
     lines.append(f"  worst probe: {worst.reference.sample.name}, {worst.error(after):+.0f} cycles")
     if write:
         free = {one for one in values if not _moved_by(one, values, probes, before)}
-        path = _write(name, version, before.libtpu, after, free)
+        same = values == _values(before)
+        path = _write(name, version, before.libtpu, None if same else after, free)
         lines.append(f"  written: {path.name}")
     return lines
 
@@ -125,7 +127,9 @@ def _values(chip: ChipConstants) -> Values:
     found: Values = {
         "read_latency_cycles": chip.read_latency_cycles,
         "write_latency_cycles": chip.write_latency_cycles,
-        "dma_gigabytes_per_second": round(chip.dma_bytes_per_cycle * chip.clock_hz / 1e9),
+        "dma_gigabytes_per_second": round(
+            chip.dma_bytes_per_cycle * _rated_hz(chip.name, chip.libtpu) / 1e9
+        ),
     }
     for field in fields(StallModel):
         value = getattr(chip.stalls, field.name)
@@ -136,6 +140,13 @@ def _values(chip: ChipConstants) -> Values:
         else:
             found[field.name] = value
     return found
+
+
+@cache
+def _rated_hz(name: str, series: str) -> float:
+    """libtpu's own clock, which its rates are by: hardware may have shown another."""
+    data = json.loads(constants.files(name)[series].read_text())
+    return float(data["clock_hz"]["value"])
 
 
 def _with(chip: ChipConstants, values: Values) -> ChipConstants:
@@ -152,7 +163,9 @@ def _with(chip: ChipConstants, values: Values) -> ChipConstants:
         chip,
         read_latency_cycles=values["read_latency_cycles"],
         write_latency_cycles=values["write_latency_cycles"],
-        dma_bytes_per_cycle=values["dma_gigabytes_per_second"] * 1e9 / chip.clock_hz,
+        dma_bytes_per_cycle=values["dma_gigabytes_per_second"]
+        * 1e9
+        / _rated_hz(chip.name, chip.libtpu),
         stalls=replace(chip.stalls, **changed),
     )
 
@@ -186,16 +199,39 @@ def _total(probes: list[Probe], chip: ChipConstants) -> float:
     return sum(min(abs(probe.error(chip)), _LARGEST_ERROR) for probe in probes)
 
 
-def _write(name: str, version: str, start: str, chip: ChipConstants, free: set[str]) -> Path:
-    """The data file of this series: what is not fitted is taken from the one it started from.
-    ``free``: what no probe would tell from a larger value."""
+def _write(name: str, version: str, start: str, chip: ChipConstants | None, free: set[str]) -> Path:
+    """The data file of this series: what is not fitted is taken from the one it started from, which
+    holds this series too where the fit changed nothing. ``free``: what no probe would tell from a
+    larger value."""
     series = ".".join(version.split(".")[:3])
+    before, path = constants.files(name)[start], constants.FOLDER / f"{name}-{series}.json"
+    data = json.loads(before.read_text())
+    if chip is None and before != path:
+        path = before
+        _add_series(data, series)
+    else:
+        if before != path:
+            data.pop("also_fits", None)
+        _add_values(data, version, _values(chip or constants.load(name, version)), free)
+    path.write_text(json.dumps(data, indent=2) + "\n")
+    return path
+
+
+def _add_series(data: dict[str, Any], series: str) -> None:
+    others = data.setdefault("also_fits", {"value": []})
+    others["value"] = sorted({*others["value"], series})
+    others["source"] = (
+        "other series: a fit to their static estimate of the probes, which began here, changed "
+        "nothing (tools/calibration/constants.py)"
+    )
+
+
+def _add_values(data: dict[str, Any], version: str, values: Values, free: set[str]) -> None:
     source = (
         f"fitted to libtpu {version}'s static estimate of the probes "
         "(tools/calibration/constants.py)"
     )
-    data = json.loads((constants.FOLDER / f"{name}-{start}.json").read_text())
-    for key, value in _values(chip).items():
+    for key, value in values.items():
         field, _, kind = key.partition(".")
         entry = (data if key in _DMA else data["stalls"])[field]
         loose = sorted(one for one in free if one.partition(".")[0] == field)
@@ -206,9 +242,6 @@ def _write(name: str, version: str, start: str, chip: ChipConstants, free: set[s
             entry["value"][kind] = value
         else:
             entry["value"] = value
-    path = constants.FOLDER / f"{name}-{series}.json"
-    path.write_text(json.dumps(data, indent=2) + "\n")
-    return path
 
 
 if __name__ == "__main__":
