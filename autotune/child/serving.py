@@ -50,10 +50,12 @@ def answered(
 
 
 def failed(error: BaseException, stage: str) -> dict[str, Any]:
-    """The answer that says so, and where it was raised."""
+    """The answer that says so, and where it was raised; an ``assert`` without words speaks for
+    itself."""
     name, frames = type(error).__name__, traceback.extract_tb(error.__traceback__)
+    line = frames[-1].line if frames and isinstance(error, AssertionError) else ""
     place = f"{name} {Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else ""
-    raised = Raised(type=name, message=str(error), stage=stage, raised_at=place)
+    raised = Raised(type=name, message=str(error) or line or "", stage=stage, raised_at=place)
     return {"error": to_data(raised)}
 
 

@@ -374,6 +374,16 @@ def test_what_a_constraint_refuses_is_illegal_and_not_built(
     assert compiler.compile(ref, problem, bad, Chip.V5E).answer == refused
 
 
+def test_an_assertion_without_words_speaks_for_itself(compiler: Compiler, tmp_path: Path) -> None:
+    raised = 'raise AssertionError("it must not be built")'
+    bare = CONSTRAINED.replace(raised, 'assert config["block"] % 48 == 0')
+    ref = declaration(tmp_path, bare.replace("DEFAULT", "128"))
+    problem = compiler.describe(ref).problems.parse("n=256")
+    found = compiler.trace(ref, problem, make_config({"block": 128, "part": 64}), orders=True)
+    assert isinstance(found, CompileFailed)
+    assert 'AssertionError: assert config["block"] % 48 == 0' in found.reason
+
+
 def test_a_default_that_is_no_choice_is_said_at_once(compiler: Compiler, tmp_path: Path) -> None:
     ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "100"))
     problem = compiler.describe(ref).problems.parse("n=256")
