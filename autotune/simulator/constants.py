@@ -130,7 +130,7 @@ def files(chip: str) -> Mapping[str, Path]:
     """Return the libtpu series that a chip has constants for, the oldest first, each with its file.
 
     A file holds several series where a fit to another left all of its constants (``also_fits``)."""
-    found = {}
+    found: dict[str, Path] = {}
     for path in FOLDER.glob(f"{chip}-*.json"):
         others = json.loads(path.read_text()).get("also_fits", {"value": ()})
         found |= dict.fromkeys((path.stem.partition("-")[2], *others["value"]), path)
