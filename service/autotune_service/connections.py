@@ -19,7 +19,8 @@ HEAD_S = 10.0  # until the head of a call is there
 BODY_S = 30.0  # from then until its body is
 READ_S = 30.0  # that an answer may be taken more slowly than
 READ_BYTES_PER_S = 16 << 10
-MAX_HEAD_BYTES = 32 << 10
+MAX_HEAD_BYTES = 32 << 10  # also of what frames a body, between two pieces of it
+MOST_PIPELINED = 32  # calls that wait for the answer to the one before them
 KEEP_ALIVE_S = 5  # between two calls; uvicorn sees to it
 _EVERY_S = 1.0
 _UNSENT_BYTES = 128 << 10  # that the kernel holds, beside what is on its way
@@ -29,7 +30,8 @@ _by_address: Counter[str] = Counter()
 
 
 class GuardedProtocol(HttpToolsProtocol):
-    """Ends connections that are too slow, too many, or whose heads are too large.
+    """Ends connections that are too slow, too many, or whose heads are too large. Headers that come
+    after the body (trailers) are none: a proxy may have looked at the others only.
 
     ``connections_per_address`` is in the state of the application's lifespan. A proxy that is
     trusted with the callers' addresses may have any number.
@@ -38,6 +40,7 @@ class GuardedProtocol(HttpToolsProtocol):
     _left_s: float | None = None  # until what is waited for must be there
     _taken_bytes, _patience_s = 0, READ_S
     _head_bytes = _chunk_bytes = 0
+    _is_framing = False
     _timer: asyncio.TimerHandle | None = None
     _address = ""
     _written: "_Counting"
@@ -69,9 +72,10 @@ class GuardedProtocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self._head_bytes > MAX_HEAD_BYTES:
             return  # refused, and still being sent
-        self._chunk_bytes = len(data)
+        self._chunk_bytes, self._is_framing = len(data), True
         super().data_received(data)
-        if self.cycle is None or self.scope is not self.cycle.scope:  # still its head
+        is_head = self.cycle is None or self.scope is not self.cycle.scope
+        if is_head or self._is_framing:
             self._head_bytes += len(data)
             if self._head_bytes > MAX_HEAD_BYTES:
                 self._refuse(b"431 Request Header Fields Too Large")
@@ -83,17 +87,26 @@ class GuardedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         if self._chunk_bytes > MAX_HEAD_BYTES and self._is_head_too_large():
             raise ValueError("the head is too large")  # uvicorn answers 400
+        if len(self.pipeline) >= MOST_PIPELINED:  # all are parsed at once: others wait
+            raise ValueError("too many calls on one connection")
         super().on_headers_complete()
-        self._head_bytes = 0
+        if self.parser.should_upgrade():  # the parser ends here: what follows has no answer
+            self.cycle.keep_alive = False
+        self.headers = []  # the call has those of its head, and no trailers
+        self._head_bytes, self._is_framing = 0, False
         self._left_s = BODY_S
 
     def _is_head_too_large(self) -> bool:
         """Of one that came with much else; one in pieces is counted as they come."""
         return sum(len(name) + len(value) for name, value in self.headers) > MAX_HEAD_BYTES
 
+    def on_body(self, body: bytes) -> None:
+        super().on_body(body)
+        self._head_bytes, self._is_framing = 0, False
+
     def on_message_complete(self) -> None:
         super().on_message_complete()
-        self._left_s = None
+        self._left_s, self._is_framing = None, False
 
     def _look(self) -> None:
         """Counts down, so that no call has to look at a clock."""

@@ -15,6 +15,7 @@ from tests.samples.matching import question
 from tests.servers.service import Running, running, until
 
 HALF_HEAD = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-Slow: "
+_LAST = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
 HALF_BODY = b"POST /v1/lookup HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{"
 
 
@@ -160,3 +161,39 @@ def test_a_connection_that_is_used_stays(impatient: Running) -> None:
             connection.sendall(call)
             assert whole_answer(connection).startswith(b"HTTP/1.1 200")
             time.sleep(0.15)
+
+
+@pytest.mark.parametrize(
+    "more", [b"X-A: %s\r\n" % (b"b" * 1_000), b"b" * 1_024], ids=["lines", "one line"]
+)
+def test_trailers_are_no_headers_and_have_an_end(service: Running, more: bytes) -> None:
+    """Megabytes of them would be kept, and one that is long copied for each piece of it."""
+    first = HALF_BODY.replace(b"Content-Length: 100", b"Transfer-Encoding: chunked").rstrip(b"{")
+    with connected(service, first + b"2\r\n{}\r\n0\r\nX-Long: b") as connection:
+        with pytest.raises(OSError):
+            for _ in range(10_000):
+                connection.sendall(more)
+        rest_of(connection)
+    trailers = b"2\r\n{}\r\n0\r\nHost: elsewhere.example\r\n\r\n"
+    with connected(service, first.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")) as one:
+        one.sendall(trailers)
+        assert rest_of(one).startswith(b"HTTP/1.1 422")  # not 421: it is for this host
+
+
+def test_pipelined_calls_have_an_end(service: Running) -> None:
+    """A piece of 256 KiB may hold ten thousand, all of which would be parsed at once."""
+    call = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    with connected(service, call * connections.MOST_PIPELINED + _LAST) as connection:
+        assert rest_of(connection).count(b"HTTP/1.1 200") == connections.MOST_PIPELINED + 1
+    with connected(service, call * 5_000) as connection:
+        assert rest_of(connection).count(b"HTTP/1.1 200") < 100
+    assert service.get("/healthz")[0] == 200
+
+
+def test_a_call_that_offers_another_protocol_is_answered_once(service: Running) -> None:
+    """What follows it on the connection would never be."""
+    offer = _LAST.replace(b"close", b"Upgrade\r\nUpgrade: h2c")
+    with connected(service, offer + offer) as connection:
+        assert rest_of(connection).count(b"HTTP/1.1 200") == 1
+    status, _, found = service.raw("POST", "/v1/lookup", b"{}", Connection="Upgrade", Upgrade="h2c")
+    assert (status, b"Upgrade" in found) == (400, True)

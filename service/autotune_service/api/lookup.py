@@ -34,6 +34,7 @@ from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNu
 from autotune_service.dependencies import ERRORS, refuse_parameters_but
 from autotune_service.errors import HttpError, broken_json, not_valid
 from autotune_service.middleware.access import LOOKUP
+from autotune_service.middleware.limits import count_wrong
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot, Reply, SnapshotCache
 
@@ -80,7 +81,7 @@ class LookupApp:
         snapshots: SnapshotCache = state["snapshots"]
         reply = snapshots.replies.get(body)
         if reply is None:
-            asked = _read(body)
+            asked = _read(scope, body)
             reply = await self._endpoint(Request(scope), asked)
             if reply.exact == len(asked["questions"]):
                 snapshots.keep_reply(body, reply)
@@ -99,12 +100,13 @@ class LookupRoute(APIRoute):
         self.app = LookupApp(self.endpoint)
 
 
-def _read(content: bytes) -> LookupRequest:
+def _read(scope: Scope, content: bytes) -> LookupRequest:
     """A bad question fails alone: where there is one, each is read when it is answered."""
     try:
         return _request.validate_json(content)
     except ValidationError as error:
         wrong = error
+    count_wrong(scope, len(content))
     try:
         sent = from_json(content)
     except ValueError as error:

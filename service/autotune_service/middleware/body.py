@@ -34,6 +34,9 @@ class BodyMiddleware:
 def _check_head(scope: Scope, limit: int) -> None:
     """As far as it tells."""
     headers = headers_of(scope)
+    if b"upgrade" in headers:  # Java's client sends it with every call at first
+        message = "the body was not read, for the call has Upgrade: use plain HTTP/1.1"
+        raise HttpError(400, "upgrade", message)
     length = headers.get(b"content-length", b"")
     if length.isdigit() and int(length) > limit:
         raise _too_large(limit)

@@ -10,8 +10,13 @@ from autotune_service.middleware.headers import headers_of
 from autotune_service.middleware.throttle import Throttle
 
 _BYTES = 32 << 10  # of questions, some hundred: as much work as one call
+_WRONG_BYTES = 2 << 10  # of a call in which something is wrong: it is read twice, part by part
 _PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
 _LIGHT = {"/v1/configs/": 1, "/v1/snapshots/": 10}  # a snapshot is encoded once
+
+
+_READS = "autotune.reads"
+"""In the scope of a lookup: where it is counted."""
 
 
 class LimitsMiddleware:
@@ -26,15 +31,13 @@ class LimitsMiddleware:
         self._open = Throttle(reads_per_second)
 
     def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http":
-            token = scope["state"].get("token")
-            caller = token.number if token else address_of(scope)
-            if not self._allows(scope, caller):
-                return refuse_late()
+        if scope["type"] == "http" and not self._allows(scope, _caller_of(scope)):
+            return refuse_late()
         return self._app(scope, receive, send)
 
     def _allows(self, scope: Scope, caller: int | str) -> bool:
         if scope["path"] == LOOKUP:  # the busiest first
+            scope[_READS] = self._reads
             return self._reads.allows(caller, _lookups(scope))
         if writes(scope):
             return self._writes.allows(caller)
@@ -43,6 +46,17 @@ class LimitsMiddleware:
             return self._open.allows(caller)
         light = (calls for start, calls in _LIGHT.items() if path.startswith(start))
         return self._reads.allows(caller, next(light, _PAGE))
+
+
+def count_wrong(scope: Scope, size_bytes: int) -> None:
+    """As how many a lookup counts of which some part is wrong, once that is known."""
+    reads: Throttle = scope[_READS]
+    reads.allows(_caller_of(scope), size_bytes // _WRONG_BYTES)
+
+
+def _caller_of(scope: Scope) -> int | str:
+    token = scope["state"].get("token")
+    return token.number if token else address_of(scope)
 
 
 def _lookups(scope: Scope) -> int:
