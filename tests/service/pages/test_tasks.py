@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from autotune.domain.job import Progress
 from autotune.domain.token import ADMIN
 from autotune_db import SqlStore
-from tests.samples.dashboard import OUTCOMES, config, fill, published, trial
+from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, trial
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import NOON, question
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
@@ -24,8 +24,9 @@ pytestmark = pytest.mark.slow
 def busy(store: SqlStore) -> None:
     """What ``fill`` has; a record of another on top; a search that runs."""
     fill(store)
-    later = replace(published(question()), config=config(3), created_at=NOON + timedelta(days=1))
-    store.save_record(replace(later, pushed_by="night-ci"))
+    later = replace(published(question()), config=config(3), estimate=estimated(10.0).estimate)
+    later = replace(later, created_at=NOON + timedelta(days=1), pushed_by="night-ci")
+    store.save_record(later)
     store.save_trial(question(7, 7), trial(0, OUTCOMES[4]))
     store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
 
