@@ -118,14 +118,14 @@ def _sleeping(
             busy, _ = _row("handed out", slots, options.seconds, run)
             slots *= 2
         found = []
+        count = min(farm.size * options.rounds, len(space.candidates))
         for method in ("random", "gp"):
-            count = min(farm.size * options.rounds, len(space.candidates))
-            search = _search_of(folder, subject, space, farm, method, count)
-            found.append(_row(f"search, {method}", farm.size, options.seconds, search)[1])
+            with _search_of(folder, subject, space, farm, method, count) as search:
+                found.append(_row(f"search, {method}", farm.size, options.seconds, search)[1])
     fed = _FedCompilers(answer, options.slots)
     for method in ("random", "gp"):
-        search = _search_of(folder, subject, space, fed, method, count)
-        _row(f"fed, {method}", options.slots, 0.0, search)
+        with _search_of(folder, subject, space, fed, method, count) as search:
+            _row(f"fed, {method}", options.slots, 0.0, search)
     return int(busy < _BUSY or max(found) > _DRIVER_MS)
 
 
@@ -154,25 +154,21 @@ def _hand_out(start: Callable[[int], Future[Attempt]], count: int, slots: int) -
     return count
 
 
+@contextmanager
 def _search_of(
     folder: Path, subject: Subject, space: Space, compilers: Any, method: str, count: int
-) -> Callable[[], int]:
-    def search() -> int:
-        own = replace(space, candidates=list(space.candidates))
-        place = folder / f"{method} {type(compilers).__name__}.db"
-        with open_store(str(place), create=True) as store:
-            result = run_search(
-                compilers,
-                store,
-                subject,
-                own,
-                SearchLimits(trials=count),
-                Quiet(),
-                method=method,
-            )
-        return len(result.trials)
+) -> Iterator[Callable[[], int]]:
+    """A whole search, its database made before."""
+    own = replace(space, candidates=list(space.candidates))
+    limits = SearchLimits(trials=count)
+    place = folder / f"{method} {type(compilers).__name__}.db"
+    with open_store(str(place), create=True) as store:
 
-    return search
+        def search() -> int:
+            found = run_search(compilers, store, subject, own, limits, Quiet(), method=method)
+            return len(found.trials)
+
+        yield search
 
 
 class _FedCompilers(FakeCompilers):

@@ -101,6 +101,35 @@ def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
         _TRACING.reset(token)
 
 
+@contextmanager
+def attached(chip: Chip | None) -> Iterator[None]:
+    """To code under trace this machine has that chip, as many of it as JAX has devices here: models
+    ask ``jax.devices()`` which way they go, and make meshes of them."""
+    import jax
+
+    if chip is None:
+        yield
+        return
+    devices = list(_compile_only_devices(chip, jax.device_count()))
+    asked = {name: getattr(jax, name) for name in ("devices", "local_devices", "make_mesh")}
+
+    def make_mesh(shape: Any, names: Any, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("devices") is None:
+            kwargs["devices"] = devices[: prod(shape)]
+        return asked["make_mesh"](shape, names, *args, **kwargs)
+
+    for name in ("devices", "local_devices"):
+        setattr(jax, name, lambda *_, **__: list(devices))
+    jax.make_mesh = make_mesh
+    backend, jax.default_backend = jax.default_backend, lambda: "tpu"
+    try:
+        yield
+    finally:
+        jax.default_backend = backend
+        for name, function in asked.items():
+            setattr(jax, name, function)
+
+
 def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
     """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
     and by kernels that ask ``get_tpu_info``), a device or a mesh; nothing on a JAX that has no such

@@ -1,13 +1,13 @@
 """The kernels that a model calls: traced with abstract values, nothing is compiled or run."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, TypeVar
 
 from autotune.calls.listening import LISTENER
 from autotune.calls.text import AbstractArray, read_arguments
-from autotune.child.chips import compile_only_device, told_of
+from autotune.child.chips import attached, compile_only_device, told_of
 from autotune.child.loading import Loader
 from autotune.child.matching import KnownKernels
 from autotune.child.pallas_calls import MARK, ModelCalls
@@ -40,8 +40,6 @@ def kernels_of(
 ) -> tuple[Exception | None, Collected]:
     """Each kernel with how often such a call runs it, and what ended the trace before its end.
     What has no arrays among the arguments is static."""
-    import jax
-
     placed = [str(place) for place in range(len(args))]
     given = {**dict(zip(placed, args, strict=True)), **kwargs}
     dynamic = {name: value for name, value in given.items() if _has_arrays(value)}
@@ -51,18 +49,36 @@ def kernels_of(
         first = [every.pop(place) for place in placed]
         return function(*first, **every)
 
-    heard, closed = _traced(step, dynamic, told_of(chip, {}))
-    if isinstance(closed, Exception) and chip is not None:
-        # Some ask the default device what it can. Arrays cannot be made on one that is not there.
-        with jax.default_device(compile_only_device(chip)):
-            again, found = _traced(step, dynamic, told_of(chip, {}))
-        if not isinstance(found, Exception):
-            heard, closed = again, found
+    tries: list[tuple[Heard, Any]] = []
+    for told in _surroundings(chip):
+        tries.append(_traced(step, dynamic, told))
+        if not isinstance(tries[-1][1], Exception):
+            break
+    traced = [one for one in tries if not isinstance(one[1], Exception)]
+    heard, closed = (traced or tries)[0]
     if isinstance(closed, Exception):
-        return closed, Collected(heard.untraced(), [], f"{type(closed).__name__}: {closed}")
+        errors = dict.fromkeys(f"{type(error).__name__}: {error}" for _, error in tries)
+        return closed, Collected(
+            heard.untraced(), [], "; or, told otherwise of the chip, ".join(errors)
+        )
     calls = ModelCalls()
     calls.walk(closed, 1, counted=False)
-    return None, _named(heard, calls, KnownKernels(loader, catalogue))
+    with told_of(chip, {}):  # some declarations ask for it, too
+        return None, _named(heard, calls, KnownKernels(loader, catalogue))
+
+
+def _surroundings(chip: Chip | None) -> Iterator[AbstractContextManager[Any]]:
+    """What a model may need to be told of the chip. Which of it was right is known when it is
+    traced: a mesh of its own contradicts the ambient one; some ask the default device what it can,
+    but arrays cannot be made on one that is not there."""
+    import jax
+
+    with attached(chip):
+        yield told_of(chip, {})
+        if chip is not None:
+            yield nullcontext()
+            with jax.default_device(compile_only_device(chip)):
+                yield told_of(chip, {})
 
 
 def _traced(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from itertools import islice, product
+from itertools import chain, islice, product
 from typing import Any
 
 from autotune.child.loading import Loader, LoadError
@@ -33,13 +33,16 @@ class KnownKernels:
             except LoadError:  # its package is not installed
                 continue
             alike: list[list[PallasCall]] = []
+            tries = iter(range(_MOST_TRACED))
             for problem in _problems(kernel, call):
-                configs = islice(_configs(kernel, problem, call), _MOST_TRACED)
+                configs = _configs(kernel, problem, call)
                 default = self._made(ref, problem, next(configs))
                 if default in alike or not any(one.could_be(call) for one in default):
                     continue  # an option that changes nothing, or another kernel
                 alike.append(default)
-                for config in (_default(kernel, problem), *configs):
+                for config, _ in zip(
+                    chain([_default(kernel, problem)], configs), tries, strict=False
+                ):
                     if any(one.alike(call) for one in self._made(ref, problem, config)):
                         axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
                         return replace(workload_problem(name, problem, 1.0), config=axes)

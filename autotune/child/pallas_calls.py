@@ -36,13 +36,14 @@ class BlockedArray:
 
 @dataclass(frozen=True, slots=True)
 class PallasCall:
-    """What two calls of one kernel for one problem and config have in common. ``batch``: how often
-    ``vmap`` makes the grid run; ``unscaled``: the body without what only scales, and whatever
-    numbers that are not whole it computes with."""
+    """What two calls of one kernel for one problem and config have in common. ``inputs``: how many
+    of the operands are such; ``batch``: how often ``vmap`` makes the grid run; ``unscaled``: the
+    body without what only scales, and whatever numbers that are not whole it computes with."""
 
     name: str
     grid: tuple[int, ...]
     operands: tuple[BlockedArray, ...]
+    inputs: int
     others: tuple[tuple[tuple[int, ...], str], ...]
     body: str
     unscaled: str
@@ -61,10 +62,11 @@ class PallasCall:
         )
 
     def could_be(self, other: "PallasCall") -> bool:
-        """In another config: of the same name, on the same arrays."""
+        """In another config: of the same name, on the same arrays. Some of what it gives back may
+        have the size of a block."""
         arrays = [
-            [(operand.shape, operand.dtype) for operand in one.operands if operand.space != "smem"]
-            for one in (self, other)
+            [(one.shape, one.dtype) for one in call.operands[: call.inputs] if one.space != "smem"]
+            for call in (self, other)
         ]
         return self.name == other.name and arrays[0] == arrays[1]
 
@@ -96,6 +98,7 @@ def _read(eqn: Any) -> PallasCall:
         name=name_of(eqn),
         grid=tuple(size for axis, size in enumerate(grid) if axis not in added),
         operands=tuple(_operand(one, added) for one in mapping.block_mappings),
+        inputs=mapping.num_inputs,
         others=tuple((tuple(var.aval.shape), str(var.aval.dtype)) for var in scalars),
         body=_ADDRESS.sub("", str(body)),
         unscaled=_FRACTION.sub("", _ADDRESS.sub("", str(_unscaled(body)))),

@@ -1,6 +1,7 @@
 """The untried candidates next to the best: one axis moved a little, or another grid order."""
 
 from collections.abc import Collection, Sequence
+from itertools import takewhile
 from math import log2
 
 from autotune.candidates.space import Candidate
@@ -16,14 +17,14 @@ def neighbours(candidates: Sequence[Candidate], best: int, untried: Collection[i
     grid order alone. Nearness is in doublings, whatever is known of what lies between. Blocks that
     fit their arrays have no neighbours that reach over the edge."""
     here, whole = candidates[best].config, not is_ragged(candidates[best].trace)
-    steps = {
-        number: _step(here, candidates[number].config)
-        for number in untried
-        if not (whole and is_ragged(candidates[number].trace))
-    }
-    known = {number: step for number, step in steps.items() if step is not None}
-    nearest = min(known.values(), default=0.0)
-    return sorted(number for number, step in known.items() if step == nearest)
+    steps = ((number, _step(here, candidates[number].config)) for number in untried)
+    near = sorted((step, number) for number, step in steps if step is not None)
+    fitting = (one for one in near if not (whole and is_ragged(candidates[one[1]].trace)))
+    nearest = next(fitting, None)
+    if nearest is None:
+        return []
+    alike = takewhile(lambda one: one[0] == nearest[0], fitting)
+    return [nearest[1], *(number for _, number in alike)]
 
 
 def is_ragged(trace: Trace) -> bool:
@@ -38,13 +39,12 @@ def is_ragged(trace: Trace) -> bool:
 
 def _step(here: Config, there: Config) -> float | None:
     """None where more than one thing differs."""
-    pairs = [(old, new) for (_, old), (_, new) in zip(here.axes, there.axes, strict=True)]
-    moved = [_distance(old, new) for old, new in pairs if old != new]
-    if here.grid_order != there.grid_order:
-        moved.append(_ANOTHER_KIND)
-    if len(moved) > 1:
+    pairs = zip(here.axes, there.axes, strict=True)
+    moved = [(old, new) for (_, old), (_, new) in pairs if old != new]
+    reordered = here.grid_order != there.grid_order
+    if len(moved) + reordered > 1:
         return None
-    return moved[0] if moved else 0.0
+    return _distance(*moved[0]) if moved else _ANOTHER_KIND * reordered
 
 
 def _distance(old: AxisValue, new: AxisValue) -> float:

@@ -6,6 +6,8 @@ from concurrent.futures import FIRST_COMPLETED, wait
 from contextlib import suppress
 from math import inf
 
+from threadpoolctl import threadpool_limits
+
 from autotune.candidates.space import Space
 from autotune.domain.config import Config
 from autotune.errors import StoreError
@@ -61,8 +63,20 @@ def run_together(
     """Advance all searches until each is over, ``size`` trials at a time, where they pay: each gets
     its first trials before any gets more, then the one that promises most for its weight. After
     ``timeout_s`` only defaults that are not known are still tried. ``finished`` is told of each
-    that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept."""
+    that is over, at once. Ctrl-C or ``stop`` interrupts all: what is finished is kept. NumPy has
+    one thread meanwhile: several that wait for each other on busy cores spin."""
     deadline = inf if timeout_s is None else time.monotonic() + timeout_s
+    with threadpool_limits(1, user_api="blas"):
+        _advance(searches, size, deadline, stop, finished)
+
+
+def _advance(
+    searches: Sequence[Search],
+    size: int,
+    deadline: float,
+    stop: Callable[[], bool],
+    finished: Callable[[Search], None],
+) -> None:
     try:
         while not stop():
             _fill(searches, size, deadline, finished)

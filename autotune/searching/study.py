@@ -83,7 +83,8 @@ class CandidateStudy:
         if not self._open:
             return None
         trial = self._study.ask(self.space())
-        number = self._index[tuple(trial.params[name] for name in self._space)]
+        params = trial.params  # a copy
+        number = self._index[tuple(params[name] for name in self._space)]
         self._open.discard(number)
         self._asked[number] = trial
         return self._candidates[number]
@@ -114,8 +115,7 @@ class CandidateStudy:
         self._settle(number, time_us, compiles)
         if time_us is None:
             trial.set_user_attr("reason", reason)
-        with _errors_only():
-            self._study.tell(trial, time_us, state=_state(time_us))
+        self._study.tell(trial, time_us, state=_state(time_us))
 
     def add(self, candidate: Candidate) -> bool:
         """Bring in another candidate; False when it is in already."""
@@ -234,6 +234,19 @@ def axis_importances(
         return dict(optuna.importance.get_param_importances(study, evaluator=evaluator))
 
 
+class _Choices(CategoricalDistribution):
+    """All trials share it. Optuna compares and copies those of each trial several times, choice by
+    choice: half of what it takes for a trial."""
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or super().__eq__(other)
+
+    __hash__ = CategoricalDistribution.__hash__
+
+    def __deepcopy__(self, _memo: object) -> "_Choices":
+        return self
+
+
 class _Proposer(BaseSampler):
     """Hands Optuna the candidate that ``propose`` picks, so that its samplers learn of each."""
 
@@ -293,7 +306,7 @@ def _distributions(
         for name, value in _params(candidate).items():
             columns.setdefault(name, set()).add(value)
     return {
-        name: CategoricalDistribution(sorted(columns[name], key=lambda v: (str(type(v)), v)))
+        name: _Choices(sorted(columns[name], key=lambda v: (str(type(v)), v)))
         for name in _params(candidates[0])
     }
 

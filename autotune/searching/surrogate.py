@@ -21,12 +21,14 @@ from autotune.domain.trace import Trace
 from autotune.searching.neighbours import is_ragged
 
 Array = NDArray[np.float64]
+_Mask = NDArray[np.bool_]
 
 _LENGTHS = (0.5, 1.0, 2.0, 4.0)  # of the distance between rows of ``features``
 _NOISES = (1e-4, 1e-2)
 _FLAG_SPREAD = 2.0  # a flag that differs counts half as much as a number by one deviation
 _FIRST_SCALE = 0.3  # of log(time / guess), while too few times are known to tell
 _LEAST_SCALE = 0.05
+_FIT_AGAIN = 1.1  # times as many times: a few among hundreds do not change how alike they are
 _FAR = -1e4  # deviations: farther off, rounding is a larger error than the next term of the series
 
 _START_ODDS = 0.6  # of failure, for the candidate with the largest blocks, before anything is known
@@ -47,17 +49,16 @@ class Posterior:
 
 
 class Surrogate:
-    """Fitted anew when there is another time: what is pending says nothing of how alike they are.
-    A few hundred points cost milliseconds."""
+    """Fitted anew when there are a tenth more times: what is pending says nothing of how alike they
+    are. A few hundred points cost milliseconds."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         self._table = features(candidates)
         self._prior = np.log(np.array([c.roofline.guess_us for c in candidates]))
         self._risk = Risk(candidates)
         self._cost = _COST_OF_DOUBLING * _log_footprint(candidates)
-        self._fitted: tuple[tuple[Sequence[int], Sequence[float]], tuple[float, float]] | None = (
-            None
-        )
+        self._fitted: tuple[int, tuple[float, float]] | None = None
+        self._columns: tuple[float, dict[int, Array]] = 0.0, {}
 
     def scores(
         self,
@@ -98,16 +99,15 @@ class Surrogate:
         centre = float(np.median(ratio)) if seen else 0.0
         scale = max(float(ratio.std()), _LEAST_SCALE) if len(seen) > 3 else _FIRST_SCALE
         target = (ratio - centre) / scale
-        distance = cdist(self._table, self._table[known], "sqeuclidean")  # [candidates, known]
-        gram = distance[known]  # [known, known]
-        of_seen = (list(seen), list(times_us))
-        if self._fitted is None or self._fitted[0] != of_seen:
-            alike = [matern(gram[: len(seen), : len(seen)], length) for length in _LENGTHS]
+        if self._fitted is None or not 1 <= len(seen) / self._fitted[0] < _FIT_AGAIN:
+            square = cdist(self._table[list(seen)], self._table[list(seen)], "sqeuclidean")
+            alike = [matern(square, length) for length in _LENGTHS]
             chosen, noise = likeliest(alike, _NOISES, target)
-            self._fitted = of_seen, (_LENGTHS[chosen], noise)
+            self._fitted = max(1, len(seen)), (_LENGTHS[chosen], noise)
         length, noise = self._fitted[1]
-        factor = whitening(matern(gram, length), noise)
-        whitened = matern(distance, length) @ factor.T
+        covariance = self._covariance(known, length)  # [candidates, known]
+        factor = whitening(covariance[known], noise)
+        whitened = covariance @ factor.T
         variance = 1.0 - (whitened**2).sum(axis=1)
         # the first rows of the factor belong to the seen ones alone: pending ones change no mean
         mean = whitened[:, : len(seen)] @ (factor[: len(seen), : len(seen)] @ target)
@@ -115,6 +115,16 @@ class Surrogate:
             mean=mean * scale + centre + self._prior,
             deviation=np.sqrt(np.clip(variance, 1e-9, None)) * scale,
         )
+
+    def _covariance(self, known: Sequence[int], length: float) -> Array:
+        """Of all candidates with these. Each is computed once for a length."""
+        if self._columns[0] != length:
+            self._columns = length, {}
+        columns = self._columns[1]
+        new = [number for number in known if number not in columns]
+        square = cdist(self._table[new], self._table, "sqeuclidean")
+        columns.update(zip(new, matern(square, length), strict=True))
+        return np.array([columns[number] for number in known]).T
 
 
 class Risk:
@@ -137,27 +147,38 @@ class Risk:
         self._order = np.vstack([kinds, -kinds, -rungs, shapes[:, 3:].T])
         self._points = np.column_stack([_RUNG_DISTANCE * rungs, shapes[:, 2:]])
         self._start = _START_ODDS * 2.0 ** (room - room.max())
+        self._known: dict[int, tuple[Array, _Mask, _Mask]] = {}
 
     def odds(self, fine: Sequence[int], failed: Sequence[int]) -> Array:
         """One number below 1 per candidate. ``fine`` and ``failed`` are indices."""
-        good_shapes, bad_shapes = self._shape[list(fine)], self._shape[list(failed)]
-        bad = self._near(bad_shapes) + _START_WEIGHT * self._start
-        good = self._near(good_shapes) + _START_WEIGHT * (1.0 - self._start)
+        bad, larger, _ = self._around(self._shape[list(failed)])
+        good, _, smaller = self._around(self._shape[list(fine)])
+        bad, good = bad + _START_WEIGHT * self._start, good + _START_WEIGHT * (1.0 - self._start)
         odds = np.asarray(bad / (bad + good))
-        for shape in np.unique(bad_shapes):
-            larger = (self._order >= self._order[:, [shape]]).all(axis=0)
-            odds[larger] = np.maximum(odds[larger], _DOOMED)
-        for shape in np.unique(good_shapes):
-            odds[(self._order <= self._order[:, [shape]]).all(axis=0)] = 0.0
+        odds[larger] = np.maximum(odds[larger], _DOOMED)
+        odds[smaller] = 0.0
         return np.asarray(odds[self._shape])
 
-    def same_blocks(self, some: Sequence[int]) -> NDArray[np.bool_]:
+    def same_blocks(self, some: Sequence[int]) -> _Mask:
         """Which candidates have the blocks of one of these."""
         return np.isin(self._shape, self._shape[list(some)])
 
-    def _near(self, shapes: NDArray[np.intp]) -> Array:
-        square = cdist(self._points, self._points[shapes], "sqeuclidean")
-        return np.asarray(np.exp(-0.5 * square).sum(axis=1))
+    def _around(self, shapes: NDArray[np.intp]) -> tuple[Array, _Mask, _Mask]:
+        """How near each shape is to these, and which are no smaller or no larger than one of them.
+        What is known of a shape is kept: the same are asked for with each trial."""
+        near = np.zeros(len(self._points))
+        larger, smaller = np.zeros((2, len(near)), dtype=np.bool_)
+        for shape, count in zip(*np.unique(shapes, return_counts=True), strict=True):
+            if shape not in self._known:
+                square = cdist(self._points, self._points[[shape]], "sqeuclidean")[:, 0]
+                own = self._order[:, [shape]]
+                no_smaller, no_larger = self._order >= own, self._order <= own
+                self._known[shape] = np.exp(-0.5 * square), no_smaller.all(0), no_larger.all(0)
+            own_near, own_larger, own_smaller = self._known[shape]
+            near += count * own_near
+            larger |= own_larger
+            smaller |= own_smaller
+        return near, larger, smaller
 
 
 def features(candidates: Sequence[Candidate]) -> Array:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
+from functools import cache
 from importlib import import_module
 from itertools import islice
 from operator import itemgetter
@@ -85,10 +86,15 @@ def upsert(
 
 def insert(connection: Connection, table: Table, values: dict[str, Any]) -> int | None:
     """The number of a new row; None when a unique constraint says that it is there already."""
-    statement = _dialect(connection).insert(table).values(values).on_conflict_do_nothing()
-    returning = statement.returning(table.c.id)  # a count of rows is not reliable
-    number: int | None = connection.scalar(returning)
+    number: int | None = connection.scalar(_new_row(_dialect(connection), table), values)
     return number
+
+
+@cache
+def _new_row(dialect: Any, table: Table) -> Any:
+    """Made once, as ``_WITH_ONE_MORE``."""
+    statement = dialect.insert(table).on_conflict_do_nothing()
+    return statement.returning(table.c.id)  # a count of rows is not reliable
 
 
 def in_parts(ids: Iterable[int]) -> Iterator[Sequence[int]]:
@@ -145,7 +151,8 @@ def find_keys(connection: Connection, wanted: Iterable[Key]) -> dict[Key, int]:
 
 def find_key(connection: Connection, key: Key) -> int | None:
     """The number of a key that is there."""
-    return connection.scalar(_find_key(key))
+    identity = rows.key_identity(key)
+    return connection.scalar(_identified(tuple(identity)), identity)
 
 
 def key_id(connection: Connection, key: Key) -> int:
@@ -332,10 +339,13 @@ def only(kernel: str | None, chip: Chip | None) -> list[ColumnElement[bool]]:
     return [column == value for column, value in wanted.items() if value is not None]
 
 
-def _find_key(key: Key) -> Select[int]:
-    identity = rows.key_identity(key).items()
-    return select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in identity))
+@cache
+def _identified(columns: tuple[str, ...]) -> Select[int]:
+    """Keys by their identity, which is given to it: made once, as ``_WITH_ONE_MORE``."""
+    return select(KEYS.c.id).where(*(KEYS.c[name] == bindparam(name) for name in columns))
 
 
 def id_of(key: Key) -> ScalarSelect[int]:
-    return _find_key(key).scalar_subquery()
+    identity = rows.key_identity(key).items()
+    found = select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in identity))
+    return found.scalar_subquery()

@@ -59,7 +59,6 @@ class SqlTrials(Adapter):
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         values = rows.trial_values(trial)
-        same_number = query.trials(key).where(TRIALS.c.number == trial.number)
 
         def save(connection: Connection, again: bool) -> bool:
             key_id = query.key_id(connection, key)
@@ -68,7 +67,10 @@ class SqlTrials(Adapter):
                 query.count_in(connection, key_id, added, values)
                 return True
             # The connection may have broken after the commit of the first attempt.
-            return again and trial in map(rows.trial_from_row, connection.execute(same_number))
+            if not again:
+                return False
+            same_number = query.trials(key).where(TRIALS.c.number == trial.number)
+            return trial in map(rows.trial_from_row, connection.execute(same_number))
 
         return self._work.write(save)
 

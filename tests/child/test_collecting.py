@@ -12,6 +12,7 @@ from autotune.child.collecting import collect
 from autotune.child.loading import Loader, LoadError
 from autotune.cli.collect import hlo_kernels
 from autotune.compiler.protocol import Collected
+from autotune.domain.chip import Chip
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.workload_text import read_workload
 from autotune.errors import InvalidInputError
@@ -101,6 +102,22 @@ def attention(q, scale):
     from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
     return flash_attention(q, q, q, causal=True, sm_scale=scale)
 
+def splash(q, block):
+    import numpy as np
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+    sizes = kernel.BlockSizes(block_q=block, block_kv=block)
+    mask = masks.MultiHeadMask([masks.CausalMask((q.shape[2],) * 2)] * q.shape[1])
+    return jax.vmap(kernel.make_splash_mha_single_device(mask, block_sizes=sizes))(q, q, q)
+
+def meshed(x):
+    import numpy as np
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("rows",))
+    rows = jax.sharding.PartitionSpec("rows")
+    on_tpu = jax.devices()[0].platform == "tpu" == jax.default_backend()
+    body = double if on_tpu else (lambda x: x)
+    return jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)(x)
+
 def trained(q):
     return jax.grad(lambda q: attention(q, 1.0).sum())(q)
 
@@ -110,13 +127,18 @@ def broken(x):
 """
 
 
-def collected(folder: Path, function: str, call: str) -> Collected:
+def collected(folder: Path, function: str, call: str, chip: Chip | None = None) -> Collected:
     path = folder / "model.py"
     path.write_text(MODEL)
-    known = ("matmul", "rmsnorm", *(f"jax_flash_attention{part}" for part in ("", "_dq", "_dkv")))
+    known = (
+        "matmul",
+        "rmsnorm",
+        "jax_splash_attention",
+        *(f"jax_flash_attention{part}" for part in ("", "_dq", "_dkv")),
+    )
     refs = {name: installed_kernels()[name] for name in known}
     ref = KernelRef(path=str(path), attribute=function, call=call)
-    return collect(Loader(), ref, None, refs)
+    return collect(Loader(), ref, chip, refs)
 
 
 def weights(found: Collected) -> dict[str, float]:
@@ -164,6 +186,18 @@ def test_a_scale_is_no_part_of_a_problem(tmp_path: Path) -> None:
         assert (found.kernel, found.options) == ("jax_flash_attention", ("causal=true",))
     trained = {one.kernel for one in collected(tmp_path, "trained", "q=bf16[1,2,512,128]").problems}
     assert trained >= {"jax_flash_attention_dq", "jax_flash_attention_dkv"}
+
+
+def test_the_blocks_of_a_call_decide_the_size_of_what_it_gives_back(tmp_path: Path) -> None:
+    (found,) = collected(tmp_path, "splash", "q=bf16[3,2,512,128], block=256").problems
+    assert (found.kernel, found.weight) == ("jax_splash_attention", 3)
+    assert found.config == "block_q=256,block_kv=256,block_kv_compute=256"
+
+
+def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(tmp_path: Path) -> None:
+    found = collected(tmp_path, "meshed", "x=f32[512,256]", Chip.V5E)
+    assert weights(found) == {"model.py:double": 1}
+    assert jax.devices()[0].platform == "cpu"
 
 
 def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.candidates.space import Candidate, Judged, Space
 from autotune.domain.compiled import Compiled
@@ -188,6 +189,21 @@ def test_ctrl_c_keeps_what_is_finished() -> None:
     assert len(store.kept) == 7
     _, again = search(store, 30)
     assert len(again.compiled_configs) == 23
+
+
+def test_numpy_has_one_thread_while_a_search_runs() -> None:
+    class Watcher(Quiet):
+        def trial_done(self, trial: Trial) -> None:
+            seen.append(threads())
+
+    def threads() -> set[int]:
+        return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+
+    seen: list[set[int]] = []
+    with threadpool_limits(2, user_api="blas"):
+        search(MemoryStore(), 3, watcher=Watcher())
+        assert threads() == {2}
+    assert seen == [{1}] * 3
 
 
 def test_a_timeout_starts_nothing_more_after_the_default() -> None:
