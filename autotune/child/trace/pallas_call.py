@@ -57,6 +57,11 @@ class Call:
         values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
         return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
 
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the kernel turns the checks of memory bounds off."""
+        return bool(compiler_params(self.eqn).get("disable_bounds_checks"))
+
     def unread_buffers(self) -> tuple[int, ...]:
         """Outputs that nothing uses, by number among the arrays that a call needs: inputs first,
         then the outputs that have memory of their own."""
@@ -252,5 +257,6 @@ def compiler_params(eqn: Any) -> dict[str, Any]:
     if hasattr(params, "get"):
         return dict(params)
     return {
-        name: getattr(params, name, None) for name in ("dimension_semantics", "vmem_limit_bytes")
+        name: getattr(params, name, None)
+        for name in ("dimension_semantics", "vmem_limit_bytes", "disable_bounds_checks")
     }

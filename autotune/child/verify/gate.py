@@ -105,7 +105,7 @@ def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Ve
     problems = [subject.problem for subject in subjects]
     wanted = _RUNS if _is_little(subjects) else _FEWEST_RUNS
     for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), wanted):
-        run = Run(seed=seed, dmas=dmas, unread=subject.unread, level=level)
+        run = subject.run(seed, dmas, level)
         what = f"{run}, {subject.problem}"
         try:
             difference = subject.compared(run)
@@ -192,10 +192,11 @@ class _Subject:
         except Exception:  # what cannot be traced is reported by the run
             return []
 
-    @property
-    def unread(self) -> tuple[int, ...]:
-        """Outputs that nobody reads."""
-        return self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
+    def run(self, seed: int, dmas: str, level: ProofLevel) -> Run:
+        """As the kernel says: outputs that nobody reads, and whether it does without checks."""
+        unread = self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
+        unchecked = any(call.is_unchecked for call in self._calls)
+        return Run(seed=seed, dmas=dmas, unread=unread, level=level, unchecked=unchecked)
 
     @property
     def work(self) -> float:
@@ -227,7 +228,7 @@ class _Subject:
         if self.reference is not None:
             return _outputs(self.reference, given)
         config = fitting_default(self.kernel, self.problem, self.chip)
-        plain = Run(seed=0, dmas=EAGER, unread=self.unread, level=level)
+        plain = self.run(0, EAGER, level)
         try:
             return interpreter.outputs(
                 lambda: self.kernel.build(self.problem, config),

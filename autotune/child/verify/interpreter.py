@@ -47,12 +47,14 @@ class WrongRunError(Exception):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
     """``seed`` chooses the order of the parallel axes. ``unread``: buffers in HBM that nobody
-    reads after the call, by their number among the kernel's arrays; they may be written twice."""
+    reads after the call, by their number among the kernel's arrays; they may be written twice.
+    ``unchecked``: loads past the end of a buffer in VMEM are let through."""
 
     seed: int
     dmas: str
     unread: tuple[int, ...] = ()
     level: ProofLevel = ProofLevel.FULL
+    unchecked: bool = False
 
     def __str__(self) -> str:
         dmas = f"DMAs {'early' if self.dmas == EAGER else 'late'}"
@@ -88,7 +90,7 @@ def outputs(
     try:
         with (
             _forced(run),
-            repaired(),
+            repaired(unchecked=run.unchecked),
             _watched(run.unread) as raced,
             _on_mesh(axes),
         ):

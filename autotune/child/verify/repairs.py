@@ -21,8 +21,13 @@ from autotune.child.verify.packing import add_rules
 
 
 @contextmanager
-def repaired() -> Iterator[None]:
-    """All of it put right while it lasts; nothing on a JAX whose interpreter looks otherwise."""
+def repaired(*, unchecked: bool = False) -> Iterator[None]:
+    """All of it put right while it lasts; nothing on a JAX whose interpreter looks otherwise.
+
+    ``unchecked``: the kernel turns bounds checks off. What it loads past the end of a buffer in
+    VMEM is uninitialised memory, as on a TPU: vLLM's latent attention reads a row ahead after its
+    last step, and does not use it.
+    """
     from jax._src.pallas.mosaic.interpret import interpret_pallas_call as calls
 
     try:
@@ -39,7 +44,8 @@ def repaired() -> Iterator[None]:
     guarded = getattr(calls, "fail_on_exception", lambda function: function)
     exchange, store = calls.swap, calls.store
     # A DMA asks what is inside of the guard, with no token for it to note a failure by.
-    bare = _reading(_inside(get), calls)
+    inside = _inside(get)
+    bare = _reading(_straying(inside, calls) if unchecked else inside, calls)
     calls.get, calls.store = guarded(bare), guarded(_placing(_inside(store), calls))
     SharedMemory.swap_buffer_content, Semaphore.wait = _storing(swap), _waiting(wait)
     calls.swap = guarded(_exchanging(_inside(exchange), bare, calls))
@@ -91,6 +97,32 @@ def _reading(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
             return get(*args, **more) if empty is None else (given.arguments["token"], empty)
         token, whole = _whole(get, calls, given, transforms)
         return token, _transformed(whole, transforms)
+
+    return read
+
+
+def _straying(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
+    """Reads past the end of a buffer in VMEM."""
+    from jax._src.pallas.mosaic.interpret import utils
+
+    signature = inspect.signature(get)
+
+    @wraps(get)
+    def read(*args: Any, **more: Any) -> Any:
+        try:
+            return get(*args, **more)
+        except IndexError:
+            given = signature.bind(*args, **more).arguments
+            key = _key(calls, given)
+            if key[0] != "vmem":
+                raise
+        content = calls._get_shared_memory().mem[key].content
+        place = utils.to_range(given["transforms"])
+        ends = [part.stop if isinstance(part, slice) else part + 1 for part in place]
+        sizes = [max(pair) for pair in zip(content.shape, ends, strict=True)]
+        longer = np.full(sizes, utils.get_uninitialized_value(content.dtype, "nan"), content.dtype)
+        longer[tuple(map(slice, content.shape))] = content
+        return given["token"], longer[tuple(place)]
 
     return read
 
@@ -170,11 +202,15 @@ def _exchanging(
 
 def _buffer(calls: Any, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Any]:
     """Shape and dtype of what is in the simulated memory."""
-    space = calls.TPU_MEMORY_SPACE_NAMES[int(given["memory_space"])]
-    core = 0 if space in ("any", "hbm") else int(given["local_core_id"])
-    key = (space, int(given["buffer_id"]), int(given["device_id"]), core)
-    found = calls._get_shared_memory().mem[key]
+    found = calls._get_shared_memory().mem[_key(calls, given)]
     return tuple(found.logical_shape), np.dtype(found.dtype)
+
+
+def _key(calls: Any, given: Mapping[str, Any]) -> tuple[str, int, int, int]:
+    """Of a buffer: its memory space comes first."""
+    space = str(calls.TPU_MEMORY_SPACE_NAMES[int(given["memory_space"])])
+    core = 0 if space in ("any", "hbm") else int(given["local_core_id"])
+    return space, int(given["buffer_id"]), int(given["device_id"]), core
 
 
 def _plain(block: tuple[slice, ...], shape: tuple[int, ...]) -> Any:

@@ -271,6 +271,41 @@ def test_so_is_one_whose_code_asks_for_the_tpu(right: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("unchecked", "is_used", "check"),
+    [
+        (True, False, FailedCheck.NONE),
+        (True, True, FailedCheck.UNINITIALISED),
+        (False, False, FailedCheck.BOUNDS),
+    ],
+)
+def test_a_row_ahead_is_read_where_the_kernel_turns_checks_off_and_does_not_use_it(
+    *, unchecked: bool, is_used: bool, check: FailedCheck
+) -> None:
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any, block: Any) -> None:
+            block[...] = x[...]
+            ahead = block[pl.ds(pl.program_id(0) * 0 + ROWS, 1), :]
+            found = jnp.where(pl.program_id(0) < (1 if is_used else 0), ahead, block[0:1, :])
+            out[...] = block[...]
+            out[0:1, :] = found
+
+        spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[spec],
+            out_specs=spec,
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)],
+            compiler_params=pltpu.CompilerParams(disable_bounds_checks=unchecked),
+        )
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert (verdict.ok, verdict.check) == (check is FailedCheck.NONE, check), verdict
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [0, ROWS])
 def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size: int) -> None:
     """Not where it reads nothing, as vLLM's mixture of experts does behind its last block."""
