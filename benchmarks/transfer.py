@@ -1,12 +1,13 @@
 """How many compiles does a problem need once others of its kernel are known?
 
-    python -m benchmarks transfer [--kernels matmul] [--chip v5e] [--count 6] [--check 2]
+    python -m benchmarks transfer [--kernels matmul] [--chips v5e] [--count 6] [--check 3]
 
 Problems of sizes drawn log-uniformly, ragged ones included, are searched one after the other with
 the real compiler and one database, as `autotune search` does. Of some after the third, drawn at
-random, every candidate is compiled: how far the winner is from the best, and after how many
-compiles a search came within 3 % of it, warm and cold. A hundred: --count 100 --check 10. Exit code
-1 when a bar is missed; the compile of the default, which each record is compared with, counts.
+random, every candidate is compiled: how far the winner is from the best, how far the default is
+from what was predicted of it, and after how many compiles a search came within 3 % of the best,
+warm and cold. A hundred: --kernels matmul,flash_attention --chips v5e --count 100 --check 10; a run
+that was interrupted goes on with the same --db. Exit code 1 when a bar is missed.
 """
 
 import argparse
@@ -14,6 +15,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
@@ -25,11 +27,14 @@ from rich.table import Table as Columns
 
 from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
+from autotune.domain.outcome import Estimated
+from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.domain.xla_verdict import expected_range
 from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search
 from autotune.searching.subject import explore_space
-from autotune_db import open_store
+from autotune_db import SqlStore, open_store
 from benchmarks.harness.tables import SpaceCase, Table, build, subject_of
 from benchmarks.search_quality import NEAR_PERCENT, TableCompiler
 
@@ -41,11 +46,13 @@ _console = Console(width=130)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Searched:
-    """``checked``: the exhaustive table, and trials of a search that knew nothing."""
+    """``default``: what was predicted of it where it was not compiled. ``checked``: the exhaustive
+    table, and trials of a search that knew nothing."""
 
     case: SpaceCase
     trials: Sequence[Trial]
     ended: str
+    default: Evidence | None
     checked: tuple[Table, Sequence[Trial]] | None = None
 
 
@@ -53,17 +60,21 @@ def main() -> int:
     options = _options()
     _console.print(f"load on this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     failures = []
-    with CompilerPool(1) as pool:
-        for kernel in options.kernels.split(","):
+    each = [(k, chip) for k in options.kernels.split(",") for chip in options.chips.split(",")]
+    with ExitStack() as stack:
+        pool = stack.enter_context(CompilerPool(1))
+        database = options.db or f"{stack.enter_context(TemporaryDirectory())}/warm.db"
+        store = stack.enter_context(open_store(str(database), create=True))
+        for kernel, chip in each:
             draw = random.Random(options.seed)
-            cases = [_case(kernel, options.chip, draw, options.most) for _ in range(options.count)]
-            done = _searched(pool, cases)
+            cases = [_case(kernel, chip, draw, options.most) for _ in range(options.count)]
+            done = _searched(pool, store, cases)
             later = range(min(_FIRST, len(done)), len(done))
             for place in sorted(draw.sample(later, min(options.check, len(later)))):
                 table = build(pool, cases[place], options.tables, lambda _, __: None)
                 checked = table, _cold(table)
                 done[place] = replace(done[place], checked=checked)
-            failures += _report(kernel, options.chip, done)
+            failures += _report(kernel, chip, done)
     _console.print("\n".join(failures) if failures else "every bar is held")
     return int(bool(failures))
 
@@ -73,9 +84,10 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     cache = user_cache_path("pallas-autotune") / "search-quality"
     parser.add_argument("--kernels", default=",".join(_DRAWN))
-    parser.add_argument("--chip", default="v5e")
+    parser.add_argument("--chips", default="v5e,v6e")
     parser.add_argument("--count", type=int, default=6)
-    parser.add_argument("--check", type=int, default=2)
+    parser.add_argument("--check", type=int, default=3)
+    parser.add_argument("--db", type=Path, help="that is kept; default: none is")
     parser.add_argument("--most", type=int, default=1024, help="the largest size of a dimension")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--tables", type=Path, default=cache, help=f"default: {cache}")
@@ -105,22 +117,33 @@ def _flash_attention(draw: random.Random, most: int) -> tuple[str, tuple[str, ..
     return shape, draw.choice(((), ("causal=true",)))
 
 
+def _rmsnorm(draw: random.Random, most: int) -> tuple[str, tuple[str, ...]]:
+    return f"{_size(draw, 4 * most)}x{_size(draw, 2 * most)}", ()
+
+
+def _gathered_matmul(draw: random.Random, most: int) -> tuple[str, tuple[str, ...]]:
+    groups = draw.choice((2, 4))
+    return f"{groups * _size(draw, most)}x{_size(draw, most)}x{_size(draw, most)}x{groups}", ()
+
+
 _DRAWN: dict[str, Callable[[random.Random, int], tuple[str, tuple[str, ...]]]] = {
     "matmul": _matmul,
     "flash_attention": _flash_attention,
+    "rmsnorm": _rmsnorm,
+    "gathered_matmul": _gathered_matmul,
 }
 
 
-def _searched(pool: CompilerPool, cases: Sequence[SpaceCase]) -> list[Searched]:
+def _searched(pool: CompilerPool, store: SqlStore, cases: Sequence[SpaceCase]) -> list[Searched]:
     found = []
-    with TemporaryDirectory() as folder, open_store(f"{folder}/warm.db", create=True) as store:
-        for number, case in enumerate(cases, 1):
-            subject = subject_of(pool, case)
-            space = explore_space(pool, subject, lambda _, __: None)
-            result = run_search(pool, store, subject, space, SearchLimits(), Silent())
-            found.append(Searched(case=case, trials=result.trials, ended=result.stopped_by))
-            count = f"{len(result.trials)} of {len(space.candidates)}"
-            print(f"{number}: {case}: {count}, {result.stopped_by}", file=sys.stderr, flush=True)
+    for number, case in enumerate(cases, 1):
+        subject = subject_of(pool, case)
+        space = explore_space(pool, subject, lambda _, __: None)
+        result = run_search(pool, store, subject, space, SearchLimits(), Silent())
+        ended, trials = result.stopped_by, result.trials
+        found.append(Searched(case=case, trials=trials, ended=ended, default=result.default))
+        count = f"{len(trials)} of {len(space.candidates)}"
+        print(f"{number}: {case}: {count}, {ended}", file=sys.stderr, flush=True)
     return found
 
 
@@ -143,12 +166,22 @@ def _regret(one: Searched, best_us: float) -> float:
     return (min(t.estimate.time_us for t in one.trials if t.estimate) / best_us - 1) * 100
 
 
+def _is_within(true_us: float, predicted: Evidence) -> bool:
+    least_us, most_us = expected_range(predicted)
+    return least_us <= true_us <= most_us
+
+
+def _against(true_us: float, predicted: Evidence) -> str:
+    assert predicted.expected_us and predicted.expected_error is not None
+    return f"{predicted.expected_us / true_us - 1:+.1%} ± {predicted.expected_error:.0%}"
+
+
 def _report(kernel: str, chip: str, done: Sequence[Searched]) -> list[str]:
     """Print the problems of a kernel; the bars that are missed."""
     columns = Columns(
-        "problem", "compiles", "ended by", "candidates", "regret", "within 3 %", "cold"
+        "problem", "compiles", "ended by", "candidates", "regret", "within 3 %", "cold", "default"
     )
-    warm, cold, regrets = [], [], []
+    warm, cold, regrets, defaults = [], [], [], []
     for one in done:
         row = [str(one.case), str(len(one.trials)), one.ended]
         if one.checked:
@@ -158,12 +191,21 @@ def _report(kernel: str, chip: str, done: Sequence[Searched]) -> list[str]:
             cold.append(_near(of_cold, table.best_us))
             size = str(len(table.space.candidates))
             row += [size, f"{regrets[-1]:.2f} %", f"{warm[-1]:g}", f"{cold[-1]:g}"]
+            true = table.outcomes.get(table.space.default)
+            if one.default and isinstance(true, Estimated):
+                defaults.append(_is_within(true.estimate.time_us, one.default))
+                row.append(_against(true.estimate.time_us, one.default))
         columns.add_row(*row)
     _console.print(columns)
     counts = [len(one.trials) for one in done]
     mean, later = sum(counts) / len(counts), counts[_FIRST:]
     after = f"{sum(later) / len(later):.2f} after the third" if later else "no more than three"
     _console.print(f"{kernel} on {chip}: {mean:.2f} compiles a problem, {after}")
+    told = sum(one.default is not None for one in done)
+    _console.print(
+        f"{told} of {len(done)} defaults were not compiled; of {len(defaults)} that the tables "
+        f"have, {sum(defaults)} were within what was predicted"
+    )
     missed = {f"{mean:.2f} compiles a problem": mean > _MOST_COMPILES}
     if regrets:
         p90 = sorted(warm)[int(0.9 * (len(warm) - 1) + 0.5)]

@@ -139,7 +139,7 @@ def _report(
             winner=next((trial for trial in trials if trial.config == record.config), None),
             default=default,
             baseline=record.baseline,
-            ties=contenders(trials, default),
+            ties=contenders(trials, default, record.default),
         ),
         ids=ids,
         place=place,

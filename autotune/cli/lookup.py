@@ -23,7 +23,7 @@ from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import RULE, Match
 from autotune.wording.match import checked
-from autotune.wording.publication import who_says
+from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros, ratio
 
 if TYPE_CHECKING:
@@ -173,11 +173,11 @@ def _default_us(record: Record) -> float | None:
 
 def _print(record: Record) -> None:
     echo(str(record.config))
-    default = f", {ratio(_default_us(record), record.time_us)} the default's speed"
-    echo(
-        f"  {record.method} {micros(record.time_us)}"
-        f"{default if _default_us(record) else ''}; {record.reason}"
-    )
+    times, own = ratio(_default_us(record), record.time_us), record.default
+    if is_told := own.is_predicted and record.method is Method.ESTIMATED:
+        times = times_default(own, record.time_us)
+    default = f", {times} the default's speed" if is_told or _default_us(record) else ""
+    echo(f"  {record.method} {micros(record.time_us)}{default}; {record.reason}")
     if record.method == Method.MEASURED and record.measurement is not None:
         echo(
             f"  {record.measurement.method} on {record.measurement.device}; estimated "

@@ -18,12 +18,13 @@ from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.key import Key
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
+from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.wording.comparison import why
 from autotune.wording.config import limit_text, order_text, semantics_text
 from autotune.wording.facts import parts_line, what_to_change
-from autotune.wording.publication import verified_label
+from autotune.wording.publication import default_time, verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 if TYPE_CHECKING:
@@ -111,6 +112,7 @@ def as_data(result: "SearchResult", published: Publication, ids: Ids) -> dict[st
         "outcomes": dict(report.kinds),
         "winner": _trial_data(published.winner, ids),
         "default": _trial_data(published.default, ids),
+        "default_predicted": result.default and to_data(result.default),
         "baseline": to_data(published.baseline),
         "top": [_trial_data(t, ids) for t in _top(report)],
         "given": [_trial_data(t, ids) for t in report.given],
@@ -153,7 +155,8 @@ def print_report(report: SearchReport, console: Console | None = None) -> None:
     if found is not None:
         console.print(measured_table(found, report.trials))
         console.print(measured_line(found))
-    lines = (*_own_blocks(report), *_against_given(report), *_winner_lines(report))
+    own = (*_own_blocks(report), *_predicted_lines(report))
+    lines = (*own, *_against_given(report), *_winner_lines(report))
     for line in (*lines, *_count_lines(report)):
         console.print(line)
     state = f"Published, {verified_label(record)}" if record else "Nothing published"
@@ -178,6 +181,17 @@ def _own_blocks(report: SearchReport) -> list[str]:
                 f"{e.vmem_used_bytes:_}, which is the least that is enough."
             ]
     return []
+
+
+def _predicted(report: SearchReport) -> Evidence | None:
+    """What a published winner is compared with, where that was not compiled."""
+    record = report.publication.record
+    return record.default if record and record.default.is_predicted else None
+
+
+def _predicted_lines(report: SearchReport) -> list[str]:
+    told = _predicted(report)
+    return [f"Default {told.config}: {default_time(told)}, {told.note}."] if told else []
 
 
 def _against_given(report: SearchReport) -> list[str]:
@@ -226,12 +240,15 @@ def _table(
     for name in ("", "trial", *names):
         right = name in report.axes
         table.add_column(name, no_wrap=name != "config", justify="right" if right else "left")
-    for name in ("estimated", "× default", "VMEM used"):
+    times = "× default, predicted" if _predicted(report) else "× default"
+    for name in ("estimated", times, "VMEM used"):
         table.add_column(name, justify="right", no_wrap=True)
     if full:
         table.add_column("limited by", no_wrap=True)
     default, bound = report.publication.default, report.publication.baseline.time_us
     default_us = default.estimate.time_us if default and default.estimate else None
+    if told := _predicted(report):
+        default_us = told.expected_us
     width = 4 if full else 3
     for trial, config in zip(rows, configs, strict=True):
         start = [", ".join(_roles(trial, report)), str(report.ids.get(trial.number))]

@@ -24,6 +24,7 @@ from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
 from autotune.searching.subject import Subject
+from autotune.wording.publication import times_default
 from autotune.wording.units import micros, ratio
 
 _SHOWN = 4  # lines of problems under the bar
@@ -137,6 +138,8 @@ def outcome_line(found: Publication) -> str:
     winner, default = found.winner, found.default
     if winner is None or winner.estimate is None:
         return found.reason
-    before_us = default.estimate.time_us if default and default.estimate else None
     after_us = winner.estimate.time_us
+    if default is None and found.record is not None:
+        return f"{micros(after_us)}, {times_default(found.record.default, after_us)} default"
+    before_us = default.estimate.time_us if default and default.estimate else None
     return f"{micros(after_us)}, {ratio(before_us, after_us)} default"

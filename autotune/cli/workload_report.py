@@ -11,6 +11,7 @@ from autotune.cli.options import print_json
 from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
+from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.domain.workload import (
     InvalidProblem,
@@ -22,7 +23,7 @@ from autotune.domain.workload import (
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
 from autotune.searching.loop import SearchResult
-from autotune.wording.publication import verified_label
+from autotune.wording.publication import default_time, verified_label
 from autotune.wording.units import mebibytes, micros, ratio
 
 _LOG_WIDTH = 150
@@ -45,8 +46,17 @@ class TunedProblem:
         return today[0] if today else default
 
     @property
+    def predicted(self) -> Evidence | None:
+        """Of the default, where the model runs that and it was not compiled."""
+        return None if self.before else self.result.default
+
+    @property
     def before_us(self) -> float | None:
-        return _time_us(self.before)
+        return self.predicted.expected_us if self.predicted else _time_us(self.before)
+
+    @property
+    def before_error(self) -> float | None:
+        return self.predicted.expected_error if self.predicted else None
 
     @property
     def after_us(self) -> float | None:
@@ -81,12 +91,13 @@ def print_workload(
         console.print(_table(tuned))
     for row in model_times(tuned):
         left_out = row["problems"] - row["timed"]
+        predicted = row["predicted"]
         echo(
             f"All {row['problems']} problems on {row['chip']} with jax {row['jax']}, by weight: "
             f"{micros(row['before_us'])} before, {micros(row['after_us'])} after, "
             f"{ratio(row['before_us'], row['after_us'])}"
-            + f" ({left_out} without a time left out)"
-            * bool(left_out)
+            + f" ({left_out} without a time left out)" * bool(left_out)
+            + f" ({predicted} of those before are predicted)" * bool(predicted)
         )
     for one in invalid:
         echo(f"not tuned: {one}")
@@ -107,6 +118,7 @@ def tuned_workload(
             key=one.result.subject.key,
             weight=one.problem.weight,
             before_us=one.before_us,
+            before_error=one.before_error,
             reason="" if one.published and one.published.record else _why(one) or "interrupted",
         )
         for one in tuned
@@ -143,6 +155,7 @@ def model_times(tuned: Sequence[TunedProblem]) -> list[dict[str, Any]]:
                 "jax": jax,
                 "problems": len(some),
                 "timed": timed,
+                "predicted": sum(one.predicted is not None for one in some),
                 "before_us": before_us,
                 "after_us": after_us,
             }
@@ -164,6 +177,7 @@ def _problem_data(one: TunedProblem) -> dict[str, Any]:
         "weight": one.problem.weight,
         "before": one.before and to_data(one.before.config),
         "before_us": one.before_us,
+        "before_predicted_error": one.before_error,
         "after_us": one.after_us,
         "trials": len(one.result.trials),
         "stopped_by": one.result.stopped_by,
@@ -189,7 +203,7 @@ def _table(tuned: Sequence[TunedProblem]) -> Table:
             key.chip.value,
             f"{one.problem.weight:g}",
             str(len(one.result.trials)),
-            micros(one.before_us),
+            default_time(one.predicted) if one.predicted else micros(one.before_us),
             micros(one.after_us),
             ratio(one.before_us, one.after_us),
             ("default" if record.is_default else str(record.config)) if record else "–",

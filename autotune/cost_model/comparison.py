@@ -3,6 +3,8 @@
 from autotune.domain.comparison import Comparison, NamedEstimate
 from autotune.domain.explanation import PARTS, Explanation
 from autotune.domain.outcome import Estimate
+from autotune.domain.record import Evidence
+from autotune.domain.xla_verdict import expected_range
 
 
 def margin(one: Estimate, other: Estimate, *, alike: bool = True) -> float:
@@ -15,6 +17,12 @@ def margin(one: Estimate, other: Estimate, *, alike: bool = True) -> float:
     if alike and all(resolutions):
         return max(resolutions)
     return max(one.doubt, other.doubt)
+
+
+def beats(one: Estimate, predicted: Evidence) -> bool:
+    """Whether it is faster than what is predicted of a config that was not compiled, by more than
+    the model can mistake and the prediction may be wrong by."""
+    return one.time_us < expected_range(predicted)[0] * (1 - (one.resolution or one.doubt))
 
 
 def compare(one: NamedEstimate, other: NamedEstimate, *, alike: bool = True) -> Comparison:

@@ -30,7 +30,8 @@ class Evidence:
 
     For plain XLA ``time_us`` is a lower bound and ``expected_us`` an estimate, of which the truth
     is within ``expected_error`` as a share (None: XLA's own ``estimated_cycles``, which older
-    versions kept); neither is to be shown beside other times without saying so.
+    versions kept); neither is to be shown beside other times without saying so. A default that was
+    not compiled has no time, and what other problems predict of it as ``expected_us``.
     """
 
     config: Config | None
@@ -38,6 +39,11 @@ class Evidence:
     expected_us: float | None = None
     expected_error: OmitDefault[float | None] = None
     note: str = ""
+
+    @property
+    def is_predicted(self) -> bool:
+        """Of a default: it was not compiled."""
+        return self.time_us is None and self.expected_us is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,6 +111,7 @@ class Record:
         times = [
             self.estimate.time_us,
             self.default.time_us,
+            self.default.expected_us,
             self.baseline.time_us,
             self.baseline.expected_us,
         ]

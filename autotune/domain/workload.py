@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from autotune.domain.codec import OmitDefault
 from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 
@@ -90,12 +91,14 @@ class Workload:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TunedEntry:
     """A problem of a workload on one chip with one toolchain. ``before_us``: the estimated time of
-    what the model ran when it was tuned; ``reason``: why nothing was published, empty if it was."""
+    what the model ran when it was tuned, predicted within ``before_error`` where that was not
+    compiled; ``reason``: why nothing was published, empty if it was."""
 
     key: Key
     weight: float
     before_us: float | None
     reason: str = ""
+    before_error: OmitDefault[float | None] = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -178,7 +178,7 @@ def _by_measurement(draft: _Draft, measure: Measure) -> Publication | None:
 
 def _by_estimate(draft: _Draft) -> Publication:
     """The first finalist that is right."""
-    for trial in finalists(draft.result.trials, draft.default):
+    for trial in finalists(draft.result.trials, draft.default, draft.result.default):
         verdict = draft.gate.passed(trial)
         if verdict is not None:
             return _published(draft, trial, verdict, _reason(draft, trial), Method.ESTIMATED)
@@ -220,10 +220,12 @@ def wrong_result(trial: Trial, verdict: Verdict) -> WrongResult:
     )
 
 
-def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
+def finalists(
+    trials: Sequence[Trial], default: Trial | None, predicted: Evidence | None = None
+) -> list[Trial]:
     """What to verify, in turn: what beats the default by more than the model can mistake, the ties
     of the fastest by their rule and the others by time; the default itself at the end."""
-    faster = better(trials, default)
+    faster = better(trials, default, predicted)
     equal = ties(faster)
     others = [t for t in faster if t not in equal]
     ordered = different([*by_rule(equal), *others])[:_MAX_FINALISTS]
@@ -233,7 +235,8 @@ def finalists(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
 def _equal(draft: _Draft) -> tuple[Trial, ...]:
     """What could have won as well, but for what is out of the question."""
     out = draft.gate.out()
-    return contenders([t for t in draft.result.trials if t not in out], draft.default)
+    trials = [t for t in draft.result.trials if t not in out]
+    return contenders(trials, draft.default, draft.result.default)
 
 
 def _baseline(verifier: Verifier, result: "SearchResult") -> Evidence:
@@ -249,7 +252,8 @@ def _baseline(verifier: Verifier, result: "SearchResult") -> Evidence:
 def _reason(draft: _Draft, trial: Trial) -> str:
     """Of a winner by estimate."""
     equal = _equal(draft)
-    reason = words.estimated_reason(trial, draft.default, len(equal) if trial in equal else 0)
+    tied = len(equal) if trial in equal else 0
+    reason = words.estimated_reason(trial, draft.default, tied, draft.result.default)
     return words.in_place_of_measuring(reason, draft.undecided) if draft.undecided else reason
 
 
@@ -262,7 +266,9 @@ def _record(
         key=draft.result.subject.key,
         config=trial.config,
         estimate=trial.estimate,
-        default=evidence_of(default.config, default.outcome) if default else NO_DEFAULT,
+        default=evidence_of(default.config, default.outcome)
+        if default
+        else draft.result.default or NO_DEFAULT,
         baseline=baseline,
         is_default=default is not None and trial.number == default.number,
         reason=reason,

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 from math import prod
 
-from autotune.cost_model.comparison import margin
+from autotune.cost_model.comparison import beats, margin
+from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 
 _ALIKE = 2.0  # error bars of two kinds of kernels differ by more, of one kind by less
@@ -27,17 +28,24 @@ def ties(trials: Sequence[Trial]) -> list[Trial]:
     return [trial for trial in timed if not is_faster(timed[0], trial)]
 
 
-def better(trials: Sequence[Trial], default: Trial | None) -> list[Trial]:
-    """The trials that are faster than the default for sure, the fastest first; all without one."""
+def better(
+    trials: Sequence[Trial], default: Trial | None, predicted: Evidence | None = None
+) -> list[Trial]:
+    """The trials that are faster than the default for sure, the fastest first; all without one.
+    ``predicted``: of a default that was not compiled."""
     timed = sorted((t for t in trials if t.estimate), key=time_us)
+    if default is None and predicted is not None and predicted.is_predicted:
+        return [t for t in timed if t.estimate and beats(t.estimate, predicted)]
     if default is None or default.estimate is None:
         return timed
     return [t for t in timed if is_faster(t, default)]
 
 
-def contenders(trials: Sequence[Trial], default: Trial | None) -> tuple[Trial, ...]:
+def contenders(
+    trials: Sequence[Trial], default: Trial | None, predicted: Evidence | None = None
+) -> tuple[Trial, ...]:
     """What could win by estimate; where only the default can, what it cannot be told from."""
-    return tuple(ties(better(trials, default)) or ties(trials))
+    return tuple(ties(better(trials, default, predicted)) or ties(trials))
 
 
 def by_rule(trials: Sequence[Trial]) -> list[Trial]:

@@ -24,11 +24,13 @@ def keep_trial(
     config: Config,
     outcome: Outcome,
     seconds: float,
+    number: int | None = None,
 ) -> Trial:
     """The trial that counts, in the store and in ``trials``, which are those of the key that are
-    known here. It is another one's where that one was first with the same config."""
+    known here; the next ``number`` where none is given. It is another one's where that one was
+    first with the same config."""
     trial = Trial(
-        number=max((t.number for t in trials), default=-1) + 1,
+        number=max((t.number for t in trials), default=-1) + 1 if number is None else number,
         config=config,
         outcome=outcome,
         seconds=seconds,

@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
+from math import exp
 from typing import NamedTuple, Protocol
 
 from autotune.candidates.space import Candidate, Space, climb, limit_named
@@ -15,12 +16,13 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.record import Record
+from autotune.domain.record import Evidence, Record
 from autotune.domain.trial import Trial
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.evaluation import compile_config, evaluate, keep_trial, outcome_of
 from autotune.searching.limits import SearchLimits
+from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
@@ -42,7 +44,8 @@ class Observer(Protocol):
 class SearchResult:
     """All trials of the key, and how the search ended: exhausted, prediction, trials, timeout,
     interrupted.
-    ``start_from``: configs that were given, which are among the trials."""
+    ``start_from``: configs that were given, which are among the trials. ``default``: what is
+    predicted of the default, where it was not compiled."""
 
     subject: Subject
     space: Space
@@ -51,6 +54,7 @@ class SearchResult:
     stopped_by: str
     seconds: float
     start_from: tuple[Config, ...] = ()
+    default: Evidence | None = None
 
 
 def open_search(
@@ -88,7 +92,7 @@ def open_search(
         goal=limits.trials,
         full=not limits.may_end_early(method),
         weight=weight,
-        lessons=lessons_of(subject.key, subject.chip, space.candidates) if method == "gp" else None,
+        lessons=lessons_of(subject.key, subject.chip, space) if method == "gp" else None,
     )
     search.reuse()
     observer.space_ready(space, earlier, max(len(earlier), min(limits.trials, search.reachable)))
@@ -99,18 +103,21 @@ def open_search(
 
 class _Running(NamedTuple):
     """``asked``: the study gave it out, and is told. ``candidate``: None for a config that is given
-    and is none."""
+    and is none. ``step_us``: what other problems say of its step; 0.0 for nothing."""
 
     config: Config
     candidate: Candidate | None
     asked: bool
+    step_us: float = 0.0
 
 
 @dataclass(slots=True)
 class Search:
     """A search that is advanced a trial at a time: ``start`` hands the next one to the compilers,
     ``collect`` keeps those that are done. The default comes first and alone, whatever becomes of
-    it, then each config that is given; after those as many at a time as are started.
+    it, then each config that is given; after those as many at a time as are started. Where other
+    problems have predicted well, the default is compiled only if what is faster by their word is
+    not surely so.
 
     ``goal``: how many trials at most, earlier ones included, and all of them where it is ``full``.
     ``weight``: how often what is searched runs. ``lessons``: None where other problems say nothing.
@@ -141,9 +148,8 @@ class Search:
     def begin_with(self, given: Sequence[Config], elsewhere: Sequence[Config]) -> None:
         """What is tried ahead of all else, one after another."""
         self._given, self._reused = tuple(given), len(self.trials)
-        first = [self.space.default] * all(trial.number for trial in self.trials)
         others = takewhile(lambda _: not self._predict(), elsewhere)
-        self._first = chain(first, self._own_blocks(), given, others)
+        self._first = chain(self._default_first(), self._own_blocks(), given, others)
 
     @property
     def is_ready(self) -> bool:
@@ -173,7 +179,8 @@ class Search:
 
     def _start(self, late: bool) -> str:
         """Why nothing was started, or an empty string."""
-        if any(not one.asked for one in self.running.values()):
+        alone = self._lacks_default or any(not one.asked for one in self.running.values())
+        if self.running and alone:
             return "the first is not done"
         full = bool(self.trials) and len(self.trials) >= self.goal
         # What all is compared with is tried in any case.
@@ -184,16 +191,26 @@ class Search:
             if config != self.space.default or self.space.default_verdict is None:
                 return self._run(_Running(config, self._candidate(config), asked=False))
             self._keep(config, self.space.default_verdict, 0.0)
-        if self.begun >= self.goal:
-            return "trials"
-        if not late and self._predict() and self._is_settled():
-            return "prediction"
-        candidate = None if late else self.study.ask()
+        if over := self._over(late):
+            if not self._lacks_default or self._predicted_default():
+                return over
+            default = self.space.default
+            return self._run(_Running(default, self._candidate(default), asked=False))
+        candidate = self.study.ask()
         if candidate is None:
-            return "timeout" if late else "exhausted"
+            return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
 
+    def _over(self, late: bool) -> str:
+        """Why no further candidate is tried, or an empty string."""
+        if self.begun + self._lacks_default >= self.goal:
+            return "trials"
+        if late:
+            return "timeout"
+        return "prediction" * (self._predict() and self._is_settled())
+
     def _run(self, one: _Running) -> str:
+        one = one._replace(step_us=self.lessons.step_us(one.config) if self.lessons else 0.0)
         self.running[compile_config(self.compilers, self.subject, one.config)] = one
         return ""
 
@@ -202,6 +219,8 @@ class Search:
         for future in [one for one in self.running if one in done]:
             one = self.running[future]
             outcome, seconds = self._judged(future)
+            if self.lessons and one.candidate:
+                outcome = self.lessons.confirmed(one.candidate, one.step_us, outcome)
             self._keep(one.config, outcome, seconds)
             del self.running[future]
             self._blocked = False
@@ -218,6 +237,7 @@ class Search:
             stopped_by=self.stopped_by,
             seconds=time.monotonic() - self._began,
             start_from=self._given,
+            default=self._predicted_default() if self._lacks_default else None,
         )
 
     @property
@@ -266,6 +286,29 @@ class Search:
             return False
         return self.study.is_settled and self._predict(anew=True) and self.study.is_settled
 
+    @property
+    def _lacks_default(self) -> bool:
+        default = self.space.default
+        running = any(one.config == default for one in self.running.values())
+        return not running and not self._tried(default)
+
+    def _default_first(self) -> Iterator[Config]:
+        """The default, unless what others have taught may be enough."""
+        if self.space.default_verdict or not self._predicted_default():
+            yield self.space.default
+
+    def _predicted_default(self) -> Evidence | None:
+        """What other problems say of the default, where that is enough."""
+        if self.full or self.lessons is None or not self._predict(anew=True):
+            return None
+        assert self._predicted is not None
+        candidate = self._default()
+        if candidate is None or not self.lessons.are_sure:
+            return None
+        place = self.space.candidates.index(candidate)
+        found = predicted(candidate.config, self._predicted, place, self.lessons.error)
+        return found if is_enough(found, self.trials, exp(self._predicted.mean.min())) else None
+
     def _tried(self, config: Config) -> bool:
         return any(trial.config == config for trial in self.trials)
 
@@ -312,7 +355,12 @@ class Search:
     def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
         if isinstance(outcome, OutOfVmem) and not outcome.limited_by:
             outcome = limit_named(self.space, config, outcome, self.subject.chip)
-        trial = keep_trial(self.store, self.subject.key, self.trials, config, outcome, seconds)
+        numbers = [trial.number for trial in self.trials]
+        own = config == self.space.default and 0 not in numbers  # the default's is always 0
+        number = 0 if own else max(numbers, default=0) + 1
+        trial = keep_trial(
+            self.store, self.subject.key, self.trials, config, outcome, seconds, number
+        )
         self.observer.trial_done(trial)
 
     def _default(self) -> Candidate | None:

@@ -20,7 +20,7 @@ METHODS = ("gp", "tpe", "random")
 
 _TIE = 0.05  # of a logarithmic score: candidates this close are equally good
 
-_SETTLED = 0.005  # of the best time: what one more compile must be expected to save
+_SETTLED = 0.01  # of the best time: what one more compile must be expected to save
 
 _FIRST_LOCAL = 8  # times known before it is worth looking next to the best
 _LOCAL_EVERY = 3

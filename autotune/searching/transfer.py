@@ -6,20 +6,20 @@ candidate's own grid and transfers make a time of it (``cost_model.prediction``)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
-from math import log
+from math import ceil, inf, log
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from autotune.candidates.space import Candidate
+from autotune.candidates.space import Candidate, Space
 from autotune.cost_model.estimate import MODEL
 from autotune.cost_model.prediction import StepFacts, predicted_us, step_facts
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import Config
 from autotune.domain.key import Key
-from autotune.domain.outcome import Estimated
+from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.trial import Trial
 from autotune.searching.surrogate import (
     Array,
@@ -33,6 +33,8 @@ from autotune.simulator.constants import CHIPS
 
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
+FEWEST_CONFIRMED = 5  # predictions, before a default is believed that is not compiled
+FEWEST_DEFAULTS = 3  # among them
 
 _LENGTHS = (1.0, 2.0, 4.0, 8.0)  # in doublings of one fact, about
 _TRENDS = (0.0, 1.0)  # how much of it is a trend: larger blocks than were ever compiled
@@ -40,26 +42,30 @@ _NOISES = (1e-4, 1e-3, 1e-2)
 _NUMBER_SPREAD, _FLAG_SPREAD = 1.5, 2.0
 _LEAST_SCALE = 0.1  # of a logarithm of the cost
 _REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was 0.2 % to 2.8 %
+_REPLAY_APART = 0.015  # of two candidates of a problem: most of it is the same for all
 _WORTH = 1.5  # times the smallest: what is certainly slower is not replayed
 
 
-def lessons_of(key: Key, chip: ChipInfo, candidates: Sequence[Candidate]) -> "Lessons | None":
+def lessons_of(key: Key, chip: ChipInfo, space: Space) -> "Lessons | None":
     """None where nothing can be predicted: a function of several calls, a grid without a step, a
     chip that is not simulated."""
-    one_call = not any(c.trace.more or not c.trace.steps for c in candidates)
-    return Lessons(key, chip) if one_call and chip.chip.value in CHIPS else None
+    one_call = not any(c.trace.more or not c.trace.steps for c in space.candidates)
+    return Lessons(key, chip, space.default) if one_call and chip.chip.value in CHIPS else None
 
 
 class Lessons:
     """Predicts the candidates of one problem from its own trials and those of others. A candidate
     may be added later. ``are_sure``: enough of the others were compiled to the same bodies, so that
     a search may end by them; costs of another version of the kernel, another chip or compiler only
-    say what to try first."""
+    say what to try first. ``error``: the share that nine of ten of their predictions were within
+    once they were compiled; infinite where too few were."""
 
-    def __init__(self, key: Key, chip: ChipInfo) -> None:
-        self._key, self._chip = key, chip
+    def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
+        self._key, self._chip, self._default = key, chip, default
         self._known: dict[Config, StepFacts] = {}
+        self._core_us: dict[Config, float] = {}
         self.are_sure = False
+        self.error = inf
 
     def predict(
         self,
@@ -79,6 +85,7 @@ class Lessons:
         ]
         of_others = [_body(key) for key, *_ in known if key != self._key]
         self.are_sure = of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        self.error = self._confirmed_error(others)
         if len(of_others) < FEWEST_TRIALS:
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
@@ -88,7 +95,39 @@ class Lessons:
         found = _fitted(rows, costs, asked)
         base_us = np.array([dict(of)["core_us"] for of in facts])
         timed = [outcome for key, _, _, outcome in known if key == self._key]
-        return self._times(candidates, base_us * np.exp(found.mean), found.deviation, timed)
+        core_us = base_us * np.exp(found.mean)
+        self._core_us = {c.config: float(us) for c, us in zip(candidates, core_us, strict=True)}
+        return self._times(candidates, core_us, found.deviation, timed)
+
+    def _confirmed_error(self, others: Sequence[tuple[Key, Trial]]) -> float:
+        """Of all that was predicted of this body and of its defaults, whichever is larger."""
+        told = [
+            (trial.number, surprise)
+            for key, trial in others
+            if _body(key) == _body(self._key)
+            and isinstance(outcome := trial.outcome, Estimated)
+            and outcome.estimate.model == MODEL
+            and outcome.step is not None
+            and (surprise := outcome.step.surprise(outcome.estimate.time_us)) is not None
+        ]
+        return max(
+            _nine_of_ten([one for _, one in told], FEWEST_CONFIRMED),
+            _nine_of_ten([one for number, one in told if number == 0], FEWEST_DEFAULTS),
+        )
+
+    def step_us(self, config: Config) -> float:
+        """What others say of its step; 0.0 where that is nothing to end a search by."""
+        return self._core_us.get(config, 0.0) if self.are_sure else 0.0
+
+    def confirmed(self, candidate: Candidate, step_us: float, outcome: Outcome) -> Outcome:
+        """What became of a candidate whose step others had said to take ``step_us``: with what that
+        means for its time, beside what XLA does for all candidates of the problem."""
+        if not isinstance(outcome, Estimated) or outcome.step is None or not step_us:
+            return outcome
+        step, libtpu = outcome.step, self._key.toolchain.libtpu
+        told_us = predicted_us(candidate.trace, step_us, self._chip, libtpu, step.in_vmem)
+        told = replace(step, predicted_us=told_us + outcome.estimate.xla_us)
+        return replace(outcome, step=told)
 
     def _facts_of(self, candidate: Candidate) -> StepFacts:
         if candidate.config not in self._known:
@@ -111,8 +150,9 @@ class Lessons:
         times_us = least_us.copy()
         best_us = np.inf
         for place in np.argsort(least_us):
-            if least_us[place] > _WORTH * best_us:
-                break
+            is_default = candidates[place].config == self._default  # all is compared with it
+            if least_us[place] > _WORTH * best_us and not is_default:
+                continue
             times_us[place] = predicted_us(
                 candidates[place].trace,
                 float(core_us[place]),
@@ -122,10 +162,16 @@ class Lessons:
             )
             best_us = min(best_us, times_us[place])
         share = np.minimum(1.0, core_us * steps / times_us)
+        replay = _REPLAY_APART if own else _REPLAY_ERROR
         return Posterior(
-            mean=np.log(times_us + around_us),
-            deviation=np.hypot(deviation * share, _REPLAY_ERROR),
+            mean=np.log(times_us + around_us), deviation=np.hypot(deviation * share, replay)
         )
+
+
+def _nine_of_ten(surprises: Sequence[float], fewest: int) -> float:
+    """What the next one is not above, in nine of ten cases; the largest of less than nine."""
+    place = min(len(surprises), ceil(0.9 * (len(surprises) + 1)))
+    return sorted(surprises)[place - 1] if len(surprises) >= fewest else inf
 
 
 def _body(key: Key) -> tuple[str, ...]:

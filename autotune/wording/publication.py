@@ -6,31 +6,60 @@ from autotune.domain.chip import Chip
 from autotune.domain.comparison import Comparison
 from autotune.domain.measurement import Measurement, NotMeasured, Timed
 from autotune.domain.outcome import Failure, Outcome
-from autotune.domain.record import Method, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import ProofLevel, Standard, Verdict
 from autotune.wording.comparison import why
+from autotune.wording.units import error_bar, micros, ratio
 
 TIE_RULE = (
     "an error bar of at most twice the narrowest, then the least VMEM, then the larger blocks"
 )
 NO_DEFAULT = "the default was not tried"
+PREDICTED_DEFAULT = (
+    "predicted from other problems of the kernel, not compiled: that it compiles is said by the "
+    "rules and the arithmetic of VMEM alone"
+)
 
 
-def estimated_reason(winner: Trial, default: Trial | None, tied: int) -> str:
+def times_default(default: Evidence, time_us: float | None) -> str:
+    """How many times as fast as the default, with a label where that is only predicted."""
+    if not default.is_predicted:
+        return ratio(default.time_us, time_us)
+    return f"{ratio(default.expected_us, time_us)} {error_bar(default.expected_error)} predicted"
+
+
+def default_time(default: Evidence) -> str:
+    """Its time with the same label, and a dash where there is none."""
+    if not default.is_predicted:
+        return micros(default.time_us)
+    return f"{micros(default.expected_us)} {error_bar(default.expected_error)} predicted"
+
+
+def estimated_reason(
+    winner: Trial, default: Trial | None, tied: int, predicted: Evidence | None = None
+) -> str:
     """By estimate. ``tied``: how many, the winner among them, cannot be told from the fastest; 0
-    where it is not one of them."""
+    where it is not one of them. ``predicted``: of a default that was not compiled."""
+    assert winner.estimate is not None
     if default is None:
-        return "the default is no alternative: there is none"
+        if predicted is None or not predicted.expected_us:
+            return "the default is no alternative: there is none"
+        times = predicted.expected_us / winner.estimate.time_us
+        reason = f"estimated {times:.2f} times as fast as the default is predicted to be"
+        reason += f" ({error_bar(predicted.expected_error)}; it was not compiled)"
+        return _among(reason, tied)
     if default.estimate is None:
         return f"the default is no alternative: {default.outcome.kind}"
     if winner.number == default.number:
         return (
             "nothing was estimated to be faster than the default by more than the model can mistake"
         )
-    assert winner.estimate is not None
     times = default.estimate.time_us / winner.estimate.time_us
-    reason = f"estimated {times:.2f} times as fast as the default"
+    return _among(f"estimated {times:.2f} times as fast as the default", tied)
+
+
+def _among(reason: str, tied: int) -> str:
     if tied > 1:
         reason += f"; chosen by {TIE_RULE}, among {tied} that cannot be told from the fastest"
     return reason

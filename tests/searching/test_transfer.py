@@ -167,10 +167,11 @@ def test_other_methods_do_not_pay_for_predictions(
 
 
 def test_what_cannot_be_predicted_has_no_lessons() -> None:
-    key, (some, *others) = subject(1 << 14).key, space(1 << 14).candidates
+    key, whole = subject(1 << 14).key, space(1 << 14)
+    some, *others = whole.candidates
     of_data = replace(some, trace=replace(some.trace, grid=(0,)))
-    assert lessons_of(key, V5E, [some, *others])
-    assert lessons_of(key, V5E, [of_data, *others]) is None
+    assert lessons_of(key, V5E, whole)
+    assert lessons_of(key, V5E, replace(whole, candidates=[of_data, *others])) is None
 
 
 def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
@@ -211,7 +212,7 @@ def test_who_asks_for_more_trials_than_the_default_gets_them(store: SqlStore) ->
 def test_what_others_have_pushed_is_not_believed(store: SqlStore) -> None:
     taught(store)
     own, candidates = subject(1 << 17).key, space(1 << 17).candidates
-    lessons, others = lessons_of(own, V5E, candidates), store.timed_trials(own, 99)
+    lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
     assert lessons is not None
     pushed = [(own, replace(trial, pushed_by="ci")) for _, trial in others]
     known, none = (lessons.predict(candidates, others, some) for some in (pushed, []))
@@ -228,7 +229,7 @@ def with_model(trial: Trial, model: str) -> Trial:
 def test_times_of_another_model_teach_nothing(store: SqlStore) -> None:
     taught(store)
     own, candidates = subject(1 << 17).key, space(1 << 17).candidates
-    lessons, others = lessons_of(own, V5E, candidates), store.timed_trials(own, 99)
+    lessons, others = lessons_of(own, V5E, space(1 << 17)), store.timed_trials(own, 99)
     older = [(key, with_model(trial, "older")) for key, trial in others]
     assert lessons is not None and lessons.predict(candidates, older, []) is None
 

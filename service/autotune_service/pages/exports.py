@@ -182,6 +182,11 @@ def _problem(row: ProblemRow) -> Line:
         "device": record and record.measurement and record.measurement.device,
         "config": record and str(record.config),
         "times_default": speed and speed.over_default,
+        "times_default_predicted": speed and speed.predicted_over_default,
+        "default_predicted_error": (
+            record and record.default.is_predicted and record.default.expected_error
+        )
+        or None,
         "times_xla_at_least": speed and speed.over_xla_least,
         "times_xla_own_estimate": speed and speed.over_xla_own,
         "times_default_measured": speed and speed.measured_over_default,

@@ -13,19 +13,22 @@ from autotune.wording.units import ratio
 from autotune_service.pages.speed import speed
 from autotune_service.snapshot_cache import IndexedSnapshot
 
+DEFAULT = "its default"
 _STEPS = 70  # places of a lane: dots that fall on one of them are one dot
 _TICKS = (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 1000)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gain:
-    """Of one record. ``key_id``: the number of its key."""
+    """Of one record. ``key_id``: the number of its key; ``is_predicted``: the default was not
+    compiled."""
 
     key: Key
     key_id: int
     over_default: float | None
     over_xla: float | None
     at: datetime
+    is_predicted: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +53,10 @@ def _gain(record: Record, key_id: int) -> Gain:
     return Gain(
         key=record.key,
         key_id=key_id,
-        over_default=found.measured_over_default or found.over_default,
+        over_default=found.measured_over_default
+        or found.over_default
+        or found.predicted_over_default,
+        is_predicted=record.default.is_predicted,
         over_xla=found.measured_over_xla or found.over_xla_own,
         at=record.created_at,
     )
@@ -106,8 +112,13 @@ def _dot(place: int, mine: Sequence[tuple[float, Gain]], what: str, several: str
         x=round(100 * place / _STEPS, 1),
         count=len(mine),
         link=f"/keys/{first.key_id}" if len(mine) == 1 else several,
-        text=f"{text}: {ratio(times, 1)} {what}",
+        text=f"{text}: {ratio(times, 1)} {what}" + _told(mine) * (what == DEFAULT),
     )
+
+
+def _told(mine: Sequence[tuple[float, Gain]]) -> str:
+    count = sum(one.is_predicted for _, one in mine)
+    return f" ({count} predicted)" if count and len(mine) > 1 else " (predicted)" * bool(count)
 
 
 def middle(times: Sequence[float | None]) -> float | None:

@@ -15,7 +15,17 @@ from autotune.lookups.versions import versions_of
 from autotune.ports import KeyPages
 from autotune.wording.units import ratio
 from autotune_service.pages.filters import toolchain_name
-from autotune_service.pages.gains import Dot, Gain, Scale, dots, gains, middle, over_time, scale
+from autotune_service.pages.gains import (
+    DEFAULT,
+    Dot,
+    Gain,
+    Scale,
+    dots,
+    gains,
+    middle,
+    over_time,
+    scale,
+)
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.render import kernel_path, link
 from autotune_service.snapshot_cache import IndexedSnapshot
@@ -130,7 +140,7 @@ def _row(
     several = link(kernel_path(name), chip=chip.value)
     return ChipRow(
         chip=chip,
-        over_default=dots(mine, on, lambda one: one.over_default, "its default", several),
+        over_default=dots(mine, on, lambda one: one.over_default, DEFAULT, several),
         over_xla=dots(mine, on, lambda one: one.over_xla, "plain XLA", several),
         said=_said(mine),
         cells=[

@@ -31,9 +31,13 @@ def time_lines(record: Record, *, with_default: bool = True) -> list[TimeLine]:
     """In microseconds, then placed on one logarithmic scale."""
     time_us, doubt = record.estimate.time_us, record.estimate.doubt
     found = [_line("served", "best", time_us, doubt, error_bar(record.estimate.error))]
-    default_us = record.default.time_us
-    if default_us and with_default and not record.is_default:
-        found.append(_line("default", "default", default_us, 0.0, ""))
+    default = record.default
+    if default.time_us and with_default and not record.is_default:
+        found.append(_line("default", "default", default.time_us, 0.0, ""))
+    if default.is_predicted and default.expected_us and with_default:
+        error = default.expected_error or 0.0
+        text = error_bar(error)
+        found.append(_line("default, predicted", "default", default.expected_us, error, text))
     least, most = expected_range(record.baseline)
     bound = record.baseline.time_us or 0.0
     if most:

@@ -20,7 +20,7 @@ from autotune import __version__
 from autotune.domain.key import Key
 from autotune.wording.command import search_command
 from autotune.wording.measurement import run_line
-from autotune.wording.publication import verified_label, who_says
+from autotune.wording.publication import default_time, times_default, verified_label, who_says
 from autotune.wording.terms import TERMS
 from autotune.wording.time_parts import PART_WORDS
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds, size
@@ -178,6 +178,8 @@ def _environment() -> Environment:
         version=__version__,
         link=link,
         ratio=ratio,
+        times_default=times_default,
+        default_time=default_time,
         asset=address,
         toolchain_name=toolchain_name,
         colour_of=_colour_of,

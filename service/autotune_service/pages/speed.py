@@ -10,11 +10,13 @@ from autotune_service.pages.candidates import LEAST_US
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Speed:
-    """Times as fast; None where it is not known. Plain XLA has a lower bound of its time, so
+    """Times as fast; None where it is not known. ``predicted_over_default``: where the default was
+    not compiled. Plain XLA has a lower bound of its time, so
     ``over_xla_least`` is what is certain, and an estimate; ``xla`` says so in words.
     ``measured_*``: by the run that decided; the others are estimates."""
 
     over_default: float | None
+    predicted_over_default: float | None
     over_xla_least: float | None
     over_xla_own: float | None
     verdict: XlaVerdict
@@ -47,6 +49,9 @@ def speed(record: Record) -> Speed:
     verdict, words = _xla(record, found.get("measured_over_xla"))
     return Speed(
         over_default=_over(record.default.time_us, time_us),
+        predicted_over_default=_over(record.default.expected_us, time_us)
+        if record.default.is_predicted
+        else None,
         over_xla_least=_over(baseline.time_us, time_us),
         over_xla_own=_over(baseline.expected_us, time_us),
         verdict=verdict,

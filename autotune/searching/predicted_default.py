@@ -1,0 +1,47 @@
+"""A default that nobody compiled: what other problems of the kernel say of its time, and when that
+is enough.
+
+A winner is always compiled. What it is compared with need not be, where predictions have held so
+far and the winner is faster than the prediction by more than all of them may be wrong. That the
+default compiles at all is then said by the rules and the arithmetic of VMEM alone.
+"""
+
+from collections.abc import Sequence
+from math import exp
+
+from autotune.cost_model.comparison import beats
+from autotune.domain.config import Config
+from autotune.domain.outcome import Estimated
+from autotune.domain.record import Evidence
+from autotune.domain.trial import Trial
+from autotune.searching.surrogate import Posterior
+from autotune.wording.publication import PREDICTED_DEFAULT
+
+_NINE_OF_TEN = 1.645  # deviations of a normal distribution
+_MOST_DOUBT = 0.2
+
+
+def predicted(default: Config, found: Posterior, place: int, error: float) -> Evidence:
+    """Of the candidate at ``place``; ``error``: what earlier predictions were within."""
+    bar = max(error, _NINE_OF_TEN * float(found.deviation[place]))
+    return Evidence(
+        config=default,
+        time_us=None,
+        expected_us=exp(found.mean[place]),
+        expected_error=bar,
+        note=PREDICTED_DEFAULT,
+    )
+
+
+def is_enough(found: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool:
+    """Whether the default need not be compiled: what was compiled here came out as predicted, and
+    something of it is surely faster; before anything was, what is ``hoped_us``."""
+    bar = found.expected_error
+    if bar is None or bar > _MOST_DOUBT or not found.expected_us:
+        return False
+    if not trials:
+        return hoped_us < found.expected_us * (1 - bar)
+    timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
+    surprises = [o.step.surprise(o.estimate.time_us) for o in timed if o.step]
+    as_told = all(one is None or one <= bar for one in surprises)
+    return as_told and any(beats(one.estimate, found) for one in timed)
