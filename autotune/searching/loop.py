@@ -196,6 +196,9 @@ class Search:
                 return over
             default = self.space.default
             return self._run(_Running(default, self._candidate(default), asked=False))
+        if self.lessons is not None and not self.lessons.are_sure:
+            # what others teach of another body may mislead: every other trial does without
+            self.study.predict(self._predicted if self.begun % 2 else None)
         candidate = self.study.ask()
         if candidate is None:
             return "exhausted"
@@ -272,7 +275,7 @@ class Search:
             return False
         then, candidates = self._predicted_at
         done, count = len(self.trials), len(self.space.candidates)
-        if done - then >= (1 if anew or done < _OFTEN else _OFTEN) or count != candidates:
+        if done - then >= (1 if anew or done <= _OFTEN else _OFTEN) or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
             self._predicted = self.lessons.predict(self.space.candidates, others, own)
@@ -299,11 +302,10 @@ class Search:
 
     def _predicted_default(self) -> Evidence | None:
         """What other problems say of the default, where that is enough."""
-        if self.full or self.lessons is None or not self._predict(anew=True):
+        if self.lessons is None or not self._predict(anew=True) or self.full:
             return None
-        assert self._predicted is not None
         candidate = self._default()
-        if candidate is None or not self.lessons.are_sure:
+        if candidate is None or not self.lessons.are_sure or self._predicted is None:
             return None
         place = self.space.candidates.index(candidate)
         found = predicted(candidate.config, self._predicted, place, self.lessons.error)

@@ -7,13 +7,14 @@ default compiles at all is then said by the rules and the arithmetic of VMEM alo
 """
 
 from collections.abc import Sequence
-from math import exp
+from math import exp, inf
 
 from autotune.cost_model.comparison import beats
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.domain.xla_verdict import expected_range
 from autotune.searching.surrogate import Posterior
 from autotune.wording.publication import PREDICTED_DEFAULT
 
@@ -36,11 +37,11 @@ def predicted(default: Config, found: Posterior, place: int, error: float) -> Ev
 def is_enough(found: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool:
     """Whether the default need not be compiled: what was compiled here came out as predicted, and
     something of it is surely faster; before anything was, what is ``hoped_us``."""
-    bar = found.expected_error
-    if bar is None or bar > _MOST_DOUBT or not found.expected_us:
-        return False
+    bar, least_us = found.expected_error or inf, expected_range(found)[0]
     if not trials:
-        return hoped_us < found.expected_us * (1 - bar)
+        return hoped_us < least_us
+    if bar > _MOST_DOUBT:
+        return False
     timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
     surprises = [o.step.surprise(o.estimate.time_us) for o in timed if o.step]
     as_told = all(one is None or one <= bar for one in surprises)

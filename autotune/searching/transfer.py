@@ -20,6 +20,7 @@ from autotune.domain.chip import ChipInfo
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
+from autotune.domain.step_cost import StepCost
 from autotune.domain.trial import Trial
 from autotune.searching.surrogate import (
     Array,
@@ -33,6 +34,7 @@ from autotune.simulator.constants import CHIPS
 
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
+ENOUGH_OWN = 16  # trials of the problem itself: they teach as much as others do
 FEWEST_CONFIRMED = 5  # predictions, before a default is believed that is not compiled
 FEWEST_DEFAULTS = 3  # among them
 
@@ -53,10 +55,13 @@ def lessons_of(key: Key, chip: ChipInfo, space: Space) -> "Lessons | None":
     return Lessons(key, chip, space.default) if one_call and chip.chip.value in CHIPS else None
 
 
+_Known = tuple[Key, Config, StepCost, Estimated]
+
+
 class Lessons:
     """Predicts the candidates of one problem from its own trials and those of others. A candidate
-    may be added later. ``are_sure``: enough of the others were compiled to the same bodies, so that
-    a search may end by them; costs of another version of the kernel, another chip or compiler only
+    may be added later. ``are_sure``: enough of them were compiled to the same bodies, so that a
+    search may end by them; costs of another version of the kernel, another chip or compiler only
     say what to try first. ``error``: the share that nine of ten of their predictions were within
     once they were compiled; infinite where too few were."""
 
@@ -84,9 +89,10 @@ class Lessons:
             and not trial.pushed_by
         ]
         of_others = [_body(key) for key, *_ in known if key != self._key]
-        self.are_sure = of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
+        self.are_sure = is_own_enough or of_others.count(_body(self._key)) >= FEWEST_TRIALS
         self.error = self._confirmed_error(others)
-        if len(of_others) < FEWEST_TRIALS:
+        if len(of_others) < FEWEST_TRIALS and not is_own_enough:
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
         facts = list(map(self._facts_of, candidates))
@@ -97,7 +103,8 @@ class Lessons:
         timed = [outcome for key, _, _, outcome in known if key == self._key]
         core_us = base_us * np.exp(found.mean)
         self._core_us = {c.config: float(us) for c, us in zip(candidates, core_us, strict=True)}
-        return self._times(candidates, core_us, found.deviation, timed)
+        alike = timed or self._alike(facts[0], known)
+        return self._times(candidates, core_us, found.deviation, timed, alike)
 
     def _confirmed_error(self, others: Sequence[tuple[Key, Trial]]) -> float:
         """Of all that was predicted of this body and of its defaults, whichever is larger."""
@@ -126,8 +133,23 @@ class Lessons:
             return outcome
         step, libtpu = outcome.step, self._key.toolchain.libtpu
         told_us = predicted_us(candidate.trace, step_us, self._chip, libtpu, step.in_vmem)
-        told = replace(step, predicted_us=told_us + outcome.estimate.xla_us)
+        told = replace(step, predicted_us=float(told_us + outcome.estimate.xla_us))
         return replace(outcome, step=told)
+
+    def _alike(self, facts: StepFacts, known: Sequence[_Known]) -> list[Estimated]:
+        """Of the problem that is most like this one: what XLA puts in VMEM goes by whole lanes and
+        by sizes."""
+        sizes = dict(self._key.problem.dims)
+
+        def far(one: _Known) -> float:
+            return sum(abs(log(n / sizes[name])) for name, n in one[0].problem.dims)
+
+        same = [
+            one
+            for one in known
+            if _body(one[0]) == _body(self._key) and _lanes(one[2].facts) == _lanes(facts)
+        ]
+        return [min(same, key=far)[3]] if same else []
 
     def _facts_of(self, candidate: Candidate) -> StepFacts:
         if candidate.config not in self._known:
@@ -140,10 +162,12 @@ class Lessons:
         core_us: Array,
         deviation: Array,
         own: Sequence[Estimated],
+        alike: Sequence[Estimated],
     ) -> Posterior:
         """From costs of steps to times; what XLA does around the call, and what it puts in VMEM, is
-        the same for all candidates of a problem, and known from the first."""
-        in_vmem = own[0].step.in_vmem if own and own[0].step else ()
+        the same for all candidates of a problem, and known from the first; ahead of it the
+        latter is as for what is ``alike``."""
+        in_vmem = alike[0].step.in_vmem if alike and alike[0].step else ()
         around_us = min((one.estimate.xla_us for one in own), default=0.0)
         steps = np.array([c.trace.steps / c.roofline.cores for c in candidates])
         least_us = np.maximum(core_us * steps, _memory_us(candidates, in_vmem, self._chip))
@@ -172,6 +196,10 @@ def _nine_of_ten(surprises: Sequence[float], fewest: int) -> float:
     """What the next one is not above, in nine of ten cases; the largest of less than nine."""
     place = min(len(surprises), ceil(0.9 * (len(surprises) + 1)))
     return sorted(surprises)[place - 1] if len(surprises) >= fewest else inf
+
+
+def _lanes(facts: StepFacts) -> set[str]:
+    return {name for name, _ in facts if " lanes=" in name}
 
 
 def _body(key: Key) -> tuple[str, ...]:

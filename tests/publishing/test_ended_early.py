@@ -6,19 +6,25 @@ from typing import Any, cast
 
 import pytest
 
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.known_config import KnownConfig
+from autotune.domain.record import Evidence, Record
 from autotune.domain.verdict import Verdict
 from autotune.publishing import timing
 from autotune.publishing.publish import Publication
+from autotune.publishing.ties import better
 from autotune.publishing.timing import Timing
 from autotune.publishing.tuning import Plan, TuningTask, limits_of, tune, tune_all
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import SearchResult
+from autotune.wording.publication import times_default
 from autotune_db import SqlStore, open_store
 from tests.publishing.test_publish import SUBJECT
 from tests.publishing.test_tuning import Watching
+from tests.samples import records
+from tests.samples.dashboard import estimated
 from tests.searching import test_transfer as kernel
 
 ROWS = 1 << 17
@@ -90,3 +96,45 @@ def test_what_a_tpu_times_is_searched_to_its_limit(monkeypatch: pytest.MonkeyPat
     assert not limits_of(limits, None, subject).full
     monkeypatch.setattr(timing, "attached_chips", lambda: ())
     assert not limits_of(limits, Timing(), subject).full
+
+
+PREDICTED = kernel.NEXT
+"""A problem whose default is not compiled."""
+
+
+def predicted_default(
+    store: SqlStore, verified: Any, plan: Plan | None = None
+) -> tuple[SearchResult, Publication | None]:
+    kernel.confirmed(store)
+    compilers: Any = kernel.compilers(PREDICTED, verified=verified)
+    found = kernel.subject(PREDICTED), kernel.space(PREDICTED)
+    return tune(compilers, store, *found, plan or Plan(), Watching())
+
+
+def test_a_record_says_that_its_default_was_only_predicted(store: SqlStore) -> None:
+    result, found = predicted_default(store, lambda _: Verdict(ok=True, reason="right"))
+    assert found is not None and found.record is not None
+    record = found.record
+    assert (len(result.trials), found.default, record.is_default) == (1, None, False)
+    assert record.estimate.time_us == kernel.time_us(PREDICTED, kernel.fastest(PREDICTED))
+    assert record.default.time_us is None and record.default.is_predicted
+    assert "default is predicted to be" in record.reason
+    assert "not compiled" in record.default.note
+    assert from_data(Record, to_data(record)) == record
+    assert times_default(record.default, record.estimate.time_us).endswith("predicted")
+
+
+def test_when_the_gate_refuses_the_winner_the_default_is_compiled(store: SqlStore) -> None:
+    best = kernel.fastest(PREDICTED)
+    verdict = lambda config: Verdict(ok=config["block"] != best, reason="seen")  # noqa: E731
+    result, found = predicted_default(store, verdict)
+    assert (result.stopped_by, len(result.trials)) == ("exhausted", len(kernel.BLOCKS))
+    assert found is not None and found.default is not None and found.record is not None
+    assert found.record.default.time_us == kernel.time_us(PREDICTED, kernel.BLOCKS[kernel.DEFAULT])
+
+
+def test_nothing_is_published_that_may_be_slower_than_a_predicted_default() -> None:
+    default = Evidence(config=None, time_us=None, expected_us=100.0, expected_error=0.1)
+    trials = [records.trial(1, estimated(us)) for us in (50.0, 89.0, 95.0)]
+    assert [t.estimate.time_us for t in better(trials, None, default) if t.estimate] == [50.0]
+    assert len(better(trials, None, Evidence(config=None, time_us=None))) == 3

@@ -68,7 +68,7 @@ def search(
         kept,
         SUBJECT,
         where or space(),
-        SearchLimits(trials=trials, timeout_s=timeout_s),
+        SearchLimits(trials=trials, full=True, timeout_s=timeout_s),
         watcher or Quiet(),
         seed=seed,
         start_from=start_from,

@@ -1,6 +1,6 @@
 """A kernel made by hand whose steps cost the same in every problem: what one teaches another."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from math import inf, nan
 from types import SimpleNamespace
@@ -20,11 +20,12 @@ from autotune.domain.problem import Problem
 from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
+from autotune.domain.xla_verdict import expected_range
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, SearchResult
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject
-from autotune.searching.transfer import lessons_of
+from autotune.searching.transfer import ENOUGH_OWN, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
@@ -32,6 +33,7 @@ from tests.samples.simulations import simulation
 from tests.samples.traces import V5E, operand, trace
 
 BLOCKS = (8, 16, 32, 64, 128, 256, 512, 1024, 2048)
+DEFAULT = 3  # of them
 _ROW_BYTES = 256
 
 
@@ -52,16 +54,16 @@ def core_us(block: int) -> float:
     return 0.3 + 0.002 * block + 0.00002 * max(0, block - 256) ** 2
 
 
-def space(rows: int) -> Space:
+def space(rows: int, blocks: Iterable[int] = BLOCKS) -> Space:
     found = [
         Candidate(
             config=make_config({"block": block}),
             trace=traced(rows, block),
             roofline=roofline(traced(rows, block), V5E),
         )
-        for block in BLOCKS
+        for block in blocks
     ]
-    return Space(candidates=found, default=found[0].config, default_verdict=None)
+    return Space(candidates=found, default=found[DEFAULT].config, default_verdict=None)
 
 
 def time_us(rows: int, block: int) -> float:
@@ -69,11 +71,15 @@ def time_us(rows: int, block: int) -> float:
     return predicted_us(traced(rows, block), core_us(block), V5E, libtpu)
 
 
-def compilers(rows: int, **more: Any) -> FakeCompilers:
+def compilers(rows: int, factor: float = 1.0, **more: Any) -> FakeCompilers:
     def answer(config: Config) -> Any:
         steps, block = rows // config["block"], config["block"]
-        run = simulation(time_us(rows, block))
-        run |= {"bundle_cycles": core_us(block) * steps * 1000, "stall_cycles": 0, "steps": steps}
+        run = simulation(time_us(rows, block) * factor)
+        run |= {
+            "bundle_cycles": core_us(block) * factor * steps * 1000,
+            "stall_cycles": 0,
+            "steps": steps,
+        }
         made = Compiled(
             seconds=0.1,
             vmem_used_bytes=1,
@@ -88,10 +94,16 @@ def compilers(rows: int, **more: Any) -> FakeCompilers:
 
 
 def search(
-    store: SqlStore, rows: int, *, method: str = "gp", of: Subject | None = None, **limits: Any
+    store: SqlStore,
+    rows: int,
+    *,
+    method: str = "gp",
+    of: Subject | None = None,
+    factor: float = 1.0,
+    **limits: Any,
 ) -> SearchResult:
     return run_search(
-        compilers(rows),
+        compilers(rows, factor),
         store,
         of or subject(rows),
         space(rows),
@@ -268,3 +280,85 @@ def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
         twisted = replace(step, core_us=step.core_us * trial.config["block"] ** 0.5)
         store.save_trial(slower, replace(trial, outcome=replace(trial.outcome, step=twisted)))
     assert best(search(store, 1 << 17)) == fastest(1 << 17)
+
+
+def confirmed(store: SqlStore, problems: Sequence[int] = (1 << 15, 1 << 16, 1 << 17)) -> None:
+    """Problems of which each candidate was predicted and compiled."""
+    taught(store)
+    for rows in problems:
+        search(store, rows, full=True)
+
+
+NEXT = 1 << 18
+
+
+def test_a_default_that_is_predicted_well_is_not_compiled(store: SqlStore) -> None:
+    confirmed(store)
+    found = search(store, NEXT)
+    (only,) = found.trials
+    assert (found.stopped_by, only.number, best(found)) == ("prediction", 1, fastest(NEXT))
+    assert found.default is not None and found.default.is_predicted
+    assert found.default.config == space(NEXT).default
+    assert found.default.expected_us == pytest.approx(time_us(NEXT, BLOCKS[DEFAULT]), rel=0.05)
+    least, most = expected_range(found.default)
+    assert least < time_us(NEXT, BLOCKS[DEFAULT]) < most
+
+
+def test_who_names_the_default_or_asks_for_all_has_it_compiled(store: SqlStore) -> None:
+    confirmed(store)
+    named = run_search(
+        compilers(NEXT),
+        store,
+        subject(NEXT),
+        space(NEXT),
+        SearchLimits(),
+        Quiet(),
+        start_from=[space(NEXT).default],
+    )
+    assert named.default is None and 0 in [trial.number for trial in named.trials]
+    assert search(store, NEXT << 1, full=True).trials[0].config == space(NEXT).default
+
+
+def test_the_same_search_again_compiles_nothing(store: SqlStore) -> None:
+    confirmed(store)
+    first, again = search(store, NEXT), search(store, NEXT)
+    assert again.trials == first.trials
+    assert again.default is not None
+
+
+@pytest.mark.parametrize("slower", [1.5, 0.6])
+def test_a_surprise_has_the_default_compiled(store: SqlStore, slower: float) -> None:
+    """What was compiled is not as predicted: nothing is believed of what was not."""
+    confirmed(store)
+    found = search(store, NEXT, factor=slower)
+    assert found.default is None
+    assert [t.number for t in found.trials if t.config == space(NEXT).default] == [0]
+
+
+def test_few_or_bad_predictions_are_not_believed(store: SqlStore) -> None:
+    confirmed(store, problems=(1 << 15,))
+    assert search(store, NEXT).default is None
+    confirmed(store)
+    for rows in (1 << 15, 1 << 16, 1 << 17):
+        for trial in store.trials(subject(rows).key):
+            outcome = trial.outcome
+            assert isinstance(outcome, Estimated) and outcome.step is not None
+            wrong = replace(outcome.step, predicted_us=outcome.estimate.time_us * 1.4)
+            store.replace_outcome(subject(rows).key, trial.number, replace(outcome, step=wrong))
+    assert search(store, NEXT << 1).default is None
+
+
+def test_a_default_that_could_be_the_fastest_is_compiled(store: SqlStore) -> None:
+    confirmed(store)
+    own = replace(space(NEXT), default=make_config({"block": fastest(NEXT)}))
+    found = run_search(compilers(NEXT), store, subject(NEXT), own, SearchLimits(), Quiet())
+    assert found.default is None
+    assert own.default in [trial.config for trial in found.trials]
+
+
+def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
+    """Of a first problem: the steps of its candidates are known before all are compiled."""
+    many = space(NEXT, blocks=range(8, 8 * 65, 8))
+    found = run_search(compilers(NEXT), store, subject(NEXT), many, SearchLimits(), Quiet())
+    assert found.stopped_by == "prediction"
+    assert ENOUGH_OWN <= len(found.trials) < 40

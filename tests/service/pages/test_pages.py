@@ -223,6 +223,19 @@ def test_records_of_older_versions_with_a_time_of_zero_break_no_page(
     assert own.raw("GET", f"/v1/snapshots/{latest_snapshot(store)}")[0] == 200
 
 
+def test_a_default_that_was_not_compiled_is_called_predicted(own: Running, store: SqlStore) -> None:
+    of = question(kernel="untried")
+    told = Evidence(
+        config=None, time_us=None, expected_us=19.0, expected_error=0.25, note="not compiled"
+    )
+    store.save_trial(of, trial(2, OUTCOMES[0]))
+    store.save_record(replace(published(of), default=told))
+    until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
+    for path in ("/kernels/untried", f"/keys/{key_id(store, of)}"):
+        assert "2.00× ± 25% predicted" in html(own, path), path
+    assert "its default (predicted)" in html(own, "/")
+
+
 def evil_pages(store: SqlStore) -> list[str]:
     number = key_id(store, evil_key())
     ids = [
