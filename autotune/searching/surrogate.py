@@ -172,8 +172,9 @@ class Risk:
             if shape not in self._known:
                 square = cdist(self._points, self._points[[shape]], "sqeuclidean")[:, 0]
                 own = self._order[:, [shape]]
-                no_smaller, no_larger = self._order >= own, self._order <= own
-                self._known[shape] = np.exp(-0.5 * square), no_smaller.all(0), no_larger.all(0)
+                no_smaller = np.asarray((self._order >= own).all(axis=0))
+                no_larger = np.asarray((self._order <= own).all(axis=0))
+                self._known[shape] = np.exp(-0.5 * square), no_smaller, no_larger
             own_near, own_larger, own_smaller = self._known[shape]
             near += count * own_near
             larger |= own_larger
