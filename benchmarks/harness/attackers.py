@@ -157,6 +157,19 @@ async def known_batches(a: Attacker) -> None:
         await a.call(body)
 
 
+async def wrong_lookups(a: Attacker) -> None:
+    """Each of 50,000 parts is unknown."""
+    body = json.dumps({"questions": []} | dict.fromkeys(map(str, range(50_000)), 1)).encode()
+    while True:
+        await a.call(post("/v1/lookup", body))
+
+
+async def pipelined(a: Attacker) -> None:
+    call = get("/healthz").replace(b"Connection: close\r\n", b"")
+    while True:
+        await a.call(call * 5_000)
+
+
 KINDS: dict[str, Callable[[Attacker], Coroutine[Any, Any, None]]] = {
     one.__name__.replace("_", " "): one
     for one in (
@@ -171,6 +184,8 @@ KINDS: dict[str, Callable[[Attacker], Coroutine[Any, Any, None]]] = {
         failed_log_ins,
         event_streams,
         large_answers,
+        wrong_lookups,
+        pipelined,
     )
 }
 
