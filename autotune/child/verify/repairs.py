@@ -103,6 +103,7 @@ def _reading(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
 
 def _straying(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
     """Reads past the end of a buffer in VMEM."""
+    import jax
     from jax._src.pallas.mosaic.interpret import utils
 
     signature = inspect.signature(get)
@@ -117,7 +118,7 @@ def _straying(get: Callable[..., Any], calls: Any) -> Callable[..., Any]:
             if key[0] != "vmem":
                 raise
         content = calls._get_shared_memory().mem[key].content
-        place = utils.to_range(given["transforms"])
+        place = utils.to_range(jax.tree.map(int, given["transforms"]))
         ends = [part.stop if isinstance(part, slice) else part + 1 for part in place]
         sizes = [max(pair) for pair in zip(content.shape, ends, strict=True)]
         longer = np.full(sizes, utils.get_uninitialized_value(content.dtype, "nan"), content.dtype)

@@ -285,10 +285,9 @@ def test_a_row_ahead_is_read_where_the_kernel_turns_checks_off_and_does_not_use_
     def build(rows: int) -> Any:
         def body(x: Any, out: Any, block: Any) -> None:
             block[...] = x[...]
-            ahead = block[pl.ds(pl.program_id(0) * 0 + ROWS, 1), :]
-            found = jnp.where(pl.program_id(0) < (1 if is_used else 0), ahead, block[0:1, :])
+            ahead = block[pl.program_id(0) * 0 + ROWS, :]
             out[...] = block[...]
-            out[0:1, :] = found
+            out[0, :] = jnp.where(pl.program_id(0) < (1 if is_used else 0), ahead, block[0, :])
 
         spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
         return pl.pallas_call(
