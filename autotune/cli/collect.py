@@ -34,6 +34,8 @@ _CALL = re.compile(r'^[^\n]*custom_call_target="tpu_custom_call"[^\n]*$', re.MUL
 _INSTRUCTION = re.compile(r"%([\w.-]*?)(?:\.\d+)? = ")
 _KERNEL_NAME = re.compile(r'kernel_name[\\"]*[:=] ?[\\"]*([\w.-]+)|op_name="([^"]+)/pallas_call')
 
+_TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
+
 
 @click.command()
 @click.argument("model", required=False, metavar="[MODULE:FUNCTION]")
@@ -140,7 +142,7 @@ def hlo_kernels(text: str) -> tuple[UndeclaredKernel, ...]:
 def _kernel_name(line: str) -> str:
     found = _KERNEL_NAME.search(line)
     if found:
-        return found[1] or found[2].rpartition("/")[2]
+        return found[1] or _TRANSFORMS.sub("", found[2].rpartition("/")[2])
     instruction = _INSTRUCTION.search(line)
     return instruction[1] if instruction else "kernel"
 

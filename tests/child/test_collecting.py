@@ -213,11 +213,18 @@ def test_kernels_of_an_hlo_module_are_named_and_counted() -> None:
     lines = [
         call.format("closed_call.1", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
         call.format("closed_call.2", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
+        call.format(
+            "flash.5", 'op_name="jit(f)/while/body/jit(flash)/pallas_call" stack_frame_id=4'
+        ),
         call.format("my_kernel.7", ""),
         '%y = f32[8] custom-call(%x), custom_call_target="Sharding"',
     ]
     found = hlo_kernels("HloModule m\n" + "\n".join(lines))
-    assert [(one.name, one.weight) for one in found] == [("scale", 2), ("my_kernel", 1)]
+    assert [(one.name, one.weight) for one in found] == [
+        ("scale", 2),
+        ("flash", 1),
+        ("my_kernel", 1),
+    ]
 
 
 def test_a_user_collects_from_python_what_the_command_does(
