@@ -328,10 +328,10 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
   $(".find input").focus();
 });
-// A phone shows the answer; the other sections open at a tap, or when a link leads to them.
+// A phone or a tablet shows the answer; the other sections open at a tap, or when a link leads to them.
 function fold() {
   const wanted = location.hash.length > 1 && document.getElementById(location.hash.slice(1));
-  for (const one of $$("details.fold")) one.open = innerWidth > 700 || Boolean(wanted && one.contains(wanted));
+  for (const one of $$("details.fold")) one.open = innerWidth > 900 || Boolean(wanted && one.contains(wanted));
   if (wanted) wanted.scrollIntoView();
 }
 
