@@ -39,6 +39,7 @@ MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snap
 _CHECKS_AT_ONCE = 1_000
 _MOST_PAGES = 1_000
 _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
+_NOT_UNDERSTOOD = 422
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
 
@@ -67,7 +68,7 @@ class Client:
         self._service = None if url is None else Remote(url, timeout_s, token)
         self._cache = None if cache is None else Path(cache)
         self._pinned, self._strict = snapshot, strict
-        self._answers: dict[Identity, Match] = {}
+        self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
         self._disk: Index | None = None
         self._retry_after = 0.0
         self._warned = False
@@ -79,13 +80,13 @@ class Client:
     def __str__(self) -> str:
         return str(self._service or self._cache)
 
-    def lookup(self, questions: Sequence[Key]) -> list[Match]:
-        """One answer each, in the same order, all from one snapshot.
+    def lookup(self, questions: Sequence[Key], accept: Collection[str] = KINDS) -> list[Match]:
+        """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
 
         Raises nothing unless ``strict``: then ``ServiceError`` when the service cannot be used.
         """
         try:
-            answers = self._ask(questions)
+            answers = self._ask(questions, accept)
         except Exception as error:
             if self._strict and isinstance(error, AutotuneError):
                 raise
@@ -93,9 +94,9 @@ class Client:
                 why = f"{type(error).__name__}: {error}"
                 raise ServiceError(f"the service cannot be used: {why}") from error
             self._warn_once(error)
-            answers = self._offline(questions)
+            answers = self._offline(questions, accept)
         for key, answer in zip(questions, answers, strict=True):
-            self._answers[identity_of(key)] = answer
+            self._answers[identity_of(key), _kinds(accept)] = answer
         return answers
 
     def lookup_shape(
@@ -170,11 +171,13 @@ class Client:
             raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
 
     def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
-        """One answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
-        known = self._answers.get(identity_of(key)) or self.lookup([key])[0]
-        if known.kind in accept or known.kind == DEFAULT:  # a default says why itself
-            return known
-        return Match(kind=DEFAULT, config=None, record=None, why=f"{known.kind} is not accepted")
+        """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
+        own = identity_of(key)
+        for kinds in (KINDS, accept):
+            known = self._answers.get((own, _kinds(kinds)))
+            if known is not None and known.kind in (*accept, DEFAULT):
+                return known  # the best of all is the best of some, and a default says why itself
+        return self.lookup([key], accept)[0]
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
         """The service has counted it when it was asked."""
@@ -194,9 +197,9 @@ class Client:
                 write_whole(self._label_path(), self._label_of(number).encode())
         return True
 
-    def _ask(self, questions: Sequence[Key]) -> list[Match]:
+    def _ask(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
         if self._service is None or not questions:
-            return self._offline(questions)
+            return self._offline(questions, accept)
         if time.monotonic() < self._retry_after and not self._strict:
             raise ServiceError("the service failed a moment ago")
         answers: list[Match] = []
@@ -204,7 +207,7 @@ class Client:
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
                 part = questions[start : start + MAX_QUESTIONS]
-                snapshot, found = _ask(self._service, part, snapshot)
+                snapshot, found = _ask(self._service, part, accept, snapshot)
                 answers += found
         except Exception as error:
             if not _is_busy(error):
@@ -214,9 +217,9 @@ class Client:
         self._start_refresh()
         return answers
 
-    def _offline(self, questions: Sequence[Key]) -> list[Match]:
+    def _offline(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
         index = self._disk_index()
-        return [index.match(key) for key in questions]
+        return [index.match(key, accept) for key in questions]
 
     def _disk_index(self) -> Index:
         if self._disk is None:
@@ -271,13 +274,33 @@ class Client:
             return None
 
 
-def _ask(remote: Remote, questions: Sequence[Key], snapshot: int | None) -> tuple[int, list[Match]]:
+def _kinds(accept: Collection[str]) -> frozenset[str]:
+    """Beside the default, which is always an answer."""
+    return frozenset(accept) - {DEFAULT}
+
+
+def _ask(
+    remote: Remote, questions: Sequence[Key], accept: Collection[str], snapshot: int | None
+) -> tuple[int, list[Match]]:
     data = {"questions": [to_data(key) for key in questions], "snapshot": snapshot}
-    found = json.loads(_patiently(remote, json.dumps(data).encode()))
+    if _kinds(accept) != _kinds(KINDS):
+        data["accept"] = sorted(accept)
+    try:
+        found = json.loads(_patiently(remote, json.dumps(data).encode()))
+    except ServiceError as error:
+        if error.status != _NOT_UNDERSTOOD or "accept" not in data:
+            raise
+        del data["accept"]  # an older service does not know the word
+        found = json.loads(_patiently(remote, json.dumps(data).encode()))
     number, answers = found["snapshot"], found["answers"]
     if type(number) is not int or snapshot not in (None, number):
         raise ServiceError(f"it answered from snapshot {number!r} instead of {snapshot}")
-    return number, [_match(*pair) for pair in zip(questions, answers, strict=True)]
+    matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
+    return number, [one if one.kind in (*accept, DEFAULT) else _refused(one) for one in matches]
+
+
+def _refused(found: Match) -> Match:
+    return Match(kind=DEFAULT, config=None, record=None, why=f"{found.kind} is not accepted")
 
 
 def _patiently(remote: Remote, body: bytes) -> bytes:

@@ -15,7 +15,7 @@ import logging
 import sys
 import threading
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shlex import quote
 from typing import Any
@@ -32,7 +32,7 @@ from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
 from autotune.lookups.fitting import misfit
-from autotune.lookups.matching import DEFAULT, EXACT, MatchKind
+from autotune.lookups.matching import DEFAULT, EXACT, KINDS, Match, MatchKind
 from autotune.sources import ENVIRONMENT, Source, checked_kinds, with_settings
 from autotune.wording.command import problem_arguments
 
@@ -129,23 +129,34 @@ class Tuned:
                 why = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
                 return self._default(problem, chip, why, logging.INFO)
             key = self._key(problem, chip)
-            match = found.source.match(key, found.accept)
+            match, wrong = self._fitting(found.source, key, found.accept)
         except Exception as error:  # a broken source must not stop a model from starting
             why = f"no config can be looked up ({error_sentence(error)})"
             return self._default(problem, chip, why)
         if match.kind != EXACT:
             self._record_miss(found.source, key, match.kind)
         if match.record is None or match.config is None:
-            return self._default(problem, chip, f"{match.why}; {self._remedy(key)}")
-        wrong = misfit(self.kernel, problem, match.config)
+            return self._default(problem, chip, f"{wrong or match.why}; {self._remedy(key)}")
         if wrong:
-            why = f"what {found.source} published for it, {match.config}, does not fit: {wrong}"
-            return self._default(problem, chip, f"{why}; {self._remedy(key)}")
+            _log.warning("autotune: %s", wrong)
         level = logging.INFO if match.kind == EXACT else logging.WARNING
         _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, match.why)
         return TunedConfig(
             config=match.config, match=match.kind, record=match.record, why=match.why
         )
+
+    def _fitting(self, source: Source, key: Key, accept: Collection[str]) -> tuple[Match, str]:
+        """The best answer whose config can be handed to the kernel, and what is wrong with a better
+        one; empty where nothing is."""
+        wrong, left = "", set(accept)
+        while True:
+            match = source.match(key, [kind for kind in KINDS if kind in left])
+            if match.config is None or not (bad := misfit(self.kernel, key.problem, match.config)):
+                return match, wrong
+            wrong = f"what {source} published for it, {match.config}, does not fit: {bad}"
+            if match.kind not in left:  # it answers what was not asked for
+                return replace(match, kind=DEFAULT, config=None, record=None), wrong
+            left.remove(match.kind)
 
     def __str__(self) -> str:
         return f"{self.kernel.name} ({self._ref})"

@@ -19,6 +19,7 @@ GROUPS = {
         "compatibility",
         "check",
         "transfer",
+        "rules",
         "throughput",
         "workload",
         "farm",

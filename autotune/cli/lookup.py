@@ -1,6 +1,7 @@
 """``autotune lookup``: answers from the database or a service, without JAX."""
 
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -22,6 +23,7 @@ from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import RULE, Match
+from autotune.sources import StoreSource
 from autotune.wording.match import checked
 from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros, ratio
@@ -56,10 +58,10 @@ def lookup(
     database: str | None,
     as_json: bool,
 ) -> None:
-    """Print the published config of KERNEL for exactly this problem, chip and toolchain.
+    """Print the published config of KERNEL for this problem, chip and toolchain.
 
-    A service may also answer with what was tuned for another toolchain or a near shape, and says
-    so. Exit code 1 when there is nothing.
+    Where there is none for exactly these, what was tuned for another toolchain, a rule, or what was
+    tuned for a near shape answers, and the answer says so. Exit code 1 when there is nothing.
     """
     versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:
@@ -80,37 +82,35 @@ def lookup(
             chip=target,
             toolchain=versions,
         )
-        record = store.record(key)
-        others = [] if record else _others(store, key)
+        found = StoreSource(store).match(key)
+        others = [] if found.record else _others(store, key)
         changed = source_change(store, key)
     if changed:
         echo(changed, err=True)
-    if as_json:
-        print_json(
-            {"match": "exact", **to_data(record)} if record else {"match": None, "nearby": others}
-        )
-    elif record:
-        _print(record)
+    if as_json and not found.record:
+        print_json({"match": None, "why": found.why, "nearby": others})
     else:
-        echo(f"nothing is published for {key}", err=True)
-        for line in others:
+        _print_match(found, None, as_json)
+        for line in () if as_json else others:
             echo(f"  {line}", err=True)
-    sys.exit(0 if record else 1)
+    sys.exit(0 if found.record else 1)
 
 
 def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
+    """``snapshot``: of the service; None for the newest of a database."""
+    of = "" if snapshot is None else f" (snapshot {snapshot})"
     if as_json:
-        record = to_data(found.record) if found.record else {}
+        record = to_data(replace(found.record, rule=None)) if found.record else {}
         if found.config is not None:
             record["config"] = to_data(found.config)
         print_json({"match": found.kind, "why": found.why, "snapshot": snapshot, **record})
     elif found.config is not None and found.kind == RULE:
-        echo(f"{found.config}\n  {found.kind}: {found.why} (snapshot {snapshot})")
+        echo(f"{found.config}\n  {found.kind}: {found.why}{of}")
     elif found.record:
         _print(found.record)
-        echo(f"  {found.kind}: {found.why} (snapshot {snapshot})")
+        echo(f"  {found.kind}: {found.why}{of}")
     else:
-        echo(f"{found.kind}: {found.why} (snapshot {snapshot})", err=True)
+        echo(f"{found.kind}: {found.why}{of}", err=True)
 
 
 def _spec(store: "LookupStore", name: str) -> KernelSpec:

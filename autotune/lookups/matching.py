@@ -14,7 +14,7 @@ from functools import partial
 from heapq import merge
 from itertools import islice, zip_longest
 from math import log2, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
@@ -80,7 +80,7 @@ class Index:
         self._shapes: _Groups = Layered()
         self._rules: _Groups = Layered()
         self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
-        self._choosers: dict[_Group, tuple[Record, rules.Chooser] | None] = {}  # of these, too
+        self._choosers: dict[_Group, _Asked | None] = {}  # of these, too
         self._change(records, ())
 
     def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
@@ -108,7 +108,7 @@ class Index:
         record = self._exact.get(asked)
         if record is not None and EXACT in accept:
             return exact_match(record)
-        others = list(self._any_versions(asked))
+        others = [one for one in self._any_versions(asked) if one is not record]
         broken = [one for one in others if _is_unusable(one, key.toolchain)]
         found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
         if not broken:
@@ -165,17 +165,15 @@ class Index:
         if group not in self._choosers:
             self._choosers[group] = _newest_rule(carriers.values())
         found = self._choosers[group]
-        config = found and _config_by(found[1], problem)
+        config = found and _config_by(found.chooser, problem)
         if not found or config is None:
             return None
-        rule = found[0].rule
-        assert rule is not None
         return Match(
             kind=RULE,
             config=config,
-            record=found[0],
-            why=words.by_rule(rule),
-            expected_regret=rule.median_regret,
+            record=found.record,
+            why=words.by_rule(found.rule),
+            expected_regret=found.rule.median_regret,
         )
 
     def _nearest(
@@ -248,14 +246,22 @@ def ruled_config(rule: ShapeRule, problem: Problem) -> Config | None:
     return _config_by(rules.Chooser(rule), problem)
 
 
-def _newest_rule(carriers: Iterable[Record]) -> tuple[Record, rules.Chooser] | None:
+class _Asked(NamedTuple):
+    """A rule that is ready to be asked, and the record that carries it."""
+
+    record: Record
+    rule: ShapeRule
+    chooser: rules.Chooser
+
+
+def _newest_rule(carriers: Iterable[Record]) -> _Asked | None:
     """None where there is none, or where it cannot be asked: a file may hold anything."""
-    ruled = [(one.rule.made_at, one.rule, one) for one in carriers if one.rule is not None]
+    ruled = [(one, one.rule) for one in carriers if one.rule is not None]
     if not ruled:
         return None
-    _, rule, record = max(ruled, key=lambda one: one[0])
+    record, rule = max(ruled, key=lambda pair: pair[1].made_at)
     try:
-        return record, rules.Chooser(rule)
+        return _Asked(record, rule, rules.Chooser(rule))
     except (ValueError, KeyError, TypeError):
         return None
 

@@ -21,6 +21,7 @@ from autotune.lookups import rules
 
 FEWEST_PROBLEMS = 8
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
+_ROUNDING = 1e-9
 _MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
 
 Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
@@ -191,18 +192,32 @@ def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -
 
 
 def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
-    """The costs by least squares of shares, none of them negative, and how far off they are."""
+    """The costs by least squares of shares, none of them negative, and how far off they are.
+
+    What a problem takes whatever its blocks, such as XLA's copies around the call or arrays that it
+    puts into VMEM ahead of it, is of any size: it is projected out of the rows of each problem, and
+    its median over the problems is one more cost."""
     table, times_us = [], []
     terms = _terms(blank)
-    for dims, config, estimate in rows:
+    places: dict[tuple[Any, ...], list[int]] = {}
+    for number, (dims, config, estimate) in enumerate(rows):
         both = {**dims, **{axis.name: config[axis.name] for axis in blank.axes}}
         table.append([term_us(blank, term, both) for term in terms])
         times_us.append(estimate.time_us)
-    costs = np.array(table, dtype=float)
+        places.setdefault(tuple(dims.items()), []).append(number)
+    costs, rates = np.array(table, dtype=float), 1 / np.array(times_us)
     scale = np.maximum(costs.max(axis=0), 1e-9)
-    shares = costs / scale / np.array(times_us)[:, None]
-    found, off = nnls(shares, np.ones(len(times_us)), maxiter=100 * costs.shape[1])
-    each = zip(terms, found / scale, strict=True)
+    shares = np.column_stack([costs / scale * rates[:, None], np.ones(len(rows))])
+    within = shares.copy()
+    for own in places.values():
+        part = rates[own] / (rates[own] @ rates[own])
+        within[own] -= np.outer(rates[own], part @ shares[own])
+    within[:, np.abs(within).max(axis=0) < _ROUNDING * np.abs(shares).max(axis=0)] = 0.0
+    found, off = nnls(within[:, :-1], within[:, -1], maxiter=100 * costs.shape[1])
+    left = shares[:, -1] - shares[:, :-1] @ found
+    whatever = [left[own] @ rates[own] / (rates[own] @ rates[own]) for own in places.values()]
+    terms.append(CostTerm(us=1.0, of=(), each_step=False))
+    each = zip(terms, [*(found / scale), np.median(whatever)], strict=True)
     return off, replace(
         blank, costs=tuple(replace(term, us=float(us)) for term, us in each if us > 0)
     )

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import Counter, OrderedDict
+from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.errors import StoreError
 from autotune.lookups.bundle import bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.lookups.layered import Layered
-from autotune.lookups.matching import EXACT, Index, exact_match
+from autotune.lookups.matching import EXACT, KINDS, Index, exact_match
 from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
@@ -52,7 +53,7 @@ class IndexedSnapshot:
         self.number, self.index, self.exact, self.published = number, index, exact, published
         self.made_at = made_at
         self.newest = dict(iter(index.kernels)) | published
-        self._inexact: dict[Identity, Answer] = {}
+        self._inexact: dict[tuple[Identity, frozenset[str]], Answer] = {}
         self._bundle: bytes | None = None
         self._places: Counter[Place] | None = None
         self._broken: int | None = None
@@ -60,15 +61,17 @@ class IndexedSnapshot:
     def __len__(self) -> int:
         return len(self.exact)
 
-    def answer(self, key: Key) -> Answer:
-        """How it fits, and the answer. What is not exact may take milliseconds: for a thread."""
-        asked = identity_of(key)
-        found = self.exact.get(asked)
+    def answer(self, key: Key, accept: Collection[str] = KINDS) -> Answer:
+        """How it fits, and the best answer of an accepted kind. What is not exact may take
+        milliseconds: for a thread."""
+        own = identity_of(key)
+        found = self.exact.get(own) if EXACT in accept else None
         if found is not None:
             return EXACT, found
+        asked = own, frozenset(accept)
         inexact = self._inexact.get(asked)
         if inexact is None:
-            match = self.index.match(key)
+            match = self.index.match(key, accept)
             inexact = match.kind, encode(match)
             if len(self._inexact) >= _MOST_INEXACT:
                 self._inexact.clear()

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -106,6 +106,19 @@ def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
     module: dict[str, Any] = {}
     exec((tmp_path / "blocks.py").read_text(), module)
     assert module["config"](m=2000, k=128)["axes"] == {"bm": 512, "unroll": True}
+
+
+def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> None:
+    fill(tmp_path, MANY)
+    assert autotune_here(*CALL, cwd=tmp_path).returncode == 0
+    versions = ",".join(f"{name}={value}" for name, value in asdict(TOOLCHAIN).items())
+    for m, kind, block in ((2048, "exact", 512), (2000, "rule", 512), (299, "nearest", 128)):
+        call = ("lookup", "mm", "--shape", f"{m}x128", "--chip", "v5e", "--toolchain", versions)
+        done = autotune_here(*call, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        found = json.loads(done.stdout)
+        assert (found["match"], dict(found["config"]["axes"])["bm"]) == (kind, block)
+        assert f"{kind}: " in autotune_here(*call, cwd=tmp_path).stdout
 
 
 def test_one_problem_that_is_far_off_keeps_it_back(tmp_path: Path) -> None:

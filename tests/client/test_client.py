@@ -9,7 +9,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import count
+from itertools import combinations, count
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +22,14 @@ from autotune.domain.record import Record
 from autotune.errors import InvalidInputError, ServiceError
 from autotune.kernel import Axis, Kernel
 from autotune.lookups.bundle import new_bundle, read_bundle, write_bundle
-from autotune.lookups.matching import DEFAULT, EXACT, NEAREST
+from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
 from autotune.remote.http import Remote
 from autotune.runtime import Tuned
+from autotune.sources import ACCEPT, BundleSource, StoreSource
+from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying
 from tests.samples.database import new_store, two_records
-from tests.samples.matching import SPEC, older, question, record
+from tests.samples.matching import SPEC, older, question, record, ruled
 from tests.servers.service import Running, running, until
 
 NOBODY = "http://127.0.0.1:9"
@@ -368,6 +370,56 @@ def test_by_shape(service: Running) -> None:
 def test_a_default_says_why_whatever_is_accepted(cache: Path) -> None:
     client = Client(None, cache=cache)
     assert client.match(question(9, 9), (EXACT,)) == client.lookup([question(9, 9)])[0]
+
+
+def all_kinds(store: SqlStore) -> None:
+    """Of one problem: a record, one of another toolchain, a rule, and a record of a near shape."""
+    near = replace(record(question(1024)), rule=ruled())
+    store.save_kernel(SPEC)
+    for one in (record(question(2048), 128), older(record(question(2048)), "0.9.0"), near):
+        store.save_record(one)
+    store.save_rule([near.key], ruled())
+
+
+def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) -> None:
+    path, database = tmp_path / "kinds.bundle", str(tmp_path / "kinds.db")
+    older_one = question(jax="0.9.0").toolchain
+    with new_store(database, all_kinds) as store, running(database) as service:
+        write_bundle(path, new_bundle(store.records(), 1, store.kernels()))
+        asked = Client(service.url)
+        asked.lookup([question(2048)])
+        for size in range(len(ACCEPT) + 1):
+            for accept in combinations(ACCEPT, size):
+                expected = accept[0] if accept else DEFAULT
+                sources = (StoreSource(store), BundleSource(path), Client(None, cache=path))
+                for source in (*sources, Client(service.url, strict=True), asked):
+                    for given in (accept, accept[::-1]):
+                        found = source.match(question(2048), given)
+                        assert found.kind == expected, source
+                        own = found.record and found.record.key.toolchain
+                        assert (own == older_one) == (expected == TOOLCHAIN)
+                (of_many,) = Client(service.url).lookup([question(2048)], accept)
+                assert of_many.kind == expected
+
+
+def test_an_older_service_that_knows_no_accept_is_not_failing(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses the word; what it answers then may not be accepted."""
+    call = Remote.call
+
+    def older_call(self: Remote, method: str, path: str, body: bytes, left_s: float) -> bytes:
+        if b'"accept"' in body:
+            raise ServiceError("leave out all but questions", status=422)
+        return call(self, method, path, body, left_s)
+
+    monkeypatch.setattr(Remote, "call", older_call)
+    client = Client(service.url, strict=True)
+    assert client.match(question(1024), (EXACT,)).kind == EXACT
+    assert client.match(question(2048), (NEAREST, EXACT)).kind == NEAREST
+    refused = client.match(question(2048), (EXACT,))
+    assert (refused.kind, refused.why) == (DEFAULT, "nearest is not accepted")
+    assert client._retry_after == 0
 
 
 @pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])

@@ -129,6 +129,18 @@ def test_a_broken_source_is_a_default_and_one_line(error: Exception, caplog: Any
     assert "no config can be looked up" in caplog.text and str(error) in caplog.text
 
 
+def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog: Any) -> None:
+    toolchain = replace(TOOLCHAIN, libtpu="0.0.1")
+    wrong = replace(record(), config=make_config({"blocks": 8}))
+    source = FakeSource(wrong, record(toolchain=toolchain))
+    asked = tuned(source, accept=None)
+    found = asked.answer(asked.problem(rows=64, columns=128))
+    assert (found.match, found.config) == ("toolchain", record().config)
+    assert "does not fit: it gives blocks" in caplog.text
+    alone = tuned(FakeSource(wrong)).answer(asked.problem(rows=64, columns=128))
+    assert (alone.match, alone.config["block"]) == ("default", 8) and "does not fit" in alone.why
+
+
 def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
     class Closed(FakeSource):
         def miss(self, key: Key, kind: Any = None) -> None:

@@ -6,7 +6,7 @@ body was answered so before, not even that.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from functools import partial
 from typing import Annotated, Any, NotRequired, cast
 
@@ -20,7 +20,8 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from autotune.domain.key import Key
-from autotune.lookups.matching import EXACT
+from autotune.lookups.layered import Layered
+from autotune.lookups.matching import EXACT, KINDS, MatchKind
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
     Printable,
@@ -56,6 +57,7 @@ class LookupRequest(TypedDict):
     questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS), FailFast()]
     chip: NotRequired[Annotated[Printable | None, Field(examples=["v5e"])]]
     toolchain: NotRequired[VersionsData | None]
+    accept: NotRequired[list[MatchKind] | None]
     snapshot: NotRequired[
         Annotated[SnapshotNumber | SnapshotName | None, Field(examples=["latest"])]
     ]
@@ -136,10 +138,12 @@ router = APIRouter(route_class=LookupRoute, tags=["lookup"])
 @router.post(LOOKUP, operation_id="lookup", response_model=LookupResponse, responses=ERRORS)
 async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> Reply:
     """Many questions, one answer each, all from one snapshot. A question that cannot be understood
-    fails alone."""
+    fails alone. ``accept``: which kinds of answers are taken beside *default*, by default all."""
     state = request.scope["state"]
     snapshot: IndexedSnapshot = await state["snapshots"].at(wanted_snapshot(asked.get("snapshot")))
     chip, toolchain, exact = asked.get("chip"), asked.get("toolchain"), snapshot.exact
+    if EXACT not in _accepted(asked):
+        exact = Layered()
     answers: list[bytes | None] = []
     for question in cast(list[Question | Unread], asked["questions"]):
         found = None
@@ -174,6 +178,11 @@ async def _look_for_others(
                 state["misses"].count(key, kind)
 
 
+def _accepted(asked: LookupRequest) -> Collection[MatchKind]:
+    given = asked.get("accept")
+    return KINDS if given is None else given
+
+
 def _look_for(
     asked: LookupRequest, places: Sequence[int], snapshot: IndexedSnapshot
 ) -> list[tuple[str, Key | None, bytes]]:
@@ -187,7 +196,7 @@ def _look_for(
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
         else:
-            kind, answer = snapshot.answer(key)
+            kind, answer = snapshot.answer(key, _accepted(asked))
             found.append((kind, key, answer))
     return found
 

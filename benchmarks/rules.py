@@ -1,0 +1,156 @@
+"""How good is a rule for shapes that nobody tuned, beside the nearest record and the default?
+
+    python -m benchmarks rules [--kernels matmul,rmsnorm] [--chips v5e,v6e,v7x] [--count 10]
+
+Problems of sizes that models have, both ends of a range and some drawn log-uniformly between them,
+are searched as `autotune search` does, the same ones for each chip. Each is left out once, and
+answered by a rule of the others, as `autotune rule` judges it: how much longer than the best that
+is known of the problem the rule takes, the nearest record, and the kernel's own default. What was
+compiled stays in --db, so that the same command goes on where it was. Exit code 1 when a bar is
+missed.
+"""
+
+import argparse
+import random
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+from platformdirs import user_cache_path
+from rich.console import Console
+from rich.table import Table
+
+from autotune.cli.progress import Silent
+from autotune.compiler.pool import CompilerPool
+from autotune.domain.record import Record
+from autotune.ports import WorkerStore
+from autotune.publishing.tuning import Plan, tune
+from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import explore_space
+from autotune.tables.rule_maker import LeftOut, RuleMaker
+from autotune_db import open_store
+from benchmarks.harness.tables import SpaceCase, subject_of
+
+_MEDIAN_REGRET, _WORST_REGRET, _FEWEST = 0.03, 0.1, 50  # of all that were answered
+_console = Console(width=130)
+
+Draw = Callable[[int, int, int], int]
+"""From the first size to the second, a multiple of the third."""
+
+
+def _matmul(size: Draw) -> str:
+    """Tokens by two dimensions of a model; a third of the batches is ragged."""
+    unit = (8, 128, 128)[size(1, 4, 1) % 3]
+    return f"{size(128, 4096, unit)}x{size(1024, 8192, 512)}x{size(1024, 8192, 512)}"
+
+
+def _flash_attention(size: Draw) -> str:
+    """A prompt, or a piece of it, with all keys before it."""
+    q_len, kv_len = sorted(size(512, 8192, 128) for _ in range(2))
+    return f"1x8x{(8, 2)[size(1, 2, 1) % 2]}x{q_len}x{kv_len}x128"
+
+
+def _splash_attention(size: Draw) -> str:
+    return f"8x{(8, 2)[size(1, 2, 1) % 2]}x{size(1024, 8192, 512)}x128x128"
+
+
+def _rmsnorm(size: Draw) -> str:
+    return f"{size(128, 16384, (8, 128)[size(1, 2, 1) % 2])}x{(2048, 4096)[size(1, 2, 1) % 2]}"
+
+
+_DRAWN: dict[str, tuple[Callable[[Draw], str], tuple[str, ...]]] = {
+    "rmsnorm": (_rmsnorm, ()),
+    "matmul": (_matmul, ()),
+    "flash_attention": (_flash_attention, ("causal=true",)),
+    "jax_splash_attention": (_splash_attention, ()),
+}
+
+
+def main() -> int:
+    options = _options()
+    options.db.parent.mkdir(parents=True, exist_ok=True)
+    table = Table("kernel, chip", "left out", "answered", "rule", "nearest", "default", "rule made")
+    found: list[LeftOut] = []
+    with CompilerPool(1) as pool, open_store(str(options.db), create=True) as store:
+        for kernel, chip in product(options.kernels.split(","), options.chips.split(",")):
+            cases = list(_cases(kernel, chip, options.count))
+            records = [_searched(pool, store, case, options.trials) for case in cases]
+            ref = subject_of(pool, cases[0]).ref
+            spec = pool.describe(ref)
+            known = [record for record in records if record is not None]
+            maker = RuleMaker(pool=pool, store=store, ref=ref, spec=spec, records=known)
+            made = maker.make()
+            found += maker.left_out
+            why = made if isinstance(made, str) else "yes"
+            table.add_row(f"{kernel}, {chip}", *_regrets(maker.left_out), why)
+            print(f"{kernel}, {chip}:", *_regrets(maker.left_out), why, file=sys.stderr, flush=True)
+    table.add_row("all", *_regrets(found))
+    _console.print(table)
+    return int(not _is_held(found))
+
+
+def _options() -> argparse.Namespace:
+    kind = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
+    parser.add_argument("--kernels", default=",".join(_DRAWN))
+    parser.add_argument("--chips", default="v5e,v6e,v7x")
+    parser.add_argument("--count", type=int, default=10, help="problems of each kernel")
+    parser.add_argument("--trials", type=int, default=8, help="of each problem, at most")
+    cache = user_cache_path("pallas-autotune") / "rules.db"
+    parser.add_argument("--db", type=Path, default=cache, help=f"default: {cache}")
+    return parser.parse_args()
+
+
+def _cases(kernel: str, chip: str, count: int) -> Iterator[SpaceCase]:
+    """Both ends first: what is outside of all others gets no answer."""
+    draw, (shape, options) = random.Random(kernel), _DRAWN[kernel]
+
+    def between(least: int, most: int, unit: int) -> int:
+        size: float = least * (most / least) ** draw.random()
+        return min(most, max(least, round(size / unit) * unit))
+
+    found = {shape(lambda *size: size[0]): None, shape(lambda *size: size[1]): None}
+    while len(found) < count:
+        found[shape(between)] = None
+    return (SpaceCase(kernel=kernel, shape=one, chip=chip, options=options) for one in found)
+
+
+def _searched(
+    pool: CompilerPool, store: WorkerStore, case: SpaceCase, trials: int
+) -> Record | None:
+    """None where nothing was published. What is there is not searched again."""
+    subject = subject_of(pool, case)
+    there = (record for record in store.records(subject.spec.name) if record.key == subject.key)
+    if (record := next(there, None)) is not None:
+        return record
+    space = explore_space(pool, subject, lambda _, __: None)
+    plan = Plan(limits=SearchLimits(trials=trials))
+    result, published = tune(pool, store, subject, space, plan, Silent())
+    if published is None:
+        raise KeyboardInterrupt
+    tried = f"{len(result.trials)} of {len(space.candidates)}, {result.stopped_by}"
+    print(f"{case}: {tried}; {published.reason}", file=sys.stderr, flush=True)
+    return published.record
+
+
+def _regrets(found: Sequence[LeftOut]) -> list[str]:
+    """Of the problems that a rule answered, and of the same ones by the others."""
+    answered = [one for one in found if one.is_answered]
+    columns = ([getattr(one, name) for one in answered] for name in ("rule", "nearest", "default"))
+    return [str(len(found)), str(len(answered)), *map(_said, columns)]
+
+
+def _said(regrets: Sequence[float | None]) -> str:
+    known = [regret for regret in regrets if regret is not None]
+    return f"{median(known):.1%}, worst {max(known):.1%}" if known else "none"
+
+
+def _is_held(found: Sequence[LeftOut]) -> bool:
+    own = [one.rule for one in found if one.is_answered and one.rule is not None]
+    return len(own) >= _FEWEST and median(own) <= _MEDIAN_REGRET and max(own) <= _WORST_REGRET
+
+
+if __name__ == "__main__":
+    sys.exit(main())
