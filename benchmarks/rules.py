@@ -6,14 +6,15 @@ Problems of sizes that models have, both ends of a range and some drawn log-unif
 are searched as `autotune search` does, the same ones for each chip. Each is left out once, and
 answered by a rule of the others, as `autotune rule` judges it: how much longer than the best that
 is known of the problem the rule takes, the nearest record, and the kernel's own default. What was
-compiled stays in --db, so that the same command goes on where it was. Exit code 1 when a bar is
-missed.
+compiled stays in --db, so that the same command goes on where it was. With --shapes 100 the
+compiler is asked about what each rule gives for so many other shapes. Exit code 1 when a bar is
+missed, or one of these does not compile.
 """
 
 import argparse
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from statistics import median
@@ -24,16 +25,21 @@ from rich.table import Table
 
 from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
+from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.record import Record
+from autotune.domain.rule import ShapeRule
+from autotune.lookups.matching import ruled_config
 from autotune.ports import WorkerStore
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
+from autotune.searching.one_config import config_judge
 from autotune.searching.subject import explore_space
 from autotune.tables.rule_maker import LeftOut, RuleMaker
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, subject_of
 
 _MEDIAN_REGRET, _WORST_REGRET, _FEWEST = 0.03, 0.1, 50  # of all that were answered
+_MOST_DRAWN = 10_000
 _console = Console(width=130)
 
 Draw = Callable[[int, int, int], int]
@@ -73,22 +79,21 @@ def main() -> int:
     options.db.parent.mkdir(parents=True, exist_ok=True)
     table = Table("kernel, chip", "left out", "answered", "rule", "nearest", "default", "rule made")
     found: list[LeftOut] = []
+    wrong: list[str] = []
     with CompilerPool(1) as pool, open_store(str(options.db), create=True) as store:
         for kernel, chip in product(options.kernels.split(","), options.chips.split(",")):
-            cases = list(_cases(kernel, chip, options.count))
-            records = [_searched(pool, store, case, options.trials) for case in cases]
-            ref = subject_of(pool, cases[0]).ref
-            spec = pool.describe(ref)
-            known = [record for record in records if record is not None]
-            maker = RuleMaker(pool=pool, store=store, ref=ref, spec=spec, records=known)
-            made = maker.make()
-            found += maker.left_out
+            cases = _cases(kernel, chip, options.count + options.shapes)
+            made, left_out = _ruled(pool, store, cases[: options.count], options.trials)
+            found += left_out
             why = made if isinstance(made, str) else "yes"
-            table.add_row(f"{kernel}, {chip}", *_regrets(maker.left_out), why)
-            print(f"{kernel}, {chip}:", *_regrets(maker.left_out), why, file=sys.stderr, flush=True)
+            table.add_row(f"{kernel}, {chip}", *_regrets(left_out), why)
+            print(f"{kernel}, {chip}:", *_regrets(left_out), why, file=sys.stderr, flush=True)
+            if isinstance(made, ShapeRule):
+                lines = (_not_compiled(pool, made, case) for case in cases[options.count :])
+                wrong += filter(None, lines)
     table.add_row("all", *_regrets(found))
-    _console.print(table)
-    return int(not _is_held(found))
+    _console.print(table, *wrong, sep="\n")
+    return int(bool(wrong) or not _is_held(found))
 
 
 def _options() -> argparse.Namespace:
@@ -98,12 +103,13 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--chips", default="v5e,v6e,v7x")
     parser.add_argument("--count", type=int, default=10, help="problems of each kernel")
     parser.add_argument("--trials", type=int, default=8, help="of each problem, at most")
+    parser.add_argument("--shapes", type=int, default=0, help="others, for the compiler")
     cache = user_cache_path("pallas-autotune") / "rules.db"
     parser.add_argument("--db", type=Path, default=cache, help=f"default: {cache}")
     return parser.parse_args()
 
 
-def _cases(kernel: str, chip: str, count: int) -> Iterator[SpaceCase]:
+def _cases(kernel: str, chip: str, count: int) -> list[SpaceCase]:
     """Both ends first: what is outside of all others gets no answer."""
     draw, (shape, options) = random.Random(kernel), _DRAWN[kernel]
 
@@ -112,9 +118,21 @@ def _cases(kernel: str, chip: str, count: int) -> Iterator[SpaceCase]:
         return min(most, max(least, round(size / unit) * unit))
 
     found = {shape(lambda *size: size[0]): None, shape(lambda *size: size[1]): None}
-    while len(found) < count:
-        found[shape(between)] = None
-    return (SpaceCase(kernel=kernel, shape=one, chip=chip, options=options) for one in found)
+    for _ in range(_MOST_DRAWN):  # there may not be so many
+        found |= {shape(between): None} if len(found) < count else {}
+    return [SpaceCase(kernel=kernel, shape=one, chip=chip, options=options) for one in found]
+
+
+def _ruled(
+    pool: CompilerPool, store: WorkerStore, cases: Sequence[SpaceCase], trials: int
+) -> tuple[ShapeRule | str, list[LeftOut]]:
+    """A rule of all, or why there is none, and what became of each that was left out."""
+    records = [_searched(pool, store, case, trials) for case in cases]
+    known = [record for record in records if record is not None]
+    ref = subject_of(pool, cases[0]).ref
+    spec = pool.describe(ref)
+    maker = RuleMaker(pool=pool, store=store, ref=ref, spec=spec, records=known)
+    return maker.make(), maker.left_out
 
 
 def _searched(
@@ -133,6 +151,16 @@ def _searched(
     tried = f"{len(result.trials)} of {len(space.candidates)}, {result.stopped_by}"
     print(f"{case}: {tried}; {published.reason}", file=sys.stderr, flush=True)
     return published.record
+
+
+def _not_compiled(pool: CompilerPool, rule: ShapeRule, case: SpaceCase) -> str:
+    """Why what a rule gives does not; empty where it does, or where it gives nothing."""
+    subject = subject_of(pool, case)
+    config = ruled_config(rule, subject.problem)
+    outcome = config and config_judge(pool, subject).outcome(config)
+    if outcome is None or isinstance(outcome, Estimated | NotEstimated):
+        return ""
+    return f"{case}: {config} {outcome.kind}: {outcome.reason}"
 
 
 def _regrets(found: Sequence[LeftOut]) -> list[str]:

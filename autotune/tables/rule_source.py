@@ -19,7 +19,7 @@ def config(which: int = 0, /, **dims: int) -> dict[str, Any] | None:
     """The axes, the order and semantics of the grid, and the VMEM limit (None: the compiler's own)
     for a problem with these dimensions, by one of RULES: only all of them together were shown to be
     legal and within VMEM. None: outside of what was seen, or nothing can be shown."""
-    found = _CHOOSERS[which].choose(dims)
+    found = _CHOOSERS[which].choose({name: index(size) for name, size in dims.items()})
     if found is None:
         return None
     sizes, compiled = found
@@ -55,6 +55,7 @@ def rule_source(records: Sequence[Record]) -> str:
         for number, record in enumerate(newest.values())
     )
     code = code.replace("from typing", "from types import SimpleNamespace\nfrom typing", 1)
+    code = code.replace("from operator import or_", "from operator import index, or_", 1)
     head = (
         '"""Block sizes by rules that pallas-autotune has made; RULES has what is known of each."""'
     )

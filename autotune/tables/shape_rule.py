@@ -21,7 +21,7 @@ from autotune.lookups import rules
 
 FEWEST_PROBLEMS = 8
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
-_ROUNDING = 1e-9
+_OWN_LEVEL = 0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
 _MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
 
 Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
@@ -195,8 +195,8 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
     """The costs by least squares of shares, none of them negative, and how far off they are.
 
     What a problem takes whatever its blocks, such as XLA's copies around the call or arrays that it
-    puts into VMEM ahead of it, is of any size: it is projected out of the rows of each problem, and
-    its median over the problems is one more cost."""
+    puts into VMEM ahead of it, is of any size: most of the level of each problem's rows is projected
+    out of them, as in a model of random effects, and its median is one more cost."""
     table, times_us = [], []
     terms = _terms(blank)
     places: dict[tuple[Any, ...], list[int]] = {}
@@ -211,8 +211,7 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
     within = shares.copy()
     for own in places.values():
         part = rates[own] / (rates[own] @ rates[own])
-        within[own] -= np.outer(rates[own], part @ shares[own])
-    within[:, np.abs(within).max(axis=0) < _ROUNDING * np.abs(shares).max(axis=0)] = 0.0
+        within[own] -= _OWN_LEVEL * np.outer(rates[own], part @ shares[own])
     found, off = nnls(within[:, :-1], within[:, -1], maxiter=100 * costs.shape[1])
     left = shares[:, -1] - shares[:, :-1] @ found
     whatever = [left[own] @ rates[own] / (rates[own] @ rates[own]) for own in places.values()]

@@ -7,6 +7,7 @@ from itertools import product
 from math import ceil
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotune.cost_model.estimate import MODEL
@@ -102,9 +103,9 @@ def test_the_steps_that_cost_least_are_chosen(rule: ShapeRule, m: int, best: int
 
 
 def test_what_a_problem_takes_whatever_its_blocks_hides_nothing(known: Known) -> None:
-    """XLA's copies around a call may take many times as long as it."""
+    """XLA may copy arrays around a call, for longer than it takes."""
     copied = {
-        key: [(c, replace(e, time_us=e.time_us + 977 * n % 10**4)) for c, e in pairs]
+        key: [(c, replace(e, time_us=e.time_us + 97 * n % 300)) for c, e in pairs]
         for n, (key, pairs) in enumerate(known.items())
     }
     made = make_rule(copied, passed(known), SPEC.cuts)
@@ -337,6 +338,14 @@ def test_the_written_function_says_what_is_served(carrier: Record, rule: ShapeRu
                 "vmem_limit_bytes": expected.vmem_limit_bytes,
             }
         )
+
+
+def test_the_written_function_takes_sizes_of_arrays_and_nothing_between(carrier: Record) -> None:
+    asked = written([carrier])["config"]
+    found = asked(m=np.int32(512), k=np.int64(128))
+    assert found == asked(m=512, k=128) and type(found["axes"]["bm"]) is int
+    with pytest.raises(TypeError):
+        asked(m=512.0, k=128)
 
 
 def test_text_of_others_is_only_text_in_the_module(carrier: Record) -> None:

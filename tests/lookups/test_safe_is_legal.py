@@ -1,5 +1,7 @@
 """What matching calls safe, by arithmetic alone, is legal when it is traced."""
 
+import random
+from collections.abc import Callable
 from dataclasses import replace
 from math import prod
 
@@ -7,11 +9,19 @@ import pytest
 
 from autotune.candidates.rules import violation
 from autotune.candidates.space import explore
-from autotune.candidates.vmem import vmem_use
+from autotune.candidates.vmem import limit_bytes, vmem_use
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
+from autotune.cost_model.estimate import MODEL
 from autotune.domain.chip import Chip
-from autotune.lookups.matching import is_safe
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimate, Estimated
+from autotune.lookups import rules
+from autotune.lookups.matching import is_safe, ruled_config
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.tables.shape_rule import make_rule
 from tests.samples.matching import record
 
 MANY_BYTES = 1 << 40
@@ -57,3 +67,69 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
             needed = [vmem_use(trace, info).expected_bytes for trace in (before, after)]
             assert needed[1] <= needed[0] * growth
     assert checked > 2
+
+
+DRAWN: dict[str, Callable[[random.Random], str]] = {
+    "matmul": lambda draw: "x".join(str(8 * draw.randint(16, 128)) for _ in range(3)),
+    "flash_attention": lambda draw: f"1x2x2x{_long(draw)}x{_long(draw)}x128",
+    "jax_splash_attention": lambda draw: f"2x2x{512 * draw.randint(1, 8)}x128x128",
+    "rmsnorm": lambda draw: f"{8 * draw.randint(16, 1024)}x{draw.choice((512, 2048))}",
+}
+TAUGHT, ASKED, COMPILED = 9, 40, 2
+
+
+def _long(draw: random.Random) -> int:
+    return 64 * draw.randint(2, 32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kernel", DRAWN)
+def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
+    pool: CompilerPool, kernel: str
+) -> None:
+    """Of random shapes: all are traced, and the compiler has the last word on some."""
+    ref, draw = find_kernel(kernel), random.Random(0)
+
+    def subject() -> Subject:
+        return describe_subject(
+            pool, ref, Chip.V5E, lambda spec: spec.problems.parse(DRAWN[kernel](draw))
+        )
+
+    taught = [subject() for _ in range(TAUGHT)]
+    known = dict(_guessed(pool, one) for one in taught)
+    best = {key: min(pairs, key=lambda pair: pair[1].time_us)[0] for key, pairs in known.items()}
+    rule = make_rule(known, best, taught[0].spec.cuts)
+    assert rule is not None
+    compiled = answered = 0
+    for one in (subject() for _ in range(ASKED)):
+        config = ruled_config(rule, one.problem)
+        found = rules.Chooser(rule).choose(dict(one.problem.dims))
+        if config is None or found is None:
+            continue
+        answered += 1
+        ((trace,),) = pool.traces(ref, one.problem, [config], orders=False, chip=Chip.V5E)
+        assert violation(trace, one.chip) is None, (config, one.problem)
+        used = vmem_use(trace, one.chip).expected_bytes
+        assert used <= found[1].vmem_used_bytes <= found[1].vmem_allowed_bytes
+        if compiled < COMPILED:
+            compiled += 1
+            assert isinstance(evaluate(pool, one, config), Estimated)
+    assert answered >= ASKED / 4
+
+
+def _guessed(pool: CompilerPool, one: Subject) -> tuple[Key, list[tuple[Config, Estimate]]]:
+    """Some candidates with what arithmetic says of them, as if they had been compiled."""
+    space = explore_space(pool, one, lambda _, __: None)
+    return one.key, [
+        (
+            each.config,
+            replace(
+                record().estimate,
+                model=MODEL,
+                time_us=each.roofline.guess_us,
+                vmem_used_bytes=vmem_use(each.trace, one.chip).expected_bytes,
+                vmem_allowed_bytes=limit_bytes(each.trace.vmem_limit_bytes, one.chip),
+            ),
+        )
+        for each in space.candidates
+    ]
