@@ -282,7 +282,8 @@ def _kinds(accept: Collection[str]) -> frozenset[str]:
 def _ask(
     remote: Remote, questions: Sequence[Key], accept: Collection[str], snapshot: int | None
 ) -> tuple[int, list[Match]]:
-    data = {"questions": [to_data(key) for key in questions], "snapshot": snapshot}
+    asked = [to_data(key) for key in questions]
+    data: dict[str, Any] = {"questions": asked, "snapshot": snapshot}
     if _kinds(accept) != _kinds(KINDS):
         data["accept"] = sorted(accept)
     try:

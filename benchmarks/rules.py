@@ -157,8 +157,10 @@ def _not_compiled(pool: CompilerPool, rule: ShapeRule, case: SpaceCase) -> str:
     """Why what a rule gives does not; empty where it does, or where it gives nothing."""
     subject = subject_of(pool, case)
     config = ruled_config(rule, subject.problem)
-    outcome = config and config_judge(pool, subject).outcome(config)
-    if outcome is None or isinstance(outcome, Estimated | NotEstimated):
+    if config is None:
+        return ""
+    outcome = config_judge(pool, subject).outcome(config)
+    if isinstance(outcome, Estimated | NotEstimated):
         return ""
     return f"{case}: {config} {outcome.kind}: {outcome.reason}"
 

@@ -195,7 +195,7 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
     """The costs by least squares of shares, none of them negative, and how far off they are.
 
     What a problem takes whatever its blocks, such as XLA's copies around the call or arrays that it
-    puts into VMEM ahead of it, is of any size: most of the level of each problem's rows is projected
+    puts into VMEM ahead of it, is of any size: most of the level of each problem's rows is taken
     out of them, as in a model of random effects, and its median is one more cost."""
     table, times_us = [], []
     terms = _terms(blank)
