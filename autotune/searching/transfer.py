@@ -45,6 +45,7 @@ _NUMBER_SPREAD, _FLAG_SPREAD = 1.5, 2.0
 _LEAST_SCALE = 0.1  # of a logarithm of the cost
 _REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was 0.2 % to 2.8 %
 _REPLAY_APART = 0.015  # of two candidates of a problem: most of it is the same for all
+_TWINS_APART = 0.001
 _WORTH = 1.5  # times the smallest: what is certainly slower is not replayed
 
 
@@ -100,18 +101,20 @@ class Lessons:
         costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
         found = _fitted(rows, costs, asked)
         base_us = np.array([dict(of)["core_us"] for of in facts])
-        timed = [outcome for key, _, _, outcome in known if key == self._key]
+        timed = {config: outcome for key, config, _, outcome in known if key == self._key}
         core_us = base_us * np.exp(found.mean)
         self._core_us = {c.config: float(us) for c, us in zip(candidates, core_us, strict=True)}
-        alike = timed or self._alike(facts[0], known)
-        return self._times(candidates, core_us, found.deviation, timed, alike)
+        alike = list(timed.values()) or self._alike(facts[0], known)
+        times = self._times(candidates, core_us, found.deviation, list(timed.values()), alike)
+        return _without_twins(times, candidates, facts, timed)
 
     def _confirmed_error(self, others: Sequence[tuple[Key, Trial]]) -> float:
-        """Of all that was predicted of this body and of its defaults, whichever is larger."""
+        """Of all that was predicted with these options and of the defaults among it, whichever is
+        larger."""
         told = [
             (trial.number, surprise)
             for key, trial in others
-            if _body(key) == _body(self._key)
+            if (_body(key), key.problem.options) == (_body(self._key), self._key.problem.options)
             and isinstance(outcome := trial.outcome, Estimated)
             and outcome.estimate.model == MODEL
             and outcome.step is not None
@@ -192,6 +195,27 @@ class Lessons:
         )
 
 
+def _without_twins(
+    found: Posterior,
+    candidates: Sequence[Candidate],
+    facts: Sequence[StepFacts],
+    timed: Mapping[Config, Estimated],
+) -> Posterior:
+    """The same blocks in another grid order, which moves as much in as many steps, take as long as
+    the one that was compiled."""
+    twins = [(c.config.axes, c.trace.steps, of) for c, of in zip(candidates, facts, strict=True)]
+    known = {
+        twin: log(timed[c.config].estimate.time_us)
+        for c, twin in zip(candidates, twins, strict=True)
+        if c.config in timed
+    }
+    mean, deviation = found.mean.copy(), found.deviation.copy()
+    for place, twin in enumerate(twins):
+        if twin in known:
+            mean[place], deviation[place] = known[twin], _TWINS_APART
+    return Posterior(mean=mean, deviation=deviation)
+
+
 def _nine_of_ten(surprises: Sequence[float], fewest: int) -> float:
     """What the next one is not above, in nine of ten cases; the largest of less than nine."""
     place = min(len(surprises), ceil(0.9 * (len(surprises) + 1)))
@@ -203,8 +227,8 @@ def _lanes(facts: StepFacts) -> set[str]:
 
 
 def _body(key: Key) -> tuple[str, ...]:
-    """What decides, beside blocks and dtypes, which program a step is compiled to."""
-    return key.fingerprint, key.chip.value, key.toolchain.libtpu
+    """What decides, beside blocks and options, which program a step is compiled to."""
+    return key.fingerprint, key.chip.value, key.toolchain.libtpu, key.problem.dtype
 
 
 @dataclass(frozen=True, slots=True)

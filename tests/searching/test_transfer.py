@@ -153,7 +153,7 @@ def test_who_asks_for_the_full_search_gets_it(store: SqlStore, asked: dict[str, 
     assert (found.stopped_by, len(found.trials)) == ("exhausted", len(BLOCKS))
 
 
-@pytest.mark.parametrize("changed", ["fingerprint", "chip", "toolchain"])
+@pytest.mark.parametrize("changed", ["fingerprint", "chip", "dtype", "toolchain"])
 def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, changed: str) -> None:
     taught(store)
     of = subject(1 << 17)
@@ -162,6 +162,8 @@ def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, chang
             of = replace(of, spec=replace(of.spec, fingerprint="edited"))
         case "chip":
             of = replace(of, chip=replace(of.chip, chip=Chip.V5P))
+        case "dtype":
+            of = replace(of, problem=replace(of.problem, dtype="float32"))
         case _:
             of = replace(of, toolchain=replace(of.toolchain, libtpu="0.0.42"))
     found = search(store, 1 << 17, of=of)
@@ -362,3 +364,11 @@ def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
     found = run_search(compilers(NEXT), store, subject(NEXT), many, SearchLimits(), Quiet())
     assert found.stopped_by == "prediction"
     assert ENOUGH_OWN <= len(found.trials) < 40
+
+
+def test_options_that_were_never_predicted_have_their_default_compiled(store: SqlStore) -> None:
+    confirmed(store)
+    of = subject(NEXT)
+    other = replace(of, problem=replace(of.problem, options=(("causal", True),)))
+    assert search(store, NEXT, of=other).default is None
+    assert search(store, NEXT).default is not None
