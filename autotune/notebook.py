@@ -118,7 +118,7 @@ def search(
     """Find and publish the best legal config, with a bar of progress unless ``quiet``.
 
     ``chip``: by default the attached TPU. ``trials``: of the key, those of earlier runs included.
-    ``full``: all of them, even where other problems predict that nothing faster is left.
+    ``full``: all of them, even where what was compiled predicts that nothing faster is left.
     ``start_from``: configs to try right after the default; what they do not say is the default's.
     ``only``: the values of some axes, beside those of the default.
     ``db``: where trials and records are kept, by default where the commands keep them. Raises

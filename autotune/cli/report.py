@@ -90,7 +90,9 @@ def report_of(
 
 def _ended(result: "SearchResult") -> str:
     if result.stopped_by == "prediction":
-        return "ended early: other problems predict that nothing faster is left (--full goes on)"
+        return (
+            "ended early: what was compiled predicts that nothing faster is left (--full goes on)"
+        )
     return f"stopped by {result.stopped_by}"
 
 

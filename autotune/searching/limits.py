@@ -9,7 +9,7 @@ from autotune.domain.job import DEFAULT_TRIALS
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchLimits:
     """When a search stops. ``trials`` counts all trials of the key, earlier runs included.
-    ``full``: not before, even where other problems of the kernel predict that nothing is left that
+    ``full``: not before, even where what was compiled predicts that nothing is left that
     is faster; who asks for more trials than the default wants that too. ``stop`` is asked about
     every second: true ends it as Ctrl-C does."""
 
