@@ -39,8 +39,8 @@ database_option = click.option(
 full_option = click.option(
     "--full",
     is_flag=True,
-    help="Go on to --trials even where what was compiled of the kernel predicts that nothing is left "
-    "that is faster, as more trials than the default do.",
+    help="Go on to --trials even where what was compiled of the kernel predicts that nothing is "
+    "left that is faster, as more trials than the default do.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
