@@ -1,9 +1,11 @@
 """``autotune collect``: the workload of a model."""
 
+import json
 import re
 import sys
 from collections import Counter
 from collections.abc import Sequence
+from http.client import HTTPException
 from pathlib import Path
 
 import click
@@ -18,8 +20,9 @@ from autotune.cli.options import (
 )
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
-from autotune.domain.codec import to_data
+from autotune.domain.codec import from_data, to_data
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Key
 from autotune.domain.workload import (
     UndeclaredKernel,
     Workload,
@@ -27,9 +30,11 @@ from autotune.domain.workload import (
     workload_problem,
 )
 from autotune.domain.workload_text import workload_text
-from autotune.errors import InvalidInputError
+from autotune.errors import InvalidInputError, ServiceError
+from autotune.remote.http import Remote
 
 _LIMIT_S, _MEMORY_GIB = 600.0, 16.0
+_MOST_MISSES, _PAGE, _SERVICE_S = 10_000, 100, 30.0
 _CALL = re.compile(r'^[^\n]*custom_call_target="tpu_custom_call"[^\n]*$', re.MULTILINE)
 _INSTRUCTION = re.compile(r"%([\w.-]*?)(?:\.\d+)? = ")
 _KERNEL_NAME = re.compile(r'kernel_name[\\"]*[:=] ?[\\"]*([\w.-]+)|op_name="([^"]+)/pallas_call')
@@ -48,6 +53,7 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
 )
 @click.option("--chip", "chips", multiple=True, help="For the workload; traced for the first.")
 @click.option("--from-misses", is_flag=True, help="What models asked for and nobody has tuned.")
+@click.option("--url", default=None, metavar="URL", help="Misses of this service, not a database.")
 @click.option(
     "--from-hlo",
     default=None,
@@ -66,6 +72,7 @@ def collect(
     arguments: str,
     chips: tuple[str, ...],
     from_misses: bool,
+    url: str | None,
     from_hlo: Path | None,
     output: Path | None,
     python: str,
@@ -82,13 +89,15 @@ def collect(
     """
     if sum(map(bool, (model, from_misses, from_hlo))) != 1:
         raise InvalidInputError("give one of MODULE:FUNCTION, --from-misses and --from-hlo FILE")
+    if url is not None and not from_misses:
+        raise InvalidInputError("--url belongs to --from-misses")
     error = ""
     if model is not None:
         workload, error = _of_model(model, arguments, chips, python)
     elif from_hlo is not None:
         workload = Workload(undeclared=hlo_kernels(from_hlo.read_text(errors="replace")))
     else:
-        workload = Workload(problems=_missed(database))
+        workload = Workload(problems=_missed(database) if url is None else _missed_of(url))
     if not (error or workload.problems or workload.undeclared):
         error = "no kernel was found in it"
     if as_json:
@@ -150,9 +159,23 @@ def _kernel_name(line: str) -> str:
 def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
     """Weighted by how often they were asked for."""
     with open_database(database, create=False) as store:
-        return tuple(
-            workload_problem(
-                miss.key.kernel, miss.key.problem, float(miss.count), (miss.key.chip.value,)
-            )
-            for miss in store.misses(10_000)
-        )
+        return tuple(_wanted(miss.key, miss.count) for miss in store.misses(_MOST_MISSES))
+
+
+def _missed_of(url: str) -> tuple[WorkloadProblem, ...]:
+    """The same of a service."""
+    found, cursor, remote = [], "", Remote(url, _SERVICE_S)
+    try:
+        while len(found) < _MOST_MISSES:
+            page = json.loads(remote.call("GET", f"/v1/misses?limit={_PAGE}{cursor}"))
+            found += [_wanted(from_data(Key, one["key"]), one["count"]) for one in page["misses"]]
+            if page["next"] is None:
+                break
+            cursor = f"&cursor={page['next']}"
+    except (OSError, HTTPException, ValueError, LookupError) as error:
+        raise ServiceError(f"the service at {url} cannot be used: {error}") from error
+    return tuple(found)
+
+
+def _wanted(key: Key, count: int) -> WorkloadProblem:
+    return workload_problem(key.kernel, key.problem, float(count), (key.chip.value,))
