@@ -110,7 +110,8 @@ def _as_checked(
     record: Record, check: Check, verdict: Verdict, trials: Sequence[Trial], by: str
 ) -> Record:
     assert isinstance(check.winner, Estimated)
-    default = next((trial for trial in trials if trial.number == 0), None)
+    own = record.default.config  # compiled now, whatever its number, where it was only predicted
+    default = next((t for t in trials if t.number == 0 or t.config == own), None)
     winner = next(trial for trial in trials if trial.config == record.config)
     measured = record.method is Method.MEASURED
     return replace(
