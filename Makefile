@@ -13,7 +13,7 @@ export PYTHONDONTWRITEBYTECODE =
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 
-.PHONY: search test test-fast test-slow check docs lock dist beside clean
+.PHONY: search test test-fast test-slow check docs ready lock dist beside clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
@@ -40,6 +40,8 @@ check: $(READY) docs
 docs: $(READY)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build
 	! grep -rlE '(src=|<link[^>]*href=)"?(https?:)?//' build/site --include='*.html'
+
+ready: $(READY)
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed, this is " + sys.version.split()[0])'

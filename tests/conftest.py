@@ -1,6 +1,5 @@
-"""For all tests: no deadlines, machines are noisy; one real compiler for each file (and each
-worker of pytest-xdist: two together are what a machine of two cores has room for); one PostgreSQL
-for the session."""
+"""For all tests: no deadlines, machines are noisy; one real compiler and one PostgreSQL for the
+session, which each worker of pytest-xdist has of its own."""
 
 import os
 
@@ -29,7 +28,7 @@ settings.load_profile("any machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def pool() -> Iterator[CompilerPool]:
     with CompilerPool(1) as compilers:
         yield compilers

@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -34,12 +35,16 @@ def pid(compiler: Compiler) -> int:
     return found
 
 
-def nothing_left(temporary: Path) -> bool:
-    threads = [t.name for t in threading.enumerate() if t.name.startswith("compiler")]
-    return (threads, list(temporary.iterdir()), psutil.Process().children()) == ([], [], [])
+@pytest.fixture(autouse=True)
+def nothing_left(temporary: Path) -> Iterator[None]:
+    """But what other tests have started, and still use."""
+    before = threading.enumerate(), psutil.Process().children()
+    yield
+    assert (threading.enumerate(), psutil.Process().children()) == before
+    assert list(temporary.iterdir()) == []
 
 
-def test_two_jobs_have_two_compilers(temporary: Path) -> None:
+def test_two_jobs_have_two_compilers() -> None:
     barrier = threading.Barrier(2, timeout=300)
 
     def job(compiler: Compiler) -> int:
@@ -50,16 +55,14 @@ def test_two_jobs_have_two_compilers(temporary: Path) -> None:
         first, second = [pool.submit(job) for _ in range(2)]
         assert first.result() != second.result()
         assert pool.submit(pid).result() in (first.result(), second.result())
-    assert nothing_left(temporary)
 
 
-def test_close_ends_running_and_waiting_jobs(temporary: Path) -> None:
+def test_close_ends_running_and_waiting_jobs() -> None:
     pool = CompilerPool(2, worker=FAKE)
     pool.submit(pid).result()
     futures = [pool.submit(hang) for _ in range(4)]
     pool.close()
     pool.close()
-    assert nothing_left(temporary)
     assert isinstance(futures[0].exception(), CompilerInterruptedError)  # no crash of a candidate
     assert futures[3].cancelled()
     with pytest.raises(RuntimeError):
@@ -103,7 +106,7 @@ def interpreter_that_says(folder: Path, name: str, verdict: Verdict) -> str:
     ],
 )
 def test_another_interpreter_is_asked_what_this_one_cannot_say(
-    temporary: Path, tmp_path: Path, first: Verdict, is_asked: bool
+    tmp_path: Path, first: Verdict, is_asked: bool
 ) -> None:
     python = interpreter_that_says(tmp_path, "first", first)
     unknown = Verdict(ok=None, reason="no", proof=Proof(level=ProofLevel.PLAIN))
@@ -121,7 +124,7 @@ def test_another_interpreter_is_asked_what_this_one_cannot_say(
 
 
 @pytest.mark.parametrize("times", [1, 3])
-def test_ctrl_c_while_compiling_is_over_in_a_moment(temporary: Path, times: int) -> None:
+def test_ctrl_c_while_compiling_is_over_in_a_moment(times: int) -> None:
     command = [sys.executable, "-c", _HANGING, str(FAKE)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert process.stdout is not None
@@ -131,4 +134,3 @@ def test_ctrl_c_while_compiling_is_over_in_a_moment(temporary: Path, times: int)
         time.sleep(0.03)
     _, errors = process.communicate(timeout=300)
     assert errors.strip().endswith(b"KeyboardInterrupt")
-    assert nothing_left(temporary)
