@@ -15,9 +15,8 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated
-from autotune.domain.problem import Problem
 from autotune.searching.evaluation import evaluate
-from autotune.searching.subject import Subject
+from autotune.searching.subject import describe_subject
 from tools.calibration.agreement import Pair, arguments, published, report, save
 
 DISPATCH_US = 100.0
@@ -43,16 +42,10 @@ def main() -> None:
 def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     """Measured and estimated microseconds, dispatch included in both."""
     given, blocks = row["problem"], row["config"]
-    ref, spec = find_kernel("matmul"), pool.describe(find_kernel("matmul"))
     shape = f"m={given['m']},k={given['k']},n={given['n']}"
-    problem: Problem = spec.problems.parse(shape, given["dtype"], _OPTIONS[given["variant"]])
-    subject = Subject(
-        ref=ref,
-        spec=spec,
-        problem=problem,
-        chip=pool.chip_info(Chip.V5E),
-        toolchain=pool.toolchain(),
-    )
+    asked = shape, given["dtype"], _OPTIONS[given["variant"]]
+    ref = find_kernel("matmul")
+    subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse(*asked))
     config = make_config(
         {"block_m": blocks["bm"], "block_k": blocks["bk"], "block_n": blocks["bn"]},
         grid_order=("m", "n", "k"),
@@ -60,7 +53,7 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair:
     )
     outcome = evaluate(pool, subject, config)
     if not isinstance(outcome, Estimated):
-        sys.exit(f"{problem}, {config}: {outcome.kind}, {outcome.reason}")
+        sys.exit(f"{subject.problem}, {config}: {outcome.kind}, {outcome.reason}")
     measured, estimate = row["time_us"], outcome.estimate.time_us + DISPATCH_US
     print(
         f"{given['m']}^3 {given['variant']:<22}{blocks['bm']}x{blocks['bk']}x{blocks['bn']:<8}"

@@ -32,7 +32,7 @@ from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.problem import Problem
 from autotune.searching.evaluation import evaluate
-from autotune.searching.subject import Subject
+from autotune.searching.subject import describe_subject
 from tools.calibration.agreement import Pair, add_arguments, published, report, save
 
 _SUBSET = "tokamax_cache"
@@ -157,14 +157,7 @@ def _compare(pool: CompilerPool, row: dict[str, Any]) -> Pair | None:
 def _estimate(
     pool: CompilerPool, family: Family, problem: Problem, axes: dict[str, int], chip: Chip
 ) -> Estimate | None:
-    ref = find_kernel(family.kernel)
-    subject = Subject(
-        ref=ref,
-        spec=pool.describe(ref),
-        problem=problem,
-        chip=pool.chip_info(chip),
-        toolchain=pool.toolchain(),
-    )
+    subject = describe_subject(pool, find_kernel(family.kernel), chip, lambda _: problem)
     outcome = evaluate(pool, subject, make_config(axes))
     if not isinstance(outcome, Estimated):
         print(f"{problem}, {axes}: {outcome.kind}, {outcome.reason}")

@@ -30,7 +30,6 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from autotune.candidates.space import explore
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler import libtpu
 from autotune.compiler.client import Compiler
@@ -42,7 +41,7 @@ from autotune.domain.config import Config
 from autotune.domain.outcome import Crashed, TimedOut
 from autotune.domain.problem import Problem
 from autotune.searching.evaluation import compile_config, outcome_of
-from autotune.searching.subject import Subject
+from autotune.searching.subject import Subject, describe_subject, explore_space
 
 _CHIP = Chip.V5E
 _CASES = {"matmul": "2048x2048x2048", "flash_attention": "1x8x8x2048x2048x128"}
@@ -90,22 +89,17 @@ def _options() -> argparse.Namespace:
     return parser.parse_args()
 
 
+def _subject(pool: CompilerPool, name: str, shape: str) -> Subject:
+    ref = find_kernel(name)
+    return describe_subject(pool, ref, _CHIP, lambda spec: spec.problems.parse(shape))
+
+
 def _candidates(count: int, seed: int) -> list[Work]:
     found: list[Work] = []
     with CompilerPool() as pool:
         for name, shape in _CASES.items():
-            ref = find_kernel(name)
-            spec = pool.describe(ref)
-            problem = spec.problems.parse(shape, None, ())
-            subject = Subject(
-                ref=ref,
-                spec=spec,
-                problem=problem,
-                chip=pool.chip_info(_CHIP),
-                toolchain=pool.toolchain(),
-            )
-            choices = pool.choices(subject.ref, subject.problem)
-            space = explore(pool, ref, problem, choices, subject.chip)
+            subject = _subject(pool, name, shape)
+            space = explore_space(pool, subject, lambda *_: None)
             step = len(space.candidates) / (count // len(_CASES))
             chosen = [space.candidates[int(n * step)] for n in range(count // len(_CASES))]
             found += [(subject, candidate.config) for candidate in chosen]

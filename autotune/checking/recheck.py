@@ -20,7 +20,7 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import NO_DEFAULT, evidence_of
-from autotune.searching.subject import Subject
+from autotune.searching.subject import describe_subject
 from autotune.wording import publication as words
 from autotune.wording.checks import finding
 
@@ -76,14 +76,7 @@ def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Re
 
 
 def _checked(compilers: Compilers, own: OwnTrials, record: Record, ref: KernelRef) -> Check:
-    toolchain = compilers.toolchain()
-    subject = Subject(
-        ref=ref,
-        spec=compilers.describe(ref),
-        problem=record.key.problem,
-        chip=compilers.chip_info(record.key.chip),
-        toolchain=toolchain,
-    )
+    subject = describe_subject(compilers, ref, record.key.chip, lambda _: record.key.problem)
     return RecordChecker(
         compilers=compilers,
         store=own,
@@ -92,7 +85,7 @@ def _checked(compilers: Compilers, own: OwnTrials, record: Record, ref: KernelRe
         blank=Check(
             key=record.key,
             config=record.config,
-            toolchain=toolchain,
+            toolchain=subject.toolchain,
             chip=record.key.chip,
             verdict=CheckVerdict.NOT_CHECKED,
             checked_at=datetime.now(UTC),

@@ -31,8 +31,8 @@ from autotune.domain.toolchain import Toolchain
 class OverviewPages(Protocol):
     """The first page, and the list of misses."""
 
-    def targets(self, kernel: str | None = None) -> Sequence[TargetCount]:
-        """Where something was searched: of all kernels, or of one."""
+    def targets(self) -> Sequence[TargetCount]:
+        """Where something was searched, and how much."""
 
     def latest(self, limit: int) -> Sequence[SearchedKey]:
         """The keys whose trials came in last, those with the latest trial first."""

@@ -1,4 +1,4 @@
-"""What a simulation promises: a :class:`Simulation`, or a :class:`Refusal` that says why not."""
+"""What a simulation promises: a ``Simulation``, or ``NotSimulated``, which says why not."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ from autotune.domain.outcome import (
     OutOfVmem,
 )
 from autotune.searching.evaluation import evaluate
-from autotune.searching.subject import Subject
+from autotune.searching.subject import Subject, describe_subject
 
 Progress = Callable[[int, int], None]
 
@@ -96,14 +96,11 @@ def build(pool: CompilerPool, case: SpaceCase, folder: Path, progress: Progress)
 
 
 def subject_of(pool: CompilerPool, case: SpaceCase) -> Subject:
-    ref = find_kernel(case.kernel)
-    spec = pool.describe(ref)
-    return Subject(
-        ref=ref,
-        spec=spec,
-        problem=spec.problems.parse(case.shape, None, case.options),
-        chip=pool.chip_info(Chip(case.chip)),
-        toolchain=pool.toolchain(),
+    return describe_subject(
+        pool,
+        find_kernel(case.kernel),
+        Chip(case.chip),
+        lambda spec: spec.problems.parse(case.shape, None, case.options),
     )
 
 

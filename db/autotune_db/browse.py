@@ -75,11 +75,9 @@ _ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
 class SqlBrowse(SqlCheckPages):
     """Implements ``autotune.ports.Pages``."""
 
-    def targets(self, kernel: str | None = None) -> Sequence[TargetCount]:
+    def targets(self) -> Sequence[TargetCount]:
         columns = (KEYS.c.kernel, KEYS.c.chip, KEYS.c.jax, KEYS.c.jaxlib, KEYS.c.libtpu)
         counted = select(*columns, func.count()).where(_TRIED).group_by(*columns)
-        if kernel is not None:
-            counted = counted.where(KEYS.c.kernel == kernel)
         return self._work.read(lambda s: list(map(_target_count, s.execute(counted))))
 
     def places(self, kernel: str | None = None) -> Collection[tuple[Chip, Toolchain]]:

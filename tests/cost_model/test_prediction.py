@@ -12,7 +12,7 @@ from autotune.domain.chip import Chip
 from autotune.domain.outcome import Estimated
 from autotune.domain.trace import Operand, Trace
 from autotune.searching.one_config import config_judge
-from autotune.searching.subject import Subject
+from autotune.searching.subject import describe_subject
 from tests.samples.traces import MIB, V5E, operand, trace
 
 LIBTPU = "0.0.35"
@@ -76,9 +76,8 @@ def test_the_real_compilers_steps_make_the_time_of_its_listing(
     pool: CompilerPool, kernel: str, shape: str
 ) -> None:
     ref = find_kernel(kernel)
-    spec, chip = pool.describe(ref), pool.chip_info(Chip.V5E)
-    problem = spec.problems.parse(shape)
-    subject = Subject(ref=ref, spec=spec, problem=problem, chip=chip, toolchain=pool.toolchain())
+    subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse(shape))
+    problem, chip = subject.problem, subject.chip
     judge = config_judge(pool, subject)
     for config in map(
         judge.read, ("default", "block_m=256" if kernel == "matmul" else "block_q=256")

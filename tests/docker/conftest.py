@@ -1,16 +1,15 @@
-"""Images built in a folder of this machine, once for each file of tests."""
+"""The service's image, built in a folder of this machine."""
 
 import os
 import shutil
-import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.servers.images import UNSHARE, Image, find_python, run, wanted_python
+from tests.servers.service import free_port
 
 
 @pytest.fixture(scope="session")
@@ -28,33 +27,16 @@ def image_python() -> Path:
 
 @pytest.fixture(scope="module")
 def service_image(image_python: Path) -> Iterator[Image]:
-    with _built("service", image_python) as image:
-        yield image
-
-
-@pytest.fixture(scope="module")
-def worker_image(image_python: Path) -> Iterator[Image]:
-    with _built("worker", image_python) as image:
-        yield image
-
-
-@contextmanager
-def _built(name: str, python: Path) -> Iterator[Image]:
     """Not below /tmp, which the walls hide, and open to other users, which pytest's folders are
     not."""
-    folder = Path(tempfile.mkdtemp(prefix=f"autotune-{name}-", dir="/var/tmp"))
+    folder = Path(tempfile.mkdtemp(prefix="autotune-service-", dir="/var/tmp"))
     folder.chmod(0o755)
     try:
-        image = Image(name, folder, python, _free_port())
+        image = Image(folder, image_python, free_port())
         image.build()
         yield image
     finally:
         shutil.rmtree(folder)
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -14,13 +15,14 @@ from typing import Any
 import pytest
 
 from tests.samples.dockerfiles import FOLDER, health_command, stages
-from tests.servers.images import run, until
-from tests.servers.service import free_port
+from tests.servers.images import run
+from tests.servers.service import free_port, until
 
 pytestmark = pytest.mark.slow
 
 MOST_BYTES = {"service": 310e6, "worker": 1.75e9}
 """What they took when this was written, and some room: who adds a package sees it here."""
+WORKER_LOCK = FOLDER / "worker.lock"
 ENVIRONMENT = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}
 
 
@@ -148,6 +150,10 @@ def _answers(port: int) -> bool:
 
 
 def _searches(container: str, data: Path) -> None:
+    pinned = re.findall(r"^(?:jax|jaxlib|libtpu)==(\S+)", WORKER_LOCK.read_text(), re.M)
+    code = "from importlib.metadata import version as v; print(v('jax'), v('jaxlib'), v('libtpu'))"
+    done = run(_in(container, data, "python", "-c", code), env=ENVIRONMENT)
+    assert done.stdout.split() == pinned, done.stderr
     search = ("vector_add", "--shape", "1048576", "--chip", "v5e", "--trials", "2", "--json")
     given = ("--compilers", "1")
     done = run(_in(container, data, "autotune", "search", *search, *given), env=ENVIRONMENT)

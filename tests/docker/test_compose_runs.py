@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 
 from tests.samples.dockerfiles import FOLDER, ROOT
-from tests.servers.images import run, until
+from tests.servers.images import run
+from tests.servers.service import until
 
 pytestmark = pytest.mark.slow
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.samples.dockerfiles import ROOT
-from tests.servers.images import COMPOSE, Image, until
+from tests.servers.images import COMPOSE, Image
+from tests.servers.service import until
 
 pytestmark = pytest.mark.slow
 

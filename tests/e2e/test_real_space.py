@@ -5,25 +5,20 @@ from collections import Counter
 import pytest
 
 from autotune.candidates import rules
-from autotune.candidates.space import Space, climb, explore
+from autotune.candidates.space import Space, climb
 from autotune.catalogue.discovery import find_kernel
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.searching.evaluation import compile_config, evaluate, outcome_of
-from autotune.searching.subject import Subject
+from autotune.searching.subject import Subject, describe_subject, explore_space
 
 
 def _explored(pool: CompilerPool, kernel: str, shape: str, chip: Chip) -> tuple[Subject, Space]:
     ref = find_kernel(kernel)
-    spec = pool.describe(ref)
-    problem = spec.problems.parse(shape)
-    info = pool.chip_info(chip)
-    toolchain = pool.toolchain()
-    choices = pool.choices(ref, problem)
-    subject = Subject(ref=ref, spec=spec, problem=problem, chip=info, toolchain=toolchain)
-    return subject, explore(pool, ref, problem, choices, info)
+    subject = describe_subject(pool, ref, chip, lambda spec: spec.problems.parse(shape))
+    return subject, explore_space(pool, subject, lambda *_: None)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.candidates.space import Space, explore
+from autotune.candidates.space import Space
 from autotune.catalogue.discovery import find_kernel
 from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
@@ -16,7 +16,7 @@ from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import SearchResult
 from autotune.searching.run import run_search
-from autotune.searching.subject import Subject
+from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store
 
 KERNEL_FILE = Path(__file__).parents[1] / "samples" / "faulty_kernel.py"
@@ -83,17 +83,8 @@ def search_faults(folder: Path, *, limit_s: float) -> Run:
     """Every behaviour once, on v5e, in a database of its own. ``limit_s``: for one candidate."""
     ref = find_kernel(f"{KERNEL_FILE}:KERNEL")
     with CompilerPool(limit_s=limit_s, memory_bytes=MEMORY_BYTES) as pool:
-        spec = pool.describe(ref)
-        problem = spec.problems.parse("n=8192", None, ())
-        subject = Subject(
-            ref=ref,
-            spec=spec,
-            problem=problem,
-            toolchain=pool.toolchain(),
-            chip=pool.chip_info(Chip.V5E),
-        )
-        choices = pool.choices(ref, problem)
-        space = explore(pool, ref, problem, choices, subject.chip)
+        subject = describe_subject(pool, ref, Chip.V5E, lambda spec: spec.problems.parse("n=8192"))
+        space = explore_space(pool, subject, lambda *_: None)
         with open_store(str(folder / "faults.db"), create=True) as store:
             result = run_search(pool, store, subject, space, SearchLimits(), Silent())
             kept = {str(t.config["behaviour"]): t for t in store.trials(subject.key)}

@@ -1,5 +1,5 @@
-"""An image without a container engine: the steps of its build stage done in a folder of this
-machine, its entry point and its health check run from there."""
+"""The service's image without a container engine: the steps of its build stage done in a folder of
+this machine, its entry point and its health check run from there."""
 
 import os
 import re
@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from tests.samples.dockerfiles import FOLDER, ROOT, Stage, health_command, stages
+from tests.samples.dockerfiles import FOLDER, ROOT, health_command, stages
 
 UNSHARE = shutil.which("unshare")
 READONLY = Path(__file__).with_name("readonly.sh")
@@ -29,12 +28,10 @@ def run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]:
 
 
 class Image:
-    """``name``: its Dockerfile and its service in the compose file."""
-
-    def __init__(self, name: str, folder: Path, python: Path, port: int) -> None:
-        self._build, self._final = _build_and_final(name)
+    def __init__(self, folder: Path, python: Path, port: int) -> None:
+        self._build, self._final = stages((FOLDER / "service.Dockerfile").read_text())[-2:]
         self._python, self._port = python, port
-        self._tmpfs = COMPOSE["services"][name]["tmpfs"][0].partition(":")[2]
+        self._tmpfs = COMPOSE["services"]["service"]["tmpfs"][0].partition(":")[2]
         self.venv, self.data, self.secrets = folder / "venv", folder / "data", folder / "secrets"
         self._source, self._empty = folder / "source", folder / "empty"
         for made in (self.secrets, self._source, self._empty):
@@ -124,11 +121,6 @@ class Image:
         return {name: self._place(value) for name, value in given.items()}
 
 
-def _build_and_final(name: str) -> tuple[Stage, Stage]:
-    found = stages((FOLDER / f"{name}.Dockerfile").read_text())
-    return found[-2], found[-1]
-
-
 def _copy(file: Path, target: Path) -> None:
     if file.is_dir():
         shutil.copytree(file, target, ignore=shutil.ignore_patterns("__pycache__"))
@@ -154,10 +146,3 @@ def find_python(version: str) -> Path | None:
         if prefix and python.is_file() and version in run([str(python), "--version"]).stdout:
             return python
     return None
-
-
-def until(true: Any, timeout_s: float = 30) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen in time"
-        time.sleep(0.1)
