@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.samples.repository import SAMPLE, commit, git, repository
-from tests.servers.commands import autotune
+from tests.servers.commands import autotune, autotune_here
 from tests.servers.service import free_port, serving
 
 SOURCE = SAMPLE.read_text()
@@ -130,7 +130,7 @@ def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) 
     ],
 )
 def test_what_cannot_be_compared_says_why(tree: Path, options: tuple[str, ...], said: str) -> None:
-    done = autotune("check", *options, cwd=tree)
+    done = autotune_here("check", *options, cwd=tree)
     assert done.returncode == 2 or said == "cannot be used", done.stderr
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -139,6 +139,6 @@ def test_what_cannot_be_compared_says_why(tree: Path, options: tuple[str, ...], 
 def test_outside_of_a_repository(tree: Path) -> None:
     git(tree, "status")
     (tree / ".git").rename(tree / "gone")
-    done = autotune("check", *ASKED, "--against", "main", cwd=tree)
+    done = autotune_here("check", *ASKED, "--against", "main", cwd=tree)
     assert done.returncode == 2
     assert "not a git repository" in done.stderr
