@@ -164,7 +164,8 @@ def _missed(database: str | None) -> tuple[WorkloadProblem, ...]:
 
 def _missed_of(url: str) -> tuple[WorkloadProblem, ...]:
     """The same of a service."""
-    found, cursor, remote = [], "", Remote(url, _SERVICE_S)
+    found: list[WorkloadProblem] = []
+    cursor, remote = "", Remote(url, _SERVICE_S)
     try:
         while len(found) < _MOST_MISSES:
             page = json.loads(remote.call("GET", f"/v1/misses?limit={_PAGE}{cursor}"))
