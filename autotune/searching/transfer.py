@@ -43,6 +43,7 @@ _TRENDS = (0.0, 1.0)  # how much of it is a trend: larger blocks than were ever 
 _NOISES = (1e-4, 1e-3, 1e-2)
 _NUMBER_SPREAD, _FLAG_SPREAD = 1.5, 2.0
 _LEAST_SCALE = 0.1  # of a logarithm of the cost
+_OTHER_BODY = 0.35  # of a time: of the same body the worst prediction was off by 0.31
 _REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was 0.2 % to 2.8 %
 _REPLAY_APART = 0.015  # of two candidates of a problem: most of it is the same for all
 _TWINS_APART = 0.001
@@ -91,7 +92,13 @@ class Lessons:
         ]
         of_others = [_body(key) for key, *_ in known if key != self._key]
         is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
-        self.are_sure = is_own_enough or of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        is_other = any(
+            (step.surprise(outcome.estimate.time_us) or 0.0) > _OTHER_BODY
+            for key, _, step, outcome in known
+            if key == self._key
+        )
+        is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        self.are_sure = is_own_enough or (is_taught and not is_other)
         self.error = self._confirmed_error(others)
         if len(of_others) < FEWEST_TRIALS and not is_own_enough:
             return None

@@ -372,3 +372,16 @@ def test_options_that_were_never_predicted_have_their_default_compiled(store: Sq
     other = replace(of, problem=replace(of.problem, options=(("causal", True),)))
     assert search(store, NEXT, of=other).default is None
     assert search(store, NEXT).default is not None
+
+
+def test_a_body_that_is_another_one_here_ends_nothing(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python ``if`` of the kernel makes the likely winner of this problem another program."""
+    confirmed(store)
+    slow, plain = fastest(NEXT), core_us
+    monkeypatch.setattr(
+        f"{__name__}.core_us", lambda block: plain(block) * (1.5 if block == slow else 1.0)
+    )
+    assert fastest(NEXT) != slow
+    assert best(search(store, NEXT)) == fastest(NEXT)
