@@ -35,7 +35,8 @@ class CostTerm:
     """``us`` times the product of the sizes that ``of`` names, for each step of the grid or once.
     ``dim``: only for problems where that dimension is a multiple of the lanes, or is not
     (``aligned``); empty: for all. ``axis``: only where its last block hangs over ``dim``, which
-    costs masks; empty: wherever it ends."""
+    costs masks; without a ``dim``: divided by the size of the axis, for what a step does in turns
+    of that size; empty: wherever it ends."""
 
     us: float
     of: tuple[str, ...]

@@ -63,9 +63,9 @@ class Chooser:
         for axis in self._axes:
             options = axis.options(dims)
             found = [
-                ((*sizes, size), shown & mask, steps * count, _bound(costs, size, hangs_over))
+                ((*sizes, size), shown & mask, steps * count, _bound(costs, size, share))
                 for sizes, shown, steps, costs in found
-                for size, mask, count, hangs_over in options
+                for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
         timed = [
@@ -121,7 +121,8 @@ class Chooser:
         return shown
 
     def _costs(self, dims: Mapping[str, int]) -> list[list[float]]:
-        """Of any sizes, and what each axis adds where it hangs over. Each list has a cost by the
+        """Of any sizes, and what each axis adds where it hangs over, or by its size where it cuts
+        nothing. Each list has a cost by the
         axes whose sizes it is to be multiplied with: the first axis is the highest bit; the lowest
         one is 0 for each step, 1 for the call."""
         count = len(self._names)
@@ -161,13 +162,19 @@ class _AxisTable:
         self._largest = [-size for size, _ in largest_first]
         self._at_least = [0, *accumulate((bit for _, bit in largest_first), or_)]
 
-    def options(self, dims: Mapping[str, int]) -> list[tuple[int, int, int, bool]]:
+    def options(self, dims: Mapping[str, int]) -> list[tuple[int, int, int, float]]:
         """Sizes that were compiled and cut their dimension, or the whole of it: each with what
-        shows it to be safe, the count of its blocks, and whether the last one hangs over."""
+        shows it to be safe, the count of its blocks, and what share of the costs of its own it has:
+        all where the last block hangs over; where it cuts nothing, the inverse of its size."""
         axis = self._axis
         whole = dims[axis.dim] if axis.dim else 0
         own = [
-            (size, mask, ceil(whole / size) if whole else 1, whole % size != 0)
+            (
+                size,
+                mask,
+                ceil(whole / size) if whole else 1,
+                whole % size > 0 if whole else 1 / size,
+            )
             for size, mask in self._sizes
             if (not whole or size < whole) and all(dims[name] % size == 0 for name in self._dims)
         ]
@@ -179,7 +186,7 @@ class _AxisTable:
         ):
             # of those that are larger, whether they cut or not: now nothing is cut
             count = bisect_left(self._largest, 1 - whole)
-            own.append((whole, self._at_least[count], 1, False))
+            own.append((whole, self._at_least[count], 1, 0.0))
         return own
 
     def divides(self, earlier: Sequence[int], size: int) -> bool:
@@ -207,14 +214,12 @@ def offered(rule: Any) -> int:
     return prod(len(axis.sizes) + (1 if axis.whole else 0) for axis in rule.axes)
 
 
-def _bound(
-    costs: Sequence[Sequence[float]], size: int, hangs_over: bool
-) -> Sequence[Sequence[float]]:
+def _bound(costs: Sequence[Sequence[float]], size: int, share: float) -> Sequence[Sequence[float]]:
     """With a size in the place of the first axis."""
     general, own, *others = costs
     both = _times(general, size)
-    if own and hangs_over:
-        both = [one + more for one, more in zip(both, _times(own, size), strict=True)]
+    if own and share:
+        both = [one + share * more for one, more in zip(both, _times(own, size), strict=True)]
     return both, *(_times(one, size) for one in others)
 
 

@@ -224,12 +224,14 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
 
 def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
     """One of the costs of a call; ``both``: dimensions and sizes."""
-    if term.axis:
+    if term.axis and term.dim:
         if both[term.dim] % both[term.axis] == 0:
             return 0.0
     elif term.dim and (both[term.dim] % rules.LANES == 0) != term.aligned:
         return 0.0
     us: float = term.us * prod(both[name] for name in term.of)
+    if term.axis and not term.dim:
+        us /= both[term.axis]
     if not term.each_step:
         return us
     blocks = (ceil(both[axis.dim] / both[axis.name]) for axis in rule.axes if axis.dim)
@@ -238,18 +240,20 @@ def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
 
 def _terms(rule: ShapeRule) -> list[CostTerm]:
     """Of a microsecond each: for products of sizes, each step and once, for all problems and
-    for those with an array whose edge is a tile's, or is not."""
+    for those with an array whose edge is a tile's, or is not; by what an axis that cuts no array
+    does in turns inside a block."""
     names = [*(axis.name for axis in rule.axes), *rule.inside]
     products = [some for n in range(_MOST_NAMES + 1) for some in combinations(names, n)]
     dims = dict.fromkeys(axis.dim for axis in rule.axes if axis.dim)
     where = [
         ("", True, ""),
         *((dim, aligned, "") for dim in dims for aligned in (True, False)),
-        *((axis.dim, True, axis.name) for axis in rule.axes if axis.dim),
+        *((axis.dim, True, axis.name) for axis in rule.axes),
     ]
     return [
         CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis)
         for dim, aligned, axis in where
         for each_step in (True, False)
         for of in products
+        if dim or axis not in of
     ]

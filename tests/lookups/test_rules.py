@@ -264,6 +264,28 @@ def test_a_default_that_does_not_compile_is_beaten_by_nothing(rule: ShapeRule) -
     assert isinstance(judged(rule, left_out(float("inf"), 0.2, 0.3)[:1] + without), str)
 
 
+def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Known) -> None:
+    turns = {
+        key: [
+            (replace(c, axes=(*c.axes, ("chunk", size))), replace(e, time_us=e.time_us + us))
+            for c, e in pairs
+            for size in (16, 32, 64)
+            for us in (64 / size * dict(key.problem.dims)["m"] / 100,)
+        ]
+        for key, pairs in known.items()
+    }
+    made = make_rule(turns, passed(turns), SPEC.cuts)
+    assert made is not None
+    for dims in shapes(20):
+        found = rules.Chooser(made).choose(dims)
+        assert found is not None and found[0]["chunk"] == 64
+        timed = {
+            size: sum(term_us(made, t, dims | found[0] | {"chunk": size}) for t in made.costs)
+            for size in (16, 32, 64)
+        }
+        assert min(timed, key=lambda size: timed[size]) == 64
+
+
 def test_nothing_is_answered_where_only_slow_blocks_are_shown(rule: ShapeRule) -> None:
     dims = {"m": 2560, "k": 128}
     assert rules.Chooser(rule).choose(dims) is not None
