@@ -72,6 +72,9 @@ def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple
 DRAWN: dict[str, Callable[[random.Random], str]] = {
     "matmul": lambda draw: "x".join(str(8 * draw.randint(16, 128)) for _ in range(3)),
     "flash_attention": lambda draw: f"1x2x2x{_long(draw)}x{_long(draw)}x128",
+    "jax_splash_attention": lambda draw: (
+        f"{draw.choice((2, 4))}x2x{128 * draw.randint(4, 40)}x128x128"
+    ),
     "rmsnorm": lambda draw: f"{8 * draw.randint(16, 1024)}x{draw.choice((512, 2048))}",
 }
 TAUGHT, ASKED, COMPILED = 9, 40, 2
