@@ -16,7 +16,7 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.refusals import Refusals
-from autotune.domain.trial import Trial
+from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import NO_DEFAULT, evidence_of
@@ -103,8 +103,7 @@ def _as_checked(
     record: Record, check: Check, verdict: Verdict, trials: Sequence[Trial], by: str
 ) -> Record:
     assert isinstance(check.winner, Estimated)
-    own = record.default.config  # compiled now, whatever its number, where it was only predicted
-    default = next((t for t in trials if t.number == 0 or t.config == own), None)
+    default = default_trial(trials)
     winner = next(trial for trial in trials if trial.config == record.config)
     measured = record.method is Method.MEASURED
     return replace(

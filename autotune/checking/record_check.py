@@ -46,16 +46,17 @@ class RecordChecker:
     blank: Check
     xla: bool = False
     _kept: list[Trial] = field(default_factory=list)
+    _default: Config | None = None
     _passed_on: PassedOn | None = None
 
     def check(self) -> Check:
         """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
         chip = self.subject.chip.chip
         own = default_config(self.compilers.choices(self.subject.ref, self.subject.problem, chip))
-        self._kept = list(self.store.trials(self.subject.key))
+        self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(own)
         config, compared = self.prior.config or own, bool(self.blank.against)
-        # First, because trial 0 is the default. Sources are compared config by config.
-        default = None if compared else self._outcome(self._as_known(own))
+        # Sources are compared config by config.
+        default = None if compared else self._outcome(self._default)
         winner = (self._is_default(own) and default) or self._outcome(config)
         found = replace(
             self.blank,
@@ -99,7 +100,8 @@ class RecordChecker:
             return known.outcome
         outcome = self._refused(config) or evaluate(self.compilers, self.subject, config)
         if known is None:
-            kept = keep_trial(self.store, self.subject.key, self._kept, config, outcome, 0.0)
+            key, default = self.subject.key, self._default
+            kept = keep_trial(self.store, key, self._kept, config, outcome, 0.0, default=default)
             return outcome if _is_stale(kept.outcome) else kept.outcome
         self.store.replace_outcome(self.subject.key, known.number, outcome)
         self._kept = [replace(t, outcome=outcome) if t is known else t for t in self._kept]

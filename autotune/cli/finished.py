@@ -16,7 +16,7 @@ from autotune.domain.key import Key
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.domain.trial import Trial
+from autotune.domain.trial import Trial, default_trial
 from autotune.environments.environment import environments, environments_folder
 from autotune.errors import InvalidInputError, StoreError
 from autotune.publishing.publish import Publication, finalists
@@ -114,11 +114,8 @@ def _is_answer(question: SearchQuestion, record: Record, trials: Sequence[Trial]
     another config."""
     if not question.allow_unverified:
         return record.verified
-    return any(one.config == record.config for one in finalists(trials, _default(trials))[:1])
-
-
-def _default(trials: Sequence[Trial]) -> Trial | None:
-    return next((trial for trial in trials if trial.number == 0), None)
+    first = finalists(trials, default_trial(trials), record.default)[:1]
+    return any(one.config == record.config for one in first)
 
 
 def _report(
@@ -128,7 +125,7 @@ def _report(
     ids: dict[int, int | None],
     place: str,
 ) -> SearchReport:
-    default = _default(trials)
+    default = default_trial(trials)
     return SearchReport(
         key=record.key,
         axes=spec.axes,

@@ -20,12 +20,12 @@ from autotune.cli.searched_source import places, source_change
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.record import Method, Record
+from autotune.domain.record import Evidence, Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.lookups.matching import RULE, Index, Match, exact_match
 from autotune.wording.match import checked
 from autotune.wording.publication import times_default, who_says
-from autotune.wording.units import micros, ratio
+from autotune.wording.units import micros
 
 if TYPE_CHECKING:
     from autotune.ports import LookupStore
@@ -165,24 +165,20 @@ def _others(store: "LookupStore", key: Key) -> list[str]:
     return lines[:5]
 
 
-def _default_us(record: Record) -> float | None:
+def _default(record: Record) -> Evidence:
     """The default's time by the method of the record."""
-    if (
-        record.method != Method.MEASURED
-        or record.measurement is None
-        or record.default.config is None
-    ):
-        return record.default.time_us
-    timed = record.measurement.of(record.default.config)
-    return timed.median_us if timed else None
+    own, run = record.default, record.measurement
+    if record.method is not Method.MEASURED or run is None or own.config is None:
+        return own
+    timed = run.of(own.config)
+    return Evidence(config=own.config, time_us=timed.median_us if timed else None)
 
 
 def _print(record: Record) -> None:
     echo(str(record.config))
-    times, own = ratio(_default_us(record), record.time_us), record.default
-    if is_told := own.is_predicted and record.method is Method.ESTIMATED:
-        times = times_default(own, record.time_us)
-    default = f", {times} the default's speed" if is_told or _default_us(record) else ""
+    own = _default(record)
+    is_known = own.time_us or own.is_predicted
+    default = f", {times_default(own, record.time_us)} the default's speed" if is_known else ""
     echo(f"  {record.method} {micros(record.time_us)}{default}; {record.reason}")
     if record.method == Method.MEASURED and record.measurement is not None:
         echo(

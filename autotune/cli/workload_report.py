@@ -12,7 +12,7 @@ from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
 from autotune.domain.record import Evidence
-from autotune.domain.trial import Trial
+from autotune.domain.trial import Trial, default_trial
 from autotune.domain.workload import (
     InvalidProblem,
     TunedEntry,
@@ -42,8 +42,7 @@ class TunedProblem:
         """What the model runs today: the config that the workload names, else the default."""
         given = self.result.start_from[:1] if self.problem.asked.config else ()
         today = [t for t in self.result.trials if t.config in given]
-        default = next((t for t in self.result.trials if t.number == 0), None)
-        return today[0] if today else default
+        return today[0] if today else default_trial(self.result.trials)
 
     @property
     def predicted(self) -> Evidence | None:
@@ -155,7 +154,9 @@ def model_times(tuned: Sequence[TunedProblem]) -> list[dict[str, Any]]:
                 "jax": jax,
                 "problems": len(some),
                 "timed": timed,
-                "predicted": sum(one.predicted is not None for one in some),
+                "predicted": sum(
+                    one.predicted is not None and one.after_us is not None for one in some
+                ),
                 "before_us": before_us,
                 "after_us": after_us,
             }

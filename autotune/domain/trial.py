@@ -1,5 +1,6 @@
 """One config evaluated for one key, and what the trials of a key came to."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -24,6 +25,11 @@ class Trial:
     def estimate(self) -> Estimate | None:
         """The estimate of a trial that can win; None for every other outcome."""
         return self.outcome.estimate if isinstance(self.outcome, Estimated) else None
+
+
+def default_trial(trials: Sequence[Trial]) -> Trial | None:
+    """Of the default config; None where it was not tried."""
+    return next((trial for trial in trials if trial.number == 0), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -69,7 +69,8 @@ def measuring_process(platform: str, python: str = sys.executable) -> CompilerPr
 
 @dataclass(slots=True)
 class Child:
-    """``limit_s``: wall clock for each candidate: to load and warm up, and for each run."""
+    """``limit_s``: for each candidate: to load and warm up, and for each run; waits for a processor
+    are not counted."""
 
     process: CompilerProcess
     work: MeasuringTask

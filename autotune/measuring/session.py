@@ -22,8 +22,9 @@ XLA = "xla"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaceLimits:
-    """``candidate_s``: wall clock for loading and warming up one, and for each of its runs;
-    ``seconds`` and ``samples``: of the whole race, which ``stop`` ends early."""
+    """``candidate_s``: for loading and warming up one, and for each of its runs; waits for a
+    processor are not counted. ``seconds`` and ``samples``: of the whole race, which ``stop`` ends
+    early."""
 
     seconds: float = 120.0
     samples: int = 600

@@ -11,7 +11,7 @@ from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimated, Outcome, WrongResult
 from autotune.domain.record import Evidence, Method, Record
-from autotune.domain.trial import Trial
+from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
 from autotune.ports import PublishStore
 from autotune.ports.compilers import Verifier
@@ -66,7 +66,7 @@ def publish(
     nothing beats it by more than the model, or the noise, can mistake. What cannot be verified is
     passed over unless ``allow_unverified``; it then carries the label.
     """
-    default = next((t for t in result.trials if t.number == 0), None)
+    default = default_trial(result.trials)
     before = _verified_before(store, result.subject.key)
     gate = _Gate(
         verifier, store, result.subject, announce, allow_unverified=allow_unverified, before=before
@@ -80,9 +80,12 @@ def publish(
 
 def unpublished(result: "SearchResult", reason: str) -> Publication:
     """What is left of a search whose publication failed."""
-    default = next((t for t in result.trials if t.number == 0), None)
     return Publication(
-        record=None, reason=reason, winner=None, default=default, baseline=NO_DEFAULT
+        record=None,
+        reason=reason,
+        winner=None,
+        default=default_trial(result.trials),
+        baseline=NO_DEFAULT,
     )
 
 

@@ -1,5 +1,6 @@
 """From a config to its outcome, and to the trial that counts."""
 
+from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -11,7 +12,7 @@ from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
-from autotune.domain.trial import Trial
+from autotune.domain.trial import Trial, default_trial
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
 from autotune.searching.subject import Subject
@@ -24,13 +25,14 @@ def keep_trial(
     config: Config,
     outcome: Outcome,
     seconds: float,
-    number: int | None = None,
+    *,
+    default: Config | None,
 ) -> Trial:
     """The trial that counts, in the store and in ``trials``, which are those of the key that are
-    known here; the next ``number`` where none is given. It is another one's where that one was
-    first with the same config."""
+    known here. It is another one's where that one was first with the same config."""
+    is_default = config == default
     trial = Trial(
-        number=max((t.number for t in trials), default=-1) + 1 if number is None else number,
+        number=_next_number(trials, is_default=is_default),
         config=config,
         outcome=outcome,
         seconds=seconds,
@@ -42,9 +44,16 @@ def keep_trial(
         if theirs is not None:  # another machine, or thread, on the same key was first
             trial = theirs
             break
-        trial = replace(trial, number=max(t.number for t in known) + 1)
+        trial = replace(trial, number=_next_number(known, is_default=is_default))
     trials.append(trial)
     return trial
+
+
+def _next_number(trials: Sequence[Trial], *, is_default: bool) -> int:
+    """0 is the default's, however late it is compiled."""
+    if is_default and default_trial(trials) is None:
+        return 0
+    return max((trial.number for trial in trials), default=0) + 1
 
 
 def evaluate(compilers: CandidateCompiler, subject: Subject, config: Config) -> Outcome:

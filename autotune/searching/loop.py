@@ -116,8 +116,8 @@ class Search:
     """A search that is advanced a trial at a time: ``start`` hands the next one to the compilers,
     ``collect`` keeps those that are done. The default comes first and alone, whatever becomes of
     it, then each config that is given; after those as many at a time as are started. Where other
-    problems have predicted well, the default is compiled only if what is faster by their word is
-    not surely so.
+    problems have predicted well, the default comes last and alone, and only if what is faster by
+    their word is not surely so.
 
     ``goal``: how many trials at most, earlier ones included, and all of them where it is ``full``.
     ``weight``: how often what is searched runs. ``lessons``: None where other problems say nothing.
@@ -179,8 +179,7 @@ class Search:
 
     def _start(self, late: bool) -> str:
         """Why nothing was started, or an empty string."""
-        alone = self._lacks_default or any(not one.asked for one in self.running.values())
-        if self.running and alone:
+        if any(not one.asked for one in self.running.values()):
             return "the first is not done"
         full = bool(self.trials) and len(self.trials) >= self.goal
         # What all is compared with is tried in any case.
@@ -192,7 +191,8 @@ class Search:
                 return self._run(_Running(config, self._candidate(config), asked=False))
             self._keep(config, self.space.default_verdict, 0.0)
         if over := self._over(late):
-            if not self._lacks_default or self._predicted_default():
+            # What runs may yet speak against the prediction.
+            if self.running or not self._lacks_default or self._predicted_default():
                 return over
             default = self.space.default
             return self._run(_Running(default, self._candidate(default), asked=False))
@@ -297,14 +297,16 @@ class Search:
 
     def _default_first(self) -> Iterator[Config]:
         """The default, unless what others have taught may be enough."""
-        if self.space.default_verdict or not self._predicted_default():
+        if self.space.default_verdict or not self._predicted_default(hoped=True):
             yield self.space.default
 
-    def _predicted_default(self) -> Evidence | None:
-        """What other problems say of the default, where that is enough."""
+    def _predicted_default(self, *, hoped: bool = False) -> Evidence | None:
+        """What other problems say of the default, where that is enough; before there is a trial, it
+        is ``hoped`` to be."""
+        # Predicted in any case: what is compiled next is compared with it.
         if self.lessons is None or not self._predict(anew=True) or self.full:
             return None
-        candidate = self._default()
+        candidate = self._default() if self.trials or hoped else None
         if candidate is None or not self.lessons.are_sure or self._predicted is None:
             return None
         place = self.space.candidates.index(candidate)
@@ -357,11 +359,14 @@ class Search:
     def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
         if isinstance(outcome, OutOfVmem) and not outcome.limited_by:
             outcome = limit_named(self.space, config, outcome, self.subject.chip)
-        numbers = [trial.number for trial in self.trials]
-        own = config == self.space.default and 0 not in numbers  # the default's is always 0
-        number = 0 if own else max(numbers, default=0) + 1
         trial = keep_trial(
-            self.store, self.subject.key, self.trials, config, outcome, seconds, number
+            self.store,
+            self.subject.key,
+            self.trials,
+            config,
+            outcome,
+            seconds,
+            default=self.space.default,
         )
         self.observer.trial_done(trial)
 

@@ -145,7 +145,8 @@ class RuleMaker:
         near = Index(others, [self.spec]).match(key, (NEAREST,)).config
         default = next(one for one in self.records if one.key == key).default.config
         default_us, rule_us, near_us = (
-            None if one is None else self._time_us(key, one) for one in (default, config, near)
+            None if one is None else self._time_us(key, one, default)
+            for one in (default, config, near)
         )
         best_us = min(estimate.time_us for _, estimate in self._known()[key])
         plain = None if default_us is None or not isfinite(default_us) else default_us / best_us - 1
@@ -157,14 +158,15 @@ class RuleMaker:
             config=config,
         )
 
-    def _time_us(self, key: Key, config: Config) -> float:
+    def _time_us(self, key: Key, config: Config, default: Config | None) -> float:
         """Infinite where it does not compile."""
         trials = self._trials[key]
         trial = next((one for one in trials if one.config == config), None)
         if trial is None:
             began = time.monotonic()
             outcome = self._judge(key).outcome(config)
-            trial = keep_trial(self.store, key, trials, config, outcome, time.monotonic() - began)
+            seconds = time.monotonic() - began
+            trial = keep_trial(self.store, key, trials, config, outcome, seconds, default=default)
         elif trial.estimate and trial.estimate.model != MODEL:
             place, outcome = trials.index(trial), self._judge(key).outcome(config)
             self.store.replace_outcome(key, trial.number, outcome)

@@ -314,6 +314,7 @@ def test_another_source_is_compared_only_where_that_is_asked_for(store: SqlStore
     assert (found.verdict, found.before_us, found.after_us) == (CheckVerdict.SLOWER, 50, 60)
     assert (found.key.fingerprint, found.target.fingerprint) == ("older", "f00d")
     assert [config["bm"] for config in fake.compiled_configs] == [256]
+    assert [trial.number for trial in store.trials(found.target)] == [1]  # 0 is the default's
     assert [one.checks for one in store.records()] == [()]
 
 
