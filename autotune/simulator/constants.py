@@ -129,11 +129,14 @@ def _bar(which: str, name: str) -> float:
 def files(chip: str) -> Mapping[str, Path]:
     """Return the libtpu series that a chip has constants for, the oldest first, each with its file.
 
-    A file holds several series where a fit to another left all of its constants (``also_fits``)."""
+    A file holds several series where a fit to another left all of its constants (``also_fits``);
+    one with a file of its own has that."""
+    own = {path.stem.partition("-")[2]: path for path in FOLDER.glob(f"{chip}-*.json")}
     found: dict[str, Path] = {}
-    for path in FOLDER.glob(f"{chip}-*.json"):
+    for path in own.values():
         others = json.loads(path.read_text()).get("also_fits", {"value": ()})
-        found |= dict.fromkeys((path.stem.partition("-")[2], *others["value"]), path)
+        found |= dict.fromkeys(others["value"], path)
+    found |= own
     return {one: found[one] for one in sorted(found, key=_number)}
 
 

@@ -69,14 +69,19 @@ def main() -> None:
     parser.add_argument("--series", default="0.0.", help="libtpu series to fit, 0.0.50 for one")
     parser.add_argument("--write", action="store_true", help="make the data files of the series")
     options = parser.parse_args()
-    found = [r for c in options.chips.split(",") for r in load(options.folder, c, options.series)]
-    groups = [
-        [r for r in found if (r.chip, r.libtpu) == one]
-        for one in dict.fromkeys((r.chip, r.libtpu) for r in found)
-    ]
+    chips = dict.fromkeys(options.chips.split(","))
+    found = [load(options.folder, chip, options.series) for chip in chips]
     with ProcessPoolExecutor(2) as workers:
-        for lines in workers.map(_calibrate, groups, [options.write] * len(groups)):
+        for lines in workers.map(_calibrate_chip, found, [options.write] * len(found)):
             print("\n".join(lines), flush=True)
+
+
+def _calibrate_chip(references: list[Reference], write: bool) -> list[str]:
+    """One libtpu after the other: series share files."""
+    lines = []
+    for version in dict.fromkeys(one.libtpu for one in references):
+        lines += _calibrate([one for one in references if one.libtpu == version], write)
+    return lines
 
 
 def _calibrate(references: list[Reference], write: bool) -> list[str]:
@@ -208,22 +213,39 @@ def _write(name: str, version: str, start: str, chip: ChipConstants | None, free
     data = json.loads(before.read_text())
     if chip is None and before != path:
         path = before
-        _add_series(data, series)
+        _set_series(data, {*_other_series(data), series})
     else:
+        values = _values(chip or constants.load(name, version))
         if before != path:
+            if series in _other_series(data):
+                _set_series(data, _other_series(data) - {series})
+                _save(before, data)
             data.pop("also_fits", None)
-        _add_values(data, version, _values(chip or constants.load(name, version)), free)
-    path.write_text(json.dumps(data, indent=2) + "\n")
+        _add_values(data, version, values, free)
+    _save(path, data)
     return path
 
 
-def _add_series(data: dict[str, Any], series: str) -> None:
-    others = data.setdefault("also_fits", {"value": []})
-    others["value"] = sorted({*others["value"], series})
-    others["source"] = (
+def _save(path: Path, data: dict[str, Any]) -> None:
+    """The next fit starts from it."""
+    path.write_text(json.dumps(data, indent=2) + "\n")
+    for kept in (constants.files, constants.load, _rated_hz):
+        kept.cache_clear()
+
+
+def _other_series(data: dict[str, Any]) -> set[str]:
+    return set(data.get("also_fits", {"value": ()})["value"])
+
+
+def _set_series(data: dict[str, Any], others: set[str]) -> None:
+    source = (
         "other series: a fit to their static estimate of the probes, which began here, changed "
         "nothing (tools/calibration/constants.py)"
     )
+    if others:
+        data["also_fits"] = {"value": sorted(others), "source": source}
+    else:
+        data.pop("also_fits", None)
 
 
 def _add_values(data: dict[str, Any], version: str, values: Values, free: set[str]) -> None:
