@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import fields
-from functools import cache
+from functools import cache, wraps
 from math import prod
 from pathlib import Path
 from typing import Any
@@ -113,13 +113,25 @@ def attached(chip: Chip | None) -> Iterator[None]:
     devices = list(_compile_only_devices(chip, jax.device_count()))
     asked = {name: getattr(jax, name) for name in ("devices", "local_devices", "make_mesh")}
 
-    def make_mesh(shape: Any, names: Any, *args: Any, **kwargs: Any) -> Any:
-        if kwargs.get("devices") is None:
-            kwargs["devices"] = devices[: prod(shape)]
-        return asked["make_mesh"](shape, names, *args, **kwargs)
+    def given(name: str, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+        return inspect.signature(asked[name]).bind(*args, **kwargs)
 
-    for name in ("devices", "local_devices"):
-        setattr(jax, name, lambda *_, **__: list(devices))
+    def listing(name: str) -> Callable[..., Any]:
+        @wraps(asked[name])
+        def listed(*args: Any, **kwargs: Any) -> Any:
+            of_tpu = given(name, *args, **kwargs).arguments.get("backend") in (None, "tpu")
+            return list(devices) if of_tpu else asked[name](*args, **kwargs)
+
+        return listed
+
+    @wraps(jax.make_mesh)
+    def make_mesh(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("devices") is None:
+            shape = given("make_mesh", *args, **kwargs).args[0]  # jax 0.12 has renamed it
+            kwargs["devices"] = devices[: prod(shape)]
+        return asked["make_mesh"](*args, **kwargs)
+
+    jax.devices, jax.local_devices = listing("devices"), listing("local_devices")
     jax.make_mesh = make_mesh
     backend, jax.default_backend = jax.default_backend, lambda: "tpu"
     try:

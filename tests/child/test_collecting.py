@@ -118,6 +118,16 @@ def meshed(x):
     body = double if on_tpu else (lambda x: x)
     return jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)(x)
 
+def made(x):
+    import inspect
+    shape, names = list(inspect.signature(jax.make_mesh).parameters)[:2]
+    mesh = jax.make_mesh(**{shape: (1,), names: ("rows",)})
+    assert [one.platform for one in mesh.devices.flat] == ["tpu"]
+    assert jax.local_devices(backend="tpu") == jax.devices("tpu") == jax.devices()
+    assert jax.local_devices(backend="cpu") == jax.devices("cpu") != jax.devices()
+    with jax.default_device(jax.devices("cpu")[0]):
+        return double(x + jnp.ones(x.shape))
+
 def trained(q):
     return jax.grad(lambda q: attention(q, 1.0).sum())(q)
 
@@ -194,8 +204,11 @@ def test_the_blocks_of_a_call_decide_the_size_of_what_it_gives_back(tmp_path: Pa
     assert found.config == "block_q=256,block_kv=256,block_kv_compute=256"
 
 
-def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(tmp_path: Path) -> None:
-    found = collected(tmp_path, "meshed", "x=f32[512,256]", Chip.V5E)
+@pytest.mark.parametrize("function", ["meshed", "made"])
+def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(
+    tmp_path: Path, function: str
+) -> None:
+    found = collected(tmp_path, function, "x=f32[512,256]", Chip.V5E)
     assert weights(found) == {"model.py:double": 1}
     assert jax.devices()[0].platform == "cpu"
 
