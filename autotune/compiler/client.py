@@ -58,7 +58,8 @@ class ChildProcess(Protocol):
 
 @dataclass(slots=True)
 class Compiler:
-    """One compiler child. ``limit_s``: for one candidate, without what it waits for a processor.
+    """One compiler child. ``limit_s``: for one candidate, without what it waits for a processor
+    (ten times as much with that).
 
     Every method raises ``CompilerUnavailableError`` when the child cannot even be started, and
     ``CompilerInterruptedError`` when the process has been interrupted.

@@ -158,11 +158,11 @@ class CompilerProcess:
 
     def _watch(self, child: subprocess.Popen[bytes], limit_s: float) -> Iterator[None]:
         """Each step looks at the clock and the child's memory, and raises to end the wait."""
-        memory, clock = MemoryWatch(child.pid), TimeWatch(child.pid)
+        memory, clock = MemoryWatch(child.pid), TimeWatch(child.pid, limit_s)
         while True:
             if self._stopped:
                 raise CompilerInterruptedError
-            if clock.seconds() > limit_s:
+            if clock.is_over():
                 raise ChildTimedOutError(f"no answer within {limit_s:g} s")
             if memory.resident_bytes() > self._memory_bytes:
                 raise self._died(

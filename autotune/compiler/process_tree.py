@@ -7,7 +7,8 @@ from pathlib import Path
 
 import psutil
 
-_FAMILY_EVERY_S = 1.0
+_FAMILY_EVERY_S = _WAITS_EVERY_S = 1.0
+_MOST_LIMITS = 10  # of wall clock: threads that wait by turns may hide one that never goes on
 _PASSES = 3  # one that forks while its family is killed
 
 
@@ -56,28 +57,40 @@ class MemoryWatch:
 
 
 class TimeWatch:
-    """Seconds that a process has had: wall clock, but for what it waited for a processor while
-    others had them all, so that a limit is the same on a busy machine. Its own threads that keep
-    each other waiting count: it has had what they ran."""
+    """A limit on the seconds that a process has had: wall clock, but for what it waited for a
+    processor while others had them all, so that a limit is the same on a busy machine. Its own
+    threads that keep each other waiting count: it has had what they ran."""
 
-    def __init__(self, pid: int) -> None:
-        self._pid, self._waited_s, self._waits = pid, 0.0, _waits(pid)
-        self._started, self._ran_s = time.monotonic(), _processor_s(pid)
+    def __init__(self, pid: int, limit_s: float) -> None:
+        self._pid, self._limit_s, self._tasks = pid, limit_s, Path("/proc", str(pid), "task")
+        self._waited_s, self._ran_s, self._waits = 0.0, 0.0, _waits(self._tasks)
+        self._started, self._processor_s = time.monotonic(), _processor_s(pid)
+        self._look_at = self._started + _WAITS_EVERY_S
 
-    def seconds(self) -> float:
-        """What counts between two calls is the thread that waited longest."""
-        waits = _waits(self._pid)
+    def is_over(self) -> bool:
+        """The waits are looked at about once a second, and before it says yes."""
+        now = time.monotonic()
+        wall = now - self._started
+        if wall > _MOST_LIMITS * self._limit_s:
+            return True
+        if now >= self._look_at or wall - self._waited_s > self._limit_s:
+            self._look_at = now + _WAITS_EVERY_S
+            self._look()
+        return min(wall, max(wall - self._waited_s, self._ran_s)) > self._limit_s
+
+    def _look(self) -> None:
+        """What counts between two looks is the thread that waited longest."""
+        waits = _waits(self._tasks)
         longest = max((waits[task] - self._waits.get(task, 0) for task in waits), default=0)
         self._waited_s, self._waits = self._waited_s + longest / 1e9, waits
-        wall = time.monotonic() - self._started
-        return min(wall, max(wall - self._waited_s, _processor_s(self._pid) - self._ran_s))
+        self._ran_s = _processor_s(self._pid) - self._processor_s
 
 
-def _waits(pid: int) -> dict[str, int]:
+def _waits(tasks: Path) -> dict[str, int]:
     """Nanoseconds that each thread has waited for a processor (Documentation/scheduler/sched-stats
     of Linux); nothing where the system does not count them."""
     found = {}
-    for stat in Path("/proc", str(pid), "task").glob("*/schedstat"):
+    for stat in tasks.glob("*/schedstat"):
         with suppress(OSError):  # a thread that has ended
             found[stat.parent.name] = int(stat.read_text().split()[1])
     return found

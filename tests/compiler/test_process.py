@@ -11,11 +11,13 @@ import time
 from collections import namedtuple
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
 import pytest
 
+from autotune.compiler import process_tree
 from autotune.compiler.process import (
     ChildDiedError,
     ChildTimedOutError,
@@ -88,6 +90,24 @@ def test_waiting_for_a_processor_that_others_have_is_not_counted(fake: CompilerP
         for other in others:
             other.kill()
             other.wait()
+
+
+def test_what_always_waits_for_a_processor_ends(
+    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process_tree, "_waits", lambda tasks: {"1": time.monotonic_ns()})
+    with pytest.raises(ChildTimedOutError):
+        fake.ask({"kind": "hang", "seconds": 30}, 0.1)
+
+
+def test_threads_are_not_looked_at_whenever_something_comes(
+    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[float] = []
+    monkeypatch.setattr(process_tree, "_waits", lambda tasks: looks.append(time.monotonic()) or {})
+    with pytest.raises(ChildTimedOutError):
+        fake.ask({"kind": "hang"}, 2.5)
+    assert all(after - before > 0.9 for before, after in pairwise(looks[:-1])), looks
 
 
 def test_the_time_limit_kills_what_the_child_has_started(
