@@ -2,6 +2,7 @@
 
 import os
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,17 +11,25 @@ import psutil
 _FAMILY_EVERY_S = _WAITS_EVERY_S = 1.0
 _MOST_LIMITS = 10  # of wall clock: threads that wait by turns may hide one that never goes on
 _PASSES = 3  # one that forks while its family is killed
+_LISTED = Path("/proc/thread-self/children")  # a Linux with CONFIG_PROC_CHILDREN
 
 
 def family(root: int) -> set[psutil.Process]:
     """The session that ``root`` leads, orphans included, and all descendants of its members."""
     found: dict[int, psutil.Process] = {}
-    for pid in (root, *psutil.pids()):
-        with suppress(ProcessLookupError, PermissionError, psutil.NoSuchProcess):
-            if pid not in found and os.getsid(pid) == root:
+    for pid in _session(root):
+        with suppress(psutil.NoSuchProcess):
+            if pid not in found:
                 member = psutil.Process(pid)
                 found |= {one.pid: one for one in (member, *member.children(recursive=True))}
     return set(found.values())
+
+
+def _session(root: int) -> Iterator[int]:
+    for pid in (root, *psutil.pids()):
+        with suppress(ProcessLookupError, PermissionError):
+            if os.getsid(pid) == root:
+                yield pid
 
 
 def kill_family(root: int) -> None:
@@ -36,6 +45,27 @@ def kill_family(root: int) -> None:
         killed |= left
 
 
+def _listed_family(root: int) -> set[int]:
+    """The family as the kernel lists children, which may miss one that has just come: for a look,
+    not for an end. psutil reads every process of the machine, ten times the cost: with 64 compilers
+    on a machine that was all of a core."""
+    if not _LISTED.exists():
+        return {member.pid for member in family(root)}
+    found, left = set[int](), [*_session(root)]
+    while left:
+        pid = left.pop()
+        if pid not in found:
+            found.add(pid)
+            left += _children(pid)
+    return found
+
+
+def _children(pid: int) -> Iterator[int]:
+    with suppress(OSError):  # it, or a thread of it, has ended
+        for listed in Path("/proc", str(pid), "task").glob("*/children"):
+            yield from map(int, listed.read_text().split())
+
+
 class MemoryWatch:
     """Resident memory of a family, looked at often enough and at little cost."""
 
@@ -49,11 +79,10 @@ class MemoryWatch:
         now = time.monotonic()
         if now >= self._look_at:
             self._look_at = now + _FAMILY_EVERY_S
-            others = (member for member in family(self._root) if member.pid != self._root)
-            self._others_bytes = sum(map(_resident_bytes, others))
-        with suppress(psutil.NoSuchProcess):
-            return self._others_bytes + _resident_bytes(psutil.Process(self._root))
-        return self._others_bytes
+            self._others_bytes = sum(
+                map(_resident_bytes, _listed_family(self._root) - {self._root})
+            )
+        return self._others_bytes + _resident_bytes(self._root)
 
 
 class TimeWatch:
@@ -103,8 +132,8 @@ def _processor_s(pid: int) -> float:
     return 0.0
 
 
-def _resident_bytes(process: psutil.Process) -> int:
+def _resident_bytes(pid: int) -> int:
     """0 for one that is gone."""
     with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
-        return int(process.memory_info().rss)
+        return int(psutil.Process(pid).memory_info().rss)
     return 0

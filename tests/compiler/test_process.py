@@ -24,6 +24,7 @@ from autotune.compiler.process import (
     CompilerInterruptedError,
     CompilerProcess,
 )
+from autotune.compiler.process_tree import MemoryWatch
 from autotune.errors import CompilerUnavailableError
 
 MakeProcess = Callable[..., CompilerProcess]
@@ -184,6 +185,23 @@ def test_the_memory_limit_kills(make_fake: MakeProcess, talking: bool) -> None:
     process = make_fake(memory_bytes=100 << 20)
     error = died(process, {"kind": "eat", "bytes": 150 << 20, "talking": talking})
     assert str(error) == "out of memory: killed at the limit of 0.1 GiB"
+
+
+@pytest.mark.parametrize("kernel_lists", [True, False])
+def test_memory_is_that_of_all_that_it_has_started(
+    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch, kernel_lists: bool
+) -> None:
+    if not kernel_lists:
+        monkeypatch.setattr("autotune.compiler.process_tree._LISTED", Path("/not/there"))
+    monkeypatch.setattr("autotune.compiler.process_tree._FAMILY_EVERY_S", 0.0)
+    root = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    pids = [root, *fake.ask({"kind": "family"}, 20)["ok"]]
+
+    def sum_bytes() -> int:
+        return sum(psutil.Process(pid).memory_info().rss for pid in pids)
+
+    least = sum_bytes()  # those that still start have more each time
+    assert least <= MemoryWatch(root).resident_bytes() <= sum_bytes()
 
 
 def test_interrupt_from_another_thread(fake: CompilerProcess) -> None:
