@@ -22,7 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
@@ -54,6 +54,7 @@ MOST_MS, MOST_BYTES, MOST_SENT = 200.0, 2_000_000, 150_000
 KERNELS, CHIPS = 20, (Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 LARGEST, SNAPSHOTS = 10_000, 200
 Working = Callable[[], list[psutil.Process]]
+Spent = dict[psutil.Process, float]
 NOON = datetime(2026, 1, 2, 12, tzinfo=UTC)
 TOOLCHAINS = tuple(Toolchain(jax=v, jaxlib=v, libtpu="0.0.42") for v in ("0.10.2", "0.12.0"))
 BLOCKS = (128, 256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096)
@@ -316,21 +317,31 @@ def measured(trials: int, each: int, repeats: int, postgres: Postgres | None) ->
 
 
 def _page(port: int, working: Working, path: str, repeats: int) -> Page:
-    found, spent = [], [_processor_ms(working)]
+    found, spent = [], [processor_s(working)]
     for _ in range(repeats):
         found.append(ask(port, path))
-        spent.append(_processor_ms(working))
+        spent.append(processor_s(working))
     return Page(
         ms=statistics.median(ms for ms, *_ in found),
-        processor_ms=statistics.median(b - a for a, b in pairwise(spent)),
+        processor_ms=1e3 * statistics.median(between(*both) for both in pairwise(spent)),
         sent=found[-1][1],
         size=found[-1][2],
     )
 
 
-def _processor_ms(working: Working) -> float:
-    times = [process.cpu_times() for process in working() if process.is_running()]
-    return 1e3 * float(sum(one.user + one.system for one in times))
+def processor_s(working: Working) -> Spent:
+    """Without what has ended meanwhile."""
+    spent: Spent = {}
+    for process in working():
+        with suppress(psutil.NoSuchProcess):
+            times = process.cpu_times()
+            spent[process] = times.user + times.system
+    return spent
+
+
+def between(before: Spent, after: Spent) -> float:
+    """Of the processes that were there both times."""
+    return sum(after[one] - before[one] for one in before.keys() & after.keys())
 
 
 def main() -> int:

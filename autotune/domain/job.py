@@ -82,6 +82,11 @@ class Job:
     progress: Progress = field(default_factory=Progress)
     message: str = ""
 
+    @property
+    def goal(self) -> int:
+        """How many trials it comes to: as many as were asked for, until its search says."""
+        return self.progress.goal or self.request.trials
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:

@@ -20,8 +20,9 @@ class SqlChecks(Adapter):
 
     def save_check(self, check: Check) -> None:
         def write(connection: Connection, _: bool) -> None:
-            ids = query.key_id(connection, check.key), query.key_id(connection, check.target)
-            save_check(connection, check, *ids)
+            ids = query.key_ids(connection, [check.key, check.target])
+            query.lock_keys(connection, ids.values(), shared=True)
+            save_check(connection, check, ids[check.key], ids[check.target])
 
         self._work.write(write)
 

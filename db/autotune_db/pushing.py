@@ -27,7 +27,7 @@ from autotune_db.known_checks import (
     with_known_checks,
 )
 from autotune_db.query import in_parts, sum_up
-from autotune_db.tables import CHECKS, KEYS, PUSHES, RECORDS, SPACES, TRIALS
+from autotune_db.tables import CHECKS, PUSHES, RECORDS, SPACES, TRIALS
 
 _Values = dict[str, Any]
 _SAME_RECORD = ("config", "evidence", "created_at")
@@ -83,6 +83,7 @@ class SqlPushes(Adapter):
 
         def write(connection: Connection, _: bool) -> Sequence[Check]:
             ids = query.key_ids(connection, [key for places in given for key in places])
+            query.lock_keys(connection, ids.values(), shared=True)
             there = _checked_at(connection, [ids[key] for key, _ in given])
             kept: list[Check] = []
             by_ids = {(ids[key], ids[target]): check for (key, target), check in given.items()}
@@ -259,10 +260,9 @@ def _add_trials(
     numbers: dict[int, set[int]] = {}
     configs: dict[int, set[str]] = {}
     known = select(TRIALS.c.key_id, TRIALS.c.number, TRIALS.c.config_digest)
-    own = select(KEYS.c.id).order_by(KEYS.c.id).with_for_update()
-    for part in in_parts({ids[one.record.key] for one in given if one.trial_values}):
-        # PostgreSQL: no search adds a trial to them until this is done, or has one under way.
-        connection.execute(own.where(KEYS.c.id.in_(part)))
+    own = {ids[one.record.key] for one in given if one.trial_values}
+    query.lock_keys(connection, own)
+    for part in in_parts(own):
         for key_id, number, config in connection.execute(known.where(TRIALS.c.key_id.in_(part))):
             numbers.setdefault(key_id, set()).add(number)
             configs.setdefault(key_id, set()).add(config)

@@ -149,6 +149,17 @@ def find_keys(connection: Connection, wanted: Iterable[Key]) -> dict[Key, int]:
     return {key: found[own] for key, own in identities.items() if own in found}
 
 
+def lock_keys(connection: Connection, ids: Iterable[int], *, shared: bool = False) -> None:
+    """Until the transaction ends nobody else adds rows of these keys; with ``shared`` nobody else
+    can keep it from adding some. In the order of their numbers: two could deadlock else. SQLite has
+    one writer in any case."""
+    if is_postgresql(connection):
+        ordered = select(KEYS.c.id).order_by(KEYS.c.id)
+        locked = ordered.with_for_update(read=shared, key_share=shared)
+        for part in in_parts(set(ids)):
+            connection.execute(locked.where(KEYS.c.id.in_(part)))
+
+
 def find_key(connection: Connection, key: Key) -> int | None:
     """The number of a key that is there."""
     identity = rows.key_identity(key)
@@ -267,7 +278,8 @@ def count_in(connection: Connection, key_id: int, trial: int, values: Mapping[st
 
 
 def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:
-    """What the trials of some keys come to, beside these: in each transaction that changes them."""
+    """What the trials of some keys come to, beside these: in each transaction that changes them,
+    which has locked the keys: it must see the trials of whoever was there before."""
     of_key = TRIALS.c.key_id == KEYS.c.id
     at_default = select(TRIALS.c.time_us).where(of_key, TRIALS.c.number == 0)
     sums = {
@@ -276,11 +288,7 @@ def sum_up(connection: Connection, key_ids: Iterable[int]) -> None:
         KEYS.c.default_us: at_default.scalar_subquery(),
     }
     for part in in_parts(set(key_ids)):
-        mine = KEYS.c.id.in_(part)
-        # PostgreSQL: whoever comes second must see the trials of the first before it sums them up.
-        locked = select(KEYS.c.id).where(mine).order_by(KEYS.c.id)
-        connection.execute(locked.with_for_update(key_share=True)).all()
-        connection.execute(update(KEYS).where(mine).values(sums))
+        connection.execute(update(KEYS).where(KEYS.c.id.in_(part)).values(sums))
 
 
 def tried_keys(kernel: str | None, chip: Chip | None) -> Query:
@@ -346,6 +354,5 @@ def _identified(columns: tuple[str, ...]) -> Select[int]:
 
 
 def id_of(key: Key) -> ScalarSelect[int]:
-    identity = rows.key_identity(key).items()
-    found = select(KEYS.c.id).where(*(KEYS.c[name] == value for name, value in identity))
-    return found.scalar_subquery()
+    identity = rows.key_identity(key)
+    return _identified(tuple(identity)).params(identity).scalar_subquery()

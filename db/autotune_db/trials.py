@@ -79,7 +79,9 @@ class SqlTrials(Adapter):
         statement = update(TRIALS).where(*own).values(rows.outcome_values(outcome))
 
         def write(connection: Connection, _: bool) -> None:
-            query.sum_up(connection, connection.scalars(statement.returning(TRIALS.c.key_id)))
+            ids = connection.scalars(statement.returning(TRIALS.c.key_id)).all()
+            query.lock_keys(connection, ids)
+            query.sum_up(connection, ids)
 
         self._work.write(write)
 

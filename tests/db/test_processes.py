@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -17,13 +17,17 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
+from autotune.domain.outcome import Estimated, Illegal
+from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import StoreError
 from autotune_db import engine, open_store, query, rows, store, transaction
 from autotune_db.failure import BUSY_TIMEOUT_S
 from autotune_db.tables import TRIALS
 from tests.samples.database import latest_snapshot
-from tests.samples.records import key, record, spec, trial
+from tests.samples.records import NOON, estimate, key, record, spec, trial
 from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
@@ -223,6 +227,16 @@ def test_settings_of_each_connection(sqlite_url: str, statement: str, expected: 
         assert found == expected
 
 
+def until_it_waits(postgres: Postgres, threads: ThreadPoolExecutor, *call: Any) -> "Future[Any]":
+    """Begun in a thread, and waiting for what another holds, or over."""
+    waiting = "SELECT pid FROM pg_stat_activity WHERE wait_event_type = 'Lock'"
+    before = postgres.sql(waiting)
+    begun = threads.submit(*call)
+    while postgres.sql(waiting) == before and not begun.done():
+        time.sleep(0.01)
+    return begun
+
+
 class TestServerGone:
     @pytest.fixture
     def opened(self, postgres: Postgres) -> Iterator[store.SqlStore]:
@@ -288,22 +302,79 @@ class TestServerGone:
         """One with the same number, and one with the same config under another number."""
         opened.save_trial(key(), trial(0))
         tried = KeyResult(record=record(), trials=(trial(1, bm=4096), trial(2), trial(5)))
-        waiting = "SELECT wait_event_type FROM pg_stat_activity WHERE state = 'active'"
 
         def save(connection: Connection, _: bool) -> "Future[Pushed]":
             for number in (1, 2):
                 values = {**rows.trial_values(trial(number)), "key_id": 1}
                 assert query.insert(connection, TRIALS, values)
-            pushed = threads.submit(opened.push, [spec()], [tried], "ci")
-            while "Lock" not in postgres.sql(waiting) and not pushed.done():
-                time.sleep(0.01)
-            return pushed
+            return until_it_waits(postgres, threads, opened.push, [spec()], [tried], "ci")
 
         with ThreadPoolExecutor(1) as threads:
             assert opened._work.write(save).result(60).trials == 2
         kept = {one.number: one.config for one in opened.trials(key())}
         own = {number: trial(number).config for number in (0, 1, 2, 5)}
         assert kept == own | {3: trial(1, bm=4096).config}  # the number that is free
+
+    @pytest.mark.parametrize(
+        "save",
+        [
+            lambda store, one: store.save_check(one),
+            lambda store, one: store.push_checks([one], "w"),
+        ],
+        ids=["saved", "pushed"],
+    )
+    def test_a_push_meets_a_check_of_the_same_keys(
+        self,
+        opened: store.SqlStore,
+        postgres: Postgres,
+        monkeypatch: pytest.MonkeyPatch,
+        save: Callable[[store.SqlStore, Check], object],
+    ) -> None:
+        """What the check is of is younger than what it was checked as."""
+        monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", ())  # nobody is undone and tries again
+        both = key(chip=Chip.V6E), key()
+        for of in both:
+            opened.save_trial(of, trial(0))
+        results = [KeyResult(record=record(of), trials=(trial(1),)) for of in both]
+        told = Check(
+            key=key(),
+            config=trial(0).config,
+            toolchain=key().toolchain,
+            chip=Chip.V6E,
+            verdict=CheckVerdict.SAME,
+            checked_at=NOON,
+        )
+
+        def hold_the_second(connection: Connection, _: bool) -> "list[Future[Any]]":
+            query.lock_keys(connection, [2], shared=True)
+            return [
+                until_it_waits(postgres, threads, opened.push, [spec()], results, "ci"),
+                until_it_waits(postgres, threads, save, opened, told),
+            ]
+
+        with ThreadPoolExecutor(2) as threads:
+            for begun in opened._work.write(hold_the_second):
+                begun.result(60)
+        assert [check.target for check in opened.checks()] == [both[0]]
+        assert [len(opened.trials(of)) for of in both] == [2, 2]
+
+    def test_an_outcome_is_replaced_while_a_search_saves_a_trial(
+        self, opened: store.SqlStore, postgres: Postgres
+    ) -> None:
+        best = trial(1, Estimated(estimate=estimate(1.0), program=""))
+        opened.save_trial(key(), trial(0))
+
+        def save(connection: Connection, _: bool) -> "Future[None]":
+            values = rows.trial_values(best)
+            number = query.insert(connection, TRIALS, {**values, "key_id": 1})
+            assert number is not None
+            query.count_in(connection, 1, number, values)
+            replace = opened.replace_outcome
+            return until_it_waits(postgres, threads, replace, key(), 0, Illegal(reason="no"))
+
+        with ThreadPoolExecutor(1) as threads:
+            opened._work.write(save).result(60)
+        assert [one.best_us for one in opened.history()] == [1.0]
 
     @pytest.mark.parametrize("breaks", [1, 2, 3])
     def test_a_connection_that_breaks_after_the_commit(

@@ -222,7 +222,7 @@ def _job(job: Job) -> Line:
         "problem": str(asked.problem),
         "chip": asked.chip.value,
         "done": p.done,
-        "goal": p.goal or asked.trials,
+        "goal": job.goal,
         "note": p.note,
         "created_by": job.created_by,
         "created_at": job.created_at.isoformat(),

@@ -125,7 +125,7 @@ def job_progress(job: Job) -> dict[str, Any]:
         "number": job.number,
         "state": job.state.value,
         "done": p.done,
-        "goal": p.goal or job.request.trials,
+        "goal": job.goal,
         "note": p.note,
     }
 

@@ -225,7 +225,7 @@ def _of_job(job: Job) -> RunningWork:
         chip=asked.chip,
         link=f"/jobs#job-{job.number}",
         done=progress.done,
-        goal=progress.goal or asked.trials,
+        goal=job.goal,
         note=progress.note or f"{job.worker} has it",
         best_us=progress.best_us,
         default_us=progress.default_us,
