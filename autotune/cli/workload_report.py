@@ -18,13 +18,13 @@ from autotune.domain.workload import (
     TunedEntry,
     TunedWorkload,
     UndeclaredKernel,
-    weighted_us,
+    weighted_times,
 )
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
 from autotune.searching.loop import SearchResult
-from autotune.wording.publication import default_time, verified_label
-from autotune.wording.units import mebibytes, micros, ratio
+from autotune.wording.publication import default_time, times_default, verified_label
+from autotune.wording.units import error_bar, mebibytes, micros, ratio
 
 _LOG_WIDTH = 150
 
@@ -95,6 +95,7 @@ def print_workload(
             f"All {row['problems']} problems on {row['chip']} with jax {row['jax']}, by weight: "
             f"{micros(row['before_us'])} before, {micros(row['after_us'])} after, "
             f"{ratio(row['before_us'], row['after_us'])}"
+            + f" {error_bar(row['before_error'])}" * bool(predicted)
             + f" ({left_out} without a time left out)" * bool(left_out)
             + f" ({predicted} of those before are predicted)" * bool(predicted)
         )
@@ -145,22 +146,10 @@ def model_times(tuned: Sequence[TunedProblem]) -> list[dict[str, Any]]:
     found = []
     for chip, jax in dict.fromkeys(_target(one) for one in tuned):
         some = [one for one in tuned if _target(one) == (chip, jax)]
-        timed, before_us, after_us = weighted_us(
-            (one.problem.weight, one.before_us, one.after_us) for one in some
+        times = weighted_times(
+            (one.problem.weight, one.before_us, one.before_error, one.after_us) for one in some
         )
-        found.append(
-            {
-                "chip": chip,
-                "jax": jax,
-                "problems": len(some),
-                "timed": timed,
-                "predicted": sum(
-                    one.predicted is not None and one.after_us is not None for one in some
-                ),
-                "before_us": before_us,
-                "after_us": after_us,
-            }
-        )
+        found.append({"chip": chip, "jax": jax, "problems": len(some), **asdict(times)})
     return found
 
 
@@ -206,7 +195,9 @@ def _table(tuned: Sequence[TunedProblem]) -> Table:
             str(len(one.result.trials)),
             default_time(one.predicted) if one.predicted else micros(one.before_us),
             micros(one.after_us),
-            ratio(one.before_us, one.after_us),
+            times_default(one.predicted, one.after_us)
+            if one.predicted
+            else ratio(one.before_us, one.after_us),
             ("default" if record.is_default else str(record.config)) if record else "–",
             f"{record.method}, {verified_label(record)}" if record else _why(one),
         )

@@ -110,13 +110,34 @@ class TunedWorkload:
     missing: tuple[str, ...] = ()
 
 
-def weighted_us(
-    times: Iterable[tuple[float, float | None, float | None]],
-) -> tuple[int, float, float]:
-    """Of problems as (weight, before, after): how many have both times, and the weighted sums of
-    theirs."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightedTimes:
+    """Sums over the problems that have both times, each as often as it runs. ``timed``: how many
+    these are; ``predicted``: of how many the time before is only predicted, for which the sum may
+    be off by ``before_error`` as a share, None where it is none."""
+
+    timed: int
+    predicted: int
+    before_us: float
+    before_error: float | None
+    after_us: float
+
+
+def weighted_times(
+    times: Iterable[tuple[float, float | None, float | None, float | None]],
+) -> WeightedTimes:
+    """Of problems as (weight, before, its error where it is predicted, after)."""
     timed = [
-        (weight, old, new) for weight, old, new in times if old is not None and new is not None
+        (weight, old, error, new)
+        for weight, old, error, new in times
+        if old is not None and new is not None
     ]
-    before = sum(weight * old for weight, old, _ in timed)
-    return len(timed), before, sum(weight * new for weight, _, new in timed)
+    before_us = sum(weight * old for weight, old, _, _ in timed)
+    off_us = [weight * old * error for weight, old, error, _ in timed if error is not None]
+    return WeightedTimes(
+        timed=len(timed),
+        predicted=len(off_us),
+        before_us=before_us,
+        before_error=sum(off_us) / before_us if off_us and before_us else None,
+        after_us=sum(weight * new for weight, _, _, new in timed),
+    )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.domain.record import Evidence
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune_db import open_store
@@ -35,3 +36,22 @@ def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> N
     assert done.returncode == 0, done.stderr
     assert f"checked on 2026-01-02 with {newer}: compiles, 27.2 µs, same" in done.stdout
     assert f"checked on 2026-01-02 with {newest}: broken, no room" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("told", "printed"),
+    [
+        ({"expected_us": 11.0, "expected_error": 0.25}, "2.00× ± 25% predicted the default's"),
+        ({}, "estimated 5.5 µs; "),
+    ],
+)
+def test_a_default_is_printed_as_what_is_known_of_it(
+    tmp_path: Path, told: dict[str, float], printed: str
+) -> None:
+    default = Evidence(config=None, time_us=None, **told)
+    with open_store(str(tmp_path / "here.db"), create=True) as store:
+        store.save_kernel(SPEC)
+        store.save_record(replace(record(question(1024)), default=default))
+    versions = f"jax={OWN.jax},jaxlib={OWN.jaxlib},libtpu={OWN.libtpu}"
+    done = autotune_here(*LOOKUP, versions, "--db", "here.db", cwd=tmp_path)
+    assert printed in done.stdout

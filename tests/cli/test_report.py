@@ -224,3 +224,26 @@ def test_what_may_be_unverified_is_part_of_the_question(
         ref, Chip.V5E, "n=65536", None, (), "", sys.executable, allow_unverified=asked
     )
     assert (finished(question, 4, place) is not None) is answered
+
+
+def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_path: Path) -> None:
+    """The second is no worse by the rule of ties, but is not surely faster than the default."""
+    place = str(tmp_path / "other.db")
+    told = Evidence(config=None, time_us=None, expected_us=25.0, expected_error=0.0)
+    with (
+        open_store(str(tmp_path / "test.db"), create=False) as before,
+        open_store(place, create=True) as store,
+    ):
+        record = before.record(ended)
+        assert record is not None
+        store.save_kernel(before.kernels()[0])
+        won, tied = tried(1, 24.0), tried(2, 24.5)
+        for one in (won, tied):
+            store.save_trial(ended, one)
+        assert won.estimate is not None
+        own = replace(record, config=won.config, estimate=won.estimate, default=told, trials=2)
+        store.save_record(own)
+    ref = find_kernel("vector_add")
+    question = SearchQuestion(ref, Chip.V5E, "n=65536", None, (), "", sys.executable, True)
+    found = finished(question, 2, place)
+    assert found is not None and found.publication.winner == won

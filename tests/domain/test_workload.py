@@ -2,7 +2,12 @@
 
 import pytest
 
-from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem
+from autotune.domain.workload import (
+    UndeclaredKernel,
+    Workload,
+    WorkloadProblem,
+    weighted_times,
+)
 from autotune.domain.workload_text import read_workload, workload_text
 from autotune.errors import InvalidInputError
 
@@ -101,3 +106,11 @@ def test_what_is_written_is_read_again() -> None:
     found = read_workload(workload_text(workload))
     assert [(one.kernel, one.shape, one.weight) for one in found.problems] == [(odd, "m=1", 2.5)]
     assert (found.chips, found.jax, found.undeclared) == (workload.chips, ("0.10.2",), (kernel,))
+
+
+def test_only_what_has_both_times_is_summed_and_counted() -> None:
+    told, known, open_one = (1.0, 40.0, 0.25, 20.0), (3.0, 20.0, None, 10.0), (9.0, 1.0, 0.5, None)
+    found = weighted_times([told, known, open_one])
+    assert (found.timed, found.predicted) == (2, 1)
+    assert (found.before_us, found.before_error, found.after_us) == (100.0, 0.1, 50.0)
+    assert weighted_times([known, open_one]).before_error is None

@@ -50,13 +50,12 @@ def gains(browse: KeyPages, snapshot: IndexedSnapshot) -> list[Gain]:
 
 def _gain(record: Record, key_id: int) -> Gain:
     found = speed(record)
+    known = found.measured_over_default or found.over_default
     return Gain(
         key=record.key,
         key_id=key_id,
-        over_default=found.measured_over_default
-        or found.over_default
-        or found.predicted_over_default,
-        is_predicted=record.default.is_predicted,
+        over_default=known or found.predicted_over_default,
+        is_predicted=not known and record.default.is_predicted,
         over_xla=found.measured_over_xla or found.over_xla_own,
         at=record.created_at,
     )
@@ -112,12 +111,14 @@ def _dot(place: int, mine: Sequence[tuple[float, Gain]], what: str, several: str
         x=round(100 * place / _STEPS, 1),
         count=len(mine),
         link=f"/keys/{first.key_id}" if len(mine) == 1 else several,
-        text=f"{text}: {ratio(times, 1)} {what}" + _told(mine) * (what == DEFAULT),
+        text=f"{text}: {ratio(times, 1)} {what}"
+        + told([one for _, one in mine]) * (what == DEFAULT),
     )
 
 
-def _told(mine: Sequence[tuple[float, Gain]]) -> str:
-    count = sum(one.is_predicted for _, one in mine)
+def told(mine: Sequence[Gain]) -> str:
+    """Of how many the default was not compiled; empty where that is none."""
+    count = sum(one.is_predicted for one in mine)
     return f" ({count} predicted)" if count and len(mine) > 1 else " (predicted)" * bool(count)
 
 

@@ -25,6 +25,7 @@ from autotune_service.pages.gains import (
     middle,
     over_time,
     scale,
+    told,
 )
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.render import kernel_path, link
@@ -65,10 +66,12 @@ class ChipRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KernelCard:
-    """A kernel with a row for each chip. ``middle``: times the default."""
+    """A kernel with a row for each chip. ``middle``: times the default, of which some are ``told``
+    to be predicted."""
 
     name: str
     middle: float | None
+    told: str
     rows: Sequence[ChipRow]
 
 
@@ -79,6 +82,7 @@ class Gained:
     each: Sequence[Gain]
     scale: Scale
     middle: float | None
+    told: str
     lines: Mapping[str, str]
 
 
@@ -93,6 +97,7 @@ def gained(browse: KeyPages, snapshot: IndexedSnapshot) -> Gained:
             each=each,
             scale=scale(each),
             middle=middle([one.over_default for one in each]),
+            told=told(each),
             lines={
                 "published": sparkline(counted([one.at for one in each])),
                 "gain": sparkline(over_time(each)),
@@ -124,7 +129,7 @@ def cards(
             for chip in chips
         ]
         times = [one.over_default for one in mine]
-        made.append(KernelCard(name=name, middle=middle(times), rows=rows))
+        made.append(KernelCard(name=name, middle=middle(times), told=told(mine), rows=rows))
     return made
 
 
@@ -157,7 +162,8 @@ def _said(mine: Sequence[Gain]) -> str:
         ratio(middle([getattr(one, name) for one in mine]), 1)
         for name in ("over_default", "over_xla")
     )
-    return f"{len(mine)} published; in the middle {default} the default, {xla} plain XLA"
+    times = f"{default} the default{told(mine)}, {xla} plain XLA"
+    return f"{len(mine)} published; in the middle {times}"
 
 
 def newest_first(toolchains: Collection[Toolchain]) -> list[Toolchain]:

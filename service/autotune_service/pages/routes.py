@@ -84,7 +84,7 @@ async def overview(request: Request) -> Response:
             all_gained.scale,
         ),
         latest=rows(latest, snapshot),
-        gained=all_gained.middle,
+        gained=all_gained,
         steps=await _next_steps(request, snapshot),
         snapshot=snapshot,
         searched=sum(p.searched for p in places),

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from autotune.domain.chip import Chip
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain
-from autotune.domain.workload import TunedEntry, weighted_us
+from autotune.domain.workload import TunedEntry, WeightedTimes, weighted_times
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages.filters import PAGE_ROWS, pages, query_of
@@ -32,15 +32,12 @@ class WorkloadLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelTime:
-    """All kernels of a model on a chip, by weight. ``timed``: how many of ``problems`` have both
-    times, which are those that count."""
+    """All kernels of a model on a chip, by weight."""
 
     chip: Chip
     toolchain: Toolchain
     problems: int
-    timed: int
-    before_us: float
-    after_us: float
+    sums: WeightedTimes
 
 
 @router.get("/workloads")
@@ -83,22 +80,17 @@ def lines(entries: Sequence[TunedEntry], snapshot: IndexedSnapshot) -> list[Work
 
 
 def model_times(shown: Sequence[WorkloadLine]) -> list[ModelTime]:
-    targets: dict[tuple[Chip, Toolchain], list[tuple[float, float | None, float | None]]] = {}
+    targets: dict[tuple[Chip, Toolchain], list[WorkloadLine]] = {}
     for one in shown:
-        target = one.entry.key.chip, one.entry.key.toolchain
-        times = one.entry.weight, one.entry.before_us, one.after_us
-        targets.setdefault(target, []).append(times)
-    found = []
-    for (chip, toolchain), mine in sorted(targets.items()):
-        timed, before_us, after_us = weighted_us(mine)
-        found.append(
-            ModelTime(
-                chip=chip,
-                toolchain=toolchain,
-                problems=len(mine),
-                timed=timed,
-                before_us=before_us,
-                after_us=after_us,
-            )
+        targets.setdefault((one.entry.key.chip, one.entry.key.toolchain), []).append(one)
+    return [
+        ModelTime(
+            chip=chip,
+            toolchain=toolchain,
+            problems=len(mine),
+            sums=weighted_times(
+                (o.entry.weight, o.entry.before_us, o.entry.before_error, o.after_us) for o in mine
+            ),
         )
-    return found
+        for (chip, toolchain), mine in sorted(targets.items())
+    ]

@@ -233,7 +233,10 @@ def test_a_default_that_was_not_compiled_is_called_predicted(own: Running, store
     until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     for path in ("/kernels/untried", f"/keys/{key_id(store, of)}"):
         assert "2.00× ± 25% predicted" in html(own, path), path
-    assert "its default (predicted)" in html(own, "/")
+    page = html(own, "/")
+    assert "its default (predicted)" in page
+    assert "by estimate unless measured (1 predicted)" in page
+    assert "2.00× the default (predicted)</span>" in page
 
 
 def evil_pages(store: SqlStore) -> list[str]:

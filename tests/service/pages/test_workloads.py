@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.wording.units import ratio
 from autotune_db import SqlStore
 from autotune_service.pages.workloads import lines, model_times
 from autotune_service.snapshot_cache import EMPTY
@@ -31,7 +32,22 @@ def test_what_takes_the_model_longest_is_first_and_counts_by_weight() -> None:
     assert [one.entry.weight for one in shown] == [12.0, 1.0, 2.0]
     times = {(one.chip, one.toolchain.jax): one for one in model_times(shown)}
     mine = times[question().chip, question().toolchain.jax]
-    assert (mine.problems, mine.timed, mine.before_us) == (2, 0, pytest.approx(0.0))
+    sums = mine.sums
+    assert (mine.problems, sums.timed, sums.before_us) == (2, 0, pytest.approx(0.0))
+
+
+def test_what_a_model_gained_is_as_uncertain_as_what_it_ran_is_predicted(store: SqlStore) -> None:
+    told, known = (
+        replace(workload().entries[0], key=question(size), before_us=us, before_error=error)
+        for size, us, error in ((1024, 40.0, 0.25), (2048, 10.0, None))
+    )
+    for one in (told, known):
+        store.save_record(published(one.key))
+    store.workloads.save(replace(workload(), entries=(told, known)))
+    with running(store.url) as service:
+        page = html(service, "/workloads/model")
+    times = ratio(50.0, 2 * published(question()).estimate.time_us)
+    assert f"{times} ± 20%" in page and "1 of those before are predicted" in page
 
 
 def test_lists_end_and_a_name_in_no_encoding_is_one_everywhere(store: SqlStore) -> None:
