@@ -30,8 +30,18 @@ from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import AutotuneError, InvalidInputError, ServiceError
 from autotune.lookups.bundle import bundle_from_bytes, read_bundle, write_whole
-from autotune.lookups.matching import DEFAULT, EXACT, KINDS, RULE, Index, Match, MatchKind
+from autotune.lookups.matching import (
+    DEFAULT,
+    EXACT,
+    KINDS,
+    RULE,
+    Index,
+    Match,
+    MatchKind,
+    beside_default,
+)
 from autotune.remote.http import Remote
+from autotune.wording.match import not_accepted
 
 _log = logging.getLogger("autotune")
 
@@ -42,6 +52,7 @@ _DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
 _NOT_UNDERSTOOD = 422
 _TOO_MANY_CALLS = 429  # in this second: it does not fail
 _RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
+_ALL = beside_default(KINDS)
 
 
 class Client:
@@ -71,6 +82,7 @@ class Client:
         self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
         self._disk: Index | None = None
         self._retry_after = 0.0
+        self._takes_accept = True  # an older service does not
         self._warned = False
         self._refresh_thread: threading.Thread | None = None
         self._refresh_lock = threading.Lock()  # asked for, and after a lookup
@@ -96,7 +108,7 @@ class Client:
             self._warn_once(error)
             answers = self._offline(questions, accept)
         for key, answer in zip(questions, answers, strict=True):
-            self._answers[identity_of(key), _kinds(accept)] = answer
+            self._answers[identity_of(key), beside_default(accept)] = answer
         return answers
 
     def lookup_shape(
@@ -174,7 +186,7 @@ class Client:
         """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
         own = identity_of(key)
         for kinds in (KINDS, accept):
-            known = self._answers.get((own, _kinds(kinds)))
+            known = self._answers.get((own, beside_default(kinds)))
             if known is not None and known.kind in (*accept, DEFAULT):
                 return known  # the best of all is the best of some, and a default says why itself
         return self.lookup([key], accept)[0]
@@ -207,7 +219,7 @@ class Client:
         try:
             for start in range(0, len(questions), MAX_QUESTIONS):
                 part = questions[start : start + MAX_QUESTIONS]
-                snapshot, found = _ask(self._service, part, accept, snapshot)
+                snapshot, found = self._ask_at_once(self._service, part, accept, snapshot)
                 answers += found
         except Exception as error:
             if not _is_busy(error):
@@ -216,6 +228,31 @@ class Client:
         self.snapshot = snapshot
         self._start_refresh()
         return answers
+
+    def _ask_at_once(
+        self, remote: Remote, questions: Sequence[Key], accept: Collection[str], pinned: int | None
+    ) -> tuple[int, list[Match]]:
+        data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
+        kinds = beside_default(accept)
+        found = self._post(remote, data, {} if kinds == _ALL else {"accept": sorted(kinds)})
+        number, answers = found["snapshot"], found["answers"]
+        if type(number) is not int or pinned not in (None, number):
+            raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
+        matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
+        return number, [one if one.kind in (*kinds, DEFAULT) else _refused(one) for one in matches]
+
+    def _post(self, remote: Remote, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
+        """``newer``: what an older service does not know, and refuses."""
+        if newer and self._takes_accept:
+            try:
+                return json.loads(_patiently(remote, json.dumps({**data, **newer}).encode()))
+            except ServiceError as error:
+                if error.status != _NOT_UNDERSTOOD:
+                    raise
+        found = json.loads(_patiently(remote, json.dumps(data).encode()))
+        if newer:
+            self._takes_accept = False
+        return found
 
     def _offline(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
         index = self._disk_index()
@@ -274,34 +311,8 @@ class Client:
             return None
 
 
-def _kinds(accept: Collection[str]) -> frozenset[str]:
-    """Beside the default, which is always an answer."""
-    return frozenset(accept) - {DEFAULT}
-
-
-def _ask(
-    remote: Remote, questions: Sequence[Key], accept: Collection[str], snapshot: int | None
-) -> tuple[int, list[Match]]:
-    asked = [to_data(key) for key in questions]
-    data: dict[str, Any] = {"questions": asked, "snapshot": snapshot}
-    if _kinds(accept) != _kinds(KINDS):
-        data["accept"] = sorted(accept)
-    try:
-        found = json.loads(_patiently(remote, json.dumps(data).encode()))
-    except ServiceError as error:
-        if error.status != _NOT_UNDERSTOOD or "accept" not in data:
-            raise
-        del data["accept"]  # an older service does not know the word
-        found = json.loads(_patiently(remote, json.dumps(data).encode()))
-    number, answers = found["snapshot"], found["answers"]
-    if type(number) is not int or snapshot not in (None, number):
-        raise ServiceError(f"it answered from snapshot {number!r} instead of {snapshot}")
-    matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
-    return number, [one if one.kind in (*accept, DEFAULT) else _refused(one) for one in matches]
-
-
 def _refused(found: Match) -> Match:
-    return Match(kind=DEFAULT, config=None, record=None, why=f"{found.kind} is not accepted")
+    return Match(kind=DEFAULT, config=None, record=None, why=not_accepted(found.kind))
 
 
 def _patiently(remote: Remote, body: bytes) -> bytes:

@@ -111,6 +111,10 @@ class Index:
         others = [one for one in self._any_versions(asked) if one is not record]
         broken = [one for one in others if _is_unusable(one, key.toolchain)]
         found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
+        if found is None and len(beside_default(accept)) < len(KINDS) - 1:
+            best = self.match(key)
+            if best.kind != DEFAULT:
+                return _default(words.not_accepted(best.kind))
         if not broken:
             return found or _default(self._why_nothing(key, asked))
         why = words.known_not_to_work(_nearest(key.toolchain, broken), key.toolchain)
@@ -179,15 +183,17 @@ class Index:
     def _nearest(
         self, asked: Problem, group: _Group, cuts: Cuts, broken: Collection[Config]
     ) -> Record | None:
-        """The safe one that is closest, among those that are closest in size: a distance is never
-        less than the difference of the sizes."""
+        """The safe one of another shape that is closest, among those that are closest in size: a
+        distance is never less than the difference of the sizes."""
         size, best, least = _size(asked), None, (float("inf"), ())
         around = _outward(self._sorted(group), size)
         for other, dims, record in islice(around, _MOST_LOOKED_AT):
             if abs(other - size) > least[0] + _ROUNDING:
                 break
             gap: tuple[float, Any] = (_distance(asked, record.key.problem), dims)
-            if gap < least and record.config not in broken and is_safe(record, asked, cuts):
+            if not gap[0] or gap >= least or record.config in broken:
+                continue
+            if is_safe(record, asked, cuts):
                 best, least = record, gap
         return best
 
@@ -234,6 +240,11 @@ class Index:
         """None: no other shape is ever offered for this kernel."""
         cuts = self._cuts(key)
         return _any_shape(own, cuts) if cuts else None
+
+
+def beside_default(accept: Collection[str]) -> frozenset[str]:
+    """*default* is always an answer."""
+    return frozenset(accept) - {DEFAULT}
 
 
 def exact_match(record: Record) -> Match:

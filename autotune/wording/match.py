@@ -87,6 +87,11 @@ def too_slow(worst: Problem, regret: float, median: float, problems: int, most: 
     )
 
 
+def not_accepted(kind: str) -> str:
+    """Why the default is the answer although there is a better one."""
+    return f"{kind} is not accepted"
+
+
 def nothing_published(key: Key) -> str:
     return f"nothing is published for {key}, nor anything that is known to be legal for it"
 

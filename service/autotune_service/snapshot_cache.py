@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections import Counter, OrderedDict
-from collections.abc import Collection
 from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
@@ -17,7 +16,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.errors import StoreError
 from autotune.lookups.bundle import bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.lookups.layered import Layered
-from autotune.lookups.matching import EXACT, KINDS, Index, exact_match
+from autotune.lookups.matching import EXACT, KINDS, Index, beside_default, exact_match
 from autotune.ports import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
@@ -27,11 +26,13 @@ _log = logging.getLogger("autotune.service")
 _MOST_OLDER = 4  # snapshots beside the one in force
 _MOST_INEXACT = 20_000  # answers that had to be looked for, of each snapshot
 _MOST_REPLY_BYTES = 8 << 20  # of calls and what they were answered with
+_REPLY_BYTES = 300  # of each beside these: three objects and a place in a dictionary
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 Place = tuple[str, Chip, Toolchain]
 Answer = tuple[str, bytes]
 """How it fits, and the JSON text."""
+_ALL = beside_default(KINDS)
 
 
 class IndexedSnapshot:
@@ -61,14 +62,14 @@ class IndexedSnapshot:
     def __len__(self) -> int:
         return len(self.exact)
 
-    def answer(self, key: Key, accept: Collection[str] = KINDS) -> Answer:
-        """How it fits, and the best answer of an accepted kind. What is not exact may take
-        milliseconds: for a thread."""
+    def answer(self, key: Key, accept: frozenset[str] = _ALL) -> Answer:
+        """How it fits, and the best answer of an accepted kind, or *default*. What is not exact may
+        take milliseconds: for a thread."""
         own = identity_of(key)
         found = self.exact.get(own) if EXACT in accept else None
         if found is not None:
             return EXACT, found
-        asked = own, frozenset(accept)
+        asked = own, accept
         inexact = self._inexact.get(asked)
         if inexact is None:
             match = self.index.match(key, accept)
@@ -137,11 +138,12 @@ EMPTY = IndexedSnapshot(0, Index(), Layered(), {})
 
 
 class Reply(NamedTuple):
-    """What a whole call is answered with, from which snapshot, and how many answers are exact."""
+    """What a whole call is answered with, from which snapshot, and how many of its answers
+    were encoded when that was loaded."""
 
     content: bytes
     snapshot: int
-    exact: int
+    encoded: int
 
 
 class SnapshotCache:
@@ -175,10 +177,10 @@ class SnapshotCache:
         self.current, self.replies, self._reply_bytes = snapshot, dict[bytes, Reply](), 0
 
     def keep_reply(self, body: bytes, reply: Reply) -> None:
-        """For the same body again, unless it is from another snapshot. All are exact: others are
-        counted each time."""
+        """For the same body again, unless it is from another snapshot. All were encoded: others
+        are counted each time."""
         if reply.snapshot == self.current.number:
-            size = len(body) + len(reply.content)
+            size = len(body) + len(reply.content) + _REPLY_BYTES
             if self._reply_bytes + size > _MOST_REPLY_BYTES:
                 self._put_in_force(self.current)
             self.replies[body] = reply

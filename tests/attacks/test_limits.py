@@ -7,6 +7,7 @@ from http.client import HTTPConnection
 
 import pytest
 
+from autotune.lookups.matching import KINDS
 from autotune_db import SqlStore
 from tests.samples.matching import question
 from tests.servers.service import Running, asked, running
@@ -59,6 +60,13 @@ def test_a_large_lookup_that_is_wrong_counts_as_more(store: SqlStore, database: 
         assert any(service.raw("POST", "/v1/lookup", wrong)[0] == 429 for _ in range(15))
 
 
+def test_what_is_not_accepted_has_an_end(service: Running) -> None:
+    body = {"questions": [asked(question())]}
+    assert service.post("/v1/lookup", body | {"accept": [*KINDS]})[0] == 200
+    status, found = service.post("/v1/lookup", body | {"accept": ["nearest"] * 80_000})
+    assert (status, found["error"]["field"]) == (422, "accept")
+
+
 def test_a_probe_is_answered_however_many_others_read(store: SqlStore, database: str) -> None:
     with running(database, reads_per_second=300) as service:
         assert any(service.raw("GET", "/")[0] == 429 for _ in range(60))
@@ -67,7 +75,7 @@ def test_a_probe_is_answered_however_many_others_read(store: SqlStore, database:
 
 def test_a_fleet_behind_one_address_starts(store: SqlStore, database: str) -> None:
     """Each host asks 500 questions, and fetches the snapshot."""
-    body = json.dumps({"questions": [asked(question(n)) for n in range(1, 501)]}).encode()
+    body = json.dumps({"questions": [asked(question(n)) for n in range(500)]}).encode()
     with running(database, reads_per_second=2_000) as service:
         for _ in range(100):
             assert service.raw("POST", "/v1/lookup", body)[0] == 200

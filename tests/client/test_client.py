@@ -396,6 +396,7 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) ->
                     for given in (accept, accept[::-1]):
                         found = source.match(question(2048), given)
                         assert found.kind == expected, source
+                        assert accept or found.why == "exact is not accepted", source
                         own = found.record and found.record.key.toolchain
                         assert (own == older_one) == (expected == TOOLCHAIN)
                 (of_many,) = Client(service.url).lookup([question(2048)], accept)
@@ -405,11 +406,13 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) ->
 def test_an_older_service_that_knows_no_accept_is_not_failing(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It refuses the word; what it answers then may not be accepted."""
-    call = Remote.call
+    """It refuses the word, once; what it answers then may not be accepted."""
+    call, refusals = Remote.call, 0
 
     def older_call(self: Remote, method: str, path: str, body: bytes, left_s: float) -> bytes:
+        nonlocal refusals
         if b'"accept"' in body:
+            refusals += 1
             raise ServiceError("leave out all but questions", status=422)
         return call(self, method, path, body, left_s)
 
@@ -420,6 +423,9 @@ def test_an_older_service_that_knows_no_accept_is_not_failing(
     refused = client.match(question(2048), (EXACT,))
     assert (refused.kind, refused.why) == (DEFAULT, "nearest is not accepted")
     assert client._retry_after == 0
+    client.lookup([question(1024)])
+    client.lookup([question(1024)], (EXACT,))
+    assert refusals == 1
 
 
 @pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])

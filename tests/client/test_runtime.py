@@ -17,6 +17,7 @@ from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.problem import Option
 from autotune.domain.record import Record
@@ -51,13 +52,14 @@ class FakeSource:
 
     def __init__(self, *records: Record, error: Exception | None = None) -> None:
         self.records = {record.key: record for record in records}
+        self.kernels = list[KernelSpec]()
         self.error, self.asked, self.missed = error, list[Key](), list[Key]()
 
     def match(self, key: Key, accept: Any = ()) -> Match:
         self.asked.append(key)
         if self.error is not None:
             raise self.error
-        return Index(self.records.values()).match(key, accept)
+        return Index(self.records.values(), self.kernels).match(key, accept)
 
     def miss(self, key: Key, kind: Any = None) -> None:
         self.missed.append(key)
@@ -139,6 +141,24 @@ def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog
     assert "does not fit: it gives blocks" in caplog.text
     alone = tuned(FakeSource(wrong)).answer(asked.problem(rows=64, columns=128))
     assert (alone.match, alone.config["block"]) == ("default", 8) and "does not fit" in alone.why
+
+
+def test_a_neighbour_is_not_the_record_that_does_not_fit() -> None:
+    wrong = replace(record(), config=make_config({"blocks": 8}))
+    near = record(problem=tuned(None).problem(rows=128, columns=128))
+    source = FakeSource(wrong, near)
+    source.kernels = [
+        KernelSpec(
+            name=KERNEL.name,
+            fingerprint=wrong.key.fingerprint,
+            problems=KERNEL.problem_spec,
+            axes=("block",),
+            grid=(),
+            cuts=(("block", "rows"),),
+        )
+    ]
+    found = tuned(source).answer(wrong.key.problem)
+    assert (found.match, found.record) == ("nearest", near)
 
 
 def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:

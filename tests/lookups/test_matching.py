@@ -179,6 +179,27 @@ def test_nothing_else_may_differ(asked: Key) -> None:
     assert kind(asked, record(question(1024))) == DEFAULT
 
 
+def test_the_nearest_is_of_another_shape() -> None:
+    own, other = record(question(1024)), record(question(2048))
+    index = Index([own, other], [SPEC])
+    assert index.match(own.key, (NEAREST,)).record == other
+    assert Index([own], [SPEC]).match(own.key, (NEAREST,)).kind == DEFAULT
+
+
+def test_a_default_says_what_is_not_accepted() -> None:
+    index = Index([record(question(1024)), older(record(question(512)), "0.9.0")], [SPEC])
+    for asked, accept, there in (
+        (question(1024), (), EXACT),
+        (question(1024), (TOOLCHAIN, DEFAULT), EXACT),
+        (question(512), (RULE,), TOOLCHAIN),
+        (question(2048), (EXACT, TOOLCHAIN), NEAREST),
+    ):
+        found = index.match(asked, accept)
+        assert (found.kind, found.why) == (DEFAULT, f"{there} is not accepted")
+    why = index.match(question(9, 9), (EXACT,)).why
+    assert why == index.match(question(9, 9)).why and "nothing is published" in why
+
+
 def test_without_knowing_what_is_cut_nothing_is_near() -> None:
     data = to_data(SPEC)
     del data["cuts"]  # as an older version saved it

@@ -3,7 +3,9 @@
 import http.client
 import json
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
+from sys import getsizeof
 from typing import Any
 
 import pytest
@@ -81,14 +83,35 @@ def test_the_same_body_again(service: Running, store: SqlStore) -> None:
         assert service.post("/v1/lookup", body | {"snapshot": 2}) == first
 
 
+def test_what_is_published_but_not_accepted_is_no_miss(service: Running, store: SqlStore) -> None:
+    _, answers = service.lookup(question(1024), question(9, 9), accept=["toolchain"])
+    assert [one["match"] for one in answers] == ["default"] * 2
+    assert answers[0]["why"] == "exact is not accepted"
+    until(lambda: store.misses())
+    assert [one.key for one in store.misses()] == [question(9, 9)]
+
+
+def test_a_call_without_questions_is_not_kept(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """White space makes any number of them."""
+    kept: list[bytes] = []
+    monkeypatch.setattr(SnapshotCache, "keep_reply", lambda _, body, __: kept.append(body))
+    assert service.post("/v1/lookup", {"questions": []})[1]["answers"] == []
+    assert not kept
+    service.lookup(question(1024))
+    assert len(kept) == 1
+
+
 def test_replies_in_memory_are_bounded(store: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(snapshot_cache, "_MOST_REPLY_BYTES", 100)
+    """By what a process takes for them, that of Python's objects too."""
+    monkeypatch.setattr(snapshot_cache, "_MOST_REPLY_BYTES", 1_000)
     cache = SnapshotCache(store)
     for number in range(50):
         body = b"body %02d" % number
         cache.keep_reply(body, Reply(b"reply", 0, 1))
         assert body in cache.replies
-        assert sum(len(b) + len(r.content) for b, r in cache.replies.items()) <= 100
+        assert sum(map(getsizeof, chain(cache.replies, *cache.replies.values()))) <= 1_000
     cache.keep_reply(b"of another snapshot", Reply(b"reply", 1, 1))
     assert b"of another snapshot" not in cache.replies
 

@@ -6,7 +6,7 @@ body was answered so before, not even that.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Annotated, Any, NotRequired, cast
 
@@ -20,8 +20,7 @@ from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
 from autotune.domain.key import Key
-from autotune.lookups.layered import Layered
-from autotune.lookups.matching import EXACT, KINDS, MatchKind
+from autotune.lookups.matching import EXACT, KINDS, MatchKind, beside_default
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
     Printable,
@@ -57,7 +56,9 @@ class LookupRequest(TypedDict):
     questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS), FailFast()]
     chip: NotRequired[Annotated[Printable | None, Field(examples=["v5e"])]]
     toolchain: NotRequired[VersionsData | None]
-    accept: NotRequired[list[MatchKind] | None]
+    accept: NotRequired[
+        Annotated[list[MatchKind], Field(max_length=len(KINDS), fail_fast=True)] | None
+    ]
     snapshot: NotRequired[
         Annotated[SnapshotNumber | SnapshotName | None, Field(examples=["latest"])]
     ]
@@ -85,9 +86,9 @@ class LookupApp:
         if reply is None:
             asked = _read(scope, body)
             reply = await self._endpoint(Request(scope), asked)
-            if reply.exact == len(asked["questions"]):
+            if reply.encoded and reply.encoded == len(asked["questions"]):
                 snapshots.keep_reply(body, reply)
-        state["meter"].answered(EXACT, reply.exact)
+        state["meter"].answered(EXACT, reply.encoded)
         content = reply.content
         headers = [*_HEADERS, (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
@@ -108,7 +109,7 @@ def _read(scope: Scope, content: bytes) -> LookupRequest:
         return _request.validate_json(content)
     except ValidationError as error:
         wrong = error
-    count_wrong(scope, len(content))
+    count_wrong(scope, wrong.error_count())
     try:
         sent = from_json(content)
     except ValueError as error:
@@ -141,19 +142,18 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
     fails alone. ``accept``: which kinds of answers are taken beside *default*, by default all."""
     state = request.scope["state"]
     snapshot: IndexedSnapshot = await state["snapshots"].at(wanted_snapshot(asked.get("snapshot")))
-    chip, toolchain, exact = asked.get("chip"), asked.get("toolchain"), snapshot.exact
-    if EXACT not in _accepted(asked):
-        exact = Layered()
+    chip, toolchain = asked.get("chip"), asked.get("toolchain")
+    accept = beside_default(KINDS if (given := asked.get("accept")) is None else given)
     answers: list[bytes | None] = []
     for question in cast(list[Question | Unread], asked["questions"]):
         found = None
-        if not isinstance(question, Unread):
+        if EXACT in accept and not isinstance(question, Unread):
             own = known_identity(question, chip, toolchain, snapshot)
-            found = None if own is None else exact.get(own)
+            found = None if own is None else snapshot.exact.get(own)
         answers.append(found)
     missing = answers.count(None)
     if missing:
-        await _look_for_others(state, asked, answers, snapshot)
+        await _look_for_others(state, asked, accept, answers, snapshot)
     content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(cast(Any, answers)))
     return Reply(content, snapshot.number, len(answers) - missing)
 
@@ -161,6 +161,7 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
 async def _look_for_others(
     state: dict[str, Any],
     asked: LookupRequest,
+    accept: frozenset[str],
     answers: list[bytes | None],
     snapshot: IndexedSnapshot,
 ) -> None:
@@ -169,22 +170,20 @@ async def _look_for_others(
     places = [place for place, answer in enumerate(answers) if answer is None]
     for start in range(0, len(places), _AT_ONCE):
         some = places[start : start + _AT_ONCE]
-        work = partial(_look_for, asked, some, snapshot)
+        work = partial(_look_for, asked, accept, some, snapshot)
         found = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
         for place, (kind, key, answer) in zip(some, found, strict=True):
             answers[place] = answer
             state["meter"].answered(kind, kernel=key.kernel if key else OTHER)
-            if key is not None and kind != EXACT:
+            if key is not None and snapshot.index.exact(key) is None:
                 state["misses"].count(key, kind)
 
 
-def _accepted(asked: LookupRequest) -> Collection[MatchKind]:
-    given = asked.get("accept")
-    return KINDS if given is None else given
-
-
 def _look_for(
-    asked: LookupRequest, places: Sequence[int], snapshot: IndexedSnapshot
+    asked: LookupRequest,
+    accept: frozenset[str],
+    places: Sequence[int],
+    snapshot: IndexedSnapshot,
 ) -> list[tuple[str, Key | None, bytes]]:
     """How it fits, the key, and the answer."""
     found: list[tuple[str, Key | None, bytes]] = []
@@ -196,7 +195,7 @@ def _look_for(
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))
         else:
-            kind, answer = snapshot.answer(key, _accepted(asked))
+            kind, answer = snapshot.answer(key, accept)
             found.append((kind, key, answer))
     return found
 

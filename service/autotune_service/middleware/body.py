@@ -34,7 +34,7 @@ class BodyMiddleware:
 def _check_head(scope: Scope, limit: int) -> None:
     """As far as it tells."""
     headers = headers_of(scope)
-    if b"upgrade" in headers:  # Java's client sends it with every call at first
+    if b"upgrade" in headers and _changes_protocol(scope):  # Java's client does at first
         message = "the body was not read, for the call has Upgrade: use plain HTTP/1.1"
         raise HttpError(400, "upgrade", message)
     length = headers.get(b"content-length", b"")
@@ -43,6 +43,12 @@ def _check_head(scope: Scope, limit: int) -> None:
     if headers.get(b"content-encoding", b"identity") != b"identity":
         message = "the body is compressed: send it as it is, without Content-Encoding"
         raise HttpError(415, "compressed_body", message)
+
+
+def _changes_protocol(scope: Scope) -> bool:
+    """Any of the lines counts for the parser, which ends there; without one it reads on."""
+    lines = [value for name, value in scope["headers"] if name == b"connection"]
+    return b"upgrade" in [one.strip().lower() for one in b",".join(lines).split(b",")]
 
 
 async def _whole(message: Message, receive: Receive, limit: int) -> Message:

@@ -10,7 +10,7 @@ from autotune_service.middleware.headers import headers_of
 from autotune_service.middleware.throttle import Throttle
 
 _BYTES = 32 << 10  # of questions, some hundred: as much work as one call
-_WRONG_BYTES = 2 << 10  # of a call in which something is wrong: it is read twice, part by part
+_MISTAKES = 50  # in a lookup: as much work as one call
 _PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
 _LIGHT = {"/v1/configs/": 1, "/v1/snapshots/": 10}  # a snapshot is encoded once
 
@@ -48,10 +48,10 @@ class LimitsMiddleware:
         return self._reads.allows(caller, next(light, _PAGE))
 
 
-def count_wrong(scope: Scope, size_bytes: int) -> None:
-    """As how many a lookup counts of which some part is wrong, once that is known."""
+def count_wrong(scope: Scope, mistakes: int) -> None:
+    """As how many more a lookup counts of which some parts are wrong, once that is known."""
     reads: Throttle = scope[_READS]
-    reads.allows(_caller_of(scope), size_bytes // _WRONG_BYTES)
+    reads.allows(_caller_of(scope), mistakes // _MISTAKES)
 
 
 def _caller_of(scope: Scope) -> int | str:

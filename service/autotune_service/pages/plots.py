@@ -26,7 +26,7 @@ def time_axis(title: str, times: Sequence[float]) -> dict[str, Any]:
     """Logarithmic where the times differ much, with plain numbers; without numbers for no times."""
     if not times:
         return {"title": {"text": title}, "range": [0, 1], "showticklabels": False}
-    wide = bool(times) and max(times) > 4 * min(times)
+    wide = max(times) > 4 * min(times)
     if wide:
         return {"title": {"text": title}, "type": "log", **log_ticks(min(times), max(times))}
     return {"title": {"text": title}, "rangemode": "tozero"}
