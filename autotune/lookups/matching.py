@@ -12,8 +12,8 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from heapq import merge
-from itertools import islice, zip_longest
-from math import log2, prod
+from itertools import islice
+from math import prod
 from typing import Any, NamedTuple
 
 from autotune.domain.config import Config
@@ -27,8 +27,8 @@ from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookups import rules
+from autotune.lookups.distance import distance_of, nearest_toolchain, size_of
 from autotune.lookups.layered import Layered
-from autotune.lookups.versions import versions_of
 from autotune.wording import match as words
 
 
@@ -117,7 +117,7 @@ class Index:
                 return _default(words.not_accepted(best.kind))
         if not broken:
             return found or _default(self._why_nothing(key, asked))
-        why = words.known_not_to_work(_nearest(key.toolchain, broken), key.toolchain)
+        why = words.known_not_to_work(nearest_toolchain(key.toolchain, broken), key.toolchain)
         return replace(found, why=f"{found.why}; {why}") if found else _default(why)
 
     def _why_nothing(self, key: Key, asked: Identity) -> str:
@@ -146,7 +146,7 @@ class Index:
         """``broken``: configs that are known not to work for this problem there, whoever's."""
         usable = [one for one in others if one.config not in broken]
         if usable and TOOLCHAIN in accept:
-            record = _nearest(key.toolchain, usable)
+            record = nearest_toolchain(key.toolchain, usable)
             return _match(
                 TOOLCHAIN,
                 record,
@@ -185,12 +185,12 @@ class Index:
     ) -> Record | None:
         """The safe one of another shape that is closest, among those that are closest in size: a
         distance is never less than the difference of the sizes."""
-        size, best, least = _size(asked), None, (float("inf"), ())
+        size, best, least = size_of(asked), None, (float("inf"), ())
         around = _outward(self._sorted(group), size)
         for other, dims, record in islice(around, _MOST_LOOKED_AT):
             if abs(other - size) > least[0] + _ROUNDING:
                 break
-            gap: tuple[float, Any] = (_distance(asked, record.key.problem), dims)
+            gap: tuple[float, Any] = (distance_of(asked, record.key.problem), dims)
             if not gap[0] or gap >= least or record.config in broken:
                 continue
             if is_safe(record, asked, cuts):
@@ -202,7 +202,7 @@ class Index:
         if found is None:
             problems = ((one.key.problem, one) for one in (self._shapes.get(group) or {}).values())
             entries = (
-                (_size(problem), tuple(sorted(problem.dims)), one) for problem, one in problems
+                (size_of(problem), tuple(sorted(problem.dims)), one) for problem, one in problems
             )
             found = self._by_size[group] = sorted(entries, key=lambda entry: entry[:2])
         return found
@@ -325,40 +325,12 @@ def _is_unusable(record: Record, toolchain: Toolchain) -> bool:
     return known is not None and not known.verdict.is_usable
 
 
-def _size(problem: Problem) -> float:
-    """The sum of the logarithms of all dimensions."""
-    return sum(log2(size) for _, size in problem.dims)
-
-
 def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record]]:
     """From the one that is closest in size to the farthest."""
     middle = bisect(entries, size, key=lambda entry: entry[0])
     smaller = map(entries.__getitem__, range(middle - 1, -1, -1))
     larger = map(entries.__getitem__, range(middle, len(entries)))
     return merge(smaller, larger, key=lambda entry: abs(entry[0] - size))
-
-
-def _distance(asked: Problem, tuned: Problem) -> float:
-    """The sum of |log2 ratio| over the dimensions."""
-    sizes = dict(tuned.dims)
-    return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
-
-
-def _nearest(asked: Toolchain, records: Iterable[Record]) -> Record:
-    """By its versions: the first part that differs decides, in jax, then libtpu, then jaxlib; of
-    two that are equally far the newer."""
-    gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
-    least = min(gap for gap, _ in gaps)
-    closest = [record for gap, record in gaps if gap == least]
-    return max(closest, key=lambda one: (versions_of(one.key.toolchain), one.key.toolchain))
-
-
-def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
-    pairs = zip(versions_of(asked), versions_of(tuned), strict=True)
-    return [
-        [abs(x - y) for x, y in zip_longest(one.release, other.release, fillvalue=0)]
-        for one, other in pairs
-    ]
 
 
 def _any_toolchain(own: Identity) -> _Group:
