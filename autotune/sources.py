@@ -26,7 +26,7 @@ from autotune.lookups.matching import (
     Index,
     Match,
     MatchKind,
-    exact_match,
+    match_in,
 )
 from autotune.ports import RuntimeStore
 
@@ -76,11 +76,7 @@ class StoreSource:
         return str(self._store)
 
     def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
-        record = self._store.record(key) if EXACT in accept else None
-        if record is not None:
-            return exact_match(record)
-        records = self._store.records(key.kernel, key.chip)
-        return Index(records, self._store.kernels()).match(key, accept)
+        return match_in(self._store, key, accept)
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
         self._store.save_misses({(key, kind): 1})

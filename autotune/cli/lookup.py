@@ -22,7 +22,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Evidence, Method, Record
 from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.lookups.matching import RULE, Index, Match, exact_match
+from autotune.lookups.matching import RULE, Match, match_in
 from autotune.wording.match import checked
 from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros
@@ -81,7 +81,7 @@ def lookup(
             chip=target,
             toolchain=versions,
         )
-        found = _match(store, key)
+        found = match_in(store, key)
         others = [] if found.record else _others(store, key)
         changed = source_change(store, key)
     if changed:
@@ -93,13 +93,6 @@ def lookup(
         for line in () if as_json else others:
             echo(f"  {line}", err=True)
     sys.exit(0 if found.record else 1)
-
-
-def _match(store: "LookupStore", key: Key) -> Match:
-    """As ``sources.StoreSource`` answers, which brings the client with it."""
-    if record := store.record(key):
-        return exact_match(record)
-    return Index(store.records(key.kernel, key.chip), store.kernels()).match(key)
 
 
 def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:

@@ -14,7 +14,7 @@ from functools import partial
 from heapq import merge
 from itertools import islice
 from math import prod
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
@@ -30,6 +30,9 @@ from autotune.lookups import rules
 from autotune.lookups.distance import distance_of, nearest_toolchain, size_of
 from autotune.lookups.layered import Layered
 from autotune.wording import match as words
+
+if TYPE_CHECKING:
+    from autotune.ports import LookupStore
 
 
 class MatchKind(StrEnum):
@@ -250,6 +253,13 @@ def beside_default(accept: Collection[str]) -> frozenset[str]:
 def exact_match(record: Record) -> Match:
     """The answer to what a record was published for."""
     return _match(EXACT, record, words.EXACT)
+
+
+def match_in(store: "LookupStore", key: Key, accept: Collection[str] = KINDS) -> Match:
+    """From the newest snapshot of a database. Raises ``StoreError``."""
+    if EXACT in accept and (record := store.record(key)):
+        return exact_match(record)
+    return Index(store.records(key.kernel, key.chip), store.kernels()).match(key, accept)
 
 
 def ruled_config(rule: ShapeRule, problem: Problem) -> Config | None:

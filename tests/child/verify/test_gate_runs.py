@@ -110,8 +110,10 @@ def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
     assert [s.space for s in trace.scratch] == ([] if is_read else ["output"])
 
 
-def by_hand(body: Any) -> Callable[[int], Any]:
-    """A kernel that sees each block of [8, 128] whole."""
+def by_hand(
+    body: Any, *, dtype: Any = jnp.float32, scratch: bool = False, **compiler: Any
+) -> Callable[[int], Any]:
+    """A kernel that sees each block of [8, 128] whole; with ``scratch`` beside one more in VMEM."""
 
     def build(rows: int) -> Any:
         spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
@@ -120,7 +122,9 @@ def by_hand(body: Any) -> Callable[[int], Any]:
             grid=(rows // ROWS,),
             in_specs=[spec],
             out_specs=spec,
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), dtype),
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), dtype)] * scratch,
+            compiler_params=pltpu.CompilerParams(**compiler),
         )
 
     return build
@@ -282,24 +286,13 @@ def test_so_is_one_whose_code_asks_for_the_tpu(right: bool) -> None:
 def test_a_row_ahead_is_read_where_the_kernel_turns_checks_off_and_does_not_use_it(
     *, unchecked: bool, is_used: bool, check: FailedCheck
 ) -> None:
-    def build(rows: int) -> Any:
-        def body(x: Any, out: Any, block: Any) -> None:
-            block[...] = x[...]
-            ahead = block[pl.program_id(0) * 0 + ROWS, :]
-            out[...] = block[...]
-            out[0, :] = jnp.where(pl.program_id(0) < (1 if is_used else 0), ahead, block[0, :])
+    def body(x: Any, out: Any, block: Any) -> None:
+        block[...] = x[...]
+        ahead = block[pl.program_id(0) * 0 + ROWS, :]
+        out[...] = block[...]
+        out[0, :] = jnp.where(pl.program_id(0) < (1 if is_used else 0), ahead, block[0, :])
 
-        spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
-        return pl.pallas_call(
-            body,
-            grid=(rows // ROWS,),
-            in_specs=[spec],
-            out_specs=spec,
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)],
-            compiler_params=pltpu.CompilerParams(disable_bounds_checks=unchecked),
-        )
-
+    build = by_hand(body, scratch=True, disable_bounds_checks=unchecked)
     verdict = checked(kernel(build, lambda x: x))
     assert (verdict.ok, verdict.check) == (check is FailedCheck.NONE, check), verdict
 
@@ -374,47 +367,26 @@ def test_a_kernel_under_vmap_is_run(right: bool) -> None:
 def test_a_store_through_a_bitcast_is_run(right: bool) -> None:
     """Rows in pairs, as the compiler packs them: a copy of the words is a copy of the rows."""
 
-    def build(rows: int) -> Any:
-        def body(x: Any, out: Any, words: Any) -> None:
-            pairs = words.bitcast(jnp.int32)
-            words[...] = x[...]
-            held = pairs[...]
-            words[...] = jnp.zeros_like(words)
-            pairs[...] = held if right else held[::-1]
-            out[...] = words[...]
+    def body(x: Any, out: Any, words: Any) -> None:
+        pairs = words.bitcast(jnp.int32)
+        words[...] = x[...]
+        held = pairs[...]
+        words[...] = jnp.zeros_like(words)
+        pairs[...] = held if right else held[::-1]
+        out[...] = words[...]
 
-        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
-        return pl.pallas_call(
-            body,
-            grid=(rows // ROWS,),
-            in_specs=[block],
-            out_specs=block,
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.bfloat16),
-            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.bfloat16)],
-            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
-        )
-
+    build = by_hand(body, dtype=jnp.bfloat16, scratch=True, dimension_semantics=("parallel",))
     verdict = checked(kernel(build, lambda x: x, "bfloat16"))
     assert verdict.ok is right, verdict
 
 
 def test_random_numbers_cannot_be_compared() -> None:
-    def build(rows: int) -> Any:
-        def body(x: Any, out: Any) -> None:
-            pltpu.prng_seed(0)
-            noise = pltpu.bitcast(pltpu.prng_random_bits((ROWS, LANES)), jnp.int32)
-            out[...] = jnp.where(noise > 0, x[...], 0.0)
+    def body(x: Any, out: Any) -> None:
+        pltpu.prng_seed(0)
+        noise = pltpu.bitcast(pltpu.prng_random_bits((ROWS, LANES)), jnp.int32)
+        out[...] = jnp.where(noise > 0, x[...], 0.0)
 
-        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
-        return pl.pallas_call(
-            body,
-            grid=(rows // ROWS,),
-            in_specs=[block],
-            out_specs=block,
-            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
-        )
-
-    verdict = checked(kernel(build, lambda x: x))
+    verdict = checked(kernel(by_hand(body), lambda x: x))
     assert verdict.ok is None
     assert "draws random numbers" in verdict.reason
 
