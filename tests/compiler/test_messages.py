@@ -21,6 +21,11 @@ def verdict(version: str, case: str):
     return classify(data["type"], data["message"])
 
 
+def test_a_line_that_ends_in_a_colon_brings_what_it_announces():
+    found = classify("ValueError", "Incompatible shapes:\n  (8, 128) and (16, 128)\nat body")
+    assert found.reason.endswith("Incompatible shapes: (8, 128) and (16, 128)")
+
+
 def test_three_versions_are_recorded():
     recorded = {path.name.partition("-")[0] for path in FOLDER.glob("*.json")}
     assert recorded >= set(VERSIONS)
