@@ -11,7 +11,10 @@ export PYTHONDONTWRITEBYTECODE =
 
 # Tests that run side by side. Each may start a TPU compiler, which takes a core and a GB.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
+PYTEST := $(BIN)/python -m pytest -n $(JOBS)
+# Files of slow tests stay whole: half a minute of searches may be what their tests share. In their
+# order, the long ones are not the last.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: search test test-fast test-slow check docs ready lock dist beside clean
 
@@ -20,13 +23,13 @@ search: $(READY)
 	$(BIN)/autotune search matmul --shape m=1024,k=1024,n=1024 --chip v5e --trials 24
 
 test: $(READY)
-	$(PYTEST) $(ARGS)
+	$(PYTEST) $(BY_FILE) $(ARGS)
 
 test-fast: $(READY)
-	$(PYTEST) -m "not slow" $(ARGS)
+	$(PYTEST) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(READY)
-	$(PYTEST) -m slow $(ARGS)
+	$(PYTEST) $(BY_FILE) -m slow $(ARGS)
 
 check: $(READY) docs
 	$(BIN)/ruff format --check .

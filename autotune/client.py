@@ -39,6 +39,7 @@ from autotune.lookups.matching import (
     Match,
     MatchKind,
     beside_default,
+    checked_kinds,
 )
 from autotune.remote.http import Remote
 from autotune.wording.match import not_accepted
@@ -95,8 +96,10 @@ class Client:
     def lookup(self, questions: Sequence[Key], accept: Collection[str] = KINDS) -> list[Match]:
         """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
 
-        Raises nothing unless ``strict``: then ``ServiceError`` when the service cannot be used.
+        Raises ``InvalidInputError`` for a kind that there is not, and nothing else unless
+        ``strict``: then ``ServiceError`` when the service cannot be used.
         """
+        accept = checked_kinds(accept)
         try:
             answers = self._ask(questions, accept)
         except Exception as error:
@@ -184,7 +187,7 @@ class Client:
 
     def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
         """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
-        own = identity_of(key)
+        own, accept = identity_of(key), checked_kinds(accept)
         for kinds in (KINDS, accept):
             known = self._answers.get((own, beside_default(kinds)))
             if known is not None and known.kind in (*accept, DEFAULT):

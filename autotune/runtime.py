@@ -32,8 +32,15 @@ from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.errors import AutotuneError, InvalidInputError
 from autotune.kernel import Kernel
 from autotune.lookups.fitting import misfit
-from autotune.lookups.matching import DEFAULT, EXACT, KINDS, Match, MatchKind
-from autotune.sources import ENVIRONMENT, Source, checked_kinds, with_settings
+from autotune.lookups.matching import (
+    DEFAULT,
+    EXACT,
+    KINDS,
+    Match,
+    MatchKind,
+    checked_kinds,
+)
+from autotune.sources import ENVIRONMENT, Source, with_settings
 from autotune.wording.command import problem_arguments
 
 _log = logging.getLogger("autotune")
@@ -129,11 +136,11 @@ class Tuned:
                 why = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
                 return self._default(problem, chip, why, logging.INFO)
             key = self._key(problem, chip)
-            match, wrong = self._fitting(found.source, key, found.accept)
+            match, wrong, is_published = self._fitting(found.source, key, found.accept)
         except Exception as error:  # a broken source must not stop a model from starting
             why = f"no config can be looked up ({error_sentence(error)})"
             return self._default(problem, chip, why)
-        if match.kind != EXACT:
+        if not is_published:
             self._record_miss(found.source, key, match.kind)
         if match.record is None or match.config is None:
             return self._default(problem, chip, f"{wrong or match.why}; {self._remedy(key)}")
@@ -145,17 +152,26 @@ class Tuned:
             config=match.config, match=match.kind, record=match.record, why=match.why
         )
 
-    def _fitting(self, source: Source, key: Key, accept: Collection[str]) -> tuple[Match, str]:
-        """The best answer whose config can be handed to the kernel, and what is wrong with a better
-        one; empty where nothing is."""
-        wrong, left = "", set(accept)
+    def _fitting(
+        self, source: Source, key: Key, accept: Collection[str]
+    ) -> tuple[Match, str, bool]:
+        """The best answer whose config can be handed to the kernel; what is wrong with a better
+        one, empty where nothing is; whether the key has a record of its own, accepted or not."""
+        wrong, left, is_published = "", {*accept, EXACT}, False
         while True:
             match = source.match(key, [kind for kind in KINDS if kind in left])
+            is_published = is_published or match.kind == EXACT
+            if (
+                match.kind in left and match.kind not in accept
+            ):  # only whether it is there was asked
+                left.remove(match.kind)
+                continue
             if match.config is None or not (bad := misfit(self.kernel, key.problem, match.config)):
-                return match, wrong
+                return match, wrong, is_published
             wrong = f"what {source} published for it, {match.config}, does not fit: {bad}"
             if match.kind not in left:  # it answers what was not asked for
-                return replace(match, kind=DEFAULT, config=None, record=None), wrong
+                default = replace(match, kind=DEFAULT, config=None, record=None)
+                return default, wrong, is_published
             left.remove(match.kind)
 
     def __str__(self) -> str:

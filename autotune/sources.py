@@ -18,20 +18,17 @@ from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import read_bundle
 from autotune.lookups.matching import (
     DEFAULT,
-    EXACT,
     KINDS,
-    NEAREST,
-    RULE,
-    TOOLCHAIN,
     Index,
     Match,
     MatchKind,
+    checked_kinds,
     match_in,
 )
 from autotune.ports import RuntimeStore
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
-ACCEPT: tuple[str, ...] = (EXACT, TOOLCHAIN, RULE, NEAREST)
+ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*
 
 
 class Source(Protocol):
@@ -41,7 +38,7 @@ class Source(Protocol):
         """The best answer of an accepted kind, else *default*."""
 
     def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
-        """Take note that a key has no record of its own, and what it got instead."""
+        """Take note of a key that has no record of its own, and got this."""
 
 
 class BundleSource:
@@ -118,15 +115,6 @@ def settings() -> SourceSettings:
         configure()
     assert _settings is not None
     return _settings
-
-
-def checked_kinds(accept: Collection[str]) -> tuple[str, ...]:
-    """Raises ``InvalidInputError`` for one that there is not."""
-    given = (accept,) if isinstance(accept, str) else tuple(accept)
-    for kind in given:
-        if kind not in KINDS:
-            raise InvalidInputError(f"accept={kind!r}: choose among {', '.join(ACCEPT)}")
-    return given
 
 
 def _opened(source: "str | Path | Source | None") -> Source | None:

@@ -30,6 +30,7 @@ GROUPS = {
         "published_matmul",
         "published_tokamax",
         "published_splash",
+        "published_profiles",
         "published_xla",
         "simulator_speed",
     ),

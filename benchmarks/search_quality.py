@@ -18,12 +18,12 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.searching.limits import SearchLimits
+from autotune.searching.progress import Silent
 from autotune.searching.run import run_search
 from autotune_db import open_store
 from benchmarks.harness.tables import SpaceCase, Table, build

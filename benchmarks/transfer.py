@@ -25,13 +25,13 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table as Columns
 
-from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.searching.limits import SearchLimits
+from autotune.searching.progress import Silent
 from autotune.searching.run import run_search
 from autotune.searching.subject import explore_space
 from autotune_db import SqlStore, open_store

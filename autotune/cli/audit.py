@@ -19,7 +19,7 @@ from autotune.cli.options import (
     open_database,
     print_json,
 )
-from autotune.cli.output import echo, visible
+from autotune.cli.output import echo
 from autotune.cli.progress import terminal_observer
 from autotune.domain.chip import Chip, parse_chip
 from autotune.errors import InvalidInputError
@@ -27,6 +27,7 @@ from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.wording.units import micros
+from autotune.wording.visible import visible
 
 _NEAR, _SHOWN = 0.03, 20
 _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from autotune.checking.failing import FailOn
 from autotune.cli.options import print_json
-from autotune.cli.output import echo, visible
+from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.check import Check
 from autotune.domain.codec import to_data
@@ -19,6 +19,7 @@ from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.wording.checks import action, finding, markdown, place_line, subject_line
+from autotune.wording.visible import visible
 
 _WIDTH = 160  # columns, where there is no terminal
 

@@ -16,7 +16,7 @@ from autotune.checking.run import CheckRun
 from autotune.checking.selection import VersionFilter, selected
 from autotune.cli.options import interpreter_of, new_pool, open_database
 from autotune.cli.output import echo
-from autotune.cli.progress import Silent, terminal_observer
+from autotune.cli.progress import terminal_observer
 from autotune.cli.searched_source import places
 from autotune.cli.tune import load_workload
 from autotune.domain.check import Check
@@ -30,6 +30,7 @@ from autotune.ports.compilers import Compilers
 from autotune.publishing.whole_model import NamedProblem, name_problems
 from autotune.remote.http import Remote
 from autotune.searching.limits import SearchLimits
+from autotune.searching.progress import ProgressObserver
 from autotune.wording.checks import subject_line
 
 _DOWNLOAD_S = 60.0
@@ -190,6 +191,6 @@ def _verifying(check: Check) -> None:
     echo(f"verifying {subject_line(check)}", err=True)
 
 
-def _searching(check: Check) -> Silent:
+def _searching(check: Check) -> ProgressObserver:
     echo(f"searching {subject_line(check)}", err=True)
     return terminal_observer(silent=False)

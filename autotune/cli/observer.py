@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, NoReturn
 
 from autotune.candidates.space import Space
 from autotune.cli.output import echo
-from autotune.cli.progress import Silent, Tally, space_line
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
 from autotune.ports import SearchStatuses
+from autotune.searching.progress import ProgressObserver, Tally, space_line
 
 if TYPE_CHECKING:
     from autotune.searching.loop import SearchResult
@@ -28,7 +28,7 @@ class ReportingObserver:
 
     def __init__(
         self,
-        terminal: Silent,
+        terminal: ProgressObserver,
         searches: SearchStatuses,
         key: Key,
         asked: str = "",

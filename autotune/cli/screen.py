@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from autotune.cli.output import visible
+from autotune.wording.visible import visible
 
 LOG_WIDTH = 130
 

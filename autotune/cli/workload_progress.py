@@ -18,11 +18,11 @@ from rich.progress import (
 
 from autotune.candidates.space import Space
 from autotune.cli.output import echo
-from autotune.cli.progress import Silent, Tally
 from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
+from autotune.searching.progress import ProgressObserver, Silent, Tally
 from autotune.searching.subject import Subject
 from autotune.wording.publication import times_default
 from autotune.wording.units import micros, ratio
@@ -49,7 +49,7 @@ class WorkloadLines(AbstractContextManager["WorkloadLines"]):
     def tracing(self, problem: ModelProblem, done: int, of: int) -> None:
         pass
 
-    def of(self, problem: ModelProblem) -> Silent:
+    def of(self, problem: ModelProblem) -> ProgressObserver:
         """Who watches one problem."""
         return Silent()
 
@@ -114,7 +114,7 @@ class WorkloadBars(WorkloadLines):
         self._progress.update(task, advance=1, note=note, visible=True)
 
 
-class _ProblemLine(Silent):
+class _ProblemLine(ProgressObserver):
     def __init__(self, bars: WorkloadBars, name: str) -> None:
         self._bars, self._name, self._tally = bars, name, Tally()
         self._task: TaskID | None = None

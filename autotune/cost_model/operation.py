@@ -55,11 +55,13 @@ def xla_time(
 
 
 def hbm_bytes_per_us(chip: ChipInfo) -> float:
-    """Of all cores of a device together, with the efficiency that hardware showed."""
+    """Of all cores of a device together, with the efficiency that hardware showed where as much is
+    read as written."""
     if chip.chip.value not in constants.CHIPS:
         return chip.hbm_bytes_per_s * chip.num_cores / 1e6
     core = constants.load(chip.chip.value)
-    return core.hbm_bytes_per_cycle * core.clock_hz * chip.num_cores / 1e6
+    read = core.hbm_bytes_per_cycle * core.clock_hz * chip.num_cores / 1e6
+    return read * 2 / (1 + core.write_cost)
 
 
 def _us_per_cycle(chip: ChipInfo) -> float:

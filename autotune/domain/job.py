@@ -27,6 +27,9 @@ LEASE_S = 60.0
 MOST_ATTEMPTS = 3
 """How many workers may die of one job before it has failed."""
 
+MOST_LOG = 1 << 16
+"""Characters of a log that are kept of each attempt."""
+
 DEFAULT_TRIALS = 40
 MOST_TRIALS = 10_000
 
@@ -89,6 +92,15 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class JobLog:
+    """What workers have said of a job in one attempt, which several have one after another where
+    they were stopped: its end, where they said very much."""
+
+    attempt: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Ability:
     """What a worker can run: the fingerprint of each kernel that it has, and its toolchain.
     ``checks``: it may check what others have pushed, because it has the database itself."""
@@ -96,3 +108,8 @@ class Ability:
     kernels: Mapping[str, str]
     toolchain: Toolchain
     checks: bool = False
+
+
+def log_end(text: str) -> str:
+    """As much of a log as is kept."""
+    return text if len(text) <= MOST_LOG else "…" + text[1 - MOST_LOG :]

@@ -11,13 +11,12 @@ from autotune.domain.config import Config
 class BlockAxis:
     """An axis that is a size. ``dim``: what it cuts, empty where the grid does not run over it.
     ``sizes``: those that were compiled, cutting ``dim``. It may be the whole of a dimension that is
-    a multiple of ``whole`` (0: of none) and at most ``most``."""
+    a multiple of ``whole`` (0: of none)."""
 
     name: str
     dim: str
     sizes: tuple[int, ...]
     whole: int = 0
-    most: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,6 +46,22 @@ class CostTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TreeNode:
+    """Problems whose product of the dimensions ``of`` is at most ``most`` go on at the node
+    ``below``, the others at the one ``above``, places in the tree. Without ``of`` it is a leaf:
+    ``blocks`` are sizes of all axes, those that were the fastest for such problems first; one that
+    is longer than its dimension is the whole of it. ``times``: how many times as long
+    as the best of a problem each takes, by the mean of logarithms."""
+
+    of: tuple[str, ...] = ()
+    most: int = 0
+    below: int = 0
+    above: int = 0
+    blocks: tuple[tuple[int, ...], ...] = ()
+    times: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRule:
     """The arithmetic is in ``autotune.lookups.rules``. Of one kernel, chip, toolchain, element type
     and set of options.
@@ -54,8 +69,9 @@ class ShapeRule:
     ``least``, ``most``: the range that was seen of each dimension. ``divides``: pairs of an axis
     and another one, or a dimension, that it divided in each config that the gate has passed.
     ``grows``: dimensions that are cut, and that VMEM grows with all the same. ``runs``: dimensions
-    that only the grid runs over; the others that nothing cuts are ``inside`` a block. The time of a
-    call is the sum of its ``costs``.
+    that only the grid runs over; the others that nothing cuts are ``inside`` a block. What is
+    fastest is said by a ``tree``, from its first node on, or, where there is none, by the time of a
+    call, which is the sum of its ``costs``.
 
     Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
     ``problems``; the regrets are shares of the best time that is known of each: the rule's median
@@ -73,6 +89,7 @@ class ShapeRule:
     inside: tuple[str, ...]
     compiled: tuple[CompiledBlocks, ...]
     costs: tuple[CostTerm, ...]
+    tree: OmitDefault[tuple[TreeNode, ...]] = ()
     left_out: OmitDefault[int] = 0
     problems: int = 0
     median_regret: float = 0.0

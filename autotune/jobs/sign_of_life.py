@@ -25,6 +25,9 @@ class SignOfLife:
         self.file.touch()
         return found
 
+    def write_log(self, job: Job, text: str) -> bool:
+        return self.queue.write_log(job, text)
+
     def finish(self, job: Job, state: State, message: str) -> bool:
         return self.queue.finish(job, state, message)
 

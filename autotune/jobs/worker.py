@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Protocol
 
 from autotune.calls.from_problem import call_text
@@ -13,7 +14,7 @@ from autotune.candidates.space import Space
 from autotune.catalogue.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
-from autotune.domain.job import LEASE_S, Ability, Job, Progress, State
+from autotune.domain.job import LEASE_S, Ability, Job, Progress, State, log_end
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
@@ -31,13 +32,17 @@ from autotune.publishing.timing import Timing, new_measure, why_estimated
 from autotune.publishing.tuning import limits_of, until_right
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import SearchResult
+from autotune.searching.progress import Lines
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
+from autotune.wording.visible import visible_lines
 
 _log = logging.getLogger("autotune.worker")
 
 _BEATS = 4  # heartbeats in a lease
+_STOPPED = "its worker was stopped"
+_LOST = "it was cancelled, or may be another worker's by now"
 
 Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
 """As ``autotune.checking.recheck`` has it."""
@@ -51,7 +56,8 @@ class JobStore(WorkerStore, CandidateStore, Protocol):
 
 
 class Lease:
-    """Says that the worker lives, a few times in each lease; learns when it is to stop.
+    """Says that the worker lives, and what it has said, a few times in each lease; learns when it
+    is to stop.
 
     ``stop_wanted``: the job was cancelled or is another worker's, or nobody could be told for so
     long that it may be.
@@ -61,6 +67,9 @@ class Lease:
         self.progress = Progress()
         self.stop_wanted = False
         self._jobs, self._job, self._lease_s = jobs, job, lease_s
+        self._log = self._written = ""
+        self._is_refused = False
+        self._writing = threading.Lock()  # else an older text may come after a newer one
         self._heard = time.monotonic()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._live, daemon=True)
@@ -78,14 +87,35 @@ class Lease:
         self._beat()
         return not self.stop_wanted
 
+    def say(self, line: str, level: int = logging.INFO) -> None:
+        """A line of the job's log, which is written after the next sign of life."""
+        line = visible_lines(line)
+        _log.log(level, "job %s: %s", self._job.number, line)
+        self._log = log_end(f"{self._log}{datetime.now(UTC):%H:%M:%S} {line}\n")
+
+    def write_log(self) -> None:
+        """Now, before the job ends. One that cannot be written is no reason to stop."""
+        with self._writing:
+            text = self._log
+            try:
+                if text != self._written and self._jobs.write_log(self._job, text):
+                    self._written = text
+            except StoreError as error:
+                if not self._is_refused:
+                    _log.warning("no log for job %s: %s", self._job.number, error)
+                self._is_refused = True
+
     def _live(self) -> None:
         while not self.stop_wanted and not self._ended.wait(self._lease_s / _BEATS):
-            self._beat()
+            if self._beat():
+                self.write_log()
 
-    def _beat(self) -> None:
-        begun = time.monotonic()
+    def _beat(self) -> bool:
+        """Whether it was heard."""
+        begun, is_heard = time.monotonic(), False
         try:
-            if self._jobs.heartbeat(self._job, self.progress):
+            is_heard = self._jobs.heartbeat(self._job, self.progress)
+            if is_heard:
                 self._heard = begun
             else:
                 self.stop_wanted = True
@@ -93,37 +123,39 @@ class Lease:
             _log.warning("no heartbeat for job %s: %s", self._job.number, error)
         if time.monotonic() - self._heard > self._lease_s:
             self.stop_wanted = True
+        return is_heard
 
 
-class _Watch:
-    """Turns what a search tells into progress."""
+class _Watch(Lines):
+    """Turns what a search tells into progress and lines."""
 
     def __init__(self, lease: Lease) -> None:
+        super().__init__(lease.say)
         self._lease = lease
 
     def tracing(self, done: int, total: int) -> None:
         self._tell(note=f"tracing {done} of {total}")
 
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
-        self._tell(note=f"compiling, {len(space.candidates)} candidates", goal=goal)
-        for trial in earlier:
-            self.trial_done(trial)
+        super().space_ready(space, earlier, goal)
+        self._tell(note=f"compiling, {len(space.candidates)} candidates")
 
     def trial_done(self, trial: Trial) -> None:
-        before = self._lease.progress
-        time_us = trial.estimate.time_us if trial.estimate else None
-        times = [one for one in (before.best_us, time_us) if one is not None]
-        self._tell(
-            done=before.done + 1,
-            best_us=min(times, default=None),
-            default_us=time_us if trial.number == 0 else before.default_us,
-        )
+        super().trial_done(trial)
+        self._tell()
 
     def announce(self, line: str) -> None:
+        super().announce(line)
         self._tell(note=line)
 
-    def _tell(self, **changes: object) -> None:
-        self._lease.progress = replace(self._lease.progress, **changes)  # type: ignore[arg-type]
+    def _tell(self, note: str | None = None) -> None:
+        self._lease.progress = Progress(
+            done=self.done,
+            goal=self.goal,
+            best_us=self.tally.best_us,
+            default_us=self.tally.default_us,
+            note=self._lease.progress.note if note is None else visible_lines(note),
+        )
 
 
 class _NotOursError(Exception):
@@ -213,35 +245,26 @@ class Worker:
         return done
 
     def _do(self, job: Job) -> None:
-        asked = job.request
-        _log.info(
-            "job %s, attempt %s: %s %s on %s",
-            job.number,
-            job.attempt,
-            asked.kernel,
-            asked.problem,
-            asked.chip,
-        )
+        asked, lease = job.request, Lease(self._jobs, job, self._lease_s)
+        lease.say(f"attempt {job.attempt}: {asked.kernel} {asked.problem} on {asked.chip}")
         try:
-            with Lease(self._jobs, job, self._lease_s) as lease:
+            with lease:
                 work = self._tune if asked.candidate is None else self._check
                 state, message = work(job, lease)
                 if state is None:
-                    self._give_back(job, "its worker was stopped", counts=False)
-                elif self._jobs.finish(job, state, message):  # may take long: it sends the trials
-                    _log.info("job %s is %s: %s", job.number, state, message)
+                    self._give_back(job, lease, _STOPPED, counts=False)
+                else:
+                    self._finish(job, lease, state, message)  # may take long: it sends the trials
         except StoreError as error:
-            _log.warning("job %s: %s", job.number, error)
-            self._give_back(job, str(error), counts=True)
+            self._give_back(job, lease, str(error), counts=True)
         except AutotuneError as error:
-            _log.warning("job %s failed: %s", job.number, error)
             with suppress(StoreError):  # its lease ends, and another finds the same
-                self._jobs.finish(job, State.FAILED, str(error))
+                self._finish(job, lease, State.FAILED, str(error))
         except Exception as error:
             _log.exception("job %s", job.number)
-            self._give_back(job, f"{type(error).__name__}: {error}", counts=True)
+            self._give_back(job, lease, f"{type(error).__name__}: {error}", counts=True)
         except BaseException:
-            self._give_back(job, "its worker was stopped", counts=False)
+            self._give_back(job, lease, _STOPPED, counts=False)
             raise
 
     def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
@@ -319,9 +342,18 @@ class Worker:
             return ""
         return f". {why_estimated(chip)}"
 
-    def _give_back(self, job: Job, message: str, *, counts: bool) -> None:
+    def _finish(self, job: Job, lease: Lease, state: State, message: str) -> None:
+        lease.say(message, logging.WARNING if state is State.FAILED else logging.INFO)
+        lease.write_log()
+        if self._jobs.finish(job, state, visible_lines(message)):
+            _log.info("job %s is %s", job.number, state)
+
+    def _give_back(self, job: Job, lease: Lease, message: str, *, counts: bool) -> None:
+        was_lost = lease.stop_wanted and not counts
+        lease.say(_LOST if was_lost else message, logging.WARNING if counts else logging.INFO)
+        lease.write_log()
         with suppress(StoreError):  # else its lease ends
-            self._jobs.give_back(job, message, counts=counts)
+            self._jobs.give_back(job, visible_lines(message), counts=counts)
 
 
 def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:

@@ -250,6 +250,15 @@ def beside_default(accept: Collection[str]) -> frozenset[str]:
     return frozenset(accept) - {DEFAULT}
 
 
+def checked_kinds(accept: Collection[str]) -> tuple[str, ...]:
+    """Raises ``InvalidInputError`` for one that there is not."""
+    given = (accept,) if isinstance(accept, str) else tuple(accept)
+    for kind in given:
+        if kind not in KINDS:
+            raise InvalidInputError(f"accept={kind!r}: choose among {', '.join(KINDS[:-1])}")
+    return given
+
+
 def exact_match(record: Record) -> Match:
     """The answer to what a record was published for."""
     return _match(EXACT, record, words.EXACT)

@@ -19,9 +19,14 @@ MOST_SIZES = 100  # combinations of those of all axes
 MOST_AXES = 6
 MOST_COMPILED = 200
 MOST_COSTS = 150
+MOST_NODES = 50
+MOST_BLOCKS = 20  # of a leaf
 
 _Partial = tuple[tuple[int, ...], int, int, Sequence[Sequence[float]]]
 """Sizes of the first axes, what shows them, the count of blocks, and the costs."""
+
+_Timed = tuple[float, int, tuple[int, ...]]
+"""What legal blocks cost, what shows them, and their sizes."""
 
 
 class Chooser:
@@ -36,6 +41,7 @@ class Chooser:
         self._least, self._most = dict(rule.least), dict(rule.most)
         self._before = [dict(one.dims) for one in rule.compiled]
         named = {*rule.grows, *rule.runs, *(one.dim for one in (*rule.axes, *rule.costs))}
+        named |= {name for node in rule.tree for name in node.of}
         named |= {one.axis for one in rule.costs} | {
             name for names in (*rule.divides, *(one.of for one in rule.costs)) for name in names
         }
@@ -55,8 +61,35 @@ class Chooser:
         the range that was seen, and where nothing is shown that is ``NEAR`` to the fastest of all
         legal ones."""
         shown = self._shown(dims)
-        if not shown:
+        timed = (self._by_tree if self._rule.tree else self._by_costs)(dims, shown) if shown else []
+        time, shown, sizes = min((one for one in timed if one[1]), default=(0.0, 0, ()))
+        if not shown or time > NEAR * min(timed)[0]:
             return None
+        first = (shown & -shown).bit_length() - 1
+        return dict(zip(self._names, sizes, strict=True)), self._rule.compiled[first]
+
+    def _by_tree(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
+        """The legal blocks of a leaf."""
+        node = self._rule.tree[0]
+        while node.of:
+            is_below = prod(dims[name] for name in node.of) <= node.most
+            node = self._rule.tree[node.below if is_below else node.above]
+        options = [axis.options(dims) for axis in self._axes]
+        timed: list[_Timed] = []
+        for blocks, time in zip(node.blocks, node.times, strict=True):
+            legal: list[_Timed] = [(time, shown, ())]
+            for axis, own, block in zip(self._axes, options, blocks, strict=True):
+                legal = [
+                    (time, shown & mask, (*sizes, size))
+                    for _, shown, sizes in legal
+                    for size, mask, _, _ in own
+                    if size == axis.clipped(dims, block) and axis.divides(sizes, size)
+                ]
+            timed += legal
+        return timed
+
+    def _by_costs(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
+        """All that is legal."""
         steps = prod(dims[name] for name in self._rule.runs)
         start: _Partial = ((), shown, steps, self._costs(dims))
         found = [start]
@@ -68,14 +101,9 @@ class Chooser:
                 for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
-        timed = [
+        return [
             (steps * each + once, shown, sizes) for sizes, shown, steps, ((each, once),) in found
         ]
-        time_us, shown, sizes = min((one for one in timed if one[1]), default=(0.0, 0, ()))
-        if not shown or time_us > NEAR * min(timed)[0]:
-            return None
-        first = (shown & -shown).bit_length() - 1
-        return dict(zip(self._names, sizes, strict=True)), self._rule.compiled[first]
 
     def _axis(self, axis: Any) -> "_AxisTable":
         own = [dict(one.config.axes)[axis.name] for one in self._rule.compiled]
@@ -178,16 +206,19 @@ class _AxisTable:
             for size, mask in self._sizes
             if (not whole or size < whole) and all(dims[name] % size == 0 for name in self._dims)
         ]
+        # of those that are larger, whether they cut or not: now nothing is cut
+        larger = self._at_least[bisect_left(self._largest, 1 - whole)]
         if (
-            axis.whole
-            and whole <= axis.most
+            larger
+            and axis.whole
             and whole % axis.whole == 0
             and all(dims[name] % whole == 0 for name in self._dims)
         ):
-            # of those that are larger, whether they cut or not: now nothing is cut
-            count = bisect_left(self._largest, 1 - whole)
-            own.append((whole, self._at_least[count], 1, 0.0))
+            own.append((whole, larger, 1, 0.0))
         return own
+
+    def clipped(self, dims: Mapping[str, int], block: int) -> int:
+        return min(block, dims[self._axis.dim]) if self._axis.dim else block
 
     def divides(self, earlier: Sequence[int], size: int) -> bool:
         """What always divided another one, or was divided, still does or is."""
@@ -205,7 +236,18 @@ def is_small(rule: Any) -> bool:
         and len(rule.axes) <= MOST_AXES
         and len(rule.compiled) <= MOST_COMPILED
         and len(rule.costs) <= MOST_COSTS
+        and len(rule.tree) <= MOST_NODES
         and all(size > 0 for axis in rule.axes for size in axis.sizes)
+        and all(_is_node(rule, place, node) for place, node in enumerate(rule.tree))
+    )
+
+
+def _is_node(rule: Any, place: int, node: Any) -> bool:
+    """One that leads on, never back, or a leaf."""
+    if node.of:
+        return all(place < one < len(rule.tree) for one in (node.below, node.above))
+    return len(node.blocks) == len(node.times) <= MOST_BLOCKS and all(
+        len(blocks) == len(rule.axes) for blocks in node.blocks
     )
 
 

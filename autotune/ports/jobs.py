@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.job import Ability, Job, JobLog, Progress, Request, State
 
 
 class Queue(Protocol):
@@ -17,6 +17,10 @@ class Queue(Protocol):
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
         """A sign of life. False: stop, it was cancelled or is another worker's now."""
+
+    def write_log(self, job: Job, text: str) -> bool:
+        """What its worker has said of a claimed job, in the place of what it had said before.
+        What others have said of the same attempt stays. False: it is another worker's now."""
 
     def finish(self, job: Job, state: State, message: str) -> bool:
         """End a claimed job: done, failed or cancelled. False: it is another worker's now."""
@@ -34,6 +38,9 @@ class Jobs(Queue, Protocol):
 
     def get(self, number: int) -> Job | None:
         """One by its number."""
+
+    def logs(self, number: int) -> Sequence[JobLog]:
+        """What its workers have said, by attempt."""
 
     def list(
         self, state: State | None = None, limit: int = 50, before: int | None = None

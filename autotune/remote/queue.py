@@ -48,10 +48,11 @@ class RemoteJobs:
         return None if found is None else from_data(Job, found)
 
     def heartbeat(self, job: Job, progress: Progress) -> bool:
-        try:
-            return self._tell(job, "heartbeat", {"progress": to_data(progress)})
-        except ServiceError as error:  # a token may be replaced: the lease decides
-            raise StoreError(str(error)) from error
+        # A token may be replaced: the lease decides.
+        return self._tell_gently(job, "heartbeat", {"progress": to_data(progress)})
+
+    def write_log(self, job: Job, text: str) -> bool:
+        return self._tell_gently(job, "log", {"text": text})  # an older service has no such route
 
     def finish(self, job: Job, state: State, message: str) -> bool:
         if state is State.DONE:
@@ -59,10 +60,8 @@ class RemoteJobs:
         return self._tell(job, "finish", {"state": state.value, "message": message})
 
     def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
-        try:
-            return self._tell(job, "give-back", {"message": message, "counts": counts})
-        except ServiceError as error:  # its lease ends
-            raise StoreError(str(error)) from error
+        # Where it is refused, its lease ends.
+        return self._tell_gently(job, "give-back", {"message": message, "counts": counts})
 
     def _send(self, job: Job) -> None:
         """The record and its trials. It may lose against what others have found meanwhile."""
@@ -89,6 +88,13 @@ class RemoteJobs:
         if found is None:
             raise StoreError(f"there is no description of {name} [{version}]")
         return found
+
+    def _tell_gently(self, job: Job, what: str, data: Mapping[str, Any]) -> bool:
+        """A refusal does not end the worker."""
+        try:
+            return self._tell(job, what, data)
+        except ServiceError as error:
+            raise StoreError(str(error)) from error
 
     def _tell(self, job: Job, what: str, data: Mapping[str, Any]) -> bool:
         whose = {"worker": job.worker, "attempt": job.attempt}

@@ -26,9 +26,10 @@ from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
-from autotune.searching.transfer import MOST_TRIALS, Lessons, lessons_of
+from autotune.searching.transfer import MOST_TRIALS, Lessons, Told, lessons_of
 
-_OFTEN = 16  # trials: so long each is learned from at once, after that so many together
+_OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
+_SHARE = 2  # or half as many as there are
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
@@ -103,12 +104,12 @@ def open_search(
 
 class _Running(NamedTuple):
     """``asked``: the study gave it out, and is told. ``candidate``: None for a config that is given
-    and is none. ``step_us``: what other problems say of its step; 0.0 for nothing."""
+    and is none. ``told``: what other problems say of it."""
 
     config: Config
     candidate: Candidate | None
     asked: bool
-    step_us: float = 0.0
+    told: Told | None = None
 
 
 @dataclass(slots=True)
@@ -213,7 +214,7 @@ class Search:
         return "prediction" * (self._predict() and self._is_settled())
 
     def _run(self, one: _Running) -> str:
-        one = one._replace(step_us=self.lessons.step_us(one.config) if self.lessons else 0.0)
+        one = one._replace(told=self.lessons.told(one.config) if self.lessons else None)
         self.running[compile_config(self.compilers, self.subject, one.config)] = one
         return ""
 
@@ -223,7 +224,7 @@ class Search:
             one = self.running[future]
             outcome, seconds = self._judged(future)
             if self.lessons and one.candidate:
-                outcome = self.lessons.confirmed(one.candidate, one.step_us, outcome)
+                outcome = self.lessons.confirmed(one.candidate, one.told, outcome)
             self._keep(one.config, outcome, seconds)
             del self.running[future]
             self._blocked = False
@@ -275,7 +276,8 @@ class Search:
             return False
         then, candidates = self._predicted_at
         done, count = len(self.trials), len(self.space.candidates)
-        if done - then >= (1 if anew or done <= _OFTEN else _OFTEN) or count != candidates:
+        often = 1 if anew or done <= _OFTEN else max(_OFTEN, then // _SHARE)
+        if done - then >= often or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
             self._predicted = self.lessons.predict(self.space.candidates, others, own)

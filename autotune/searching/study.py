@@ -51,8 +51,8 @@ class CandidateStudy:
         self._open = set(range(len(self._candidates)))
         self._asked: dict[int, Trial] = {}
         self._times: dict[int, float] = {}
-        self._failed: set[int] = set()
-        self._untimed: set[int] = set()
+        self._failed: list[int] = []
+        self._untimed: list[int] = []
         self._random = np.random.default_rng(seed)
         self._surrogate: Surrogate | None = None
         self._predicted: Posterior | None = None
@@ -162,10 +162,10 @@ class CandidateStudy:
         if self._scores is None or self._scores[0] != state:
             found = self._surrogate.scores(
                 self._times,
-                sorted(self._failed),
+                self._failed,
                 list(self._asked),
                 self._predicted,
-                sorted(self._untimed),
+                self._untimed,
             )
             self._scores = state, found
         return self._scores[1]
@@ -190,7 +190,7 @@ class CandidateStudy:
         if time_us is not None:
             self._times[number] = time_us
         else:
-            (self._untimed if compiles else self._failed).add(number)
+            (self._untimed if compiles else self._failed).append(number)
 
 
 def _state(time_us: float | None) -> TrialState:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import log, log2, pi, prod, sqrt
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -147,39 +148,52 @@ class Risk:
         self._order = np.vstack([kinds, -kinds, -rungs, shapes[:, 3:].T])
         self._points = np.column_stack([_RUNG_DISTANCE * rungs, shapes[:, 2:]])
         self._start = _START_ODDS * 2.0 ** (room - room.max())
-        self._known: dict[int, tuple[Array, _Mask, _Mask]] = {}
+        self._bad = self._good = _Around.nothing(len(shapes))
 
     def odds(self, fine: Sequence[int], failed: Sequence[int]) -> Array:
         """One number below 1 per candidate. ``fine`` and ``failed`` are indices."""
-        bad, larger, _ = self._around(self._shape[list(failed)])
-        good, _, smaller = self._around(self._shape[list(fine)])
-        bad, good = bad + _START_WEIGHT * self._start, good + _START_WEIGHT * (1.0 - self._start)
+        self._bad, self._good = self._grown(self._bad, failed), self._grown(self._good, fine)
+        bad = self._bad.near + _START_WEIGHT * self._start
+        good = self._good.near + _START_WEIGHT * (1.0 - self._start)
         odds = np.asarray(bad / (bad + good))
-        odds[larger] = np.maximum(odds[larger], _DOOMED)
-        odds[smaller] = 0.0
+        odds[self._bad.larger] = np.maximum(odds[self._bad.larger], _DOOMED)
+        odds[self._good.smaller] = 0.0
         return np.asarray(odds[self._shape])
 
     def same_blocks(self, some: Sequence[int]) -> _Mask:
         """Which candidates have the blocks of one of these."""
         return np.isin(self._shape, self._shape[list(some)])
 
-    def _around(self, shapes: NDArray[np.intp]) -> tuple[Array, _Mask, _Mask]:
-        """How near each shape is to these, and which are no smaller or no larger than one of them.
-        What is known of a shape is kept: the same are asked for with each trial."""
-        near = np.zeros(len(self._points))
-        larger, smaller = np.zeros((2, len(near)), dtype=np.bool_)
-        for shape, count in zip(*np.unique(shapes, return_counts=True), strict=True):
-            if shape not in self._known:
-                square = cdist(self._points, self._points[[shape]], "sqeuclidean")[:, 0]
-                own = self._order[:, [shape]]
-                no_smaller = np.asarray((self._order >= own).all(axis=0))
-                no_larger = np.asarray((self._order <= own).all(axis=0))
-                self._known[shape] = np.exp(-0.5 * square), no_smaller, no_larger
-            own_near, own_larger, own_smaller = self._known[shape]
-            near += count * own_near
-            larger |= own_larger
-            smaller |= own_smaller
-        return near, larger, smaller
+    def _grown(self, around: "_Around", numbers: Sequence[int]) -> "_Around":
+        """Those that came since the last time are added: nearly all are the same."""
+        known = len(around.numbers)
+        if tuple(numbers[:known]) != around.numbers:
+            known, around = 0, _Around.nothing(len(self._points))
+        for shape in self._shape[list(numbers[known:])]:
+            square = cdist(self._points, self._points[[shape]], "sqeuclidean")[:, 0]
+            own = self._order[:, [shape]]
+            around = _Around(
+                (),
+                around.near + np.exp(-0.5 * square),
+                around.larger | (self._order >= own).all(axis=0),
+                around.smaller | (self._order <= own).all(axis=0),
+            )
+        return around._replace(numbers=tuple(numbers))
+
+
+class _Around(NamedTuple):
+    """How near each shape is to some candidates, and which are no smaller or no larger than one of
+    them."""
+
+    numbers: tuple[int, ...]
+    near: Array
+    larger: _Mask
+    smaller: _Mask
+
+    @classmethod
+    def nothing(cls, shapes: int) -> "_Around":
+        no = np.zeros(shapes, dtype=np.bool_)
+        return cls((), np.zeros(shapes), no, no)
 
 
 def features(candidates: Sequence[Candidate]) -> Array:

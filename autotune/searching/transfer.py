@@ -9,13 +9,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import ceil, inf, log
+from typing import NamedTuple
 
 import numpy as np
 from scipy.spatial.distance import cdist
 
 from autotune.candidates.space import Candidate, Space
 from autotune.cost_model.estimate import MODEL
-from autotune.cost_model.prediction import StepFacts, predicted_us, step_facts
+from autotune.cost_model.prediction import (
+    Pipeline,
+    StepFacts,
+    pipeline,
+    predicted_us,
+    step_facts,
+)
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import Config
 from autotune.domain.key import Key
@@ -47,7 +54,6 @@ _OTHER_BODY = 0.35  # of a time: of the same body the worst prediction was off b
 _REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was 0.2 % to 2.8 %
 _REPLAY_APART = 0.015  # of two candidates of a problem: most of it is the same for all
 _TWINS_APART = 0.001
-_WORTH = 1.5  # times the smallest: what is certainly slower is not replayed
 
 
 def lessons_of(key: Key, chip: ChipInfo, space: Space) -> "Lessons | None":
@@ -60,6 +66,15 @@ def lessons_of(key: Key, chip: ChipInfo, space: Space) -> "Lessons | None":
 _Known = tuple[Key, Config, StepCost, Estimated]
 
 
+class Told(NamedTuple):
+    """What others say of a call: how long one step of it takes, and the whole where XLA puts these
+    operands in VMEM."""
+
+    step_us: float
+    call_us: float
+    in_vmem: tuple[int, ...]
+
+
 class Lessons:
     """Predicts the candidates of one problem from its own trials and those of others. A candidate
     may be added later. ``are_sure``: enough of them were compiled to the same bodies, so that a
@@ -69,8 +84,10 @@ class Lessons:
 
     def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
         self._key, self._chip, self._default = key, chip, default
-        self._known: dict[Config, StepFacts] = {}
-        self._core_us: dict[Config, float] = {}
+        self._known: dict[Config, tuple[StepFacts, dict[str, float]]] = {}
+        self._calls: dict[Config, Pipeline] = {}
+        self._in_vmem: tuple[int, ...] = ()  # of these
+        self._told: dict[Config, Told] = {}
         self.are_sure = False
         self.error = inf
 
@@ -97,20 +114,20 @@ class Lessons:
             for key, _, step, outcome in known
             if key == self._key
         )
+        in_vmem = {step.in_vmem for key, _, step, _ in known if key == self._key}
+        is_alike = len(in_vmem) <= 1  # XLA puts arrays there by what the blocks leave of it
         is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
-        self.are_sure = is_own_enough or (is_taught and not is_other)
+        self.are_sure = is_alike and (is_own_enough or (is_taught and not is_other))
         self.error = self._confirmed_error(others)
         if len(of_others) < FEWEST_TRIALS and not is_own_enough:
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
-        facts = list(map(self._facts_of, candidates))
-        asked = [_facts(self._key, c.config, of) for c, of in zip(candidates, facts, strict=True)]
+        facts, asked = zip(*map(self._facts_of, candidates), strict=True)
         costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
         found = _fitted(rows, costs, asked)
         base_us = np.array([dict(of)["core_us"] for of in facts])
         timed = {config: outcome for key, config, _, outcome in known if key == self._key}
         core_us = base_us * np.exp(found.mean)
-        self._core_us = {c.config: float(us) for c, us in zip(candidates, core_us, strict=True)}
         alike = list(timed.values()) or self._alike(facts[0], known)
         times = self._times(candidates, core_us, found.deviation, list(timed.values()), alike)
         return _without_twins(times, candidates, facts, timed)
@@ -132,19 +149,21 @@ class Lessons:
             _nine_of_ten([one for number, one in told if number == 0], FEWEST_DEFAULTS),
         )
 
-    def step_us(self, config: Config) -> float:
-        """What others say of its step; 0.0 where that is nothing to end a search by."""
-        return self._core_us.get(config, 0.0) if self.are_sure else 0.0
+    def told(self, config: Config) -> Told | None:
+        """None where what others say is nothing to end a search by."""
+        return self._told.get(config) if self.are_sure else None
 
-    def confirmed(self, candidate: Candidate, step_us: float, outcome: Outcome) -> Outcome:
-        """What became of a candidate whose step others had said to take ``step_us``: with what that
-        means for its time, beside what XLA does for all candidates of the problem."""
-        if not isinstance(outcome, Estimated) or outcome.step is None or not step_us:
+    def confirmed(self, candidate: Candidate, told: Told | None, outcome: Outcome) -> Outcome:
+        """What became of a candidate, with what others had ``told`` of its time, beside what XLA
+        does for all candidates of the problem."""
+        if not isinstance(outcome, Estimated) or outcome.step is None or told is None:
             return outcome
-        step, libtpu = outcome.step, self._key.toolchain.libtpu
-        told_us = predicted_us(candidate.trace, step_us, self._chip, libtpu, step.in_vmem)
-        told = replace(step, predicted_us=float(told_us + outcome.estimate.xla_us))
-        return replace(outcome, step=told)
+        step, call_us = outcome.step, told.call_us
+        if step.in_vmem != told.in_vmem:
+            call = pipeline(candidate.trace, self._chip, step.in_vmem)
+            (call_us,) = self._predicted_us([call], np.array([told.step_us]))
+        step = replace(step, predicted_us=float(call_us + outcome.estimate.xla_us))
+        return replace(outcome, step=step)
 
     def _alike(self, facts: StepFacts, known: Sequence[_Known]) -> list[Estimated]:
         """Of the problem that is most like this one: what XLA puts in VMEM goes by whole lanes and
@@ -161,10 +180,13 @@ class Lessons:
         ]
         return [min(same, key=far)[3]] if same else []
 
-    def _facts_of(self, candidate: Candidate) -> StepFacts:
-        if candidate.config not in self._known:
-            self._known[candidate.config] = step_facts(candidate.trace, self._chip)
-        return self._known[candidate.config]
+    def _facts_of(self, candidate: Candidate) -> tuple[StepFacts, dict[str, float]]:
+        """Of its step, and with all else that decides its cost."""
+        config = candidate.config
+        if config not in self._known:
+            facts = step_facts(candidate.trace, self._chip)
+            self._known[config] = facts, _facts(self._key, config, facts)
+        return self._known[config]
 
     def _times(
         self,
@@ -180,26 +202,30 @@ class Lessons:
         in_vmem = alike[0].step.in_vmem if alike and alike[0].step else ()
         around_us = min((one.estimate.xla_us for one in own), default=0.0)
         steps = np.array([c.trace.steps / c.roofline.cores for c in candidates])
-        least_us = np.maximum(core_us * steps, _memory_us(candidates, in_vmem, self._chip))
-        times_us = least_us.copy()
-        best_us = np.inf
-        for place in np.argsort(least_us):
-            is_default = candidates[place].config == self._default  # all is compared with it
-            if least_us[place] > _WORTH * best_us and not is_default:
-                continue
-            times_us[place] = predicted_us(
-                candidates[place].trace,
-                float(core_us[place]),
-                self._chip,
-                self._key.toolchain.libtpu,
-                in_vmem,
-            )
-            best_us = min(best_us, times_us[place])
+        times_us = self._times_us(candidates, core_us, in_vmem)
+        self._told = {
+            one.config: Told(float(step_us), float(call_us), in_vmem)
+            for one, step_us, call_us in zip(candidates, core_us, times_us, strict=True)
+        }
         share = np.minimum(1.0, core_us * steps / times_us)
         replay = _REPLAY_APART if own else _REPLAY_ERROR
         return Posterior(
             mean=np.log(times_us + around_us), deviation=np.hypot(deviation * share, replay)
         )
+
+    def _times_us(
+        self, candidates: Sequence[Candidate], core_us: Array, in_vmem: tuple[int, ...]
+    ) -> Array:
+        if in_vmem != self._in_vmem:
+            self._calls, self._in_vmem = {}, in_vmem
+        for one in candidates:
+            if one.config not in self._calls:
+                self._calls[one.config] = pipeline(one.trace, self._chip, in_vmem)
+        calls = [self._calls[one.config] for one in candidates]
+        return self._predicted_us(calls, core_us)
+
+    def _predicted_us(self, calls: Sequence[Pipeline], core_us: Array) -> Array:
+        return predicted_us(calls, core_us, self._chip.chip, self._key.toolchain.libtpu)
 
 
 def _without_twins(
@@ -290,17 +316,3 @@ def _facts(key: Key, config: Config, facts: Sequence[tuple[str, float]]) -> dict
         **dict(problem.options),
     }
     return found | axis_features(config) | {f"{name}={value}": 1.0 for name, value in flags.items()}
-
-
-def _memory_us(candidates: Sequence[Candidate], in_vmem: Sequence[int], chip: ChipInfo) -> Array:
-    bytes_per_us = chip.hbm_bytes_per_s / 1e6
-    moved = [
-        sum(
-            one.hbm_bytes
-            for number, one in enumerate(c.trace.operands)
-            if one.is_pipelined and number not in in_vmem
-        )
-        / c.roofline.cores
-        for c in candidates
-    ]
-    return np.array(moved) / bytes_per_us

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,13 @@ class ChipConstants:
     dma_bytes_per_cycle: float  # of one DMA in libtpu's model
     hbm_bytes_per_cycle: float  # the core's share of HBM in the long run, after efficiency
     burst_bytes_per_cycle: float  # what it moves while another core of the chip moves nothing
+    write_cost: float  # the share of HBM's time that a written byte takes, in bytes read
+    matrix_slowdown: float  # cycles more for each that the matrix units are busy
     stalls: StallModel | None  # None: bundles only, a lower bound
+
+    def as_libtpu_counts(self) -> ChipConstants:
+        """Return the same without what hardware showed of the matrix units."""
+        return replace(self, matrix_slowdown=0.0)
 
     def matmul_cycles(self, opcode: str) -> float:
         """Return the cycles that one vmatmul occupies its MXU: half where it takes half the rows
@@ -184,5 +190,7 @@ def load(name: str, libtpu: str | None = None) -> ChipConstants:
         dma_bytes_per_cycle=number["dma_gigabytes_per_second"] * 1e9 / number["clock_hz"],
         hbm_bytes_per_cycle=hbm_bytes_per_second / clock_hz,
         burst_bytes_per_cycle=burst_bytes_per_second / clock_hz,
+        write_cost=real["hbm_efficiency"] / real["hbm_write_efficiency"],
+        matrix_slowdown=real.get("matrix_slowdown", 0.0),
         stalls=StallModel(**{k: e["value"] for k, e in stalls.items()}) if stalls else None,
     )

@@ -1,9 +1,10 @@
 """Events to time: when each DMA ends and how long each wait lasts.
 
-Two readings of the same walk (docs/explanation/simulator.md: DMAs), ``done = x + L`` in both.
+Two readings of a walk (docs/explanation/simulator.md: DMAs), ``done = x + L`` in both.
 Independent, as libtpu's estimate: ``x = max(issue, x of the DMA before it on its semaphore) +
 bytes / B``. Shared, for real time: one first-in first-out channel for reads and writes,
-``x = max(issue, busy) + bytes / B_hbm``. A wait ends when enough bytes arrived on its semaphore.
+``x = max(issue, busy) + bytes / B_hbm``, in which a
+written byte counts for more than one. A wait ends when enough bytes arrived on its semaphore.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from autotune.simulator.lowering import (
 from autotune.simulator.outcome import UnfitError
 
 _MOST_BYTES = 1 << 40  # no DMA is larger: a size above it was misread
-_LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
+LARGEST_BURST_BYTES = 64 << 20  # what VMEM holds: more cannot have been saved up for
 
 # kind, then cycles: issued, begun to move, moved, arrived; and bytes. For a wait: WAITED, its begin
 # twice, when nothing but latency was left to wait for, its end, and 0.
@@ -72,11 +73,13 @@ class Channel:
 
     ``saved_share``: of the bytes of a burst that goes faster than the core's share, how many its
     own idle channel must have saved before; 0 where a core has the channel to itself.
+    ``write_cost``: bytes read in the time in which one is written.
     """
 
     bytes_per_cycle: float
     burst_bytes_per_cycle: float
     saved_share: float
+    write_cost: float
     read_latency: float
     write_latency: float
     shared: bool
@@ -89,6 +92,7 @@ def independent(chip: ChipConstants) -> Channel:
         bytes_per_cycle=chip.dma_bytes_per_cycle,
         burst_bytes_per_cycle=chip.dma_bytes_per_cycle,
         saved_share=0.0,
+        write_cost=1.0,
         read_latency=chip.read_latency_cycles,
         write_latency=chip.write_latency_cycles,
         shared=False,
@@ -103,6 +107,7 @@ def shared(chip: ChipConstants) -> Channel:
         bytes_per_cycle=chip.hbm_bytes_per_cycle,
         burst_bytes_per_cycle=chip.burst_bytes_per_cycle,
         saved_share=1 - chip.hbm_bytes_per_cycle / chip.burst_bytes_per_cycle,
+        write_cost=chip.write_cost,
         read_latency=chip.real_read_latency_cycles,
         write_latency=chip.write_latency_cycles,
         shared=True,
@@ -161,7 +166,8 @@ class _Engine:
         ways = bool(kind & HBM_READ) + bool(kind & HBM_WRITE)  # a copy within HBM moves twice
         self._bursts += ways * (max(1.0, size / burst) if burst else 1)
         issued = clock + self.waited
-        begun, moved = self._move(issued, size * max(ways, 1), kind, semaphore)
+        weight = bool(kind & HBM_READ) + bool(kind & HBM_WRITE) * self._channel.write_cost
+        begun, moved = self._move(issued, size * (weight or 1), kind, semaphore)
         latency = self._channel.write_latency if kind & HBM_WRITE else self._channel.read_latency
         latency = latency if ways < 2 else max(latency, self._channel.read_latency)
         arrival = (moved + latency, moved, size)
@@ -183,7 +189,7 @@ class _Engine:
         elif kind:
             begun = max(begun, self._busy)
             saved = self._saved + (begun - self._busy) * channel.bytes_per_cycle
-            self._saved = min(saved, channel.saved_share * _LARGEST_BURST_BYTES)
+            self._saved = min(saved, channel.saved_share * LARGEST_BURST_BYTES)
         moved = begun + self._cycles(size, kind)
         if not channel.shared:
             self._moved[semaphore] = moved

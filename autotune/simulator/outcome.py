@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """Where the cycles of the shared reading go. They add up to all of it: the core either issues,
+    """Where the cycles go. They add up to all of it: the core either issues,
     or stalls for a unit, or waits for a DMA."""
 
     vector: int  # bundles that hold a vector or matrix operation
@@ -23,14 +23,11 @@ class Parts:
 class Simulation:
     """The time of one Pallas call, predicted from its final bundles.
 
-    All numbers are per core (one TensorCore runs one listing). "Independent" gives every DMA the
-    whole bandwidth, as libtpu's own static estimate does; "shared" queues all DMAs of the core on
-    one HBM channel, which is nearer to real time. The breakdown belongs to the shared reading.
+    All numbers are per core (one TensorCore runs one listing), with all its DMAs in one queue for
+    HBM.
     """
 
-    cycles_independent: int
     cycles_shared: int
-    us_independent: float
     us_shared: float
     parts: Parts
     steps: int  # grid steps (outer loop iterations where the listing has no grid)

@@ -47,6 +47,19 @@ def simulate(
         return NotSimulated(str(reason))
 
 
+def cycles_as_libtpu_counts(
+    listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None
+) -> int:
+    """Return what libtpu's own static estimate would be: every DMA has the whole bandwidth.
+
+    Raises ``UnfitError`` for a listing that ``simulate`` refuses.
+    """
+    known, parsed = constants.load(chip, libtpu).as_libtpu_counts(), parse(listing)
+    recording, _, _ = settle(parsed, known, scalars or {})
+    line = dma.replay(recording.events, dma.independent(known), recording.final)
+    return round(extrapolation.finish(line, recording, parsed).cycles)
+
+
 def _simulate(
     listing: Listing,
     chip: constants.ChipConstants,
@@ -55,14 +68,10 @@ def _simulate(
     stages: tuple[int, ...],
 ) -> Simulation:
     recording, line, drift = settle(listing, chip, scalars, stages)
-    alone = dma.replay(recording.events, dma.independent(chip), recording.final)
-    alone_cycles = extrapolation.finish(alone, recording, listing).cycles
     end = extrapolation.finish(line, recording, listing)
     _check_traffic(listing, end)
     return Simulation(
-        cycles_independent=round(alone_cycles),
         cycles_shared=round(end.cycles),
-        us_independent=alone_cycles / chip.clock_hz * 1e6,
         us_shared=end.cycles / chip.clock_hz * 1e6,
         parts=_parts(end, line.fill),
         steps=_grid_steps(listing, recording),

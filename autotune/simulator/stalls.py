@@ -72,7 +72,8 @@ class _Core:
 
     def __init__(self, chip: ChipConstants, watch: Watch | None) -> None:
         self._chip, self._watch = chip, watch
-        self._now = 0.0
+        self._now = 0.0  # as libtpu counts
+        self._slower = 0.0  # what the real core has lost to busy matrix units by now
         self._matrix: dict[str, _MatrixUnit] = {}
         self._cross_lane: dict[str, _CrossLaneUnit] = {}
         self._transcendental: dict[str, float] = {}  # id of a push -> result ready
@@ -98,7 +99,9 @@ class _Core:
                 lane = max(lane, self._other(operation, unit, self._chip.stalls))
         stall = max(matrix, lane)
         self._now += stall
-        self.stalls.append(stall)
+        slower = busy * self._chip.matrix_slowdown
+        self._slower += slower
+        self.stalls.append(stall + slower)
         self.lane_stalls.append(stall if lane > matrix else 0.0)
         self.mxu_cycles.append(busy)
 
@@ -137,7 +140,8 @@ class _Core:
 
     def _tell(self, unit: re.Match[str], begun: float, free: float) -> None:
         if self._watch:
-            self._watch(unit[2] + unit[3], len(self.stalls), begun, free)
+            late = self._slower
+            self._watch(unit[2] + unit[3], len(self.stalls), begun + late, free + late)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """A ``ShapeRule`` of some records: made, judged on problems left out, and verified."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import isfinite, log
 from statistics import mean, median
@@ -25,7 +25,15 @@ from autotune.publishing.publish import wrong_result
 from autotune.searching.evaluation import keep_trial
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
 from autotune.searching.subject import describe_subject
-from autotune.tables.shape_rule import FEWEST_PROBLEMS, Known, Passed, known_of, make_rule
+from autotune.tables.rule_tree import make_tree
+from autotune.tables.shape_rule import (
+    FEWEST_ANSWERED,
+    FEWEST_PROBLEMS,
+    Known,
+    Passed,
+    known_of,
+    make_rule,
+)
 from autotune.wording import match as words
 
 MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
@@ -53,8 +61,8 @@ def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
     """With its regrets, over all the problems that it answers, or why it is not to be published.
     The default and the nearest record are judged where there is one."""
     answered = [(one.rule, one) for one in found if one.is_answered and one.rule is not None]
-    if len(answered) < FEWEST_PROBLEMS:
-        return words.few_answered(len(answered), len(found), FEWEST_PROBLEMS)
+    if len(answered) < FEWEST_ANSWERED:
+        return words.few_answered(len(answered), len(found), FEWEST_ANSWERED)
     own = [regret for regret, _ in answered]
     worst, slowest = max(answered, key=lambda pair: pair[0])
     if worst > MOST_REGRET:
@@ -74,6 +82,23 @@ def judged(rule: ShapeRule, found: Sequence[LeftOut]) -> ShapeRule | str:
     )
 
 
+def best_form(
+    forms: Iterable[tuple[ShapeRule | None, Sequence[LeftOut]]],
+) -> tuple[ShapeRule | str, Sequence[LeftOut]]:
+    """The form that lost the least of those that may be published, and what it is judged by; where
+    there is none, why the first one may not."""
+    each = [(judged(rule, own) if rule else words.BEATS_NOTHING, own) for rule, own in forms]
+    good = [one for one in each if isinstance(one[0], ShapeRule)]
+    return min(good, key=lambda one: _lost(one[1]), default=each[0])
+
+
+def _lost(found: Sequence[LeftOut]) -> float:
+    """The mean of the logarithms of all times, where there is no answer those of the nearest
+    record."""
+    regrets = [one.rule if one.is_answered else one.nearest for one in found]
+    return mean(log(1 + regret) for regret in regrets if regret is not None)
+
+
 def _beats(pairs: Sequence[tuple[float, float]]) -> bool:
     own, other = zip(*pairs, strict=True)
     return mean(log(1 + one) for one in own) < mean(log(1 + one) for one in other)
@@ -89,7 +114,7 @@ class RuleMaker:
     ref: KernelRef
     spec: KernelSpec
     records: Sequence[Record]
-    left_out: list[LeftOut] = field(default_factory=list)
+    left_out: Sequence[LeftOut] = ()
     _judges: dict[Key, ConfigJudge] = field(default_factory=dict)
     _trials: dict[Key, list[Trial]] = field(default_factory=dict)
 
@@ -102,19 +127,19 @@ class RuleMaker:
         )
         if wrong:
             return words.wrong_before(wrong)
-        if len(self._known()) < FEWEST_PROBLEMS:
-            return words.few_known(len(self._known()), FEWEST_PROBLEMS)
+        if len(self._known()) <= FEWEST_PROBLEMS:  # one of them is left out
+            return words.few_known(len(self._known()), FEWEST_PROBLEMS + 1)
         grows = self._growing()
         for _ in range(_MOST_ROUNDS):
             before = sum(map(len, self._trials.values()))
-            self.left_out = [self._leave_out(key, grows) for key in self._known()]
+            found = [self._leave_out(key, grows) for key in self._known()]
             if sum(map(len, self._trials.values())) == before:
                 break
-        rule = make_rule(self._known(), self._passed(), self.spec.cuts, grows)
-        found = judged(rule, self.left_out) if rule else words.BEATS_NOTHING
-        if isinstance(found, str):
-            return found
-        return next(filter(None, map(self._gate, self.left_out)), None) or found
+        forms = zip(self._forms(grows), zip(*found, strict=True), strict=True)
+        best, self.left_out = best_form(forms)
+        if isinstance(best, str):
+            return best
+        return next(filter(None, map(self._gate, self.left_out)), None) or best
 
     def _known(self) -> Known:
         return known_of(list(self._trials.items()))
@@ -135,28 +160,31 @@ class RuleMaker:
             self.store.replace_outcome(one.key, trial.number, wrong_result(trial, verdict))
         return words.not_passed(problem, trial.config, verdict)
 
-    def _leave_out(self, key: Key, grows: Sequence[str]) -> LeftOut:
-        """The problem answered by a rule, and by an index, of the others."""
-        known = {k: pairs for k, pairs in self._known().items() if k != key}
-        passed = {k: config for k, config in self._passed().items() if k != key}
+    def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
+        """Costs, and a tree, of all that is known but of one problem."""
+        known = {key: pairs for key, pairs in self._known().items() if key != without}
+        passed = {key: config for key, config in self._passed().items() if key != without}
         rule = make_rule(known, passed, self.spec.cuts, grows)
-        config = ruled_config(rule, key.problem) if rule else None
+        return [rule, rule and make_tree(rule, known, passed)]
+
+    def _leave_out(self, key: Key, grows: Sequence[str]) -> list[LeftOut]:
+        """The problem answered by each form of a rule, and by an index, of the others."""
+        forms = self._forms(grows, without=key)
+        configs = [ruled_config(rule, key.problem) if rule else None for rule in forms]
         others = [replace(one, rule=None) for one in self.records if one.key != key]
-        near = Index(others, [self.spec]).match(key, (NEAREST,)).config
+        nearest = Index(others, [self.spec]).match(key, (NEAREST,)).config
         default = next(one for one in self.records if one.key == key).default.config
-        default_us, rule_us, near_us = (
+        default_us, near_us, *own_us = (
             None if one is None else self._time_us(key, one, default)
-            for one in (default, config, near)
+            for one in (default, nearest, *configs)
         )
         best_us = min(estimate.time_us for _, estimate in self._known()[key])
         plain = None if default_us is None or not isfinite(default_us) else default_us / best_us - 1
-        return LeftOut(
-            key=key,
-            rule=plain if rule_us is None else rule_us / best_us - 1,
-            nearest=plain if near_us is None else near_us / best_us - 1,
-            default=plain,
-            config=config,
-        )
+        near, *own = (plain if us is None else us / best_us - 1 for us in (near_us, *own_us))
+        return [
+            LeftOut(key=key, rule=regret, nearest=near, default=plain, config=config)
+            for config, regret in zip(configs, own, strict=True)
+        ]
 
     def _time_us(self, key: Key, config: Config, default: Config | None) -> float:
         """Infinite where it does not compile."""

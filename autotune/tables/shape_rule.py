@@ -1,18 +1,18 @@
 """A ``ShapeRule`` from all that was compiled of a kernel. It is judged in ``rule_maker``."""
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations, permutations
 from math import ceil, gcd, prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
 from autotune.cost_model.estimate import MODEL
-from autotune.domain.config import AxisValue, Config
+from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, ShapeRule
@@ -20,6 +20,7 @@ from autotune.domain.trial import Trial
 from autotune.lookups import rules
 
 FEWEST_PROBLEMS = 8
+FEWEST_ANSWERED = 6  # of them, left out: the ends of the range never are
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
 _OWN_LEVEL = 0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
 _MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
@@ -29,6 +30,16 @@ Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
 
 Passed = Mapping[Key, Config]
 """What the gate has passed."""
+
+
+class _Fixed(NamedTuple):
+    """What a rule does not choose: what is no size, semantics that change the program, as between
+    the cores of a megacore, and the order of the grid, which is that of what shows the sizes to be
+    safe."""
+
+    others: tuple[tuple[str, AxisValue], ...]
+    semantics: tuple[str, ...]
+    order: tuple[str, ...]
 
 
 def known_of(found: Sequence[tuple[Key, Sequence[Trial]]]) -> Known:
@@ -52,28 +63,21 @@ def make_rule(
     What compiled need not be right: it divides what all that ``passed`` divides."""
     if len(known) < FEWEST_PROBLEMS or not passed:
         return None
-    usual = _usual(passed)
-    rows = [
-        (dict(key.problem.dims), config, estimate)
-        for key, pairs in known.items()
-        for config, estimate in pairs
-        if _fixed(config) == usual
-    ]
-    right = [(dict(k.problem.dims), one) for k, one in passed.items() if _fixed(one) == usual]
+    rows, semantics = fitting_rows(known, passed), _semantics(passed)
+    right = [(dict(k.problem.dims), c) for k, c in passed.items() if _fixed(k, c) in semantics]
     if not rows:
         return None
     names = [name for name, value in rows[0][1].axes if _is_size(value)]
     cut = dict(cuts)
     dims = list(rows[0][0])
-    least = {name: min(own[name] for own, _, _ in rows) for name in dims}
-    most = {name: max(own[name] for own, _, _ in rows) for name in dims}
+    least = {name: min(own[name] for own, *_ in rows) for name in dims}
+    most = {name: max(own[name] for own, *_ in rows) for name in dims}
     free = [name for name in dims if name not in cut.values() and least[name] < most[name]]
-    good = _good(known)
     blank = ShapeRule(
         made_at=datetime.now(UTC),
         least=tuple(least.items()),
         most=tuple(most.items()),
-        axes=_few([_axis(name, cut.get(name, ""), rows, good) for name in names], rows, good),
+        axes=_few([_axis(name, cut.get(name, ""), rows) for name in names], rows),
         divides=tuple(_divides(right, names, cut)),
         grows=tuple(grows),
         runs=(),
@@ -90,49 +94,67 @@ def make_rule(
     return made if rules.is_small(made) else None
 
 
-def _fixed(config: Config) -> tuple[Any, ...]:
-    """What a rule does not choose."""
-    others = [(name, value) for name, value in config.axes if not _is_size(value)]
-    return tuple(others), config.grid_order, config.dimension_semantics
+def fitting_rows(
+    known: Known, passed: Passed
+) -> list[tuple[dict[str, int], Config, Estimate, bool]]:
+    """What differs by sizes, and by the order of the grid, alone from what passed most often: with
+    the semantics that hold for all that passed in that order, and whether its sizes are offered."""
+    semantics = _semantics(passed)
+    return [
+        (dims, config.replace(dimension_semantics=weakest), estimate, estimate.time_us <= near_us)
+        for key, pairs in known.items()
+        for dims, near_us in [(dict(key.problem.dims), _NEAR * min(e.time_us for _, e in pairs))]
+        for config, estimate in pairs
+        if (weakest := semantics.get(_fixed(key, config))) is not None
+        and _promises(config, weakest)
+    ]
+
+
+def _semantics(passed: Passed) -> dict[_Fixed, tuple[str, ...]]:
+    usual = Counter(_fixed(*one) for one in passed.items()).most_common(1)[0][0]
+    found: dict[_Fixed, tuple[str, ...]] = {}
+    for key, config in passed.items():
+        own, fixed = config.dimension_semantics, _fixed(key, config)
+        if fixed[:2] == usual[:2]:  # in any order of the grid
+            pairs = zip(own, found.get(fixed, own), strict=True)
+            found[fixed] = tuple(PARALLEL if set(p) == {PARALLEL} else ARBITRARY for p in pairs)
+    return found
+
+
+def _fixed(key: Key, config: Config) -> _Fixed:
+    others = tuple((name, value) for name, value in config.axes if not _is_size(value))
+    own = config.dimension_semantics
+    semantics = own if key.chip.is_megacore else (ARBITRARY,) * len(own)
+    return _Fixed(others, semantics, config.grid_order)
+
+
+def _promises(config: Config, semantics: Sequence[str]) -> bool:
+    """Whether each axis that is parallel there is here: any may be arbitrary instead."""
+    pairs = zip(config.dimension_semantics, semantics, strict=True)
+    return all(own == PARALLEL or weak == ARBITRARY for own, weak in pairs)
 
 
 def _is_size(value: AxisValue) -> bool:
     return type(value) is int and value > 0
 
 
-def _usual(passed: Passed) -> tuple[Any, ...]:
-    return Counter(map(_fixed, passed.values())).most_common(1)[0][0]
-
-
-def _good(known: Known) -> set[Config]:
-    return {
-        config
-        for pairs in known.values()
-        for config, estimate in pairs
-        if estimate.time_us <= _NEAR * min(own.time_us for _, own in pairs)
-    }
-
-
-def _axis(name: str, dim: str, rows: Sequence[Any], good: set[Config]) -> BlockAxis:
-    pairs = [(config[name], dims.get(dim, 0), config in good) for dims, config, _ in rows]
+def _axis(name: str, dim: str, rows: Sequence[Any]) -> BlockAxis:
+    pairs = [(config[name], dims.get(dim, 0), is_good) for dims, config, _, is_good in rows]
     wholes = [size for size, whole, _ in pairs if size == whole]
     sizes = {size for size, whole, is_good in pairs if is_good and (not dim or size < whole)}
     return BlockAxis(
         name=name,
         dim=dim,
         sizes=tuple(sorted(sizes)),
-        whole=gcd(*wholes) if wholes else 0,
-        most=max(wholes, default=0),
+        whole=gcd(*wholes, rules.LANES) if wholes else 0,
     )
 
 
-def _few(
-    axes: list[BlockAxis], rows: Sequence[Any], good: Collection[Config]
-) -> tuple[BlockAxis, ...]:
+def _few(axes: list[BlockAxis], rows: Sequence[Any]) -> tuple[BlockAxis, ...]:
     """Without the sizes that were good for the fewest problems, where all of them are too many to
     be tried while a model waits."""
     seen = Counter(
-        (axis.name, config[axis.name]) for axis in axes for _, config, _ in rows if config in good
+        (axis.name, config[axis.name]) for axis in axes for _, config, _, is_good in rows if is_good
     )
     while prod(len(axis.sizes) + bool(axis.whole) for axis in axes) > rules.MOST_SIZES:
         place, axis = max(enumerate(axes), key=lambda pair: len(pair[1].sizes))
@@ -146,13 +168,16 @@ def _few(
 def _divides(
     rows: Sequence[Any], names: Sequence[str], cut: Mapping[str, str]
 ) -> list[tuple[str, str]]:
-    """Axes of one array may be bound to each other; those of different dimensions are not."""
+    """Axes of one array may be bound to each other, and an axis to what it cuts; those of different
+    dimensions are not."""
     pairs = [
         (axis, other)
         for axis, other in permutations(names, 2)
         if cut.get(axis, "") == "" or cut.get(axis) == cut.get(other)
     ]
-    pairs += [(axis, dim) for axis in names for dim in rows[0][0]]
+    pairs += [
+        (axis, dim) for axis in names for dim in rows[0][0] if cut.get(axis, dim) in ("", dim)
+    ]
     return [
         (axis, other)
         for axis, other in pairs
@@ -169,9 +194,16 @@ def _compiled(rows: Sequence[Any], cut: Mapping[str, str]) -> tuple[CompiledBloc
             vmem_used_bytes=estimate.vmem_used_bytes,
             vmem_allowed_bytes=estimate.vmem_allowed_bytes,
         )
-        for dims, config, estimate in rows
+        for dims, config, estimate, _ in rows
     ]
-    found.sort(key=lambda one: (one.config.vmem_limit_bytes or 0, -one.vmem_used_bytes))
+    orders = Counter(config.grid_order for _, config, *_ in rows)
+    found.sort(
+        key=lambda one: (
+            one.config.vmem_limit_bytes or 0,
+            -orders[one.config.grid_order],
+            -one.vmem_used_bytes,
+        )
+    )
     kept: list[CompiledBlocks] = []
     for one in found:
         if not any(_shows(other, one, cut) for other in kept):
@@ -184,7 +216,8 @@ def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -
     its: dict[str, Any] = dict(less.config.axes)
     large, small = dict(more.dims), dict(less.dims)
     return (
-        all(its[name] <= value for name, value in own.items() if _is_size(value))
+        more.config.grid_order == less.config.grid_order
+        and all(its[name] <= value for name, value in own.items() if _is_size(value))
         and all(small[name] == size for name, size in large.items() if name not in cut.values())
         and all(small[name] <= size for name, size in large.items())
         and all(its[a] >= small[d] or own[a] < large[d] for a, d in cut.items())
@@ -200,7 +233,7 @@ def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
     table, times_us = [], []
     terms = _terms(blank)
     places: dict[tuple[Any, ...], list[int]] = {}
-    for number, (dims, config, estimate) in enumerate(rows):
+    for number, (dims, config, estimate, _) in enumerate(rows):
         both = {**dims, **{axis.name: config[axis.name] for axis in blank.axes}}
         table.append([term_us(blank, term, both) for term in terms])
         times_us.append(estimate.time_us)

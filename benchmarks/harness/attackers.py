@@ -158,10 +158,14 @@ async def known_batches(a: Attacker) -> None:
 
 
 async def wrong_lookups(a: Attacker) -> None:
-    """Each of 50,000 parts is unknown."""
-    body = json.dumps({"questions": []} | dict.fromkeys(map(str, range(50_000)), 1)).encode()
-    while True:
-        await a.call(post("/v1/lookup", body))
+    """Large in each way that takes long to read: unknown fields, names, and what is no question."""
+    names = dict.fromkeys(map(str, range(50_000)), 1)
+    problem = {"kernel": "matmul", "problem": {"dims": names}}
+    wrong: tuple[list[Any], ...] = ([problem], [names], [1] * 300_000, [[]] * 200_000)
+    bodies = [json.dumps({"questions": one}).encode() for one in wrong]
+    bodies.append(json.dumps({"questions": []} | names).encode())
+    for number in count():
+        await a.call(post("/v1/lookup", bodies[number % len(bodies)]))
 
 
 async def pipelined(a: Attacker) -> None:

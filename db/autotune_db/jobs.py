@@ -13,17 +13,20 @@ from autotune.domain.job import (
     MOST_ATTEMPTS,
     Ability,
     Job,
+    JobLog,
     Progress,
     Request,
     State,
+    log_end,
 )
+from autotune.wording.visible import visible_lines
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note
 from autotune_db.json_columns import digest, to_text
 from autotune_db.query import Query
 from autotune_db.rows import AnyRow
-from autotune_db.tables import JOBS
+from autotune_db.tables import JOB_LOGS, JOBS
 
 _GONE = "its workers died: {n} of them, the last was {worker}"
 
@@ -97,6 +100,24 @@ class SqlJobs(Adapter):
 
         return self._work.write(write)
 
+    def write_log(self, job: Job, text: str) -> bool:
+        kept = {"text": log_end(visible_lines(log_end(text)))}
+
+        def write(connection: Connection, _: bool) -> bool:
+            row = _leased(connection, job)
+            if row is not None:
+                values = {"job_id": row.id, "attempt": row.attempt, "earlier": "", **kept}
+                query.upsert(connection, JOB_LOGS, values, ["job_id", "attempt"], kept)
+            return row is not None
+
+        return self._work.write(write)
+
+    def logs(self, number: int) -> Sequence[JobLog]:
+        own = select(JOB_LOGS).where(JOB_LOGS.c.job_id == number).order_by(JOB_LOGS.c.attempt)
+        return self._work.read(
+            lambda s: [JobLog(attempt=row.attempt, text=_whole(row)) for row in s.execute(own)]
+        )
+
     def finish(self, job: Job, state: State, message: str) -> bool:
         assert state in (State.DONE, State.FAILED, State.CANCELLED)
 
@@ -123,7 +144,10 @@ class SqlJobs(Adapter):
             elif counts and row.attempt >= MOST_ATTEMPTS:
                 _end(connection, row, State.FAILED, message, self._now(connection))
             else:
-                attempt = row.attempt - (0 if counts else 1)
+                attempt = row.attempt
+                if not counts:
+                    _keep_log(connection, row)
+                    attempt -= 1
                 again = {"state": State.QUEUED, "worker": "", "message": message}
                 _change(connection, row, **again, attempt=attempt)
             return True
@@ -225,6 +249,18 @@ def _leased(connection: Connection, job: Job) -> AnyRow | None:
         JOBS.c.attempt == job.attempt,
     )
     return connection.execute(select(JOBS).where(*mine).with_for_update()).first()
+
+
+def _keep_log(connection: Connection, job: AnyRow) -> None:
+    """The next worker writes to the log of the same attempt."""
+    own = and_(JOB_LOGS.c.job_id == job.id, JOB_LOGS.c.attempt == job.attempt)
+    row = connection.execute(select(JOB_LOGS).where(own)).first()
+    if row is not None:
+        connection.execute(update(JOB_LOGS).where(own).values(earlier=_whole(row), text=""))
+
+
+def _whole(log: AnyRow) -> str:
+    return log_end(log.earlier + log.text)
 
 
 def _end(connection: Connection, row: AnyRow, state: State, message: str, now: datetime) -> AnyRow:

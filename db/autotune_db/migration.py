@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 VERSION_TABLE = PREFIX + "alembic_version"  # Optuna has an alembic_version in the same database
-HEAD = "0012"  # kept here so that opening a database does not import Alembic
+HEAD = "0013"  # kept here so that opening a database does not import Alembic
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NUMBER = 0x6175746F74756E65  # "autotune": PostgreSQL's advisory lock

@@ -124,7 +124,7 @@ TRIALS = _table(
     UniqueConstraint("key_id", "number"),
     UniqueConstraint("key_id", "config_digest"),
     Index(None, "key_id", "id"),
-    Index(None, "key_id", "time_us"),
+    Index(None, "key_id", "time_us", "number"),
     Index(None, "key_id", "kind", "number"),
     Index(None, "kind"),
 )
@@ -292,6 +292,18 @@ JOBS = _table(
 """``open_digest`` is that of the request while the job is open: only one such job is open at a
 time. Empty texts in ``fingerprint`` and versions: any. ``candidate``: which one to check, where
 nothing is to be searched."""
+
+JOB_LOGS = _table(
+    "job_logs",
+    _of(JOBS, "job_id"),
+    _column("attempt", BigInteger),
+    _column("earlier"),
+    _column("text"),
+    UniqueConstraint("job_id", "attempt"),
+)
+"""What workers have said; beside the jobs, so that lists of these read none. ``text`` is
+overwritten; ``earlier``: of those that gave the job back in the same attempt, which did not count.
+"""
 
 TOKENS = _table(
     "tokens",

@@ -25,7 +25,7 @@ GRANT USAGE ON ALL SEQUENCES IN SCHEMA public TO autotune_service, autotune_work
 GRANT SELECT ON autotune_alembic_version, autotune_kernels, autotune_keys, autotune_trials,
   autotune_records, autotune_pushes, autotune_audit, autotune_searches, autotune_spaces,
   autotune_checks, autotune_misses, autotune_snapshots, autotune_pins, autotune_jobs,
-  autotune_candidates, autotune_known_configs, autotune_workloads
+  autotune_job_logs, autotune_candidates, autotune_known_configs, autotune_workloads
 TO autotune_service, autotune_worker;
 GRANT SELECT ON autotune_tokens TO autotune_service;
 
@@ -34,6 +34,7 @@ GRANT INSERT ON autotune_kernels, autotune_keys, autotune_trials, autotune_recor
   autotune_checks, autotune_snapshots
 TO autotune_service, autotune_worker;
 GRANT UPDATE ON autotune_checks, autotune_jobs TO autotune_service, autotune_worker;
+GRANT INSERT, UPDATE (text, earlier) ON autotune_job_logs TO autotune_service, autotune_worker;
 GRANT UPDATE (newest_trial, best_us, default_us) ON autotune_keys
 TO autotune_service, autotune_worker; -- sums of its trials
 

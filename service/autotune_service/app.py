@@ -1,6 +1,7 @@
 """The application: its middlewares, its routes, and what answers its errors."""
 
 from collections.abc import Callable
+from functools import cache
 
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -90,6 +91,20 @@ def create_app(
     def from_url() -> SqlStore:
         return open_store(database_url, create=False, wait_s=chosen.wait_s)
 
+    return Router(
+        routes=[
+            *lookup.routes,
+            Mount("/", _api(chosen.closed)),
+        ],  # what FastAPI does for a call is not for a lookup
+        lifespan=lifespan_with(opened or from_url, meter, chosen),
+        middleware=_middleware(meter, chosen),
+    )
+
+
+@cache
+def _api(closed: bool) -> FastAPI:
+    """The applications of a process share it, as its routes take a tenth of a second to build:
+    what is an application's own is in the state that its lifespan yields."""
     api = FastAPI(
         title="pallas-autotune",
         version=__version__,
@@ -109,18 +124,11 @@ def create_app(
         redoc_url=None,
     )
     for router in (lookup.router, *_ROUTERS):
-        needs_token = chosen.closed and router is not reading.unversioned
+        needs_token = closed and router is not reading.unversioned
         api.include_router(router, dependencies=[BEARER] if needs_token else [])
     api.state.routes = [route for one in (lookup.router, *_ROUTERS) for route in one.routes]
     _build_routes(api)
-    return Router(
-        routes=[
-            *lookup.routes,
-            Mount("/", api),
-        ],  # what FastAPI does for a call is not for a lookup
-        lifespan=lifespan_with(opened or from_url, meter, chosen),
-        middleware=_middleware(meter, chosen),
-    )
+    return api
 
 
 def _build_routes(api: FastAPI) -> None:

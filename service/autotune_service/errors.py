@@ -2,12 +2,14 @@
 
 import json
 import logging
+import re
 from collections.abc import Sequence
 from itertools import takewhile
 from typing import Any, cast
 
+import msgspec
 from fastapi.exceptions import RequestValidationError
-from pydantic_core import ErrorDetails, ValidationError
+from pydantic_core import ErrorDetails, ValidationError, from_json
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -34,7 +36,13 @@ _CODES = {
     "snapshot": "invalid_snapshot",
 }
 _BROKEN = "invalid_json"
-_MOST_CHARACTERS = 500  # of a message: it may repeat what was asked
+_MOST_CHARACTERS = 500  # of a message or field: it may repeat what was asked
+_MISSING, _UNKNOWN = "missing", "extra_forbidden"  # as Pydantic names them
+_BY_MSGSPEC = re.compile(
+    r"(?:Object (?:missing required|(contains unknown)) field `(.*?)`|(.*?))"
+    r"(?: - at (?:(`key`) in )?`\$\.?([\w.\[\]]*)`)?",
+    re.DOTALL,
+)
 _MOST_LISTED = 30  # mistakes in a body, or in a question of one: Pydantic makes a kilobyte of each
 
 
@@ -43,7 +51,7 @@ class HttpError(Exception):
 
     def __init__(self, status: int, code: str, message: str, field: str | None = None) -> None:
         super().__init__(message[:_MOST_CHARACTERS])
-        self.status, self.code, self.field = status, code, field
+        self.status, self.code, self.field = status, code, field and field[:_MOST_CHARACTERS]
 
     def under(self, place: str) -> "HttpError":
         """The same of a part of what was sent."""
@@ -86,11 +94,13 @@ async def answer_invalid(request: Request, error: Exception) -> Response:
     return error_response(request.scope, invalid(error.errors(), error.body, skip=1))
 
 
-def not_valid(error: ValidationError, sent: Any) -> HttpError:
-    """What Pydantic found wrong with ``sent``: listed only where that is no megabytes of it."""
+def not_valid(error: ValidationError, text: bytes) -> HttpError:
+    """What Pydantic found wrong with this JSON: listed only where that is no megabytes of it."""
     if (count := error.error_count()) > _MOST_LISTED:
         return HttpError(422, "invalid_field", f"{count} parts of it are wrong or unknown")
-    return invalid(error.errors(include_url=False, include_context=False), sent)
+    errors = error.errors(include_url=False, include_context=False)
+    sent = from_json(text) if errors[0]["loc"] else None  # all of it is wrong, or is no JSON
+    return invalid(errors, sent)
 
 
 def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
@@ -98,11 +108,24 @@ def invalid(errors: Sequence[Any], sent: Any, skip: int = 0) -> HttpError:
     no part of that."""
     first = cast(ErrorDetails, errors[0])
     field = _field(first, first["loc"][skip:], sent)
-    if first["type"] == "json_invalid" or (first["type"] == "missing" and not field):
+    if first["type"] == "json_invalid" or (first["type"] == _MISSING and not field):
         return broken_json()
     same = takewhile(lambda one: _field(one, one["loc"][skip:], sent) == field, errors)
     said = ", or: ".join(dict.fromkeys(one["msg"] for one in same))  # of each kind that it may be
-    return HttpError(422, _code(first, field), _sentence(first, field, said), field or None)
+    return _wrong(first["type"], field, said)
+
+
+def unreadable(error: Exception) -> HttpError:
+    """What msgspec found wrong: it ends at the first mistake, and has the place in its text."""
+    if not isinstance(error, msgspec.ValidationError):
+        return broken_json()
+    text, most = str(error), _MOST_CHARACTERS
+    found = _BY_MSGSPEC.fullmatch(text[:most] + text[most:][-most:])  # a name may be most of it
+    assert found is not None  # it takes any text
+    unknown, name, said, is_key, place = found.groups("")
+    field = ".".join(filter(None, (place.replace("[...]", ""), name)))
+    kind = "" if said else _UNKNOWN if unknown else _MISSING
+    return _wrong(kind, field, f"{said} as a name" if is_key else said)
 
 
 def broken_json() -> HttpError:
@@ -117,25 +140,19 @@ def _field(error: ErrorDetails, place: Sequence[int | str], sent: Any) -> str:
             field, sent = f"{field}.{part}", sent[part]
         elif isinstance(sent, list) and isinstance(part, int) and part < len(sent):
             field, sent = f"{field}[{part}]", sent[part]
-        elif not is_body or (error["type"] == "missing" and number == len(place)):
+        elif not is_body or (error["type"] == _MISSING and number == len(place)):
             field = f"{field}.{part}"
     return field.removeprefix(".")
 
 
-def _code(error: ErrorDetails, field: str) -> str:
-    if error["type"] == "missing":
-        return "missing_field"
+def _wrong(kind: str, field: str, said: str) -> HttpError:
     known = (code for place, code in _CODES.items() if field.startswith(place))
-    return next(known, "invalid_field")
-
-
-def _sentence(error: ErrorDetails, field: str, said: str) -> str:
-    name = field or "the body"
-    if error["type"] == "missing":
-        return f"{name} is missing"
-    if error["type"] == "extra_forbidden":
-        return f"{name} is unknown: leave it out, or mend its name"
-    return f"{name}: {said}"
+    code, message = next(known, "invalid_field"), f"{field or 'the body'}: {said}"
+    if kind == _MISSING:
+        code, message = "missing_field", f"{field} is missing"
+    elif kind == _UNKNOWN:
+        message = f"{field} is unknown: leave it out, or mend its name"
+    return HttpError(422, code, message, field or None)
 
 
 async def answer_framework_error(request: Request, error: Exception) -> Response:

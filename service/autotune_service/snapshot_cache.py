@@ -186,14 +186,21 @@ class SnapshotCache:
             self.replies[body] = reply
             self._reply_bytes += size
 
-    async def at(self, number: int | None) -> IndexedSnapshot:
-        """The snapshot with that number, or the one in force. Raises ``HttpError``."""
+    def in_memory(self, number: int | None) -> IndexedSnapshot | None:
+        """The snapshot with that number, or the one in force; None for one that has to be read."""
         if number is None or number == self.current.number:
             return self.current
         found = self._older.get(number)
         if found is not None:
             self._older.move_to_end(number)
+        return found
+
+    async def at(self, number: int | None) -> IndexedSnapshot:
+        """The snapshot with that number, or the one in force. Raises ``HttpError``."""
+        found = self.in_memory(number)
+        if found is not None:
             return found
+        assert number is not None
         try:
             return await self._load_older(number)
         except StoreError as error:

@@ -3,6 +3,7 @@
 import json
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,27 @@ from autotune.domain.result import KeyResult
 from autotune.lookups import matching
 from autotune.lookups.matching import Index
 from autotune_db import open_store
+from autotune_service import errors
+from autotune_service.api import lookup, questions
 from tests.samples.matching import SPEC, question, record
-from tests.servers.service import asked, running
+from tests.servers.service import Running, asked, running
 
 RECORDS, QUESTIONS = 480, 1_000
+
+
+class Measured:
+    """What reads JSON, with the lengths of what it is given."""
+
+    def __init__(self, reader: Any, lengths: list[int]) -> None:
+        self._reader, self._lengths = reader, lengths
+
+    def __call__(self, text: bytes) -> Any:
+        self._lengths.append(len(text))
+        return self._reader(text)
+
+    def validate_json(self, text: bytes) -> Any:
+        self._lengths.append(len(text))
+        return self._reader.validate_json(text)
 
 
 def nearby(number: int) -> Key:
@@ -48,6 +66,44 @@ def test_where_none_is_safe_the_search_ends(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(matching, "is_safe", lambda *given: looked_at.append(given))
     assert Index(whole, [SPEC]).match(question(m=7)).kind == "default"
     assert len(looked_at) <= 500
+
+
+FIELD = "u0 is unknown"
+LARGE: dict[str, tuple[Any, int, str]] = {
+    "unknown fields": ({f"u{n}": 1 for n in range(60_000)}, 422, FIELD),
+    "fields of a question": ({"questions": [{f"u{n}": 1 for n in range(60_000)}]}, 200, FIELD),
+    "names": (
+        {"questions": [asked(question(), problem={"dims": {f"{n}": 1 for n in range(60_000)}})]},
+        200,
+        "length <= 64",
+    ),
+    "numbers": ({"questions": [1] * 300_000}, 413, "at most 1000"),
+    "lists": ({"questions": [[]] * 200_000}, 413, "at most 1000"),
+    "a name": ({"questions": [], "`" * 500_000: 1}, 422, "```"),
+    "a chip": ({"questions": [], "chip": "x" * 500_000}, 422, "chip: Expected `str` of length"),
+    "no list": ({"questions": {f"u{n}": 1 for n in range(60_000)}}, 422, "must be a list"),
+    "all that is accepted": ({"questions": [], "accept": ["x"] * 90_000}, 422, "value 'x'"),
+}
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_a_large_call_that_is_wrong_is_read_to_its_first_mistake(
+    service: Running, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """By what ends there: Pydantic, and what makes objects of everything, take a hundred times as
+    long, and nobody is answered meanwhile."""
+    lengths = [0]
+    for module, reader in (
+        (errors, "from_json"),
+        (lookup, "_request"),
+        (questions, "_question"),
+    ):
+        monkeypatch.setattr(module, reader, Measured(getattr(module, reader), lengths))
+    body, status, said = LARGE[name]
+    code, found = service.post("/v1/lookup", body)
+    error = found["answers"][0]["error"] if code == 200 else found["error"]
+    assert (code, max(lengths) <= questions._MOST_EXPLAINED_BYTES) == (status, True)
+    assert said in error["message"] and len(json.dumps(error)) < 1_100
 
 
 @pytest.mark.slow

@@ -12,7 +12,6 @@ from autotune.checking.failing import ALL_WRONG, UNKNOWN, parse_fail_on
 from autotune.checking.follow_up import Retuner, publish_checked
 from autotune.checking.prior import PriorConfig, prior_of
 from autotune.checking.run import CheckRun
-from autotune.cli.progress import Silent
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
@@ -44,6 +43,7 @@ from autotune.errors import (
 )
 from autotune.remote.push import possible_check
 from autotune.searching.limits import SearchLimits
+from autotune.searching.progress import Silent
 from autotune.wording.checks import action, finding
 from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers

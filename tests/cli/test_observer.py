@@ -10,7 +10,6 @@ import pytest
 
 from autotune.candidates.space import Space
 from autotune.cli.observer import ReportingObserver
-from autotune.cli.progress import Silent
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Progress
@@ -20,6 +19,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
+from autotune.searching.progress import Silent
 
 KEY = Key(
     kernel="mm",

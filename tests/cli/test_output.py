@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 from rich.table import Table
 
-from autotune.cli.output import visible
 from autotune.cli.screen import PlainConsole
 from autotune.domain.outcome import CompileFailed
+from autotune.wording.visible import visible
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 

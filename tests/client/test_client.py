@@ -403,6 +403,17 @@ def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) ->
                 assert of_many.kind == expected
 
 
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_kind_that_there_is_not_is_the_callers_mistake(service: Running, strict: bool) -> None:
+    """Not that of a service, which would be taken for an older one."""
+    client = Client(service.url, strict=strict)
+    for ask in (client.match, lambda key, kinds: client.lookup([key], kinds)):
+        with pytest.raises(InvalidInputError, match="'near': choose among exact, toolchain, rule"):
+            ask(question(1024), ["near"])
+    assert client.match(question(2048), ["nearest"]).kind == "nearest"
+    assert client._takes_accept and client.match(question(1024), "exact").kind == "exact"
+
+
 def test_an_older_service_that_knows_no_accept_is_not_failing(
     service: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -131,6 +131,15 @@ def test_a_broken_source_is_a_default_and_one_line(error: Exception, caplog: Any
     assert "no config can be looked up" in caplog.text and str(error) in caplog.text
 
 
+def test_what_is_published_but_not_accepted_is_no_miss() -> None:
+    source = FakeSource(record(), record(toolchain=replace(TOOLCHAIN, libtpu="0.0.1")))
+    asked = tuned(source, accept=["toolchain"])
+    for rows in (64, 32):
+        asked.config(asked.problem(rows=rows, columns=128))
+    assert asked.answer(key().problem).match == "toolchain"
+    assert [missed.problem["rows"] for missed in source.missed] == [32]
+
+
 def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog: Any) -> None:
     toolchain = replace(TOOLCHAIN, libtpu="0.0.1")
     wrong = replace(record(), config=make_config({"blocks": 8}))

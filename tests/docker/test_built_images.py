@@ -20,7 +20,7 @@ from tests.servers.service import free_port, until
 
 pytestmark = pytest.mark.slow
 
-MOST_BYTES = {"service": 310e6, "worker": 1.75e9}
+MOST_BYTES = {"service": 310e6, "worker": 1.8e9}
 """What they took when this was written, and some room: who adds a package sees it here."""
 WORKER_LOCK = FOLDER / "worker.lock"
 ENVIRONMENT = {**os.environ, "BUILDAH_ISOLATION": "chroot", "STORAGE_DRIVER": "vfs"}

@@ -170,13 +170,20 @@ def test_a_job_is_searched_backed_up_and_restored(compose: Compose, token: str) 
     status, job = compose.ask("/v1/jobs", wanted, token)
     assert status == 201, job
     place, ended = f"/v1/jobs/{job['number']}", ("done", "failed", "cancelled")
-    until(lambda: compose.ask(place)[1]["state"] in ended, 900)
+
+    def state() -> str:
+        status, found = compose.ask(place)
+        assert status == 200, found
+        return str(found["state"])
+
+    until(lambda: state() in ended, 900)
     found = compose.ask(place)[1]
     assert found["state"] == "done", found
     until(lambda: compose.ask("/readyz")[1]["records"] == 1)
 
     backup = compose.shell(BACKUP).strip()
-    drop = 'psql "$(cat /run/secrets/database_url)" -qc "DROP TABLE autotune_jobs"'
+    lost = "autotune_job_logs, autotune_jobs"
+    drop = f'psql "$(cat /run/secrets/database_url)" -qc "DROP TABLE {lost}"'
     compose(f"run --rm --entrypoint sh roles -c {shlex.quote(drop)}")
     assert compose.ask(place)[0] == 503
     compose.shell("set -e; " + re.sub(r"/backups/\S+", backup, RESTORE))

@@ -12,6 +12,7 @@ import pytest
 
 from autotune.domain.chip import Chip
 from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.outcome import Estimated, TimedOut
 from autotune.errors import NoLegalConfigError, StoreError
 from autotune.jobs import worker as module
 from autotune.jobs.sign_of_life import SignOfLife
@@ -23,6 +24,7 @@ from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question
+from tests.samples.records import estimate, trial
 from tests.servers.service import Failing
 
 LEASE_S = 1.0
@@ -111,6 +113,12 @@ def job(store: SqlStore, number: int = 1) -> Job:
     return found
 
 
+def said(store: SqlStore, number: int = 1) -> list[str]:
+    """The log of the last attempt, without the times at which it was said."""
+    *_, log = store.jobs.logs(number)
+    return [line.partition(" ")[2] for line in log.text.splitlines()]
+
+
 def test_all_jobs_one_after_another(store: SqlStore, script: Script) -> None:
     ask(store, 1), ask(store, 2)
     assert new_worker(store).run(drain=True) == 2
@@ -128,12 +136,13 @@ def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> Non
 
 def test_progress_is_told(store: SqlStore, script: Script) -> None:
     def search(limits: SearchLimits, watch: Any) -> str:
-        watch.announce("compiling")
+        watch.announce("compiling \udc80")
         for number, time_us in enumerate((9.0, 3.0, None)):
-            estimate = time_us and SimpleNamespace(time_us=time_us)
-            watch.trial_done(SimpleNamespace(number=number, estimate=estimate))
+            slow = TimedOut(reason="60 s", limit_s=60.0)
+            outcome = Estimated(estimate=estimate(time_us), program="") if time_us else slow
+            watch.trial_done(trial(number, outcome))
         deadline = time.monotonic() + 120
-        while job(store).progress.done < 3:
+        while job(store).progress.done < 3 or not store.jobs.logs(1):
             assert time.monotonic() < deadline
             time.sleep(0.01)
         return "trials"
@@ -141,7 +150,79 @@ def test_progress_is_told(store: SqlStore, script: Script) -> None:
     ask(store)
     script.during = search
     new_worker(store).run(drain=True)
-    assert job(store).progress == Progress(done=3, best_us=3.0, default_us=9.0, note="compiling")
+    note = r"compiling \udc80"
+    assert job(store).progress == Progress(done=3, best_us=3.0, default_us=9.0, note=note)
+    begin, told, first, second, end = said(store)
+    assert begin == f"attempt 1: mm {question().problem} on v5e"
+    assert (told, end) == (note, "twice as fast")
+    assert "best 9.0 µs (1.00×)" in first and "best 3.0 µs (3.00×)" in second
+
+
+@pytest.mark.parametrize(
+    ("problem", "states", "line"),
+    [
+        (NoLegalConfigError("a \udc80 fits"), [State.FAILED], r"a \udc80 fits"),
+        (RuntimeError("a \x1b[2J bug"), [State.QUEUED], r"RuntimeError: a \x1b[2J bug"),
+        (StoreError("gone"), [State.QUEUED], "gone"),
+    ],
+)
+def test_the_log_ends_with_what_went_wrong(
+    store: SqlStore,
+    script: Script,
+    problem: Exception,
+    states: list[State],
+    line: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def search(limits: SearchLimits, watch: Any) -> str:
+        raise problem
+
+    ask(store)
+    script.during = search
+    one = new_worker(store)
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert [one.state for one in store.jobs.list()] == states
+    assert said(store)[-1] == line
+    assert (caplog.records[-1].levelname, caplog.messages[-1]) == ("WARNING", f"job 1: {line}")
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(
+    store: SqlStore,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As by a service of an older version. It is told once."""
+    again = threading.Event()
+
+    def refused(*_: Any) -> bool:
+        again.set()
+        raise StoreError("it answered with status 404")
+
+    monkeypatch.setattr(store.jobs, "write_log", refused)
+    ask(store)
+    script.during = lambda limits, watch: "trials" if again.wait(120) else ""
+    new_worker(store).run(drain=True)
+    assert (job(store).state, store.jobs.logs(1)) == (State.DONE, [])
+    assert caplog.text.count("status 404") == 1
+
+
+def test_a_job_that_another_one_ended_is_not_called_done(
+    store: SqlStore,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "autotune.worker")
+    ask(store, 1), ask(store, 2)
+    finish = store.jobs.finish
+    monkeypatch.setattr(
+        store.jobs, "finish", lambda one, *how: one.number == 2 and finish(one, *how)
+    )
+    new_worker(store).run(drain=True)
+    assert [said(store, number)[-1] for number in (1, 2)] == ["twice as fast"] * 2
+    assert "job 2 is done" in caplog.text and "job 1 is done" not in caplog.text
 
 
 def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
@@ -153,6 +234,7 @@ def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
     script.during = search
     new_worker(store).run(drain=True)
     assert job(store).state is State.CANCELLED
+    assert said(store)[-1].startswith("it was cancelled")
     assert script.published == []
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 from autotune.candidates.space import Space
 from autotune.catalogue.discovery import find_kernel
-from autotune.cli.progress import Silent
 from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import SearchResult
+from autotune.searching.progress import Silent
 from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store

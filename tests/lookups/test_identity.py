@@ -1,10 +1,13 @@
 """Two keys are one for all who tell keys apart, or for none of them."""
 
 import json
+from copy import deepcopy
 from dataclasses import replace
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +23,8 @@ from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
 from autotune.lookups.matching import EXACT, Index
 from autotune_db.rows import key_from_row, key_identity, key_values
-from autotune_service.api.questions import known_identity
+from autotune_service.api.lookup import LookupStruct, _published, _request
+from autotune_service.api.questions import QuestionStruct, key_of, known_identity
 from autotune_service.snapshot_cache import EMPTY
 from tests.samples.matching import SPEC, question, record
 
@@ -71,7 +75,8 @@ def test_all_agree_which_keys_are_one(pair: tuple[Key, Key]) -> None:
     data = to_data(other)
     question = {name: data[name] for name in ("kernel", "fingerprint", "problem")}
     snapshot = EMPTY.changed(1, Change(records=[record(one)]), [])
-    found = known_identity(question, other.chip.value, data["toolchain"], snapshot)  # type: ignore[arg-type]
+    asked = msgspec.convert({**question, "toolchain": data["toolchain"]}, QuestionStruct)
+    found = known_identity(asked, other.chip.value, None, snapshot)
     assert found == identity_of(other)
     same = found == identity_of(one)
     assert {
@@ -81,6 +86,44 @@ def test_all_agree_which_keys_are_one(pair: tuple[Key, Key]) -> None:
         "text": json.dumps(to_data(one), sort_keys=True)
         == json.dumps(to_data(other), sort_keys=True),
     } == dict.fromkeys(("service", "database", "bundle", "text"), same)
+
+
+KEY = replace(question(), problem=replace(question().problem, dims=(("m", 1), ("k", 2))))
+NEAR = [True, 1, 1.0, "1", "v5e\n", "\x01", "\x7f", " v5e", "", None, [], {}, 2**70, "x" * 201]
+
+
+@pytest.mark.parametrize("value", NEAR, ids=repr)
+@pytest.mark.parametrize("part", ["call", "toolchain", "question", "problem", "dims", "options"])
+def test_what_is_answered_by_its_types_alone_is_right(part: str, value: Any) -> None:
+    """It means the same where all of it is checked, what no question uses too."""
+    names = {
+        "call": ["chip", "toolchain", "accept", "snapshot", "unknown"],
+        "toolchain": ["jax", "jaxlib", "libtpu", "unknown"],
+        "question": [*to_data(KEY), "unknown"],
+    }.get(part, ["m", "k", "causal", "dims", "dtype", "options", "unknown"])
+    for name, is_used in product(names, [True, False]):
+        asked = to_data(KEY)
+        shared = {one: asked.pop(one) if is_used else asked[one] for one in ("chip", "toolchain")}
+        call = {"questions": [asked], **deepcopy(shared)}
+        parts = {"call": call, "toolchain": call["toolchain"], "question": asked}
+        problem = asked["problem"]
+        (parts.get(part) or {**problem, "problem": problem}[part])[name] = value
+        _check_alike(call)
+
+
+def _check_alike(call: dict[str, Any]) -> None:
+    snapshot = EMPTY.changed(1, Change(records=[record(KEY)]), [])
+    snapshots: Any = SimpleNamespace(current=snapshot, in_memory={None: snapshot, 1: snapshot}.get)
+    try:
+        typed = msgspec.json.decode(json.dumps(call), type=LookupStruct)
+    except msgspec.ValidationError:
+        return
+    for place, answer in enumerate(_published(typed, snapshots)[1]):
+        if answer is not None:
+            checked = _request.validate_json(json.dumps(call))
+            one = checked["questions"][place]
+            meant = key_of(one, checked.get("chip"), checked.get("toolchain"), snapshot)
+            assert identity_of(meant) == identity_of(KEY)
 
 
 @given(pairs())

@@ -17,11 +17,13 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.rule import ShapeRule
 from autotune.lookups import rules
 from autotune.lookups.matching import is_safe, ruled_config
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.tables.shape_rule import make_rule
+from tests.lookups.test_rules import tree_of
 from tests.samples.matching import record
 
 MANY_BYTES = 1 << 40
@@ -85,9 +87,10 @@ def _long(draw: random.Random) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("form", [make_rule, tree_of])
 @pytest.mark.parametrize("kernel", DRAWN)
 def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
-    pool: CompilerPool, kernel: str
+    pool: CompilerPool, kernel: str, form: Callable[..., ShapeRule | None]
 ) -> None:
     """Of random shapes: all are traced, and the compiler has the last word on some."""
     ref, draw = find_kernel(kernel), random.Random(0)
@@ -100,7 +103,7 @@ def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
     taught = [subject() for _ in range(TAUGHT)]
     known = dict(_guessed(pool, one) for one in taught)
     best = {key: min(pairs, key=lambda pair: pair[1].time_us)[0] for key, pairs in known.items()}
-    rule = make_rule(known, best, taught[0].spec.cuts)
+    rule = form(known, best, taught[0].spec.cuts)
     assert rule is not None
     compiled = answered = 0
     for one in (subject() for _ in range(ASKED)):

@@ -6,12 +6,23 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Connection, select, update
 
-from autotune.domain.job import MOST_ATTEMPTS, Ability, Job, Progress, Request, State
+from autotune.domain.job import (
+    MOST_ATTEMPTS,
+    MOST_LOG,
+    Ability,
+    Job,
+    JobLog,
+    Progress,
+    Request,
+    State,
+)
 from autotune.domain.token import WRITER
+from autotune.jobs.worker import Lease
 from autotune.ports import Queue
 from autotune.remote.http import Remote
 from autotune.remote.queue import RemoteJobs
@@ -122,6 +133,54 @@ class QueueContract:
         assert found is not None and found.progress == progress
         assert found.heard_at is not None and mine.heard_at is not None
         assert found.heard_at >= mine.heard_at
+
+    def test_what_a_worker_says_can_be_read(self, queue: Queue, store: SqlStore) -> None:
+        """Each attempt has its log; nothing in it acts on a terminal, and it has an end."""
+        store.jobs.add(request())
+        first = claimed(queue)
+        assert store.jobs.logs(1) == []
+        for said in ("begins\n", "begins\n\x1b[2Jgo\u202eod\0\n"):
+            assert queue.write_log(first, said)
+        assert queue.give_back(first, "it broke", counts=True)
+        assert not queue.write_log(first, "late")
+        second = claimed(queue, "b")
+        assert queue.write_log(second, "\x1b" * MOST_LOG)
+        one, other = store.jobs.logs(1)
+        assert one == JobLog(attempt=1, text="begins\n\\x1b[2Jgo\\u202eod\\x00\n")
+        assert (other.attempt, len(other.text)) == (2, MOST_LOG)
+        assert other.text.startswith("…") and other.text.endswith(r"\x1b\x1b")
+
+    def test_what_a_stopped_worker_said_stays_before_what_the_next_one_says(
+        self, queue: Queue, store: SqlStore
+    ) -> None:
+        store.jobs.add(request())
+        for said in ("one", "two"):
+            mine = claimed(queue, said)
+            assert queue.write_log(mine, "begins\n") and queue.write_log(mine, f"{said}\n")
+            assert queue.give_back(mine, "stopped", counts=False)
+        assert store.jobs.logs(1) == [JobLog(attempt=1, text="one\ntwo\n")]
+        assert queue.write_log(claimed(queue), "x" * (MOST_LOG - 5))
+        (log,) = store.jobs.logs(1)
+        assert (log.text[:7], len(log.text)) == ("…two\nxx", MOST_LOG)
+
+    def test_a_line_that_cannot_be_encoded_is_shown(self, queue: Queue, store: SqlStore) -> None:
+        store.jobs.add(request())
+        lease = Lease(queue, claimed(queue), LEASE_S)
+        lease.say("kernel \udc80")
+        lease.write_log()
+        (log,) = store.jobs.logs(1)
+        assert log.text.endswith(" kernel \\udc80\n")
+
+    @pytest.mark.parametrize("change", [{"worker": "else"}, {"attempt": 2}, {"number": 2}])
+    def test_nobody_writes_the_log_of_another(
+        self, queue: Queue, store: SqlStore, change: dict[str, Any]
+    ) -> None:
+        store.jobs.add(request()), store.jobs.add(request(m=2))
+        mine = claimed(queue)
+        if "worker" in change:  # of the same token
+            change = {"worker": mine.worker + "-else"}
+        assert not queue.write_log(replace(mine, **change), "it was not me")
+        assert [store.jobs.logs(number) for number in (1, 2)] == [[], []]
 
     def test_it_ends_once(self, queue: Queue, store: SqlStore, finds: Finds) -> None:
         store.jobs.add(request())

@@ -9,7 +9,7 @@ from typing import Any
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
-from autotune.domain.job import Progress, Request
+from autotune.domain.job import Ability, Job, Progress, Request
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, Timed
 from autotune.domain.outcome import (
@@ -223,12 +223,12 @@ def plain(text: str) -> str:
     return " ".join(re.sub(r"<[^>]+>", " ", words).split())
 
 
-def running_job(store: SqlStore, note: str) -> None:
+def running_job(store: SqlStore, note: str) -> Job:
     """The waiting job, taken by a worker that says what it does."""
-    from autotune.domain.job import Ability
-
     evil = evil_key()
     able = Ability(kernels={evil.kernel: evil.fingerprint}, toolchain=evil.toolchain)
     job = store.jobs.claim("w", able)
     assert job is not None
     store.jobs.heartbeat(job, Progress(done=1, goal=9, note=note))
+    store.jobs.write_log(job, f"12:00:00 {note}\n12:00:01 {'x' * 3_000}\n")
+    return job

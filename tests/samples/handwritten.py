@@ -1,6 +1,7 @@
 """Listings written by hand, bundle by bundle."""
 
 from autotune.simulator import simulate
+from autotune.simulator.run import cycles_as_libtpu_counts
 
 HBM = (
     "%s0_s0 = inlined_call_operand.hbm [shape: s32[8,128], index: 0, kind: input, "
@@ -40,3 +41,8 @@ def listing(*bundles):
 def run(*bundles, chip="v5e", **options):
     """What becomes of the listing of these bundles: a Simulation, or a ``NotSimulated``."""
     return simulate(listing(*bundles), chip=chip, **options)
+
+
+def libtpu_cycles(*bundles, chip="v5e"):
+    """What libtpu's own estimate of the listing would be, to us."""
+    return cycles_as_libtpu_counts(listing(*bundles), chip=chip)

@@ -9,6 +9,7 @@ import gzip
 from pathlib import Path
 
 from autotune.simulator import NotSimulated, Simulation, simulate
+from autotune.simulator.run import cycles_as_libtpu_counts
 
 _LIBTPU = {"0.6.2": "0.0.17.1", "0.9.2": "0.0.37", "0.10.2": "0.0.42.1", "0.12.0.1": "0.0.50.1"}
 FOLDER = Path(__file__).parents[1] / "recorded" / "listings"
@@ -45,6 +46,11 @@ def _simulated(name: str, **options) -> Simulation:
     result = simulate(text(name), chip=chip(name), libtpu=libtpu(name), **options)
     assert isinstance(result, Simulation), result
     return result
+
+
+def libtpu_cycles(name: str) -> int:
+    """What libtpu's own estimate would be, to us."""
+    return cycles_as_libtpu_counts(text(name), chip=chip(name), libtpu=libtpu(name))
 
 
 def refusal(listing: str, *, chip: str, **options) -> str:

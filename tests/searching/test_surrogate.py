@@ -142,6 +142,12 @@ def test_odds_are_odds_whatever_was_seen() -> None:
     assert odds[failed].min() > odds[timed].max()
 
 
+def test_odds_do_not_depend_on_what_was_asked_before() -> None:
+    risk, asked = Risk(SPACE), [([5, 9], [60]), ([5, 9, 7], [60, 61]), ([7], [61, 50]), ([], [])]
+    for fine, failed in asked:
+        assert risk.odds(fine, failed) == pytest.approx(Risk(SPACE).odds(fine, failed), abs=1e-12)
+
+
 def test_features_are_finite_and_tell_candidates_apart() -> None:
     table = features(SPACE)
     assert np.isfinite(table).all()

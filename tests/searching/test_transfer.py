@@ -7,11 +7,12 @@ from math import inf, nan
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from autotune.candidates.roofline import roofline
 from autotune.candidates.space import Candidate, Space
-from autotune.cost_model.prediction import predicted_us
+from autotune.cost_model.prediction import pipeline, predicted_us
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config, make_config
@@ -27,7 +28,7 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, SearchResult, open_search
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject
-from autotune.searching.transfer import ENOUGH_OWN, lessons_of
+from autotune.searching.transfer import ENOUGH_OWN, Told, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
@@ -70,10 +71,15 @@ def space(rows: int, blocks: Iterable[int] = BLOCKS) -> Space:
 
 def time_us(rows: int, block: int) -> float:
     libtpu = SUBJECT.toolchain.libtpu
-    return predicted_us(traced(rows, block), core_us(block), V5E, libtpu)
+    calls, step_us = [pipeline(traced(rows, block), V5E)], np.array([core_us(block)])
+    return float(predicted_us(calls, step_us, V5E.chip, libtpu)[0])
 
 
-def compilers(rows: int, factor: float = 1.0, **more: Any) -> FakeCompilers:
+def compilers(
+    rows: int, factor: float = 1.0, placed: Iterable[int] = (), **more: Any
+) -> FakeCompilers:
+    """``placed``: blocks whose operand XLA puts in VMEM ahead of the call."""
+
     def answer(config: Config) -> Any:
         steps, block = rows // config["block"], config["block"]
         run = simulation(time_us(rows, block) * factor)
@@ -81,6 +87,7 @@ def compilers(rows: int, factor: float = 1.0, **more: Any) -> FakeCompilers:
             "bundle_cycles": core_us(block) * factor * steps * 1000,
             "stall_cycles": 0,
             "steps": steps,
+            "vmem_operands": (0,) if block in placed else (),
         }
         made = Compiled(
             seconds=0.1,
@@ -102,10 +109,11 @@ def search(
     method: str = "gp",
     of: Subject | None = None,
     factor: float = 1.0,
+    placed: Iterable[int] = (),
     **limits: Any,
 ) -> SearchResult:
     return run_search(
-        compilers(rows, factor),
+        compilers(rows, factor, placed),
         store,
         of or subject(rows),
         space(rows),
@@ -392,6 +400,22 @@ def test_who_names_the_default_or_asks_for_all_has_it_compiled(store: SqlStore) 
     assert search(store, NEXT << 1, full=True).trials[0].config == space(NEXT).default
 
 
+def test_what_xla_puts_in_vmem_is_no_surprise() -> None:
+    rows, one = 1 << 14, space(1 << 14).candidates[0]
+    lessons = lessons_of(subject(rows).key, V5E, space(rows))
+    outcome = evaluate(compilers(rows), subject(rows), one.config)
+    assert lessons and isinstance(outcome, Estimated) and outcome.step
+    told = Told(step_us=0.01, call_us=123.0, in_vmem=())
+    found = lessons.confirmed(one, told, outcome)
+    assert isinstance(found, Estimated) and found.step
+    assert found.step.predicted_us == 123.0 + outcome.estimate.xla_us
+    there = replace(outcome, step=replace(outcome.step, in_vmem=(0, 1)))
+    found = lessons.confirmed(one, told, there)
+    assert isinstance(found, Estimated) and found.step
+    steps_us = one.trace.steps * told.step_us  # and nothing to wait for
+    assert found.step.predicted_us == pytest.approx(steps_us + outcome.estimate.xla_us)
+
+
 def test_the_same_search_again_compiles_nothing(store: SqlStore) -> None:
     confirmed(store)
     first, again = search(store, NEXT), search(store, NEXT)
@@ -456,3 +480,11 @@ def test_a_body_that_is_another_one_here_ends_nothing(
     )
     assert fastest(NEXT) != slow
     assert best(search(store, NEXT)) == fastest(NEXT)
+
+
+def test_arrays_that_xla_moves_for_some_blocks_alone_have_others_tried(store: SqlStore) -> None:
+    """What it does around a call is not the same for all of them then."""
+    confirmed(store)
+    assert search(store, NEXT).stopped_by == "prediction"
+    found = search(store, NEXT << 1, placed=[fastest(NEXT << 1)])
+    assert found.stopped_by != "prediction" and len(found.trials) > 2

@@ -18,6 +18,7 @@ from autotune.lookups.bundle import read_bundle
 from autotune.lookups.matching import ruled_config
 from autotune_db import SqlStore
 from autotune_service import snapshot_cache
+from autotune_service.api import questions
 from autotune_service.api.questions import MAX_QUESTIONS
 from autotune_service.middleware.body import MAX_BYTES
 from autotune_service.snapshot_cache import Reply, SnapshotCache
@@ -184,6 +185,12 @@ BAD: dict[str, tuple[Any, str, str]] = {
         "invalid_dimension",
         "questions[1].problem.dims.m",
     ),
+    "empty": (
+        asked(question(), problem=PROBLEM | {"dims": {"": 1}}),
+        "invalid_dimension",
+        "questions[1].problem.dims.",
+    ),
+    "unknown": (asked(question()) | {"no": 1}, "invalid_field", "questions[1].no"),
     "dtype": (
         asked(question(), problem=PROBLEM | {"dtype": "int8"}),
         "invalid_problem",
@@ -204,14 +211,20 @@ BAD: dict[str, tuple[Any, str, str]] = {
 
 @pytest.mark.parametrize("name", BAD)
 def test_a_bad_question_fails_alone(service: Running, name: str) -> None:
+    """With the same code where it is long."""
     bad, code, field = BAD[name]
-    good = asked(question(1024))
-    status, found = service.post("/v1/lookup", {"questions": [good, bad, good]})
+    good, short = json.dumps(asked(question(1024))), json.dumps(bad)
+    long = short.replace("{", "{" + " " * questions._MOST_EXPLAINED_BYTES, 1)
+    body = f'{{"questions": [{good}, {short}, {good}, {long}]}}'.encode()
+    status, _, content = service.raw("POST", "/v1/lookup", body)
     assert status == 200
-    assert [one.get("match") for one in found["answers"]] == ["exact", None, "exact"]
-    error = found["answers"][1]["error"]
-    assert (error["code"], error["field"]) == (code, field)
-    assert len(error["message"].splitlines()) == 1
+    answers = json.loads(content)["answers"]
+    assert [one.get("match") for one in answers] == ["exact", None, "exact", None]
+    error, of_long = answers[1]["error"], answers[3]["error"]
+    assert (error["code"], error["field"], of_long["code"]) == (code, field, code)
+    assert field.startswith(of_long["field"].replace("[3]", "[1]"))
+    for one in (error, of_long):
+        assert len(one["message"].splitlines()) == 1 and " at `" not in one["message"]
 
 
 @pytest.mark.parametrize(
@@ -295,6 +308,7 @@ def test_the_schema_describes_every_route(service: Running) -> None:
         "/v1/results",
         "/v1/jobs",
         "/v1/jobs/{number}",
+        "/v1/jobs/{number}/log",
         "/v1/jobs/{number}/cancel",
         "/v1/jobs/{number}/heartbeat",
         "/v1/jobs/{number}/finish",

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.job import MOST_LOG, Ability, Job, Progress, Request, State
 from autotune.domain.token import READER, WRITER
 from autotune.errors import ServiceError, StoreError
 from autotune.remote.http import Remote
@@ -52,9 +52,11 @@ def test_a_job_is_run_and_what_it_found_is_published(
     assert job == store.jobs.get(job.number)
     assert jobs.claim("w-2", ABLE, LEASE_S) is None
     progress = Progress(done=2, goal=3, best_us=1.5, note="compiling")
-    assert jobs.heartbeat(job, progress)
+    assert jobs.heartbeat(job, progress) and jobs.write_log(job, "2/3: best 1.5 µs\n")
     seen = service.get(f"/v1/jobs/{job.number}")[1]
     assert (seen["state"], seen["progress"]["best_us"]) == ("running", 1.5)
+    seen = service.get(f"/v1/jobs/{job.number}/log")[1]
+    assert seen == {"logs": [{"attempt": 1, "text": "2/3: best 1.5 µs\n"}]}
     local.save_record(record(question(512)))
     assert jobs.finish(job, State.DONE, "twice as fast")
     found = store.jobs.get(job.number)
@@ -96,6 +98,9 @@ def test_a_job_is_that_of_the_token_that_claimed_it(
     with pytest.raises(ServiceError, match="no worker with the token stranger") as refused:
         others.finish(job, State.FAILED, "")
     assert refused.value.status == 403
+    with pytest.raises(StoreError, match="no worker with the token stranger"):
+        others.write_log(job, "it was me")
+    assert service.get(f"/v1/jobs/{job.number}/log")[1] == {"logs": []}
     assert jobs.heartbeat(job, Progress())
 
 
@@ -121,3 +126,15 @@ def test_an_unknown_job(service: Running, writer: str) -> None:
     told = {"worker": "ci/w", "attempt": 1, "state": "done", "message": ""}
     status, found = service.post("/v1/jobs/77/finish", told, writer)
     assert (status, found["error"]["code"]) == (404, "unknown_job")
+    assert service.get("/v1/jobs/77/log")[0] == 404
+
+
+def test_a_log_without_an_end_is_refused(
+    service: Running, store: SqlStore, jobs: RemoteJobs, writer: str
+) -> None:
+    store.jobs.add(wanted(512))
+    job = claimed(jobs)
+    for size, refusal in ((MOST_LOG + 1, 422), (100_000_000, 413)):
+        told = {"worker": job.worker, "attempt": job.attempt, "text": "x" * size}
+        assert service.post(f"/v1/jobs/{job.number}/log", told, writer)[0] == refusal
+    assert store.jobs.logs(job.number) == []

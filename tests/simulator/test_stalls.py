@@ -4,13 +4,26 @@ import pytest
 
 from autotune.simulator import NotSimulated
 from autotune.simulator.constants import load
-from tests.samples.handwritten import read, run, wait
+from tests.samples.handwritten import libtpu_cycles, read, run, wait
 
 V5E = load("v5e").stalls
 
 
 def stalls(*operations, chip="v5e"):
     return run(read(1), wait(2), *operations, chip=chip)
+
+
+def libtpu_stalls(*operations):
+    return libtpu_cycles(read(1), wait(2), *operations)
+
+
+def test_busy_matrix_units_slow_down_where_hardware_showed_it_and_not_as_libtpu_counts():
+    product, chip = "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1", load("v6e")
+    more = chip.matrix_slowdown * chip.bf16_matmul_cycles / chip.mxu_count
+    assert more > 0
+    real = stalls(product, chip="v6e").stall_cycles
+    assert real == pytest.approx(more, abs=1)
+    assert load("v6e").as_libtpu_counts().matrix_slowdown == load("v5e").matrix_slowdown == 0
 
 
 def test_a_pop_waits_for_its_matmul():
@@ -87,7 +100,9 @@ def test_a_unit_that_the_chip_does_not_have_is_refused(chip, unit, operation):
 def test_matmuls_beyond_the_backlog_stall(chip, kind, cycles):
     rows = [f"%{n} = vmatmul.{kind}.gmra.mxu0 %v1" for n in range(100, 180)]
     beyond = 79 * cycles - 79 - load(chip).stalls.backlog_cycles[kind]
-    assert stalls(*rows, chip=chip).stall_cycles == beyond
+    result = stalls(*rows, chip=chip)
+    slow = load(chip).matrix_slowdown * result.mxu_busy_cycles
+    assert result.stall_cycles == pytest.approx(beyond + slow, abs=1)
 
 
 def transpose(first, width=128, rows=16, kind="b32"):
@@ -105,10 +120,10 @@ def pops(count, first=200):
 
 def test_reductions_queue_up_on_one_unit_and_not_on_two():
     pushes = [f"%{n} = vadd.xlane.f32.xlu0 %v1" for n in range(10, 20)]
-    last = stalls(*pushes, "%v2_v2 = vpop.xlane.xlu0 %19")
+    last = libtpu_stalls(*pushes, "%v2_v2 = vpop.xlane.xlu0 %19")
     spread = [p.replace("xlu0", f"xlu{n % 2}") for n, p in enumerate(pushes)]
-    halved = stalls(*spread, "%v2_v2 = vpop.xlane.xlu1 %19")
-    saved = last.cycles_independent - halved.cycles_independent
+    halved = libtpu_stalls(*spread, "%v2_v2 = vpop.xlane.xlu1 %19")
+    saved = last - halved
     assert saved == pytest.approx(5 * V5E.lane_cycles, abs=1)
 
 
@@ -120,9 +135,9 @@ def test_a_transpose_goes_in_and_comes_out_row_by_row():
 
 
 def test_the_next_transpose_goes_in_while_one_comes_out():
-    one = stalls(*transpose(10), *pops(16))
-    two = stalls(*transpose(10), *transpose(40), *pops(32))
-    more = two.cycles_independent - one.cycles_independent
+    one = libtpu_stalls(*transpose(10), *pops(16))
+    two = libtpu_stalls(*transpose(10), *transpose(40), *pops(32))
+    more = two - one
     assert more == pytest.approx(16 * V5E.lane_cycles, abs=V5E.lane_queue_cycles)
 
 

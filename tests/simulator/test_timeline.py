@@ -100,7 +100,8 @@ def test_the_matrix_units_are_busy_as_long_as_the_simulation_says(name):
         s.details["busy, µs"] for t in picture.tracks if t.name.startswith("MXU") for s in t.slices
     )
     asked = sum(step.details["MXUs busy, µs"] for step in shown(picture))
-    assert busy / chip.mxu_count == pytest.approx(asked, rel=0.001)
+    gaps = 0.01 if chip.matrix_slowdown else 0.001  # shorter than a cycle: drawn as busy
+    assert busy / chip.mxu_count == pytest.approx(asked, rel=gaps)
 
 
 @pytest.mark.parametrize("name", DRAWN)

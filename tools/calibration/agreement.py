@@ -42,17 +42,24 @@ def ratio_error(a: Pair, b: Pair) -> float:
     return abs(a.kernel_ratio / b.kernel_ratio - 1)
 
 
-def arguments(doc: str | None, *, save: str = "", python: bool = True) -> argparse.Namespace:
+def arguments(
+    doc: str | None, *, save: str = "", python: bool = True, rows: bool = True
+) -> argparse.Namespace:
     """What the ``published_*`` scripts are told: ``--rows``, and where asked for ``--python`` and
     ``--save``, with its help."""
     parser = argparse.ArgumentParser(description=(doc or "").partition("\n")[0])
-    add_arguments(parser, save=save, python=python)
+    add_arguments(parser, save=save, python=python, rows=rows)
     return parser.parse_args()
 
 
-def add_arguments(parser: argparse.ArgumentParser, *, save: str = "", python: bool = True) -> None:
+def add_arguments(
+    parser: argparse.ArgumentParser, *, save: str = "", python: bool = True, rows: bool = True
+) -> None:
     """The same of a script that is told more."""
-    parser.add_argument("--rows", type=Path, required=True, help="the published times, JSON lines")
+    if rows:
+        parser.add_argument(
+            "--rows", type=Path, required=True, help="the published times, JSON lines"
+        )
     if python:
         parser.add_argument("--python", default=sys.executable, help="interpreter to compile with")
     if save:

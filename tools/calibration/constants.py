@@ -48,7 +48,7 @@ class Probe:
 
     def cycles(self, chip: ChipConstants) -> float:
         """As libtpu counts."""
-        walked = record(self.listing, chip, {}, max_steps=STAGES[-1])
+        walked = record(self.listing, chip.as_libtpu_counts(), {}, max_steps=STAGES[-1])
         line = dma.replay(walked.events, dma.independent(chip), walked.final)
         return finish(line, walked, self.listing).cycles
 

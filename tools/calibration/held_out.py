@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from autotune.cost_model.estimate import regime
 from autotune.simulator import NotSimulated, simulate
+from autotune.simulator.run import cycles_as_libtpu_counts
 from tools.calibration.agreement import Pair
 from tools.calibration.corpus import CHIPS, Reference, load
 from tools.calibration.samples import SWEEPS
@@ -53,6 +54,9 @@ def _row(reference: Reference) -> HeldOutPoint | None:
     if isinstance(result, NotSimulated):
         return None
     sweep = reference.sample.sweep
+    cycles = cycles_as_libtpu_counts(
+        reference.listing(), chip=reference.chip, libtpu=reference.libtpu
+    )
     return HeldOutPoint(
         chip=reference.chip,
         libtpu=reference.libtpu,
@@ -65,7 +69,7 @@ def _row(reference: Reference) -> HeldOutPoint | None:
             group=reference.sample.name,
             limited_by=regime(result.parts),
             measured_us=reference.cycles / result.clock_hz * 1e6,
-            estimated_us=result.us_independent,
+            estimated_us=cycles / result.clock_hz * 1e6,
         ),
     )
 

@@ -59,4 +59,4 @@ def _read(model: TypeAdapter[Any], body: bytes) -> Any:
     try:
         return model.validate_python(sent)
     except ValidationError as error:
-        raise not_valid(error, sent) from error
+        raise not_valid(error, body) from error

@@ -1,19 +1,22 @@
 """``POST /v1/lookup``: many questions, one answer each, all from one snapshot.
 
 The busiest route: what is asked for exactly as it is published is answered with text that was
-encoded when the snapshot was loaded, and nothing is parsed but the request itself. Where the same
-body was answered so before, not even that.
+encoded when the snapshot was loaded, and of the request nothing is checked but types. Where the
+same body was answered so before, not even that. All else is read, checked and looked for in a
+thread, question by question.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
+from itertools import zip_longest
 from typing import Annotated, Any, NotRequired, cast
 
+import msgspec
 from fastapi import APIRouter, Body
 from fastapi.routing import APIRoute
-from pydantic import FailFast, Field, TypeAdapter, ValidationError, with_config
-from pydantic_core import from_json
+from msgspec import UNSET, Meta, Raw, Struct, UnsetType
+from pydantic import Field, TypeAdapter, with_config
 from starlette.requests import Request
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -23,21 +26,26 @@ from autotune.domain.key import Key
 from autotune.lookups.matching import EXACT, KINDS, MatchKind, beside_default
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
+    Name,
     Printable,
     Question,
+    QuestionStruct,
     Unread,
     VersionsData,
+    VersionsStruct,
+    checked,
     key_of,
     known_identity,
 )
 from autotune_service.api.schema import LookupResponse, SnapshotName, SnapshotNumber
 from autotune_service.dependencies import ERRORS, refuse_parameters_but
-from autotune_service.errors import HttpError, broken_json, not_valid
+from autotune_service.errors import HttpError, unreadable
 from autotune_service.middleware.access import LOOKUP
 from autotune_service.middleware.limits import count_wrong
 from autotune_service.middleware.metrics import OTHER, REFUSED
 from autotune_service.snapshot_cache import IndexedSnapshot, Reply, SnapshotCache
 
+_MOST_VALUES = 100_000  # in a call of which something is wrong: so many are split in milliseconds
 _AT_ONCE = 10  # questions, a millisecond or two each at worst: others go between
 _KERNEL: dict[str, Any] = {
     "kernel": "matmul",
@@ -53,7 +61,7 @@ _VERSIONS: dict[str, Any] = {"jax": "0.10.2", "jaxlib": "0.10.2", "libtpu": "0.0
     },
 )
 class LookupRequest(TypedDict):
-    questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS), FailFast()]
+    questions: Annotated[list[Question], Field(max_length=MAX_QUESTIONS)]
     chip: NotRequired[Annotated[Printable | None, Field(examples=["v5e"])]]
     toolchain: NotRequired[VersionsData | None]
     accept: NotRequired[
@@ -64,13 +72,35 @@ class LookupRequest(TypedDict):
     ]
 
 
-_FIELDS = "leave out all but " + ", ".join(LookupRequest.__annotations__)
+class LookupStruct(Struct, forbid_unknown_fields=True, gc=False):
+    questions: Annotated[list[QuestionStruct], Meta(max_length=MAX_QUESTIONS)]
+    chip: Name | None = None
+    toolchain: VersionsStruct | None = None
+    accept: Annotated[list[MatchKind], Meta(max_length=len(KINDS))] | None = None
+    snapshot: int | Annotated[str, Meta(pattern=r"^(latest|[0-9]{1,15})\Z")] | None = None
+
+
+class LookupParts(Struct, forbid_unknown_fields=True):
+    """As they were sent."""
+
+    questions: Raw
+    chip: Raw | UnsetType = UNSET
+    toolchain: Raw | UnsetType = UNSET
+    accept: Raw | UnsetType = UNSET
+    snapshot: Raw | UnsetType = UNSET
+
+
 _request: TypeAdapter[LookupRequest] = TypeAdapter(LookupRequest)
+_types = msgspec.json.Decoder(LookupStruct)
+_parts = msgspec.json.Decoder(LookupParts)
+_questions = msgspec.json.Decoder(list[Raw])
 
 
 class LookupApp:
     """The route as an ASGI application, around an endpoint that takes the request and what was
     asked, and gives the reply: all else that FastAPI does for a route takes longer than a lookup.
+
+    It is for the rest only where something that is asked for is not published.
     """
 
     def __init__(self, endpoint: Callable[[Request, LookupRequest], Awaitable[Reply]]) -> None:
@@ -84,15 +114,28 @@ class LookupApp:
         snapshots: SnapshotCache = state["snapshots"]
         reply = snapshots.replies.get(body)
         if reply is None:
-            asked = _read(scope, body)
-            reply = await self._endpoint(Request(scope), asked)
-            if reply.encoded and reply.encoded == len(asked["questions"]):
-                snapshots.keep_reply(body, reply)
+            reply = await self._answer(scope, snapshots, body)
         state["meter"].answered(EXACT, reply.encoded)
         content = reply.content
         headers = [*_HEADERS, (b"content-length", b"%d" % len(content))]
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
+
+    async def _answer(self, scope: Scope, snapshots: SnapshotCache, body: bytes) -> Reply:
+        try:
+            call = _types.decode(body)
+        except (ValueError, RecursionError):
+            count_wrong(scope, len(body))
+            return await self._endpoint(Request(scope), _read(body, []))
+        snapshot, answers = _published(call, snapshots)
+        if not answers or None in answers:
+            asked = _read(body, answers)
+            if answers:
+                asked["snapshot"] = snapshot.number
+            return await self._endpoint(Request(scope), asked)
+        reply = _reply(snapshot, answers, len(answers))
+        snapshots.keep_reply(body, reply)
+        return reply
 
 
 class LookupRoute(APIRoute):
@@ -103,31 +146,48 @@ class LookupRoute(APIRoute):
         self.app = LookupApp(self.endpoint)
 
 
-def _read(scope: Scope, content: bytes) -> LookupRequest:
-    """A bad question fails alone: where there is one, each is read when it is answered."""
+def _published(
+    call: LookupStruct, snapshots: SnapshotCache
+) -> tuple[IndexedSnapshot, list[bytes | None]]:
+    """No answers where they cannot be exact, or not at once."""
+    snapshot = snapshots.in_memory(wanted_snapshot(call.snapshot))
+    if snapshot is None or not (call.accept is None or EXACT in call.accept):
+        return snapshots.current, []
+    exact, chip, toolchain = snapshot.exact, call.chip, call.toolchain
+    versions = f"{toolchain.jax}{toolchain.jaxlib}{toolchain.libtpu}" if toolchain else ""
+    if not f"{chip}{versions}".isprintable():  # it may be that no question uses them
+        return snapshot, []
+    keys = [known_identity(one, chip, toolchain, snapshot) for one in call.questions]
+    return snapshot, [None if key is None else exact.get(key) for key in keys]
+
+
+def _read(body: bytes, answers: Sequence[bytes | None]) -> LookupRequest:
+    """What was asked, with the answers in the place of their questions. A bad question fails alone:
+    each is read when it is answered. Raises ``HttpError``."""
     try:
-        return _request.validate_json(content)
-    except ValidationError as error:
-        wrong = error
-    count_wrong(scope, wrong.error_count())
-    try:
-        sent = from_json(content)
-    except ValueError as error:
-        raise broken_json() from error
-    if isinstance(sent, dict) and len(sent) > len(LookupRequest.__annotations__):
-        raise HttpError(422, "invalid_field", f"it has {len(sent)} fields: {_FIELDS}")
-    questions = sent.get("questions") if isinstance(sent, dict) else None
-    if not isinstance(questions, list):
-        raise not_valid(wrong, sent)
-    if len(questions) > MAX_QUESTIONS:
-        message = f"questions: {len(questions)} are too many, ask at most {MAX_QUESTIONS} at once"
-        raise HttpError(413, "too_many_questions", message, "questions")
-    try:
-        asked = _request.validate_python({**sent, "questions": []})
-    except ValidationError as error:
-        raise not_valid(error, sent) from error
-    asked["questions"] = cast(Any, list(map(Unread, questions)))
+        parts = _parts.decode(body)
+    except (ValueError, RecursionError) as error:
+        checked(_request, body, _parts)
+        raise unreadable(error) from error
+    questions = _split(bytes(parts.questions))
+    parts.questions = Raw(b"[]")
+    asked = checked(_request, msgspec.json.encode(parts), _types)
+    unread = map(Unread, questions)
+    asked["questions"] = cast(Any, [known or one for known, one in zip_longest(answers, unread)])
     return asked
+
+
+def _split(questions: bytes) -> list[Raw]:
+    """Raises ``HttpError``."""
+    is_long = questions.count(b",") >= _MOST_VALUES
+    try:
+        found = [] if is_long else _questions.decode(questions)
+    except ValueError as error:
+        raise HttpError(422, "invalid_field", "questions: must be a list", "questions") from error
+    if is_long or len(found) > MAX_QUESTIONS:
+        message = f"questions: ask at most {MAX_QUESTIONS} at once, of {_MOST_VALUES} values in all"
+        raise HttpError(413, "too_many_questions", message, "questions")
+    return found
 
 
 # No policy as other answers have: of JSON that it must not take for anything else no browser makes
@@ -142,55 +202,45 @@ async def lookup(request: Request, asked: Annotated[LookupRequest, Body()]) -> R
     fails alone. ``accept``: which kinds of answers are taken beside *default*, by default all."""
     state = request.scope["state"]
     snapshot: IndexedSnapshot = await state["snapshots"].at(wanted_snapshot(asked.get("snapshot")))
-    chip, toolchain = asked.get("chip"), asked.get("toolchain")
-    accept = beside_default(KINDS if (given := asked.get("accept")) is None else given)
-    answers: list[bytes | None] = []
-    for question in cast(list[Question | Unread], asked["questions"]):
-        found = None
-        if EXACT in accept and not isinstance(question, Unread):
-            own = known_identity(question, chip, toolchain, snapshot)
-            found = None if own is None else snapshot.exact.get(own)
-        answers.append(found)
-    missing = answers.count(None)
-    if missing:
-        await _look_for_others(state, asked, accept, answers, snapshot)
-    content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(cast(Any, answers)))
-    return Reply(content, snapshot.number, len(answers) - missing)
+    answers = cast(list[bytes | Unread], asked["questions"])
+    unread = [place for place, answer in enumerate(answers) if isinstance(answer, Unread)]
+    known = len(answers) - len(unread)
+    for start in range(0, len(unread), _AT_ONCE):
+        await _look_for_some(state, asked, unread[start : start + _AT_ONCE], snapshot)
+    return _reply(snapshot, answers, known)
 
 
-async def _look_for_others(
-    state: dict[str, Any],
-    asked: LookupRequest,
-    accept: frozenset[str],
-    answers: list[bytes | None],
-    snapshot: IndexedSnapshot,
+def _reply(snapshot: IndexedSnapshot, answers: Sequence[Any], encoded: int) -> Reply:
+    content = b'{"snapshot":%d,"answers":[%s]}' % (snapshot.number, b",".join(answers))
+    return Reply(content, snapshot.number, encoded)
+
+
+async def _look_for_some(
+    state: dict[str, Any], asked: LookupRequest, places: Sequence[int], snapshot: IndexedSnapshot
 ) -> None:
-    """Fills in what is not known exactly: in a thread, and some at a time, so that neither exact
-    answers nor another call waits for long."""
-    places = [place for place, answer in enumerate(answers) if answer is None]
-    for start in range(0, len(places), _AT_ONCE):
-        some = places[start : start + _AT_ONCE]
-        work = partial(_look_for, asked, accept, some, snapshot)
-        found = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
-        for place, (kind, key, answer) in zip(some, found, strict=True):
-            answers[place] = answer
-            state["meter"].answered(kind, kernel=key.kernel if key else OTHER)
-            if key is not None and snapshot.index.exact(key) is None:
-                state["misses"].count(key, kind)
+    """Puts answers in the place of these questions: in a thread, and of few at a time, so that
+    neither what is published nor another call waits for long."""
+    answers: list[Any] = asked["questions"]
+    work = partial(_look_for, asked, places, snapshot)
+    found = await asyncio.get_running_loop().run_in_executor(state["matching"], work)
+    for place, (kind, key, answer) in zip(places, found, strict=True):
+        answers[place] = answer
+        state["meter"].answered(kind, kernel=key.kernel if key else OTHER)
+        if key is not None and snapshot.index.exact(key) is None:
+            state["misses"].count(key, kind)
 
 
 def _look_for(
     asked: LookupRequest,
-    accept: frozenset[str],
     places: Sequence[int],
     snapshot: IndexedSnapshot,
 ) -> list[tuple[str, Key | None, bytes]]:
     """How it fits, the key, and the answer."""
+    accept = beside_default(KINDS if (given := asked.get("accept")) is None else given)
     found: list[tuple[str, Key | None, bytes]] = []
     for place in places:
-        asked_for: Question | Unread = asked["questions"][place]
         try:
-            question = asked_for.read() if isinstance(asked_for, Unread) else asked_for
+            question = cast(Unread, asked["questions"][place]).read()
             key = key_of(question, asked.get("chip"), asked.get("toolchain"), snapshot)
         except HttpError as error:
             found.append((REFUSED, None, error.under(f"questions[{place}]").encoded()))

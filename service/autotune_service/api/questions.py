@@ -1,16 +1,17 @@
-"""What may be asked, and how a question becomes a key. Each part is checked in one place."""
+"""What may be asked, and how a question becomes a key.
+
+It is declared twice. What msgspec reads has the types alone: enough to look up what is published,
+for what is equal to a published key is right in all else. Pydantic reads the rest, checks it, and
+says what is wrong.
+"""
 
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Annotated, Any, NotRequired
+from typing import Annotated, Any, NotRequired, TypeVar
 
-from pydantic import (
-    ConfigDict,
-    Field,
-    TypeAdapter,
-    ValidationError,
-    with_config,
-)
+import msgspec
+from msgspec import Meta, Raw, Struct
+from pydantic import ConfigDict, Field, TypeAdapter, ValidationError, with_config
 from typing_extensions import TypedDict
 
 from autotune.domain.chip import Chip, parse_chip
@@ -20,7 +21,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune_service.api.fields import MOST_NAMES, Choice, Size
-from autotune_service.errors import HttpError, not_valid
+from autotune_service.errors import HttpError, not_valid, unreadable
 from autotune_service.snapshot_cache import IndexedSnapshot
 
 MAX_NAME = 200  # characters
@@ -63,41 +64,84 @@ class Question(TypedDict):
     toolchain: NotRequired[VersionsData | None]
 
 
+Name = Annotated[str, Meta(min_length=1, max_length=MAX_NAME)]
+
+
+class VersionsStruct(Struct, forbid_unknown_fields=True, gc=False):
+    jax: Name
+    jaxlib: Name
+    libtpu: Name
+
+
+class ProblemStruct(Struct, forbid_unknown_fields=True, gc=False):
+    dims: Annotated[dict[Name, int], Meta(max_length=MOST_NAMES)]
+    dtype: Name | None = None
+    options: Annotated[dict[Name, bool | int | float | str], Meta(max_length=MOST_NAMES)] | None = (
+        None
+    )
+
+
+class QuestionStruct(Struct, forbid_unknown_fields=True, gc=False):
+    kernel: Name
+    problem: ProblemStruct
+    fingerprint: Name | None = None
+    chip: Name | None = None
+    toolchain: VersionsStruct | None = None
+
+
+T = TypeVar("T")
+
+_MOST_EXPLAINED_BYTES = 16 << 10
 _question: TypeAdapter[Question] = TypeAdapter(Question)
+_types = msgspec.json.Decoder(QuestionStruct)
+_json = msgspec.json.Decoder(Raw)
 
 
 @dataclass(frozen=True, slots=True)
 class Unread:
-    """A question as it was sent, in a call of which some part is wrong."""
+    """A question as it was sent."""
 
-    given: Any
+    text: Raw
 
     def read(self) -> Question:
         """Raises ``HttpError``."""
-        try:
-            return _question.validate_python(self.given)
-        except ValidationError as error:
-            raise not_valid(error, self.given) from error
+        return checked(_question, bytes(self.text), _types)
+
+
+def checked(model: TypeAdapter[T], text: bytes, types: msgspec.json.Decoder[Any]) -> T:
+    """Raises ``HttpError`` with the first mistake. Pydantic looks for all of them, a microsecond
+    each: in a long text it is one of type that msgspec ends at, where there is one."""
+    try:
+        if len(text) > _MOST_EXPLAINED_BYTES:
+            _json.decode(text)
+            types.decode(text)
+        return model.validate_json(text)
+    except ValidationError as error:
+        raise not_valid(error, text) from error
+    except (ValueError, RecursionError) as error:
+        raise unreadable(error) from error
 
 
 def known_identity(
-    question: Question, chip: str | None, toolchain: VersionsData | None, snapshot: IndexedSnapshot
+    question: QuestionStruct,
+    chip: str | None,
+    toolchain: VersionsStruct | None,
+    snapshot: IndexedSnapshot,
 ) -> Identity | None:
     """What to look an answer up by: what is equal to a key that is published needs no check
     against its kernel. None where something is missing. ``chip`` and ``toolchain``: of the call."""
-    chip = question.get("chip") or chip
-    versions = question.get("toolchain") or toolchain
+    chip, versions = question.chip or chip, question.toolchain or toolchain
     if chip is None or versions is None:
         return None
-    name, problem = question["kernel"], question["problem"]
+    name, problem = question.kernel, question.problem
     return identity(
         name,
-        question.get("fingerprint") or snapshot.newest.get(name, ""),
+        question.fingerprint or snapshot.newest.get(name, ""),
         _chip_name(chip),
-        (versions["jax"], versions["jaxlib"], versions["libtpu"]),
-        problem["dims"],
-        problem.get("dtype") or "",
-        problem.get("options") or {},
+        (versions.jax, versions.jaxlib, versions.libtpu),
+        problem.dims,
+        problem.dtype or "",
+        problem.options or {},
     )
 
 
@@ -105,7 +149,7 @@ def known_identity(
 def _chip_name(text: str) -> str:
     """Empty for what names none."""
     try:
-        return parse_chip(text).value
+        return parse_chip(text).value if text.isprintable() else ""
     except InvalidInputError:
         return ""
 

@@ -12,7 +12,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.ports import Queue
 from autotune_db import SqlStore
 from autotune_service.api.bodies import BodyRoute
-from autotune_service.api.reading import Number, job_data
+from autotune_service.api.reading import Number, job_data, known_job
 from autotune_service.api.schema import (
     BeatRequest,
     Claimed,
@@ -20,13 +20,13 @@ from autotune_service.api.schema import (
     FinishRequest,
     GiveBackRequest,
     Holds,
+    LogRequest,
     Turn,
 )
 from autotune_service.dependencies import (
     BEARER,
     ERRORS,
     KNOWN_PARAMETERS,
-    ask,
     caller,
     store,
     to_write,
@@ -61,6 +61,12 @@ async def heartbeat(request: Request, number: Number, told: BeatRequest) -> Hold
     """A sign of life, several in each lease, with the progress that all can read."""
     progress = Progress(**told.progress.model_dump())
     return await _in_turn(request, number, told, lambda jobs, job: jobs.heartbeat(job, progress))
+
+
+@router.post("/jobs/{number}/log")
+async def write_log(request: Request, number: Number, told: LogRequest) -> Holds:
+    """What the worker says, which all can read, in the place of what it said before."""
+    return await _in_turn(request, number, told, lambda jobs, job: jobs.write_log(job, told.text))
 
 
 @router.post("/jobs/{number}/finish")
@@ -98,9 +104,7 @@ async def _in_turn(
     Raises ``HttpError``.
     """
     jobs = store(request).jobs
-    found = await ask(request, jobs.get, number)
-    if found is None:
-        raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
+    found = await known_job(request, number)
     if turn.worker.rpartition("/")[0] != caller(request).name:
         message = f"{turn.worker} is no worker with the token {caller(request).name}"
         raise HttpError(403, "another_worker", message, "worker")

@@ -23,6 +23,8 @@ from autotune_service.api.schema import (
     HealthData,
     JobData,
     JobList,
+    JobLogData,
+    JobLogs,
     MissData,
     Misses,
     RecordData,
@@ -171,10 +173,23 @@ def next_of(found: Sequence[Any], data: Sequence[Any]) -> str | None:
 @router.get("/jobs/{number}", responses=_READ)
 async def job(request: Request, number: Number) -> JobData:
     """One, with the progress of its search."""
+    return job_data(await known_job(request, number))
+
+
+@router.get("/jobs/{number}/log", responses=_READ)
+async def job_log(request: Request, number: Number) -> JobLogs:
+    """What its workers have said, by attempt."""
+    found = await known_job(request, number)
+    logs = await ask(request, store(request).jobs.logs, found.number)
+    return JobLogs(logs=[JobLogData(**to_data(one)) for one in logs])
+
+
+async def known_job(request: Request, number: int) -> Job:
+    """Raises ``HttpError``."""
     found = await ask(request, store(request).jobs.get, number)
     if found is None:
         raise HttpError(404, "unknown_job", f"there is no job {number}", "number")
-    return job_data(found)
+    return found
 
 
 def job_data(job: Job) -> JobData:

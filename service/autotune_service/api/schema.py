@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from autotune.domain.chip import Chip
-from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_TRIALS, State
+from autotune.domain.job import DEFAULT_TRIALS, LEASE_S, MOST_ATTEMPTS, MOST_LOG, MOST_TRIALS, State
 from autotune.domain.record_candidate import CandidateState
 from autotune_service.api.fields import Count, Flag, Name, Part, Text, whole
 from autotune_service.api.uploads import (
@@ -208,6 +208,17 @@ class JobData(BaseModel):
     message: str
 
 
+class JobLogData(BaseModel):
+    """``text``: what its workers have said in this attempt, or the end of it, in lines."""
+
+    attempt: int
+    text: str
+
+
+class JobLogs(BaseModel):
+    logs: list[JobLogData] = Field(max_length=MOST_ATTEMPTS)
+
+
 class ClaimRequest(Part):
     """``worker`` names one process. ``kernels``: those that it has, which jobs may be asked for
     from then on; it takes jobs for these versions of them and for its toolchain. ``lease_s``: after
@@ -234,6 +245,12 @@ class Turn(Part):
 
 class BeatRequest(Turn):
     progress: ProgressIn
+
+
+class LogRequest(Turn):
+    """``text``: all that the worker has said in this attempt, or the end of it."""
+
+    text: Annotated[str, Field(strict=True, max_length=MOST_LOG)]
 
 
 class FinishRequest(Turn):

@@ -10,9 +10,9 @@ from autotune_service.middleware.headers import headers_of
 from autotune_service.middleware.throttle import Throttle
 
 _BYTES = 32 << 10  # of questions, some hundred: as much work as one call
-_MISTAKES = 50  # in a lookup: as much work as one call
+_WRONG_BYTES = 2 << 10  # of a lookup that is wrong: as much work as one call
 _PAGE = 100  # a page, a list or an export takes as long as a hundred lookups
-_LIGHT = {"/v1/configs/": 1, "/v1/snapshots/": 10}  # a snapshot is encoded once
+_LIGHT = {"/v1/configs/": 1, "/v1/jobs/": 10, "/v1/snapshots/": 10}  # a snapshot is encoded once
 
 
 _READS = "autotune.reads"
@@ -48,10 +48,10 @@ class LimitsMiddleware:
         return self._reads.allows(caller, next(light, _PAGE))
 
 
-def count_wrong(scope: Scope, mistakes: int) -> None:
-    """As how many more a lookup counts of which some parts are wrong, once that is known."""
+def count_wrong(scope: Scope, size: int) -> None:
+    """As more calls counts a lookup of which some parts are wrong, once that is known."""
     reads: Throttle = scope[_READS]
-    reads.allows(_caller_of(scope), mistakes // _MISTAKES)
+    reads.allows(_caller_of(scope), size // _WRONG_BYTES)
 
 
 def _caller_of(scope: Scope) -> int | str:

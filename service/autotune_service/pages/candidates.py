@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from html import escape
 
 from autotune.domain.browsing import NumberedTrial
 from autotune.domain.config import Config
@@ -115,9 +116,7 @@ def wrapped(text: str) -> list[str]:
 
 def escaped(text: str) -> str:
     """plotly.js takes a few HTML elements in texts: none may come from outside."""
-    for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
-        text = text.replace(character, entity)
-    return text.replace("\n", " ")
+    return escape(text, quote=False).replace("\n", " ")
 
 
 def _candidate(one: NumberedTrial, record: Record | None) -> ShownTrial:

@@ -21,9 +21,8 @@ from autotune.wording.checks import action, finding
 from autotune_service.dependencies import KNOWN_PARAMETERS, ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.pages import versions
-from autotune_service.pages.filters import query_of
+from autotune_service.pages.filters import number_of, query_of
 from autotune_service.pages.problems import ProblemRow, key_filter, order_of, rows
-from autotune_service.pages.routes import number_of
 from autotune_service.pages.tables import AT_ONCE, Line, pages_of, table
 from autotune_service.pages.upgrades import check_filter
 from autotune_service.pages.versions import ToolchainColumn

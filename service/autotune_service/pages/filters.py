@@ -125,3 +125,10 @@ def pages(query: Query, total: int) -> Pagination:
         query.notes.append(f"page={number} was ignored: there are {last}.")
         number = last
     return Pagination(number=number, total=total)
+
+
+def number_of(text: str, what: str) -> int:
+    """Raises ``HttpError``."""
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise HttpError(404, f"unknown_{what}", f"There is no {what} {text[:40]}.")
+    return int(text)

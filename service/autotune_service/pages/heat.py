@@ -177,6 +177,8 @@ def _text(cell: HeatCell) -> str:
 
 def _roles(cell: HeatCell) -> list[str]:
     """What is served may be the default itself."""
+    if not cell.tried:  # most cells of a large map
+        return []
     timed = [c for c in cell.tried if c.group == ESTIMATED]
     there = {c.role for c in timed} | {DEFAULT for c in timed if c.number == 0}
     return [role for role in _ROLES if role in there] if there else []

@@ -9,12 +9,13 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 
 from autotune.domain.codec import to_data
-from autotune.domain.job import LEASE_S, Job, State
+from autotune.domain.job import LEASE_S, MOST_LOG, Job, State
 from autotune.domain.key import Key
 from autotune.wording.jobs import why_waiting
 from autotune.wording.units import seconds
+from autotune_service.api.reading import known_job
 from autotune_service.dependencies import ask, store
-from autotune_service.pages.filters import PAGE_ROWS, query_of
+from autotune_service.pages.filters import PAGE_ROWS, number_of, query_of
 from autotune_service.pages.render import kernel_path, link, page
 
 router = APIRouter(include_in_schema=False)
@@ -55,6 +56,19 @@ async def show(request: Request) -> Response:
         timeline=timeline(found[:PAGE_ROWS], now),
         older=found[PAGE_ROWS - 1].number if len(found) > PAGE_ROWS else None,
     )
+
+
+@router.get("/jobs/{number}")
+async def show_one(request: Request, number: str) -> Response:
+    """One, with what its workers have said, and say."""
+    queue = store(request).jobs
+    job = await known_job(request, number_of(number, "job"))
+    is_waiting = job.state is State.QUEUED
+    running = await ask(request, queue.list, State.RUNNING, PAGE_ROWS) if is_waiting else []
+    (line,) = lines([job], running, datetime.now(UTC))
+    logs = await ask(request, queue.logs, job.number)
+    query = query_of(request).done()
+    return await page(request, "job.html", query=query, line=line, logs=logs, most_log=MOST_LOG)
 
 
 def lines(found: Sequence[Job], running: Sequence[Job], now: datetime) -> list[JobLine]:

@@ -21,9 +21,9 @@ from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.errors import HttpError
 from autotune_service.middleware.access import address_of
 from autotune_service.middleware.calls import STREAMED
+from autotune_service.pages.filters import number_of
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.overview import SILENT
-from autotune_service.pages.routes import number_of
 
 live = APIRouter(include_in_schema=False)
 

@@ -229,7 +229,7 @@ def _of_job(job: Job) -> RunningWork:
         name=asked.kernel,
         problem=asked.problem,
         chip=asked.chip,
-        link=f"/jobs#job-{job.number}",
+        link=f"/jobs/{job.number}",
         done=progress.done,
         goal=job.goal,
         note=progress.note or f"{job.worker} has it",

@@ -22,7 +22,7 @@ from autotune_service.middleware.access import COOKIE, secret_of
 from autotune_service.pages import problem, versions
 from autotune_service.pages import trial as onetrial
 from autotune_service.pages.candidates import candidates
-from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, pages, query_of
+from autotune_service.pages.filters import PAGE_ROWS, Pagination, Query, number_of, pages, query_of
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.next_steps import MOST as MOST_STEPS
 from autotune_service.pages.next_steps import NextStep, next_steps, stale
@@ -291,10 +291,3 @@ async def _known(request: Request, key_id: str) -> tuple[SearchedKey, Record | N
     if searched is None:
         raise HttpError(404, "unknown_key", f"There is no problem {key_id}.")
     return searched, snapshots_of(request).current.index.exact(searched.key)
-
-
-def number_of(text: str, what: str) -> int:
-    """Raises ``HttpError``."""
-    if not (text.isascii() and text.isdigit() and len(text) <= 18):
-        raise HttpError(404, f"unknown_{what}", f"There is no {what} {text[:40]}.")
-    return int(text)

@@ -19,26 +19,15 @@ from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import CHECKS, estimated, evil_key, fill, trial
 from tests.samples.database import key_id
 from tests.samples.matching import question
-from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
+from tests.servers.browser import Seen, seen_in
 from tests.servers.service import Running, running, until
 
 pytestmark = pytest.mark.slow
 
 SEARCHES = (
     ("matmul", "512x512x512", "v5e", "16"),
-    ("matmul", "512x512x512", "v6e", "8"),
-    ("vector_add", "65536", "v5e", "6"),
+    ("matmul", "512x512x512", "v6e", "2"),
 )
-PAGES = {
-    "overview": "/",
-    "misses": "/misses",
-    "kernel": "/kernels/matmul",
-    "problem": "/keys/1",
-    "toolchains": "/toolchains/1",
-    "upgrades": "/upgrades",
-    "trial": "/trials/2",
-    "not found": "/keys/999",
-}
 
 
 def search(database: str, kernel: str, shape: str, chip: str, trials: str) -> list[str]:
@@ -81,24 +70,6 @@ def site(real: str) -> Iterator[Running]:
 @pytest.fixture
 def seen(browser: Browser, site: Running) -> Iterator[Seen]:
     yield from seen_in(browser, site)
-
-
-@pytest.mark.parametrize(
-    ("size", "theme"),
-    [(LAPTOP, "light"), (LAPTOP, "dark"), (PHONE, "dark")],
-    ids=["laptop", "laptop at night", "phone"],
-)
-@pytest.mark.parametrize("path", PAGES.values(), ids=PAGES)
-def test_every_page_in_both_themes_and_sizes(
-    browser: Browser, site: Running, path: str, size: Any, theme: Any
-) -> None:
-    for seen in seen_in(browser, site, viewport=size, color_scheme=theme):
-        page = seen.open(path)
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
-        assert page.locator("h1").count() == 1
-        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
-        assert (background == "rgb(18, 22, 28)") is (theme == "dark")
-        assert violations(page) == []
 
 
 def test_axe_would_find_something(seen: Seen) -> None:
@@ -187,7 +158,7 @@ def test_the_theme_is_kept(seen: Seen) -> None:
     seen.open("/keys/1")
     expect(page.get_by_role("button", name="Theme: dark")).to_be_visible()
     colour = page.evaluate("document.querySelector('[data-plot=trials]').layout.font.color")
-    assert colour == "#e6ebf2"
+    assert colour == "rgb(230, 235, 242)"
 
 
 def test_paper_is_white(browser: Browser, site: Running) -> None:
@@ -197,7 +168,7 @@ def test_paper_is_white(browser: Browser, site: Running) -> None:
         text = "getComputedStyle(document.body).color"
         assert page.evaluate(text) == "rgb(27, 36, 48)"
         page.wait_for_function(
-            "document.querySelector('[data-plot=trials]').layout.font.color === '#1b2430'"
+            "document.querySelector('[data-plot=trials]').layout.font.color === 'rgb(27, 36, 48)'"
         )
 
 

@@ -184,6 +184,29 @@ class TestJobs:
         status, made = own.post("/v1/jobs", json.loads(unescape(again)), secret)
         assert (status, made["request"]["trials"]) == (201, 7)
 
+    def test_what_workers_said_stands_with_the_job(self, own: Running, store: SqlStore) -> None:
+        """The newest attempt first; whatever they said, it is text."""
+        key = question()
+        made, _ = store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
+        path = f"/jobs/{made.number}"
+        assert "No worker has it yet" in html(own, path)
+        able = Ability(kernels={key.kernel: key.fingerprint}, toolchain=key.toolchain)
+        for said in ("<script>alert(1)</script>", "\u202e\x1b[31m"):
+            job = store.jobs.claim("w", able)
+            assert job is not None
+            assert ("Nothing yet" in html(own, path)) == (job.attempt == 1)
+            assert store.jobs.write_log(job, said)
+            assert 'data-poll="5"' in html(own, path)
+            store.jobs.give_back(job, "it broke", counts=True)
+        text = html(own, path)
+        assert re.findall(r"<pre[^>]*><code>(.*?)</code></pre>", text) == [
+            r"\u202e\x1b[31m",
+            "&lt;script&gt;alert(1)&lt;/script&gt;",
+        ]
+        assert f'href="{path}"' in html(own, "/jobs")
+        for unknown in ("/jobs/99", "/jobs/x", f"/jobs/{10**17}"):
+            html(own, unknown, 404)
+
     def test_a_job_leads_to_its_problem(self, own: Running, store: SqlStore) -> None:
         key = question()
         store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
@@ -293,10 +316,9 @@ STYLES = Path(heat.__file__).parent / "static" / "dashboard.css"
 
 def colours(scheme: str) -> dict[str, str]:
     """The variables of a scheme."""
-    text = STYLES.read_text()
-    start = ":root {" if scheme == "light" else ':root[data-theme="dark"] {'
-    block = text[text.index(start) :].partition("}")[0]
-    return dict(re.findall(r"--([\w-]+): (#[0-9a-f]{6})", block))
+    one = r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)"
+    found = re.findall(one, STYLES.read_text())
+    return {name: light if scheme == "light" else dark for name, light, dark in found}
 
 
 def between(low: str, high: str, share: float) -> str:

@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,9 @@ from autotune_db import SqlStore
 from autotune_service.pages.gains import Gain, Scale, dots, middle
 from autotune_service.pages.overview import counted, sparkline
 from tests.samples.dashboard import config, estimated, evil_key, html, plain, published, trial
-from tests.samples.database import latest_snapshot
+from tests.samples.database import latest_snapshot, new_store
 from tests.samples.matching import NOON, SPEC, question
-from tests.servers.service import Running, until
+from tests.servers.service import Running, running, until
 
 
 def section(text: str, name: str) -> str:
@@ -111,6 +112,16 @@ class TestGains:
         assert sparkline(counted(days)) == "M0 22.0H0.0V22.0H25.0V12.0H100.0V2.0H100.0V2.0"
         assert sparkline(counted(days[:1])) == ""
 
+    def test_kernels_without_a_search_are_named_in_one_line(
+        self, own: Running, store: SqlStore
+    ) -> None:
+        """A worker describes all that it has."""
+        for name in ("idle_1", "idle_2"):
+            store.save_kernel(replace(SPEC, name=name))
+        shown = html(own, "/")
+        assert "Never searched: idle_1 , idle_2 ." in section(shown, "coverage")
+        assert len(re.findall('<article class="kernel">', shown)) == 2
+
 
 class TestNext:
     def test_what_is_broken_comes_before_what_is_missing(self, service: Running) -> None:
@@ -133,6 +144,12 @@ class TestNext:
         store.save_record(published(question(5, 5, fingerprint="newer")))
         until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
         assert "m=5 k=5" not in section(html(own, "/"), "next")
+
+    def test_what_was_searched_and_not_published_is_told(self, tmp_path: Path) -> None:
+        with new_store(tmp_path / "tried.db") as store, running(str(tmp_path / "tried.db")) as own:
+            assert "Nothing is missing" in section(html(own, "/"), "next")
+            store.save_trial(question(), trial(0, estimated(9.0)))
+            assert "Nothing of what was searched" in section(html(own, "/"), "next")
 
 
 def test_toolchains_are_short_and_say_the_rest(service: Running) -> None:

@@ -44,6 +44,7 @@ PAGES = (
     "/trials/1",
     "/compare?key=1&key=2&trial=3",
     "/jobs",
+    "/jobs/1",
     "/misses",
     "/workloads",
     "/workloads/model",

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, Locator, expect
 from autotune.domain.job import Progress
 from autotune.domain.token import ADMIN
 from autotune_db import SqlStore
-from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, trial
+from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import NOON, question
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
@@ -29,6 +29,7 @@ def busy(store: SqlStore) -> None:
     store.save_record(later)
     store.save_trial(question(7, 7), trial(0, OUTCOMES[4]))
     store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
+    running_job(store, "compiling")
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +137,36 @@ def test_what_runs_takes_no_click_and_stays_true(browser: Browser, tmp_path: Any
             expect(shown).to_contain_text("4 of 9 trials", timeout=15_000)
 
 
+def test_what_a_worker_says_is_followed_with_one_click(browser: Browser, tmp_path: Any) -> None:
+    file = str(tmp_path / "running.db")
+    with new_store(file, fill) as store, running(file) as service:
+        job = running_job(store, "compiling")
+        for seen in seen_in(browser, service):
+            visitor, page = Visitor(), seen.open("/")
+            visitor.click(page.locator("[data-live=running]").get_by_role("link", name="job 1"))
+            said = page.get_by_role("region", name="Log of attempt 1")
+            expect(said).to_contain_text("compiling")
+            assert visitor.clicks <= 1
+            store.jobs.write_log(job, "<b>2 of 9</b>")
+            expect(said).to_have_text("<b>2 of 9</b>", timeout=15_000)
+            store.jobs.write_log(job, "1\n" * 99)
+            page.evaluate("renew()")
+            said.click()
+            read = said.evaluate("log => (log.scrollTop = -400, log.scrollHeight + log.scrollTop)")
+            store.jobs.write_log(job, "1\n" * 99 + "the end\n")
+            page.evaluate("renew()")
+            expect(said).to_contain_text("the end")
+            now = said.evaluate("log => log.scrollHeight + log.scrollTop")
+            assert now == pytest.approx(read, abs=2)
+            expect(said).to_be_focused()
+
+
 def test_what_did_not_change_is_not_drawn_again(seen: Seen) -> None:
-    page = seen.open("/jobs")
-    page.evaluate("$('[data-live=jobs]').firstElementChild.isOld = true")
-    assert page.locator("[data-live=jobs] time[title]").count()
+    page = seen.open("/jobs/1")
+    page.evaluate("$('[data-live=job]').firstElementChild.isOld = true")
+    assert page.locator("[data-live=job] time[title]").count()
     page.evaluate("renew()")
-    assert page.evaluate("$('[data-live=jobs]').firstElementChild.isOld")
+    assert page.evaluate("$('[data-live=job]').firstElementChild.isOld")
 
 
 def test_every_task_is_done_with_the_keyboard(seen: Seen) -> None:
@@ -193,12 +218,14 @@ PAGES = (
     "/compare?trial=1&trial=3",
     "/toolchains/1",
     "/jobs",
+    "/jobs/1",
     "/misses",
     "/workloads",
     "/workloads/model",
     "/upgrades",
     "/snapshots?from=1&to=3",
     "/problems?q=nothing-has-this",
+    "/keys/999",
 )
 
 
@@ -213,6 +240,12 @@ def test_nothing_keeps_anybody_out(
             path = f"/keys/{key_id(store, key)}"
     for seen in seen_in(browser, site, viewport=LAPTOP, color_scheme=scheme):
         page = seen.open(path)
+        assert page.locator("h1").count() == 1
+        background = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (background == "rgb(18, 22, 28)") is (scheme == "dark")
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
         assert violations(page) == []
         page.set_viewport_size({"width": 320, "height": 800})
         assert page.evaluate("document.documentElement.scrollWidth") <= 320
+        if scheme == "dark":  # what is narrow is laid out in another way, in the same colours
+            assert violations(page) == []

@@ -32,16 +32,24 @@ function setTheme(name) {
 
 // --- plots ----------------------------------------------------------------------------------------
 
-function colours(value, style) {
-  if (typeof value === "string" && /^@[a-z0-9-]+$/.test(value))
-    return style.getPropertyValue("--" + value.slice(1)).trim();
-  if (Array.isArray(value)) return value.map((part) => colours(part, style));
+// The styles say both themes at once: only a property of a real element is one of the two.
+const probe = document.body.appendChild(document.createElement("i"));
+probe.hidden = true;
+
+function colour(name) {
+  probe.style.color = `var(--${name})`;
+  return getComputedStyle(probe).color;
+}
+
+function colours(value) {
+  if (typeof value === "string" && /^@[a-z0-9-]+$/.test(value)) return colour(value.slice(1));
+  if (Array.isArray(value)) return value.map(colours);
   if (value && typeof value === "object")
-    return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, colours(part, style)]));
+    return Object.fromEntries(Object.entries(value).map(([name, part]) => [name, colours(part)]));
   return value;
 }
 
-function layoutOf(figure, style, width) {
+function layoutOf(figure, width) {
   const axis = { gridcolor: "@line", linecolor: "@muted", zeroline: false, automargin: true };
   const narrow = width < 600;
   const base = {
@@ -62,7 +70,7 @@ function layoutOf(figure, style, width) {
   delete layout.narrow;
   // What has no time stands on the upper edge of the plot, on an axis of its own.
   layout.yaxis2 = { overlaying: "y", range: [0, 1.03], visible: false, fixedrange: true };
-  return colours(layout, style);
+  return colours(layout);
 }
 
 // A scale of colours beside the plot would take half of a phone.
@@ -88,9 +96,8 @@ function draw(name) {
     place.dataset.drawn = "when it is opened";
     return;
   }
-  const style = getComputedStyle(document.documentElement);
-  const layout = layoutOf(figure, style, place.clientWidth);
-  const data = colours(figure.data.map(said), style).map(place.clientWidth < 600 ? flat : (trace) => trace);
+  const layout = layoutOf(figure, place.clientWidth);
+  const data = colours(figure.data.map(said)).map(place.clientWidth < 600 ? flat : (trace) => trace);
   Plotly.react(place, data, layout, { displayModeBar: false, responsive: true }).then(() => {
     place.dataset.drawn = "yes";
     if (place.dataset.listens) return;
@@ -116,8 +123,7 @@ function readFigures(root) {
 function save(button) {
   const place = $(`[data-plot="${button.dataset.save}"]`);
   const filename = document.title.replace(/[^A-Za-z0-9]+/g, "-").slice(0, 80) + "-" + button.dataset.save;
-  const paper = getComputedStyle(document.documentElement).getPropertyValue("--card").trim();
-  const picture = { data: place.data, layout: { ...place.layout, paper_bgcolor: paper } };
+  const picture = { data: place.data, layout: { ...place.layout, paper_bgcolor: colour("card") } };
   Plotly.downloadImage(picture, {
     format: "png", filename, width: Math.max(900, place.clientWidth), height: place.clientHeight,
   });
@@ -181,7 +187,10 @@ async function renew(from = location.pathname + location.search) {
     localTimes(fresh);
     for (const part of $$("[data-live]")) {
       const newer = $(`[data-live="${part.dataset.live}"]`, fresh);
-      if (!newer || part.contains(document.activeElement) || part.innerHTML === newer.innerHTML) continue;
+      if (!newer) continue;
+      for (const log of $$("pre.log", part)) extend(log.firstElementChild, $(`#${log.id} > code`, newer)?.textContent);
+      const inUse = part.contains(document.activeElement) && !document.activeElement.matches("pre.log");
+      if (inUse || part.innerHTML === newer.innerHTML) continue;
       for (const [place, one] of $$("details", newer).entries()) one.open = $$("details", part)[place]?.open ?? one.open;
       part.replaceChildren(...newer.childNodes);
       if (newer.dataset.poll) part.dataset.poll = newer.dataset.poll;
@@ -190,6 +199,14 @@ async function renew(from = location.pathname + location.search) {
     readFigures(fresh);
     drawAll();
   } catch { /* the server is gone: it is asked again */ }
+}
+
+// In its place, so that who scrolled, focused or selected some of it is left alone.
+function extend(log, text) {
+  const before = log.textContent;
+  if (!text || text === before) return;
+  if (text.startsWith(before)) log.append(text.slice(before.length));
+  else log.textContent = text;
 }
 
 // Pages say UTC; who points at a time sees it in their own zone.
