@@ -9,11 +9,12 @@ _CHUNK_BYTES = 1 << 20
 
 
 def exchange(
-    child: subprocess.Popen[bytes], request: bytes, watch: Callable[[], None], poll_s: float
+    child: subprocess.Popen[bytes], request: bytes, watch: Callable[[], float]
 ) -> bytes | None:
     """The line that answers ``request``; None when the child has ended without one.
 
-    ``watch`` is called every ``poll_s`` seconds or more often, and gives up by raising.
+    ``watch`` says after how many seconds it is called once more at the latest, and gives up by
+    raising.
     """
     assert child.stdin is not None
     assert child.stdout is not None
@@ -23,8 +24,7 @@ def exchange(
         selector.register(child.stdout, selectors.EVENT_READ)
         selector.register(child.stdin, selectors.EVENT_WRITE)
         while not pieces[-1].endswith(b"\n"):
-            watch()
-            ready = {key.fileobj for key, _ in selector.select(poll_s)}
+            ready = {key.fileobj for key, _ in selector.select(watch())}
             if child.stdin in ready:
                 left = left[_sent(child.stdin.fileno(), left) :]
                 if not left:

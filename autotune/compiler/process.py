@@ -19,7 +19,8 @@ from autotune.compiler.process_tree import MemoryWatch, TimeWatch, kill_family
 from autotune.errors import CompilerUnavailableError
 
 WORKER = Path(__file__).parents[1] / "child" / "worker.py"
-_POLL_S = 0.1
+_LEAST_POLL_S, _MOST_POLL_S = 0.1, 0.5  # each look takes a third of a millisecond on a busy machine
+_FASTEST = 8 << 30  # bytes a second, by which a child's memory grows
 _REAP_S = 5.0
 _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
 _NEEDED_BYTES = 64 << 20  # the listings of one large kernel, with room to spare
@@ -87,7 +88,7 @@ class CompilerProcess:
             self._prepare_folder()
             watch = self._watch(child, limit_s)
             data = json.dumps(request).encode() + b"\n"
-            line = exchange(child, data, lambda: next(watch), _POLL_S)
+            line = exchange(child, data, lambda: next(watch))
             return self._parsed(child, line)
         except BaseException:
             self.stop()
@@ -156,19 +157,22 @@ class CompilerProcess:
                 f"{_NEEDED_BYTES >> 20} for its listings: make room, or set TMPDIR"
             )
 
-    def _watch(self, child: subprocess.Popen[bytes], limit_s: float) -> Iterator[None]:
-        """Each step looks at the clock and the child's memory, and raises to end the wait."""
+    def _watch(self, child: subprocess.Popen[bytes], limit_s: float) -> Iterator[float]:
+        """Each step looks at the clock and the child's memory, and raises to end the wait, or says
+        for how long neither can be over its limit."""
         memory, clock = MemoryWatch(child.pid), TimeWatch(child.pid, limit_s)
         while True:
             if self._stopped:
                 raise CompilerInterruptedError
             if clock.is_over():
                 raise ChildTimedOutError(f"no answer within {limit_s:g} s")
-            if memory.resident_bytes() > self._memory_bytes:
+            room = self._memory_bytes - memory.resident_bytes()
+            if room < 0:
                 raise self._died(
                     f"out of memory: killed at the limit of {self._memory_bytes / 2**30:.1f} GiB"
                 )
-            yield
+            pause_s = min(_MOST_POLL_S, room / _FASTEST, clock.left_s())
+            yield max(_LEAST_POLL_S, pause_s)
 
     def _parsed(self, child: subprocess.Popen[bytes], line: bytes | None) -> dict[str, Any]:
         if line is None:

@@ -96,6 +96,10 @@ class TimeWatch:
         self._started, self._processor_s = time.monotonic(), _processor_s(pid)
         self._look_at = self._started + _WAITS_EVERY_S
 
+    def left_s(self) -> float:
+        """Until it may be over, negative where only the wait for a processor keeps it."""
+        return self._started + self._limit_s - time.monotonic()
+
     def is_over(self) -> bool:
         """The waits are looked at about once a second, and before it says yes."""
         now = time.monotonic()
@@ -119,9 +123,10 @@ def _waits(tasks: Path) -> dict[str, int]:
     """Nanoseconds that each thread has waited for a processor (Documentation/scheduler/sched-stats
     of Linux); nothing where the system does not count them."""
     found = {}
-    for stat in tasks.glob("*/schedstat"):
-        with suppress(OSError):  # a thread that has ended
-            found[stat.parent.name] = int(stat.read_text().split()[1])
+    with suppress(OSError), os.scandir(tasks) as listed:  # a process, or a thread, that has ended
+        for task in listed:
+            with suppress(OSError):
+                found[task.name] = int(Path(task.path, "schedstat").read_bytes().split()[1])
     return found
 
 

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import pickle
 import signal
 import socket
 from collections.abc import Iterator, Mapping
@@ -59,9 +60,9 @@ class RaySlot:
         future: Future[None] = asked.future()
         return future
 
-    def ask(self, *asked: Any) -> Future[dict[str, Any]]:
-        """``CompilerSlot.ask``; ``answer_of`` reads it."""
-        future: Future[dict[str, Any]] = self._actor.ask.remote(*asked).future()
+    def ask(self, *asked: Any) -> Future[bytes]:
+        """``CompilerSlot.ask``; ``answer_of`` gives the pickled answer."""
+        future: Future[bytes] = self._actor.ask_packed.remote(pickle.dumps(asked)).future()
         return future
 
     def leave(self, driver: str) -> Future[None]:
@@ -135,6 +136,7 @@ class RayCluster:
         """The one of this name, which is started where it is not there yet."""
         actor = _ray().remote(concurrency_groups={"control": 1})(CompilerSlot)
         options = {"num_cpus": 1, "memory": memory_bytes, "name": name, **_only_on(node.id)}
+        options["enable_task_events"] = False  # the head keeps no list of what was asked
         with _answering():
             started = actor.options(**options, get_if_exists=True, lifetime="detached")
             return RaySlot(node, number, started.remote(worker))

@@ -30,6 +30,7 @@ from autotune.searching.transfer import MOST_TRIALS, Lessons, Told, lessons_of
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
 _SHARE = 2  # or half as many as there are
+_WIDE = 8  # compilers: with as many, what is tried first is not waited for
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
@@ -116,9 +117,9 @@ class _Running(NamedTuple):
 class Search:
     """A search that is advanced a trial at a time: ``start`` hands the next one to the compilers,
     ``collect`` keeps those that are done. The default comes first and alone, whatever becomes of
-    it, then each config that is given; after those as many at a time as are started. Where other
-    problems have predicted well, the default comes last and alone, and only if what is faster by
-    their word is not surely so.
+    it, then each config that is given; after those, or beside them where there are many compilers,
+    as many at a time as are started. Where other problems have predicted well, the default comes
+    last and alone, and only if what is faster by their word is not surely so.
 
     ``goal``: how many trials at most, earlier ones included, and all of them where it is ``full``.
     ``weight``: how often what is searched runs. ``lessons``: None where other problems say nothing.
@@ -139,6 +140,7 @@ class Search:
     stopped_by: str = ""
     running: dict[Future[Attempt], _Running] = field(default_factory=dict)
     _given: tuple[Config, ...] = ()
+    _configs: set[Config] = field(default_factory=set)
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
     _predicted: Posterior | None = None
@@ -180,14 +182,18 @@ class Search:
 
     def _start(self, late: bool) -> str:
         """Why nothing was started, or an empty string."""
-        if any(not one.asked for one in self.running.values()):
+        first_runs = any(not one.asked for one in self.running.values())
+        if first_runs and self.compilers.size < _WIDE:
             return "the first is not done"
         full = bool(self.trials) and len(self.trials) >= self.goal
         # What all is compared with is tried in any case.
         first = iter(self._given[:1]) if full else self._first
-        while not (late and self.trials) and (config := next(first, None)):
+        skips_first = first_runs or (late and self.trials)
+        while not skips_first and (config := next(first, None)):
             if self._tried(config):
                 continue
+            if self._runs(config):
+                break  # the next one may depend on it
             if config != self.space.default or self.space.default_verdict is None:
                 return self._run(_Running(config, self._candidate(config), asked=False))
             self._keep(config, self.space.default_verdict, 0.0)
@@ -215,6 +221,8 @@ class Search:
 
     def _run(self, one: _Running) -> str:
         one = one._replace(told=self.lessons.told(one.config) if self.lessons else None)
+        if one.candidate and not one.asked:
+            self.study.hold(one.candidate)
         self.running[compile_config(self.compilers, self.subject, one.config)] = one
         return ""
 
@@ -294,8 +302,7 @@ class Search:
     @property
     def _lacks_default(self) -> bool:
         default = self.space.default
-        running = any(one.config == default for one in self.running.values())
-        return not running and not self._tried(default)
+        return not self._runs(default) and not self._tried(default)
 
     def _default_first(self) -> Iterator[Config]:
         """The default, unless what others have taught may be enough."""
@@ -315,8 +322,12 @@ class Search:
         found = predicted(candidate.config, self._predicted, place, self.lessons.error)
         return found if is_enough(found, self.trials, exp(self._predicted.mean.min())) else None
 
+    def _runs(self, config: Config) -> bool:
+        return any(one.config == config for one in self.running.values())
+
     def _tried(self, config: Config) -> bool:
-        return any(trial.config == config for trial in self.trials)
+        self._configs.update(trial.config for trial in self.trials[len(self._configs) :])
+        return config in self._configs
 
     def _own_blocks(self) -> Iterator[Config]:
         """The blocks of the default, where they do not fit as they are: under one higher limit

@@ -12,19 +12,31 @@ from autotune.domain.trace import Trace
 _ANOTHER_KIND = 1.0
 
 
-def neighbours(candidates: Sequence[Candidate], best: int, untried: Collection[int]) -> list[int]:
-    """Indices of the nearest untried candidates that differ from ``best`` in one axis or in the
-    grid order alone. Nearness is in doublings, whatever is known of what lies between. Blocks that
-    fit their arrays have no neighbours that reach over the edge."""
-    here, whole = candidates[best].config, not is_ragged(candidates[best].trace)
-    steps = ((number, _step(here, candidates[number].config)) for number in untried)
-    near = sorted((step, number) for number, step in steps if step is not None)
-    fitting = (one for one in near if not (whole and is_ragged(candidates[one[1]].trace)))
-    nearest = next(fitting, None)
-    if nearest is None:
-        return []
-    alike = takewhile(lambda one: one[0] == nearest[0], fitting)
-    return [nearest[1], *(number for _, number in alike)]
+class Neighbours:
+    """Of candidates that do not change."""
+
+    def __init__(self, candidates: Sequence[Candidate]) -> None:
+        self._candidates = candidates
+        self._near: tuple[int, list[tuple[float, int]]] = -1, []
+
+    def of(self, best: int, untried: Collection[int]) -> list[int]:
+        """Indices of the nearest untried candidates that differ from ``best`` in one axis or in the
+        grid order alone. Nearness is in doublings, whatever is known of what lies between. Blocks
+        that fit their arrays have no neighbours that reach over the edge."""
+        if self._near[0] != best:
+            self._near = best, self._by_distance(best)
+        near = (one for one in self._near[1] if one[1] in untried)
+        nearest = next(near, None)
+        if nearest is None:
+            return []
+        alike = takewhile(lambda one: one[0] == nearest[0], near)
+        return [nearest[1], *(number for _, number in alike)]
+
+    def _by_distance(self, best: int) -> list[tuple[float, int]]:
+        here, whole = self._candidates[best].config, not is_ragged(self._candidates[best].trace)
+        steps = ((_step(here, one.config), n) for n, one in enumerate(self._candidates))
+        near = sorted((step, number) for step, number in steps if step is not None)
+        return [one for one in near if not (whole and is_ragged(self._candidates[one[1]].trace))]
 
 
 def is_ragged(trace: Trace) -> bool:

@@ -13,7 +13,7 @@ from optuna.samplers import BaseSampler, TPESampler
 from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
 
 from autotune.candidates.space import Candidate
-from autotune.searching.neighbours import neighbours
+from autotune.searching.neighbours import Neighbours
 from autotune.searching.surrogate import Posterior, Surrogate
 
 METHODS = ("gp", "tpe", "random")
@@ -48,13 +48,14 @@ class CandidateStudy:
     ) -> None:
         self._candidates = list(candidates)
         self._index = {coordinates(c): n for n, c in enumerate(self._candidates)}
-        self._open = set(range(len(self._candidates)))
+        self._open, self._held = set(range(len(self._candidates))), set[int]()
         self._asked: dict[int, Trial] = {}
         self._times: dict[int, float] = {}
         self._failed: list[int] = []
         self._untimed: list[int] = []
         self._random = np.random.default_rng(seed)
         self._surrogate: Surrogate | None = None
+        self._neighbours = Neighbours(self._candidates)
         self._predicted: Posterior | None = None
         self._scores: tuple[tuple[int, ...], NDArray[np.float64]] | None = None
         self._space = _distributions(self._candidates, limits)
@@ -66,7 +67,8 @@ class CandidateStudy:
     ) -> None:
         """Take in an earlier trial of the same key."""
         number = self._number(candidate)
-        if number in self._open:
+        if number in self._open or number in self._held:
+            self._held.discard(number)
             self._settle(number, time_us, compiles)
             self._study.add_trial(
                 create_trial(
@@ -77,6 +79,13 @@ class CandidateStudy:
                     user_attrs={"reason": reason},
                 )
             )
+
+    def hold(self, candidate: Candidate) -> None:
+        """It is tried without being asked for, and learned of later."""
+        number = self._number(candidate)
+        if number in self._open:
+            self._open.discard(number)
+            self._held.add(number)
 
     def ask(self) -> Candidate | None:
         """The next candidate, or None when the space is exhausted."""
@@ -125,6 +134,7 @@ class CandidateStudy:
         self._open.add(len(self._candidates))
         self._candidates.append(candidate)
         self._surrogate = self._predicted = None
+        self._neighbours = Neighbours(self._candidates)
         return True
 
     def open_number(self, params: Mapping[str, Any]) -> int | None:
@@ -176,7 +186,7 @@ class CandidateStudy:
         if len(self._times) < _FIRST_LOCAL or tried % _LOCAL_EVERY:
             return []
         best = min(self._times, key=lambda number: self._times[number])
-        return neighbours(self._candidates, best, self._open)
+        return self._neighbours.of(best, self._open)
 
     def _any(self, *_: object) -> int:
         return int(self._random.choice(sorted(self._open)))

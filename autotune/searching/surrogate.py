@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import solve_triangular
 from scipy.spatial.distance import cdist
 from scipy.special import erfcx, ndtr
 
@@ -80,8 +81,9 @@ class Surrogate:
             success -= self._cost
         elif not failed:
             success = np.zeros_like(success)
-        without = self._risk.same_blocks(untimed) & ~self._risk.same_blocks(seen)
-        success[without] = log(1 - _DOOMED)
+        if untimed:
+            without = self._risk.same_blocks(untimed) & ~self._risk.same_blocks(seen)
+            success[without] = log(1 - _DOOMED)
         if not seen:
             return success - posterior.mean
         hoped = posterior.mean[list(pending)]
@@ -285,15 +287,19 @@ def matern(square: Array, length: float) -> Array:
 
 def whitening(gram: Array, noise: float) -> Array:
     """The inverse of the Cholesky factor of the covariance."""
-    return np.asarray(np.linalg.inv(np.linalg.cholesky(gram + noise * np.eye(len(gram)))))
+    return np.asarray(solve_triangular(_factor(gram, noise), np.eye(len(gram)), lower=True))
+
+
+def _factor(gram: Array, noise: float) -> Array:
+    return np.asarray(np.linalg.cholesky(gram + noise * np.eye(len(gram))))
 
 
 def likeliest(grams: Sequence[Array], noises: Sequence[float], target: Array) -> tuple[int, float]:
     """Which of ``grams``, with which noise, has the highest marginal likelihood."""
 
     def likelihood(place: int, noise: float) -> float:
-        factor = whitening(grams[place], noise)
-        whitened = factor @ target
-        return float(-0.5 * whitened @ whitened + np.log(np.diag(factor)).sum())
+        factor = _factor(grams[place], noise)
+        whitened = solve_triangular(factor, target, lower=True)
+        return float(-0.5 * whitened @ whitened - np.log(np.diag(factor)).sum())
 
     return max(product(range(len(grams)), noises), key=lambda pair: likelihood(*pair))

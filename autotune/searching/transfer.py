@@ -85,6 +85,7 @@ class Lessons:
     def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
         self._key, self._chip, self._default = key, chip, default
         self._known: dict[Config, tuple[StepFacts, dict[str, float]]] = {}
+        self._asked: tuple[tuple[Config, ...], _Table] = (), _table(())
         self._calls: dict[Config, Pipeline] = {}
         self._in_vmem: tuple[int, ...] = ()  # of these
         self._told: dict[Config, Told] = {}
@@ -122,9 +123,12 @@ class Lessons:
         if len(of_others) < FEWEST_TRIALS and not is_own_enough:
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
+        configs = tuple(one.config for one in candidates)
         facts, asked = zip(*map(self._facts_of, candidates), strict=True)
+        if configs != self._asked[0]:
+            self._asked = configs, _table(asked)
         costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
-        found = _fitted(rows, costs, asked)
+        found = _fitted(_table(rows), costs, self._asked[1])
         base_us = np.array([dict(of)["core_us"] for of in facts])
         timed = {config: outcome for key, config, _, outcome in known if key == self._key}
         core_us = base_us * np.exp(found.mean)
@@ -276,17 +280,32 @@ class _Kernel:
         return np.asarray(near + self.trend * (some @ others.T) / max(1, some.shape[1]))
 
 
-def _fitted(
-    rows: Sequence[Mapping[str, float]],
-    costs: Sequence[float],
-    asked: Sequence[Mapping[str, float]],
-) -> Posterior:
-    """A Gaussian process through the costs of ``rows``, at what is ``asked``."""
-    names = sorted({name for row in (*rows, *asked) for name in row})
+class _Table(NamedTuple):
+    """Rows of facts: a column for each name, in their order."""
+
+    names: list[str]
+    values: Array
+
+    def with_columns(self, names: Sequence[str]) -> Array:
+        """What a row does not speak of is 0."""
+        wide = np.zeros((len(self.values), len(names)))
+        wide[:, np.searchsorted(names, self.names)] = self.values
+        return wide
+
+
+def _table(rows: Sequence[Mapping[str, float]]) -> _Table:
+    names = sorted({name for row in rows for name in row})
+    values = [[row.get(name, 0.0) for name in names] for row in rows]
+    return _Table(names, np.array(values).reshape(len(rows), len(names)))
+
+
+def _fitted(known: _Table, costs: Sequence[float], asked: _Table) -> Posterior:
+    """A Gaussian process through the costs of what is ``known``, at what is ``asked``."""
+    names = sorted({*known.names, *asked.names})
     spread = np.array([_FLAG_SPREAD if "=" in name else _NUMBER_SPREAD for name in names])
-    table = np.array([[row.get(name, 0.0) for name in names] for row in (*rows, *asked)])
-    table = (table - table[: len(rows)].mean(axis=0)) / spread
-    seen, new = table[: len(rows)], table[len(rows) :]
+    seen, new = known.with_columns(names), asked.with_columns(names)
+    centre_of_seen = seen.mean(axis=0)
+    seen, new = (seen - centre_of_seen) / spread, (new - centre_of_seen) / spread
     values = np.array(costs)
     centre, scale = float(np.median(values)), max(float(values.std()), _LEAST_SCALE)
     target = (values - centre) / scale

@@ -51,6 +51,9 @@ class SqlKernels(Adapter):
 class SqlTrials(Adapter):
     """A ``TrialHistory`` and a ``ResultStore``; with ``SqlKernels`` a ``SearchStore``."""
 
+    # The key of the last trial, and its number: one that has trials is there for good.
+    _last_key: tuple[Key | None, int] = None, 0
+
     def save_refusals(self, key: Key, refusals: Refusals) -> None:
         self._work.write(lambda s, _: query.save_refusals(s, key, refusals))
 
@@ -59,20 +62,23 @@ class SqlTrials(Adapter):
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         values = rows.trial_values(trial)
+        known, known_id = self._last_key
 
-        def save(connection: Connection, again: bool) -> bool:
-            key_id = query.key_id(connection, key)
+        def save(connection: Connection, again: bool) -> tuple[bool, int]:
+            key_id = known_id if key == known else query.key_id(connection, key)
             added = query.insert(connection, TRIALS, {**values, "key_id": key_id})
             if added is not None:
                 query.count_in(connection, key_id, added, values)
-                return True
+                return True, key_id
             # The connection may have broken after the commit of the first attempt.
             if not again:
-                return False
+                return False, key_id
             same_number = query.trials(key).where(TRIALS.c.number == trial.number)
-            return trial in map(rows.trial_from_row, connection.execute(same_number))
+            return trial in map(rows.trial_from_row, connection.execute(same_number)), key_id
 
-        return self._work.write(save)
+        added, key_id = self._work.write(save)
+        self._last_key = key, key_id
+        return added
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         own = TRIALS.c.key_id == query.id_of(key), TRIALS.c.number == number

@@ -111,6 +111,26 @@ def test_threads_are_not_looked_at_whenever_something_comes(
     assert all(after - before > 0.9 for before, after in pairwise(looks[:-1])), looks
 
 
+@pytest.mark.parametrize(
+    ("room_bytes", "looks"), [(16 << 30, range(4, 12)), (1 << 20, range(14, 26))]
+)
+def test_memory_is_looked_at_more_often_where_little_is_left(
+    fake: CompilerProcess, monkeypatch: pytest.MonkeyPatch, room_bytes: int, looks: range
+) -> None:
+    seen: list[MemoryWatch] = []
+
+    def resident_bytes(watch: MemoryWatch) -> int:
+        seen.append(watch)
+        return fake._memory_bytes - room_bytes
+
+    monkeypatch.setattr(MemoryWatch, "resident_bytes", resident_bytes)
+    fake.ask({"kind": "hello"}, 20)
+    seen.clear()
+    with pytest.raises(ChildTimedOutError):
+        fake.ask(HANG, 2.0)
+    assert len(seen) in looks
+
+
 def test_the_time_limit_kills_what_the_child_has_started(
     fake: CompilerProcess, alive: Alive
 ) -> None:

@@ -1,19 +1,20 @@
 """The tuning loop with a scripted compiler: order, budgets, reuse, climbing, interruption."""
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.candidates.space import Candidate, Judged, Space
-from autotune.domain.compiled import Compiled
+from autotune.domain.compiled import Attempt, Compiled
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import SearchResult
+from autotune.searching.loop import SearchResult, open_search
 from autotune.searching.run import run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
@@ -92,6 +93,46 @@ def test_the_default_is_trial_0_and_nothing_is_compiled_twice() -> None:
     assert len(compiler.compiled_configs) == len(set(compiler.compiled_configs)) == 30
     assert [t.number for t in store.kept] == list(range(30))
     assert result.stopped_by == "trials"
+
+
+class HeldCompilers(FakeCompilers):
+    """``finish`` answers what was asked longest ago."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.size, self.asked = size, list[tuple[Config, Future[Attempt]]]()
+
+    def compile(self, *asked: Any) -> Future[Attempt]:
+        _, _, config, _ = asked
+        self.asked.append((config, Future()))
+        return self.asked[-1][1]
+
+    def finish(self) -> Future[Attempt]:
+        config, future = self.asked.pop(0)
+        self.compiled_configs.append(config)
+        future.set_result(Attempt(answer=answer(config), seconds=0.1))
+        return future
+
+
+@pytest.mark.parametrize(("size", "at_once"), [(2, 1), (16, 16)])
+def test_many_compilers_do_not_wait_for_the_default(size: int, at_once: int) -> None:
+    some = space().candidates[:16]
+    few = replace(space(), candidates=some, default=some[-1].config)
+    compilers, store, given = HeldCompilers(size), MemoryStore(), few.candidates[5].config
+    limits, kept = SearchLimits(trials=16, full=True), cast(Any, store)
+    own = open_search(compilers, kept, SUBJECT, few, limits, Quiet(), start_from=[given])
+    for _ in range(size):
+        own.start()
+    assert len(compilers.asked) == at_once
+    own.collect([compilers.finish()])
+    while not own.stopped_by:
+        own.start()
+        if compilers.asked:
+            own.collect([compilers.finish()])
+    tried = compilers.compiled_configs
+    assert tried[0] == few.default and tried.index(given) <= at_once
+    assert len(tried) == len(set(tried)) == 16
+    assert {t.number: t.config for t in store.kept}[0] == few.default
 
 
 def test_what_won_under_other_toolchains_is_tried_right_after_the_default() -> None:

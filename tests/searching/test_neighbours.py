@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from autotune.candidates.space import Candidate
-from autotune.searching.neighbours import is_ragged, neighbours
+from autotune.searching.neighbours import Neighbours, is_ragged
 from tests.samples import candidates as candidatesamples
 from tests.samples.traces import operand
 
@@ -19,7 +19,7 @@ def index(m: int, n: int, order: tuple[str, ...] = ("m", "n")) -> int:
 
 
 def near(untried: list[int], best: int = index(1024, 512)) -> list[int]:
-    return neighbours(ALL, best, untried)
+    return Neighbours(ALL).of(best, untried)
 
 
 def test_one_doubling_along_each_axis_and_the_other_order() -> None:
@@ -55,5 +55,6 @@ def ragged(block: int) -> Candidate:
 def test_whole_blocks_have_no_ragged_neighbours_and_ragged_ones_have_both() -> None:
     whole, odd, half = ragged(512), ragged(384), ragged(256)
     assert [is_ragged(c.trace) for c in (whole, odd, half)] == [False, True, False]
-    assert neighbours([whole, odd, half], 0, [1, 2]) == [2]
-    assert neighbours([whole, odd, half], 1, [0, 2]) == [0]
+    near_them = Neighbours([whole, odd, half])
+    assert near_them.of(0, [1, 2]) == [2]
+    assert near_them.of(1, [0, 2]) == [0]
