@@ -4,6 +4,7 @@ A prediction decides what is compiled next. It is never an estimate: those come 
 """
 
 from collections.abc import Collection, Mapping, Sequence
+from functools import lru_cache
 from math import ceil, log2, prod
 from typing import NamedTuple
 
@@ -41,10 +42,17 @@ def step_facts(trace: Trace, chip: ChipInfo) -> StepFacts:
         if not one.is_pipelined:
             continue
         facts[f"{number} fetches"] = log2(max(1, one.fetches) / steps)
-        for place, (size, block) in enumerate(zip(one.shape, one.block, strict=True)):
-            facts[f"{number}.{place}"] = log2(max(1, block))
-            facts[f"{number}.{place} cut={size % block > 0}"] = 1.0
-        facts[f"{number} lanes={one.shape[-1:] and one.shape[-1] % 128 == 0}"] = 1.0
+        facts.update(_block_facts(number, one.shape, one.block))
+    return tuple(facts.items())
+
+
+@lru_cache(maxsize=1024)  # candidates of a problem have few different blocks of an operand
+def _block_facts(number: int, shape: tuple[int, ...], blocks: tuple[int, ...]) -> StepFacts:
+    facts = {}
+    for place, (size, block) in enumerate(zip(shape, blocks, strict=True)):
+        facts[f"{number}.{place}"] = log2(max(1, block))
+        facts[f"{number}.{place} cut={size % block > 0}"] = 1.0
+    facts[f"{number} lanes={shape[-1:] and shape[-1] % 128 == 0}"] = 1.0
     return tuple(facts.items())
 
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from itertools import chain, takewhile
-from math import exp
+from math import exp, inf
 from typing import NamedTuple, Protocol
 
 from autotune.candidates.space import Candidate, Space, climb, limit_named
@@ -29,7 +29,7 @@ from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, Lessons, Told, lessons_of
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
-_SHARE = 2  # or half as many as there are
+_SHARE = 2  # or half as many as there are, or as many as are compiled side by side
 _WIDE = 8  # compilers: with as many, what is tried first is not waited for
 _MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
@@ -144,7 +144,7 @@ class Search:
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
     _predicted: Posterior | None = None
-    _predicted_at: tuple[int, int] = (-_OFTEN, 0)
+    _predicted_at: tuple[float, int] = (-inf, 0)
     _reused: int = 0
     _began: float = field(default_factory=time.monotonic)
 
@@ -284,7 +284,7 @@ class Search:
             return False
         then, candidates = self._predicted_at
         done, count = len(self.trials), len(self.space.candidates)
-        often = 1 if anew or done <= _OFTEN else max(_OFTEN, then // _SHARE)
+        often = 1 if anew or done <= _OFTEN else max(_OFTEN, then // _SHARE, self.compilers.size)
         if done - then >= often or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]

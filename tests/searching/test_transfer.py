@@ -198,28 +198,47 @@ def test_what_cannot_be_predicted_has_no_lessons() -> None:
     assert lessons_of(key, V5E, replace(whole, candidates=[of_data, *others])) is None
 
 
-def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
-    """While many are learned from together, what the last ones have shown is asked for first."""
-    asked: list[int] = []
+class Asked(list[int]):
+    """Lessons that say nothing, and how many trials they knew each time they were asked."""
 
-    class Told:
-        are_sure = True
+    are_sure = True
 
-        def predict(self, candidates: object, others: object, own: Sequence[object]) -> object:
-            asked.append(len(own))
-            return object()
+    def predict(self, candidates: object, others: object, own: Sequence[object]) -> object:
+        self.append(len(own))
+        return object()
 
+
+def advised(store: SqlStore, trials: int, size: int) -> tuple[Search, Asked, Any]:
+    """A search with so many trials and compilers."""
     taught(store)
     one = store.trials(subject(1 << 14).key)[0]
-    kept = [replace(one, number=n) for n in range(20)]
+    kept = [replace(one, number=n) for n in range(trials)]
     study = SimpleNamespace(predict=lambda _: None, ask=lambda: None, is_settled=False)
-    fakes: Any = [None, store, subject(1 << 14), space(1 << 14), study, Quiet(), kept[:17]]
-    told: Any = Told()
-    found = Search(*fakes, goal=40, lessons=told)
+    compilers = FakeCompilers()
+    compilers.size = size
+    own: Any = [store, subject(1 << 14), space(1 << 14), study, Quiet(), kept]
+    told: Any = Asked()
+    return Search(compilers, *own, goal=200, lessons=told), told, study
+
+
+def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
+    """While many are learned from together, what the last ones have shown is asked for first."""
+    found, asked, study = advised(store, 17, size=2)
     found.start()
-    found.trials, found.stopped_by, study.is_settled = kept, "", True
+    found.trials, found.stopped_by, study.is_settled = found.trials + found.trials[:3], "", True
     found.start()
     assert (found.stopped_by, asked) == ("prediction", [17, 20])
+
+
+@pytest.mark.parametrize(("size", "known"), [(2, [20, 40, 60]), (32, [20, 60])])
+def test_as_many_are_learned_from_together_as_run(
+    store: SqlStore, size: int, known: list[int]
+) -> None:
+    found, asked, _ = advised(store, 20, size)
+    for _ in range(3):
+        found.start()
+        found.trials, found.stopped_by = found.trials + found.trials[:20], ""
+    assert asked == known
 
 
 def test_a_space_with_nothing_left_is_exhausted(store: SqlStore) -> None:
