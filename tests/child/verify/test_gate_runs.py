@@ -5,6 +5,7 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import count
@@ -474,6 +475,22 @@ def test_a_long_dimension_is_whole_where_that_is_little_work(
     monkeypatch.setattr(gate, "_MOST_WORK", 100.0)
     verdict = summed(2048)
     assert verdict.ok and "columns=256" in verdict.reason and verdict.runs == 2, verdict
+
+
+@pytest.mark.slow
+def test_the_cores_of_a_run_share_a_program(caplog: pytest.LogCaptureFixture) -> None:
+    """To compile it is most of what a verification takes."""
+    jax.config.update("jax_log_compiles", True)  # the context of that name is of one thread
+    try:
+        verdict = summed(384)
+    finally:
+        jax.config.update("jax_log_compiles", False)
+    compiled = [
+        record.message
+        for record in caplog.records
+        if re.match(r"Finished XLA compilation of jit\(_(run|evaluate)\)", record.message)
+    ]
+    assert verdict.ok and len(compiled) == verdict.runs, compiled
 
 
 @pytest.mark.slow
