@@ -54,8 +54,8 @@ def test_the_finalists_of_a_search_are_timed_and_the_record_keeps_it(
     found = published.record
     assert found is not None and kept == found and found.verified
     assert found.measurement is not None and found.measurement.method == "wall clock"
-    # A machine that others use may change in the middle: what was timed in its slower state alone is
-    # not compared, and where it ends there nothing is decided.
+    # A machine that others use may change in the middle: what was timed in its slower state alone
+    # is not compared, and where it ends there nothing is decided.
     assert {t.refused for t in found.measurement.timed} <= {"", NOT_COMPARED}
     assert all(len(t.samples_us) >= 2 for t in found.measurement.timed)
     if not found.measurement.void:
