@@ -140,7 +140,7 @@ def test_it_answers_over_tls_only(compose: Compose) -> None:
     })  # fmt: skip
     assert compose.ask("/metrics")[0] == 404
     with pytest.raises(urllib.error.URLError):
-        urllib.request.urlopen(f"{URL.replace('https', 'http')}/readyz", timeout=30)
+        urllib.request.urlopen(f"{URL.replace('https', 'http')}/readyz", timeout=120)
 
 
 @pytest.mark.parametrize("name", ["service", "worker"])

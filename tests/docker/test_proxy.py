@@ -47,7 +47,7 @@ class Proxy:
     def connection(self, address: str = "127.0.0.1") -> http.client.HTTPSConnection:
         """From one of this machine's addresses."""
         return http.client.HTTPSConnection(
-            "localhost", self.port, timeout=30, context=self.context, source_address=(address, 0)
+            "localhost", self.port, timeout=120, context=self.context, source_address=(address, 0)
         )
 
     def get(
@@ -125,7 +125,7 @@ def _nginx(configuration: str, folder: Path) -> Iterator[None]:
         yield
     finally:
         process.send_signal(signal.SIGTERM)
-        process.communicate(timeout=20)
+        process.communicate(timeout=120)
 
 
 def differing(**changes: str) -> pytest.MarkDecorator:
@@ -144,7 +144,7 @@ def test_it_answers_over_tls(proxy: Proxy) -> None:
 
 
 def test_without_tls_nothing_is_answered(proxy: Proxy) -> None:
-    with closing(http.client.HTTPConnection("127.0.0.1", proxy.plain, timeout=30)) as connection:
+    with closing(http.client.HTTPConnection("127.0.0.1", proxy.plain, timeout=120)) as connection:
         connection.request("GET", "/healthz", headers={"Host": "tuning"})
         answer = connection.getresponse()
         assert (answer.status, answer.headers["Location"]) == (308, "https://tuning/healthz")

@@ -39,7 +39,7 @@ def test_ctrl_c_ends_with_130_and_a_sentence(tmp_path: Path, again: bool) -> Non
     assert f"interrupted: {kept} trials are kept in " in ended
     assert "Traceback" not in ended
     assert kept >= 2
-    assert wait_for_none(victim.temporary, 1)[:2] == ([], [])
+    assert wait_for_none(victim.temporary, 60)[:2] == ([], [])
 
 
 def test_sigterm_leaves_every_trial_and_no_child(tmp_path: Path) -> None:

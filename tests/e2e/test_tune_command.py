@@ -119,12 +119,12 @@ def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: P
             cwd=tmp_path,
             stderr=subprocess.PIPE,
         )
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 1200
         while _trials(tmp_path) < kept + 3:
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.1)
         run.send_signal(number)
-        _, errors = run.communicate(timeout=150)
+        _, errors = run.communicate(timeout=1200)
         assert run.returncode == code, errors
         assert b"Traceback" not in errors
         kept = _trials(tmp_path)

@@ -91,7 +91,7 @@ def test_a_worker_that_is_killed_and_one_that_is_stopped(tmp_path: Path) -> None
         assert second.wait(60) == 0
         if state()[0] != "done":  # it may have been at the very end
             assert state()[0] == "queued"
-            subprocess.run([*command, "--drain"], cwd=tmp_path, timeout=300, check=True)
+            subprocess.run([*command, "--drain"], cwd=tmp_path, timeout=1200, check=True)
         assert state()[0] == "done", service.get("/v1/jobs/1")
         key = store.history("vector_add")[0].key
         trials = store.trials(key)

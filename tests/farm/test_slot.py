@@ -109,7 +109,7 @@ def test_a_file_of_a_package_comes_with_its_packages(
     assert read["path"] == str(home / "kernel.py")
     assert there.relative_to(found["home"]) == Path("pkg/inner/kernel.py")
     loads = "import sys; sys.path[:0] = sys.argv[1:]; import pkg.inner.kernel"
-    subprocess.run([sys.executable, "-c", loads, found["home"]], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", loads, found["home"]], check=True, timeout=600)
 
 
 def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot: CompilerSlot) -> None:

@@ -5,13 +5,17 @@ from collections.abc import Iterator
 from typing import Any
 
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
 from tests.servers.service import Running
 
 WANTED = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 FOUND = next(filter(None, map(shutil.which, WANTED)), None)
+LIMIT_MS = 120_000  # what only a hang takes, on a busy machine too
 LAPTOP, PHONE = {"width": 1280, "height": 800}, {"width": 390, "height": 844}
+
+
+expect.set_options(timeout=LIMIT_MS)
 
 
 class Seen:
@@ -44,6 +48,7 @@ class Seen:
 
 def seen_in(browser: Browser, service: Running, **options: Any) -> Iterator[Seen]:
     context = browser.new_context(**{"viewport": LAPTOP, "accept_downloads": True, **options})
+    context.set_default_timeout(LIMIT_MS)
     found = Seen(context.new_page(), service)
     yield found
     context.close()

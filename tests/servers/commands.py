@@ -17,7 +17,7 @@ COMMAND = Path(sys.executable).with_name("autotune")
 
 
 def autotune(
-    *args: str, cwd: Path, env: dict[str, str] | None = None, timeout: float = 300
+    *args: str, cwd: Path, env: dict[str, str] | None = None, timeout: float = 1200
 ) -> subprocess.CompletedProcess[str]:
     """Run ``autotune`` with a database in ``cwd`` unless the environment names another."""
     surroundings = {

@@ -91,7 +91,7 @@ class Image:
         try:
             yield process
             process.send_signal(signal.SIGTERM)
-            process.communicate(timeout=20)
+            process.communicate(timeout=120)
         finally:
             process.kill()
             process.communicate()

@@ -80,7 +80,7 @@ class Postgres:
             (action, "-w", "-m", "immediate", *where, *arguments),
             bin_path=self._server.bin_path,
             user=self._server.system_user,
-            timeout=60,
+            timeout=600,
         )
 
 

@@ -39,7 +39,7 @@ class Running:
     def raw(
         self, method: str, path: str, body: bytes | None = None, **headers: str
     ) -> tuple[int, dict[str, str], bytes]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.request(method, path, body, headers)
             answer = connection.getresponse()
@@ -105,7 +105,7 @@ def running(
         yield Running(server.servers[0].sockets[0].getsockname()[1])
     finally:
         server.should_exit = True
-        thread.join(30)
+        thread.join(120)
 
 
 def until(true: Callable[[], Any], timeout_s: float = 120) -> None:
@@ -150,7 +150,7 @@ def serving(database: str, *args: str, port: int) -> Iterator[subprocess.Popen[s
     finally:
         process.send_signal(signal.SIGTERM)
         try:
-            process.communicate(timeout=20)
+            process.communicate(timeout=120)
         finally:
             process.kill()
 

@@ -25,7 +25,7 @@ ASK = ("--chip", "v5e", "--toolchain", TOOLCHAIN)
 def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, workers: str) -> None:
     port = free_port()
     with serving(database, "--workers", workers, port=port) as process:
-        client = Client(f"http://127.0.0.1:{port}", timeout_s=20, strict=True)
+        client = Client(f"http://127.0.0.1:{port}", timeout_s=120, strict=True)
         found = client.lookup([question(1024), question(9, 9)])
         assert [one.kind for one in found] == ["exact", "default"]
         store.save_record(record(question(512)))
@@ -33,7 +33,7 @@ def test_serve_answers_takes_over_and_stops(store: SqlStore, database: str, work
         for _ in range(20):  # both workers, as connections are spread
             until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
         process.send_signal(signal.SIGTERM)
-        printed, _ = process.communicate(timeout=20)
+        printed, _ = process.communicate(timeout=120)
     assert "Traceback" not in printed
     assert [(one.key, one.count) for one in store.misses()] == [(question(9, 9), 1)]
 

@@ -59,7 +59,7 @@ def _why_no_gpu() -> str:
             check=False,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
     except subprocess.TimeoutExpired:
         return "JAX does not open the GPU within two minutes"

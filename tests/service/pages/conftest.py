@@ -9,7 +9,7 @@ from playwright.sync_api import Browser, sync_playwright
 from autotune_db import SqlStore
 from tests.samples.dashboard import fill
 from tests.samples.database import new_store
-from tests.servers.browser import FOUND
+from tests.servers.browser import FOUND, LIMIT_MS
 from tests.servers.service import Running, running
 
 
@@ -45,6 +45,8 @@ def browser() -> Iterator[Browser]:
     if FOUND is None:
         pytest.skip("there is no Chromium: apt-get install chromium")
     with sync_playwright() as playwright:
-        found = playwright.chromium.launch(executable_path=FOUND, args=["--no-sandbox"])
+        found = playwright.chromium.launch(
+            executable_path=FOUND, args=["--no-sandbox"], timeout=LIMIT_MS
+        )
         yield found
         found.close()

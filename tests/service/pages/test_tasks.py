@@ -121,7 +121,7 @@ def test_who_published_it_is_undone_with_three_clicks(browser: Browser, tmp_path
             expect(page.get_by_text("night-ci").first).to_be_visible()
             visitor.click(page.get_by_text("History, and undo"))
             visitor.click(page.get_by_role("button", name="Serve this one"))
-            expect(page.locator(".headline")).to_contain_text("bm=128", timeout=15_000)
+            expect(page.locator(".headline")).to_contain_text("bm=128")
             assert visitor.clicks <= 3
         served = store.record(question())
         assert served is not None and served.config == config(2)
@@ -134,7 +134,7 @@ def test_what_runs_takes_no_click_and_stays_true(browser: Browser, tmp_path: Any
             shown = seen.open("/").locator("[data-live=running]")
             expect(shown).to_contain_text("3 of 9 trials")
             store.searches.report(question(), "", Progress(done=4, goal=9), over=False)
-            expect(shown).to_contain_text("4 of 9 trials", timeout=15_000)
+            expect(shown).to_contain_text("4 of 9 trials")
 
 
 def test_what_a_worker_says_is_followed_with_one_click(browser: Browser, tmp_path: Any) -> None:
@@ -148,7 +148,7 @@ def test_what_a_worker_says_is_followed_with_one_click(browser: Browser, tmp_pat
             expect(said).to_contain_text("compiling")
             assert visitor.clicks <= 1
             store.jobs.write_log(job, "<b>2 of 9</b>")
-            expect(said).to_have_text("<b>2 of 9</b>", timeout=15_000)
+            expect(said).to_have_text("<b>2 of 9</b>")
             store.jobs.write_log(job, "1\n" * 99)
             page.evaluate("renew()")
             said.click()
