@@ -12,8 +12,8 @@ export PYTHONDONTWRITEBYTECODE =
 # Tests that run side by side. Each may start a TPU compiler, which takes a core and a GB.
 JOBS ?= 2
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
-# Files of slow tests stay whole: half a minute of searches may be what their tests share. In their
-# order, the long ones are not the last.
+# Files of slow tests stay whole: half a minute of searches may be what their tests share. They keep
+# their order, in which tests/conftest.py puts the long ones first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
 .PHONY: search test test-fast test-slow check docs ready lock dist beside clean

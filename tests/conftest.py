@@ -28,6 +28,31 @@ settings.load_profile("any machine")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+ROOT = Path(__file__).parent
+
+# Files that take a minute or more of processor time, or wait as long: begun last, one would be all
+# that is left to do.
+_LONG = (
+    "service/test_schemathesis.py",
+    "service/pages/test_chromium.py",
+    "docs/test_blocks.py",
+    "e2e/test_search_command.py",
+    "e2e/test_from_jax.py",
+    "child/verify/test_broken_kernels.py",
+    "service/pages/test_tasks.py",
+    "e2e/test_check_command.py",
+    "e2e/test_check_against.py",
+    "e2e/test_physical_bound.py",
+    "farm/test_cluster.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files come first."""
+    order = {ROOT / name: place for place, name in enumerate(_LONG)}
+    items.sort(key=lambda item: order.get(item.path, len(_LONG)))
+
+
 @pytest.fixture(scope="session")
 def pool() -> Iterator[CompilerPool]:
     with CompilerPool(1) as compilers:
