@@ -81,38 +81,47 @@ DRAWN: dict[str, Callable[[random.Random], str]] = {
 }
 TAUGHT, ASKED, COMPILED = 9, 40, 2
 
+Lessons = dict[Key, list[tuple[Config, Estimate]]]
+
 
 def _long(draw: random.Random) -> int:
     return 64 * draw.randint(2, 32)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("form", [make_rule, tree_of])
-@pytest.mark.parametrize("kernel", DRAWN)
-def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
-    pool: CompilerPool, kernel: str, form: Callable[..., ShapeRule | None]
-) -> None:
-    """Of random shapes: all are traced, and the compiler has the last word on some."""
-    ref, draw = find_kernel(kernel), random.Random(0)
+@pytest.fixture(scope="module", params=DRAWN)
+def lessons(request: pytest.FixtureRequest, pool: CompilerPool) -> tuple[Lessons, list[Subject]]:
+    """Random shapes to learn from, and others to ask about."""
+    ref, draw = find_kernel(request.param), random.Random(0)
 
     def subject() -> Subject:
         return describe_subject(
-            pool, ref, Chip.V5E, lambda spec: spec.problems.parse(DRAWN[kernel](draw))
+            pool, ref, Chip.V5E, lambda spec: spec.problems.parse(DRAWN[request.param](draw))
         )
 
-    taught = [subject() for _ in range(TAUGHT)]
-    known = dict(_guessed(pool, one) for one in taught)
+    known = dict(_guessed(pool, subject()) for _ in range(TAUGHT))
+    return known, [subject() for _ in range(ASKED)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [make_rule, tree_of])
+def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
+    pool: CompilerPool,
+    lessons: tuple[Lessons, list[Subject]],
+    form: Callable[..., ShapeRule | None],
+) -> None:
+    """Of random shapes: all are traced, and the compiler has the last word on some."""
+    known, asked = lessons
     best = {key: min(pairs, key=lambda pair: pair[1].time_us)[0] for key, pairs in known.items()}
-    rule = form(known, best, taught[0].spec.cuts)
+    rule = form(known, best, asked[0].spec.cuts)
     assert rule is not None
     compiled = answered = 0
-    for one in (subject() for _ in range(ASKED)):
+    for one in asked:
         config = ruled_config(rule, one.problem)
         found = rules.Chooser(rule).choose(dict(one.problem.dims))
         if config is None or found is None:
             continue
         answered += 1
-        ((trace,),) = pool.traces(ref, one.problem, [config], orders=False, chip=Chip.V5E)
+        ((trace,),) = pool.traces(one.ref, one.problem, [config], orders=False, chip=Chip.V5E)
         assert violation(trace, one.chip) is None, (config, one.problem)
         used = vmem_use(trace, one.chip).expected_bytes
         assert used <= found[1].vmem_used_bytes <= found[1].vmem_allowed_bytes
