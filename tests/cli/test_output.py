@@ -81,7 +81,7 @@ def on_a_terminal(file: Path, *args: str) -> bytes:
             break
         found += piece
     os.close(ours)
-    process.wait(60)
+    process.wait(300)
     return found
 
 

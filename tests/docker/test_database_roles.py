@@ -345,7 +345,7 @@ class TestBackup:
             assert any("no backup could be made" in line for line in goes.stderr)
             assert list(folder.iterdir()) == []
             goes.terminate()
-            assert goes.wait(20) == 143
+            assert goes.wait(120) == 143
 
     def test_old_ones_go(self, server: Server, folder: Path) -> None:
         old, other = folder / "autotune-1.dump", folder / "notes.txt"

@@ -165,9 +165,9 @@ def kill_parent(scene: Scene) -> None:
     """Its processes must not live on: they would hold the port, with nobody to look after them."""
     begun, orphans = time.time(), scene.service.answering()
     os.kill(scene.service.process.pid, signal.SIGKILL)
-    scene.service.process.wait(10)
+    scene.service.process.wait(120)
     try:
-        took = wait_for(lambda: not any(one.is_running() for one in orphans), "they end", 20)
+        took = wait_for(lambda: not any(one.is_running() for one in orphans), "they end", 120)
         scene.notes.append(f"its processes ended after {took:.1f} s")
     except TimeoutError:
         scene.wrong.append("the processes of a killed service live on")

@@ -24,7 +24,7 @@ _JOB = {
     "problem": {"dims": {"n": 1 << 20}, "dtype": "float32"},
 }
 _LEASE_S = 3.0
-_LIMIT_S = 200.0
+_LIMIT_S = 600.0  # only a hang takes as long
 
 
 def kill_worker(scene: Scene) -> None:
@@ -48,7 +48,7 @@ def kill_worker(scene: Scene) -> None:
         for worker in workers:
             worker.terminate()
         for worker in workers:
-            worker.wait(60)
+            worker.wait(300)
 
 
 def _start(database: str, folder: Path, name: str) -> "subprocess.Popen[bytes]":

@@ -29,7 +29,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def wait_for(true: Callable[[], Any], what: str, limit_s: float = 60) -> float:
+def wait_for(true: Callable[[], Any], what: str, limit_s: float = 300) -> float:
     """How long it took."""
     begun = time.monotonic()
     while not true():
@@ -121,12 +121,12 @@ class Service:
     def kill(self) -> None:
         """All its processes, at once."""
         os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(10)
+        self.process.wait(120)
 
     def stop(self) -> None:
         self.process.terminate()
         try:
-            self.process.wait(30)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.kill()
 

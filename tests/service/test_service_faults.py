@@ -112,7 +112,7 @@ def test_a_newer_snapshot_does_not_wait_for_what_was_missed(
         open_store(database, create=False) as own,
         running(database, opened=lambda: own) as service,
     ):
-        monkeypatch.setattr(own, "save_misses", lambda _, **__: wait.wait(20))
+        monkeypatch.setattr(own, "save_misses", lambda _, **__: wait.wait(120))
         service.post("/v1/lookup", lookup_body([key(0, 77)]))
         time.sleep(0.2)
         store.save_record(result(key(0, 1), "second", mark=0).record)
@@ -136,7 +136,7 @@ def test_misses_are_written_again_whatever_went_wrong(
         with monkeypatch.context() as broken:
             broken.setattr(own, "save_misses", fail)
             service.post("/v1/lookup", lookup_body([key(0, 77)]))
-            assert failed.wait(20)
+            assert failed.wait(120)
         until(lambda: bool(store.misses()))
 
 
@@ -187,12 +187,12 @@ def test_a_newer_snapshot_does_not_wait_for_an_older_one(
         def slow(number: int, since: int) -> Any:
             if number == 1:
                 begun.set()
-                wait.wait(20)
+                wait.wait(120)
             return real(number, since)
 
         monkeypatch.setattr(own, "snapshot_change", slow)
         older = threads.submit(service.post, "/v1/lookup", lookup_body([key(0, 0)], snapshot=1))
-        assert begun.wait(10)
+        assert begun.wait(120)
         store.save_record(result(key(0, 2), "third", mark=0).record)
         until(lambda: service.get("/healthz")[1]["snapshot"] == 3)
         wait.set()

@@ -205,7 +205,7 @@ def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -
             [*command, "--compilers", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         try:
-            until(lambda: store.browse.latest(1), 120)
+            until(lambda: store.browse.latest(1), 600)
             for seen in seen_in(browser, service):
                 page = seen.open("/keys/1")
                 before = page.locator("[data-live=trials] tbody tr").count()
@@ -217,7 +217,7 @@ def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -
                 expect(page.locator("[data-live=answer]")).to_contain_text("verified")
                 points = "document.querySelector('[data-plot=trials]').data[0].x.length"
                 assert page.evaluate(points) == 12
-            assert going.wait(60) == 0
+            assert going.wait(600) == 0
         finally:
             going.kill()
             going.wait()
