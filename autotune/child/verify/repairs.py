@@ -6,7 +6,7 @@ index, and ``swap_buffer_content`` (interpret/shared_memory.py) cuts its mask of
 along the first axis for every axis. ``Semaphore.wait`` asserts that somebody has signalled, also
 where a DMA of no bytes is waited for (vLLM's mixture of experts, for experts without tokens).
 ``vmap`` puts axes in front of a grid, which the compiler takes for parallel ones; the interpreter
-expects ``dimension_semantics`` for them. Before jax 0.12 every core compiles its own program of the
+expects ``dimension_semantics`` for them. Before jax 0.11 every core compiles its own program of the
 kernel, which was half of what a verification took.
 """
 
@@ -62,15 +62,17 @@ def repaired(*, unchecked: bool = False) -> Iterator[None]:
 
 @contextmanager
 def _compiled_once() -> Iterator[None]:
-    """As jax 0.12 does it: JAX knows the function again that is the same one on each core."""
+    """As jax 0.11 does it: JAX knows the function again that is the same one on each core."""
     try:
         from jax._src.pallas.mosaic.interpret import thread_map
     except ImportError:
         yield
         return
-    before = thread_map._run_jaxpr
-    if not hasattr(thread_map, "_run"):
-        thread_map._run_jaxpr = _run_jaxpr
+    before = getattr(thread_map, "_run_jaxpr", None)
+    if before is None or hasattr(thread_map, "_run"):
+        yield
+        return
+    thread_map._run_jaxpr = _run_jaxpr
     try:
         yield
     finally:
