@@ -48,15 +48,19 @@ class Explanation:
     spill_bundles: int
 
     @property
+    def busy_us(self) -> float:
+        """What the core issues and stalls for, without waits for DMAs."""
+        return sum(self.part_us(name) for name in (ISSUE, SCALAR, MATRIX, LANES))
+
+    @property
     def reducible_us(self) -> dict[str, float]:
         """What another config may save of each part at most: not what XLA does, nor what the
         arithmetic takes (of vector work nothing, where the matrix units are not used), nor the
         waits for the least traffic."""
         us = dict.fromkeys(PARTS, 0.0) | dict(self.parts_us)
-        busy_us = us[ISSUE] + us[SCALAR] + us[MATRIX] + us[LANES]
         return {
             **_above(us, (ISSUE, MATRIX), self.mxu_us or us[ISSUE]),
-            **_above(us, (HBM, FILL, LATENCY), max(0.0, self.roofline_us - busy_us)),
+            **_above(us, (HBM, FILL, LATENCY), max(0.0, self.roofline_us - self.busy_us)),
             SCALAR: us[SCALAR],
             LANES: us[LANES],
         }

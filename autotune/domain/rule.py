@@ -11,12 +11,23 @@ from autotune.domain.config import Config
 class BlockAxis:
     """An axis that is a size. ``dim``: what it cuts, empty where the grid does not run over it.
     ``sizes``: those that were compiled, cutting ``dim``. It may be the whole of a dimension that is
-    a multiple of ``whole`` (0: of none)."""
+    a multiple of ``whole`` (0: of none). ``most``: the largest that the kernel declares; a longer
+    whole is one only where such a block was compiled."""
 
     name: str
     dim: str
     sizes: tuple[int, ...]
     whole: int = 0
+    most: OmitDefault[int] = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenRange:
+    """Of the dimensions that are cut, for problems with the same ``uncut`` ones."""
+
+    uncut: ByName[int]
+    least: ByName[int]
+    most: ByName[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,8 +45,11 @@ class CostTerm:
     """``us`` times the product of the sizes that ``of`` names, for each step of the grid or once.
     ``dim``: only for problems where that dimension is a multiple of the lanes, or is not
     (``aligned``); empty: for all. ``axis``: only where its last block hangs over ``dim``, which
-    costs masks; without a ``dim``: divided by the size of the axis, for what a step does in turns
-    of that size; empty: wherever it ends."""
+    costs masks, or wherever it ``cuts`` that into several blocks, so that others are moved again;
+    without a ``dim``: divided by the size of the axis, for what a step does in turns of that size;
+    empty: wherever it ends. ``tiles``: sizes of axes count as whole tiles of the widest matrix
+    unit. ``each_block``: as often as that axis has blocks, for what is done before the first step
+    and after the last one of the others, not each step."""
 
     us: float
     of: tuple[str, ...]
@@ -43,6 +57,17 @@ class CostTerm:
     dim: str = ""
     aligned: bool = True
     axis: OmitDefault[str] = ""
+    cuts: OmitDefault[bool] = False
+    tiles: OmitDefault[bool] = False
+    each_block: OmitDefault[str] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VmemTerm:
+    """``bytes_each`` times the product of the sizes that ``of`` names."""
+
+    bytes_each: float
+    of: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,12 +91,14 @@ class ShapeRule:
     """The arithmetic is in ``autotune.lookups.rules``. Of one kernel, chip, toolchain, element type
     and set of options.
 
-    ``least``, ``most``: the range that was seen of each dimension. ``divides``: pairs of an axis
+    ``least``, ``most``: the range that was seen of each dimension, ``seen``: with each choice of
+    those that nothing cuts. ``divides``: pairs of an axis
     and another one, or a dimension, that it divided in each config that the gate has passed.
     ``grows``: dimensions that are cut, and that VMEM grows with all the same. ``runs``: dimensions
     that only the grid runs over; the others that nothing cuts are ``inside`` a block. What is
     fastest is said by a ``tree``, from its first node on, or, where there is none, by the time of a
-    call, which is the sum of its ``costs``.
+    call, which is the sum of its ``costs``. ``vmem``: what blocks take that nobody compiled, about:
+    where some that seem to fit seem much faster than what is known to be safe, there is no answer.
 
     Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
     ``problems``; the regrets are shares of the best time that is known of each: the rule's median
@@ -90,6 +117,8 @@ class ShapeRule:
     compiled: tuple[CompiledBlocks, ...]
     costs: tuple[CostTerm, ...]
     tree: OmitDefault[tuple[TreeNode, ...]] = ()
+    vmem: OmitDefault[tuple[VmemTerm, ...]] = ()
+    seen: OmitDefault[tuple[SeenRange, ...]] = ()
     left_out: OmitDefault[int] = 0
     problems: int = 0
     median_regret: float = 0.0

@@ -22,7 +22,7 @@ from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
-from autotune.domain.rule import ShapeRule
+from autotune.domain.rule import CompiledBlocks, ShapeRule
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
@@ -172,7 +172,7 @@ class Index:
         if group not in self._choosers:
             self._choosers[group] = _newest_rule(carriers.values())
         found = self._choosers[group]
-        config = found and _config_by(found.chooser, problem)
+        config = found and _with_sizes(found.chooser.choose(dict(problem.dims)))
         if not found or config is None:
             return None
         return Match(
@@ -273,7 +273,12 @@ def match_in(store: "LookupStore", key: Key, accept: Collection[str] = KINDS) ->
 
 def ruled_config(rule: ShapeRule, problem: Problem) -> Config | None:
     """The compiled config that shows that they are safe, with the sizes that the rule gives."""
-    return _config_by(rules.Chooser(rule), problem)
+    return _with_sizes(rules.Chooser(rule).choose(dict(problem.dims)))
+
+
+def unshown_config(rule: ShapeRule, problem: Problem) -> Config | None:
+    """What would be faster by the rule, if it were known to be safe."""
+    return _with_sizes(rules.Chooser(rule).unshown(dict(problem.dims)))
 
 
 class _Asked(NamedTuple):
@@ -296,14 +301,12 @@ def _newest_rule(carriers: Iterable[Record]) -> _Asked | None:
         return None
 
 
-def _config_by(chooser: rules.Chooser, problem: Problem) -> Config | None:
-    found = chooser.choose(dict(problem.dims))
+def _with_sizes(found: tuple[Mapping[str, int], CompiledBlocks] | None) -> Config | None:
     if found is None:
         return None
     sizes, compiled = found
     axes = {**dict(compiled.config.axes), **sizes}
-    config: Config = compiled.config.replace(axes=tuple(axes.items()))
-    return config
+    return replace(compiled.config, axes=tuple(axes.items()))
 
 
 def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:

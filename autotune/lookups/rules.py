@@ -12,9 +12,12 @@ from operator import or_
 from typing import Any
 
 LANES = 128  # an array whose rows are not whole tiles costs more to move and to mask
-NEAR = 1.1  # times the least of all that is legal: nothing slower is answered
+TILE = 256  # what the widest matrix unit takes at once
+NEAR = 1.03  # times the least of all that seems to fit: nothing slower is answered
 
-# A question takes a tenth of a millisecond so: one call asks a thousand.
+FAR = 2  # times as long, or as short, as any problem with the same of what nothing cuts
+
+# A question takes less than half a millisecond so: one call asks a thousand.
 MOST_SIZES = 100  # combinations of those of all axes
 MOST_AXES = 6
 MOST_COMPILED = 200
@@ -40,10 +43,13 @@ class Chooser:
         self._names = [axis.name for axis in rule.axes]
         self._least, self._most = dict(rule.least), dict(rule.most)
         self._before = [dict(one.dims) for one in rule.compiled]
+        self._allowed = max((one.vmem_allowed_bytes for one in rule.compiled), default=0)
         named = {*rule.grows, *rule.runs, *(one.dim for one in (*rule.axes, *rule.costs))}
         named |= {name for node in rule.tree for name in node.of}
-        named |= {one.axis for one in rule.costs} | {
-            name for names in (*rule.divides, *(one.of for one in rule.costs)) for name in names
+        named |= {name for one in rule.costs for name in (one.axis, one.each_block)} | {
+            name
+            for names in (*rule.divides, *(one.of for one in (*rule.costs, *rule.vmem)))
+            for name in names
         }
         if not is_small(rule) or not named <= {"", *self._names, *self._least}:
             raise ValueError("the rule offers too many sizes, or rests on too much")
@@ -54,19 +60,57 @@ class Chooser:
             for number, dims in enumerate(self._before):
                 masks[dims[name]] = masks.get(dims[name], 0) | 1 << number
 
+        self._alike = {
+            tuple(dict(one.uncut)[name] for name in self._same): {
+                name: (least, dict(one.most)[name]) for name, least in one.least
+            }
+            for one in rule.seen
+        }
+
     def choose(self, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
         """The sizes that should be the fastest, and the compiled blocks that show that they are
         legal and within VMEM: with the same of what nothing cuts, nowhere smaller, and more than
         one block wherever these have: so order, semantics and buffers are theirs. None outside of
         the range that was seen, and where nothing is shown that is ``NEAR`` to the fastest of all
-        legal ones."""
-        shown = self._shown(dims)
-        timed = (self._by_tree if self._rule.tree else self._by_costs)(dims, shown) if shown else []
+        legal ones that seem to fit VMEM."""
+        timed = self._timed(dims)
         time, shown, sizes = min((one for one in timed if one[1]), default=(0.0, 0, ()))
-        if not shown or time > NEAR * min(timed)[0]:
+        if not shown or self._fitting(dims, [one for one in timed if one[0] < time / NEAR]):
             return None
         first = (shown & -shown).bit_length() - 1
         return dict(zip(self._names, sizes, strict=True)), self._rule.compiled[first]
+
+    def unshown(self, dims: Mapping[str, int]) -> tuple[dict[str, int], Any] | None:
+        """The sizes that should be the fastest of all, where they are not known to be safe, and
+        compiled blocks with a limit that they seem to be within."""
+        timed = self._timed(dims)
+        time = min((time for time, shown, _ in timed if shown), default=float("inf"))
+        found = self._fitting(dims, [one for one in timed if one[0] < time])
+        if not found:
+            return None
+        sizes = dict(zip(self._names, min(found)[2], strict=True))
+        need = self._vmem_bytes({**dims, **sizes})
+        return sizes, next(c for c in self._rule.compiled if c.vmem_allowed_bytes >= need)
+
+    def _timed(self, dims: Mapping[str, int]) -> list[_Timed]:
+        """All that is legal, shown to be or not."""
+        shown = self._shown(dims)
+        return (self._by_tree if self._rule.tree else self._by_costs)(dims, shown) if shown else []
+
+    def _fitting(self, dims: Mapping[str, int], timed: Iterable[_Timed]) -> list[_Timed]:
+        """Those that should fit VMEM."""
+        return [
+            one
+            for one in timed
+            for sizes in [dict(zip(self._names, one[2], strict=True))]
+            if self._vmem_bytes({**dims, **sizes}) <= self._allowed
+        ]
+
+    def _vmem_bytes(self, both: Mapping[str, int]) -> float:
+        found: float = sum(
+            term.bytes_each * prod(both[name] for name in term.of) for term in self._rule.vmem
+        )
+        return found
 
     def _by_tree(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
         """The legal blocks of a leaf."""
@@ -96,13 +140,14 @@ class Chooser:
         for axis in self._axes:
             options = axis.options(dims)
             found = [
-                ((*sizes, size), shown & mask, steps * count, _bound(costs, size, share))
+                ((*sizes, size), shown & mask, steps * count, _bound(costs, size, count, share))
                 for sizes, shown, steps, costs in found
                 for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
         return [
-            (steps * each + once, shown, sizes) for sizes, shown, steps, ((each, once),) in found
+            (steps * (each + (tiled[0] if tiled else 0.0)) + once, shown, sizes)
+            for sizes, shown, steps, ((each, once), tiled) in found
         ]
 
     def _axis(self, axis: Any) -> "_AxisTable":
@@ -131,7 +176,8 @@ class Chooser:
         )
 
     def _shown(self, dims: Mapping[str, int]) -> int:
-        """What was compiled with the same of what nothing cuts. Where a dimension that VMEM grows
+        """What was compiled with the same of what nothing cuts, where problems with these were not
+        much shorter or longer. Where a dimension that VMEM grows
         with is longer now, all of VMEM is taken to grow with it."""
         least, most = self._least, self._most
         if dims.keys() != least.keys():
@@ -141,6 +187,12 @@ class Chooser:
         shown = (1 << len(self._before)) - 1
         for name, masks in self._same.items():
             shown &= masks.get(dims[name], 0)
+        alike = self._alike.get(tuple(dims[name] for name in self._same), {})
+        if any(
+            dims[name] * FAR < least or most * FAR < dims[name]
+            for name, (least, most) in alike.items()
+        ):
+            return 0
         for number, one in enumerate(self._rule.compiled if shown and self._rule.grows else ()):
             before = self._before[number]
             grown = prod(ceil(dims[name] / before[name]) for name in self._rule.grows)
@@ -149,12 +201,13 @@ class Chooser:
         return shown
 
     def _costs(self, dims: Mapping[str, int]) -> list[list[float]]:
-        """Of any sizes, and what each axis adds where it hangs over, or by its size where it cuts
-        nothing. Each list has a cost by the
-        axes whose sizes it is to be multiplied with: the first axis is the highest bit; the lowest
-        one is 0 for each step, 1 for the call."""
+        """Of any sizes, of their whole tiles, and in turn what each axis adds for each of its
+        blocks, where there are several, and where the last one hangs over, or by its size where it
+        cuts nothing. Each list has a cost by the axes whose sizes it is to be multiplied with: the
+        first axis is the highest bit; the lowest one is 0 for each step, 1 for the call."""
         count = len(self._names)
-        costs = [[0.0] * (2 << count) for _ in range(count + 1)]
+        costs = [[0.0] * (2 << count) for _ in range(3 * count + 2)]
+        runs = prod(dims[name] for name in self._rule.runs)
         for one in self._rule.costs:
             if not one.axis and one.dim and (dims[one.dim] % LANES == 0) != one.aligned:
                 continue
@@ -164,7 +217,12 @@ class Chooser:
                     us *= dims[name]
                 else:
                     place |= 1 << (count - self._names.index(name))
-            costs[1 + self._names.index(one.axis) if one.axis else 0][place] += us
+            own = int(one.tiles)
+            if one.each_block:
+                own, us = 3 * self._names.index(one.each_block) + 2, us * runs
+            elif one.axis:
+                own = 3 * self._names.index(one.axis) + 4 - one.cuts
+            costs[own][place] += us
         return [costs[0], *(own if any(own) else [] for own in costs[1:])]
 
 
@@ -208,13 +266,13 @@ class _AxisTable:
         ]
         # of those that are larger, whether they cut or not: now nothing is cut
         larger = self._at_least[bisect_left(self._largest, 1 - whole)]
+        is_seen = axis.whole and whole % axis.whole == 0
         if (
-            larger
-            and axis.whole
-            and whole % axis.whole == 0
+            whole
+            and (whole <= axis.most or (is_seen and larger))
             and all(dims[name] % whole == 0 for name in self._dims)
         ):
-            own.append((whole, larger, 1, 0.0))
+            own.append((whole, larger if is_seen else 0, 1, 0.0))
         return own
 
     def clipped(self, dims: Mapping[str, int], block: int) -> int:
@@ -232,10 +290,11 @@ class _AxisTable:
 def is_small(rule: Any) -> bool:
     """Whether it may be asked while a model waits."""
     return (
-        offered(rule) <= MOST_SIZES
+        offered(rule.axes) <= MOST_SIZES
         and len(rule.axes) <= MOST_AXES
         and len(rule.compiled) <= MOST_COMPILED
         and len(rule.costs) <= MOST_COSTS
+        and len(rule.seen) <= MOST_COMPILED
         and len(rule.tree) <= MOST_NODES
         and all(size > 0 for axis in rule.axes for size in axis.sizes)
         and all(_is_node(rule, place, node) for place, node in enumerate(rule.tree))
@@ -251,18 +310,27 @@ def _is_node(rule: Any, place: int, node: Any) -> bool:
     )
 
 
-def offered(rule: Any) -> int:
+def offered(axes: Iterable[Any]) -> int:
     """How many combinations of sizes there are at most."""
-    return prod(len(axis.sizes) + (1 if axis.whole else 0) for axis in rule.axes)
+    return prod(len(axis.sizes) + (1 if axis.whole or axis.most else 0) for axis in axes)
 
 
-def _bound(costs: Sequence[Sequence[float]], size: int, share: float) -> Sequence[Sequence[float]]:
-    """With a size in the place of the first axis."""
-    general, own, *others = costs
+def _bound(
+    costs: Sequence[Sequence[float]], size: int, count: int, share: float
+) -> Sequence[Sequence[float]]:
+    """With a size in the place of the first axis, which has so many blocks."""
+    general, tiled, each, cutting, own, *others = costs
     both = _times(general, size)
-    if own and share:
-        both = [one + share * more for one, more in zip(both, _times(own, size), strict=True)]
-    return both, *(_times(one, size) for one in others)
+    for more, part in ((each, count), (cutting, count > 1), (own, share)):
+        if more and part:
+            both = [one + part * us for one, us in zip(both, _times(more, size), strict=True)]
+    tiled = tiled and _times(tiled, in_tiles(size))
+    return both, tiled, *(one and _times(one, size) for one in others)
+
+
+def in_tiles(size: int) -> int:
+    """That is a multiple of the ``TILE``."""
+    return ceil(size / TILE) * TILE
 
 
 def _times(costs: Sequence[float], size: int) -> list[float]:

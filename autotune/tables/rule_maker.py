@@ -1,9 +1,10 @@
 """A ``ShapeRule`` of some records: made, judged on problems left out, and verified."""
 
+import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import isfinite, log
+from math import gcd, isfinite, log
 from statistics import mean, median
 
 from autotune.candidates.vmem import vmem_use
@@ -18,7 +19,8 @@ from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
-from autotune.lookups.matching import NEAREST, Index, ruled_config
+from autotune.lookups.distance import size_of
+from autotune.lookups.matching import NEAREST, Index, ruled_config, unshown_config
 from autotune.ports import SearchStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import wrong_result
@@ -33,11 +35,13 @@ from autotune.tables.shape_rule import (
     Passed,
     known_of,
     make_rule,
+    undivided,
 )
 from autotune.wording import match as words
 
 MOST_REGRET = 0.1  # of any problem left out: a rule that is worse anywhere is not published
 _MOST_ROUNDS = 3
+_OTHER_PROBLEMS = 8  # of the range, for what is compiled to be shown to be safe
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +121,8 @@ class RuleMaker:
     left_out: Sequence[LeftOut] = ()
     _judges: dict[Key, ConfigJudge] = field(default_factory=dict)
     _trials: dict[Key, list[Trial]] = field(default_factory=dict)
+    _most: dict[str, int] = field(default_factory=dict)
+    _passed: Passed = ()
 
     def make(self) -> ShapeRule | str:
         """Judged by what is in ``left_out`` then; or why there is none, as where the gate does not
@@ -129,7 +135,8 @@ class RuleMaker:
             return words.wrong_before(wrong)
         if len(self._known()) <= FEWEST_PROBLEMS:  # one of them is left out
             return words.few_known(len(self._known()), FEWEST_PROBLEMS + 1)
-        grows = self._growing()
+        self._passed, grows = self._passed_first(), self._growing()
+        self._show_more(grows)
         for _ in range(_MOST_ROUNDS):
             before = sum(map(len, self._trials.values()))
             found = [self._leave_out(key, grows) for key in self._known()]
@@ -144,13 +151,18 @@ class RuleMaker:
     def _known(self) -> Known:
         return known_of(list(self._trials.items()))
 
-    def _passed(self) -> Passed:
-        return {r.key: r.config for r in self.records if r.verified and not r.pushed_by}
+    def _passed_first(self) -> list[tuple[Key, Config]]:
+        """With what need not divide, where the gate passes it."""
+        own = [(r.key, r.config) for r in self.records if r.verified and not r.pushed_by]
+        for key, config in undivided(self._known(), own, self.spec.cuts) if own else ():
+            if self.pool.verify(self.ref, key.problem, config, key.chip).ok:
+                own.append((key, config))
+        return own
 
     def _gate(self, one: LeftOut) -> str:
         """Why an answer is not known to be right; empty where it is, or where there is none."""
         trial = next((t for t in self._trials[one.key] if t.config == one.config), None)
-        if trial is None or trial.estimate is None or self._passed().get(one.key) == trial.config:
+        if trial is None or trial.estimate is None or (one.key, trial.config) in self._passed:
             return ""
         problem = one.key.problem
         verdict = self.pool.verify(self.ref, problem, trial.config, one.key.chip)
@@ -161,11 +173,44 @@ class RuleMaker:
         return words.not_passed(problem, trial.config, verdict)
 
     def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
-        """Costs, and a tree, of all that is known but of one problem."""
+        """Costs, more of them, and a tree, of all that is known but of one problem."""
         known = {key: pairs for key, pairs in self._known().items() if key != without}
-        passed = {key: config for key, config in self._passed().items() if key != without}
-        rule = make_rule(known, passed, self.spec.cuts, grows)
-        return [rule, rule and make_tree(rule, known, passed)]
+        passed = [one for one in self._passed if one[0] != without]
+        rule, more = (
+            make_rule(known, passed, self.spec.cuts, grows, self._most_of(), each_block=each_block)
+            for each_block in (False, True)
+        )
+        return [rule, more, rule and make_tree(rule, known, passed)]
+
+    def _show_more(self, grows: Sequence[str]) -> None:
+        """What would be given for other problems of the range, if it were known to be safe, is
+        compiled for the smallest known one that is no shorter anywhere."""
+        draw = random.Random(0)  # noqa: S311
+        known = sorted(self._known(), key=lambda key: size_of(key.problem))
+        for _ in range(_OTHER_PROBLEMS):
+            (rule, *_), key = self._forms(grows), draw.choice(known)
+            alike = [one for one in known if self._uncut(one) == self._uncut(key)]
+            problem = key.problem
+            for dim in dict.fromkeys(dim for _, dim in self.spec.cuts):
+                sizes = [one.problem[dim] for one in alike]
+                size = min(sizes) * (max(sizes) / min(sizes)) ** draw.random()
+                problem = problem.with_dims(**{dim: round(size / gcd(*sizes)) * gcd(*sizes)})
+            config = rule and unshown_config(rule, problem)
+            larger = (one for one in alike if all(one.problem[n] >= d for n, d in problem.dims))
+            if config and (at := next(larger, None)):
+                self._time_us(at, config)
+
+    def _uncut(self, key: Key) -> list[tuple[str, int]]:
+        cut = {dim for _, dim in self.spec.cuts}
+        return [(name, size) for name, size in key.problem.dims if name not in cut]
+
+    def _most_of(self) -> Mapping[str, int]:
+        """The largest value that the kernel declares of each axis, for any of the problems."""
+        for key in {} if self._most else self._known():
+            for name, values in self.pool.choices(self.ref, key.problem, key.chip).axes.items():
+                largest = max((one for one in values if type(one) is int), default=0)
+                self._most[name] = max(largest, self._most.get(name, 0))
+        return self._most
 
     def _leave_out(self, key: Key, grows: Sequence[str]) -> list[LeftOut]:
         """The problem answered by each form of a rule, and by an index, of the others."""
@@ -173,10 +218,15 @@ class RuleMaker:
         configs = [ruled_config(rule, key.problem) if rule else None for rule in forms]
         others = [replace(one, rule=None) for one in self.records if one.key != key]
         nearest = Index(others, [self.spec]).match(key, (NEAREST,)).config
-        default = next(one for one in self.records if one.key == key).default.config
+        default = self._default(key)
+        # what may be better is tried, and at the ends of the range what a rule of all gives: others
+        # are shown more so
+        for rule in filter(None, [*forms, *([] if any(configs) else self._forms(grows))]):
+            for config in (ruled_config(rule, key.problem), unshown_config(rule, key.problem)):
+                if config is not None:
+                    self._time_us(key, config)
         default_us, near_us, *own_us = (
-            None if one is None else self._time_us(key, one, default)
-            for one in (default, nearest, *configs)
+            None if one is None else self._time_us(key, one) for one in (default, nearest, *configs)
         )
         best_us = min(estimate.time_us for _, estimate in self._known()[key])
         plain = None if default_us is None or not isfinite(default_us) else default_us / best_us - 1
@@ -186,7 +236,7 @@ class RuleMaker:
             for config, regret in zip(configs, own, strict=True)
         ]
 
-    def _time_us(self, key: Key, config: Config, default: Config | None) -> float:
+    def _time_us(self, key: Key, config: Config) -> float:
         """Infinite where it does not compile."""
         trials = self._trials[key]
         trial = next((one for one in trials if one.config == config), None)
@@ -194,12 +244,17 @@ class RuleMaker:
             began = time.monotonic()
             outcome = self._judge(key).outcome(config)
             seconds = time.monotonic() - began
-            trial = keep_trial(self.store, key, trials, config, outcome, seconds, default=default)
+            trial = keep_trial(
+                self.store, key, trials, config, outcome, seconds, default=self._default(key)
+            )
         elif trial.estimate and trial.estimate.model != MODEL:
             place, outcome = trials.index(trial), self._judge(key).outcome(config)
             self.store.replace_outcome(key, trial.number, outcome)
             trial = trials[place] = replace(trial, outcome=outcome)
         return trial.estimate.time_us if trial.estimate else float("inf")
+
+    def _default(self, key: Key) -> Config | None:
+        return next(one for one in self.records if one.key == key).default.config
 
     def _judge(self, key: Key) -> ConfigJudge:
         if key not in self._judges:

@@ -18,6 +18,7 @@ from autotune.tables.shape_rule import Known, Passed, fitting_rows, term_us
 _FEWEST_IN_LEAF = 3  # problems: fewer are chance
 _MOST_NAMES = 3  # in a product that decides
 _LEAST_US = 1e-3
+_NEAR = 1.1  # times the best of its problem: slower blocks are not offered
 
 _Sizes = tuple[int, ...]
 
@@ -64,7 +65,7 @@ def _sizes(rule: ShapeRule, config: Config) -> _Sizes:
 
 
 def _fastest(own: Mapping[_Sizes, float]) -> list[_Sizes]:
-    return [sizes for sizes, us in own.items() if us <= rules.NEAR * min(own.values())]
+    return [sizes for sizes, us in own.items() if us <= _NEAR * min(own.values())]
 
 
 def _costs(

@@ -1,11 +1,11 @@
 """A ``ShapeRule`` from all that was compiled of a kernel. It is judged in ``rule_maker``."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import combinations, permutations
-from math import ceil, gcd, prod
+from math import ceil, gcd, hypot, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from autotune.cost_model.estimate import MODEL
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
-from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, ShapeRule
+from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, SeenRange, ShapeRule, VmemTerm
 from autotune.domain.trial import Trial
 from autotune.lookups import rules
 
@@ -24,11 +24,13 @@ FEWEST_ANSWERED = 6  # of them, left out: the ends of the range never are
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
 _OWN_LEVEL = 0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
 _MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
+_VMEM_NAMES = 2  # and in one that takes room
+_UNDIVIDED = 2  # problems for each pair, for the gate: one of them may be left out
 
 Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
 """What was compiled, by problem; the default first."""
 
-Passed = Mapping[Key, Config]
+Passed = Collection[tuple[Key, Config]]
 """What the gate has passed."""
 
 
@@ -56,15 +58,23 @@ def known_of(found: Sequence[tuple[Key, Sequence[Trial]]]) -> Known:
 
 
 def make_rule(
-    known: Known, passed: Passed, cuts: Sequence[tuple[str, str]], grows: Sequence[str] = ()
+    known: Known,
+    passed: Passed,
+    cuts: Sequence[tuple[str, str]],
+    grows: Sequence[str] = (),
+    most_of: Mapping[str, int] | None = None,
+    *,
+    each_block: bool = False,
 ) -> ShapeRule | None:
-    """None where too little is known. It is not judged yet.
+    """None where too little is known. It is not judged yet. ``most_of``: the largest that the
+    kernel declares of each axis. ``each_block``: with costs of that kind, too: they fit more, where
+    more is known.
 
     What compiled need not be right: it divides what all that ``passed`` divides."""
     if len(known) < FEWEST_PROBLEMS or not passed:
         return None
     rows, semantics = fitting_rows(known, passed), _semantics(passed)
-    right = [(dict(k.problem.dims), c) for k, c in passed.items() if _fixed(k, c) in semantics]
+    right = [(dict(k.problem.dims), c) for k, c in passed if _fixed(k, c) in semantics]
     if not rows:
         return None
     names = [name for name, value in rows[0][1].axes if _is_size(value)]
@@ -77,20 +87,26 @@ def make_rule(
         made_at=datetime.now(UTC),
         least=tuple(least.items()),
         most=tuple(most.items()),
-        axes=_few([_axis(name, cut.get(name, ""), rows) for name in names], rows),
+        axes=_few([_axis(name, cut.get(name, ""), most_of or {}, rows) for name in names], rows),
         divides=tuple(_divides(right, names, cut)),
         grows=tuple(grows),
         runs=(),
         inside=(),
         compiled=_compiled(rows, cut),
         costs=(),
+        vmem=_vmem(rows, [*names, *free, *grows]),
+        seen=_seen(rows, cut.values()),
     )
-    each = [
-        _fitted(replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)), rows)
+    found = [
+        _Costs(
+            replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)),
+            rows,
+            each_block=each_block,
+        )
         for count in range(min(len(free), _MOST_NAMES) + 1)
         for runs in combinations(free, count)
     ]
-    made = min(each, key=lambda pair: pair[0])[1]
+    made = min(found, key=lambda one: one.off).fitted()
     return made if rules.is_small(made) else None
 
 
@@ -111,9 +127,9 @@ def fitting_rows(
 
 
 def _semantics(passed: Passed) -> dict[_Fixed, tuple[str, ...]]:
-    usual = Counter(_fixed(*one) for one in passed.items()).most_common(1)[0][0]
+    usual = Counter(_fixed(*one) for one in passed).most_common(1)[0][0]
     found: dict[_Fixed, tuple[str, ...]] = {}
-    for key, config in passed.items():
+    for key, config in passed:
         own, fixed = config.dimension_semantics, _fixed(key, config)
         if fixed[:2] == usual[:2]:  # in any order of the grid
             pairs = zip(own, found.get(fixed, own), strict=True)
@@ -138,7 +154,7 @@ def _is_size(value: AxisValue) -> bool:
     return type(value) is int and value > 0
 
 
-def _axis(name: str, dim: str, rows: Sequence[Any]) -> BlockAxis:
+def _axis(name: str, dim: str, most_of: Mapping[str, int], rows: Sequence[Any]) -> BlockAxis:
     pairs = [(config[name], dims.get(dim, 0), is_good) for dims, config, _, is_good in rows]
     wholes = [size for size, whole, _ in pairs if size == whole]
     sizes = {size for size, whole, is_good in pairs if is_good and (not dim or size < whole)}
@@ -147,6 +163,7 @@ def _axis(name: str, dim: str, rows: Sequence[Any]) -> BlockAxis:
         dim=dim,
         sizes=tuple(sorted(sizes)),
         whole=gcd(*wholes, rules.LANES) if wholes else 0,
+        most=most_of.get(name, 0) if dim else 0,
     )
 
 
@@ -156,7 +173,7 @@ def _few(axes: list[BlockAxis], rows: Sequence[Any]) -> tuple[BlockAxis, ...]:
     seen = Counter(
         (axis.name, config[axis.name]) for axis in axes for _, config, _, is_good in rows if is_good
     )
-    while prod(len(axis.sizes) + bool(axis.whole) for axis in axes) > rules.MOST_SIZES:
+    while rules.offered(axes) > rules.MOST_SIZES:
         place, axis = max(enumerate(axes), key=lambda pair: len(pair[1].sizes))
         if not axis.sizes:
             break
@@ -165,8 +182,30 @@ def _few(axes: list[BlockAxis], rows: Sequence[Any]) -> tuple[BlockAxis, ...]:
     return tuple(axes)
 
 
-def _divides(
-    rows: Sequence[Any], names: Sequence[str], cut: Mapping[str, str]
+def undivided(
+    known: Known, passed: Passed, cuts: Sequence[tuple[str, str]]
+) -> list[tuple[Key, Config]]:
+    """What compiled although an axis does not divide what all that passed may divide by chance: of
+    each such pair the fastest of some problems. Where these pass, too, it need not."""
+    semantics = _semantics(passed)
+    rows: list[tuple[Key, Config, dict[str, Any]]] = [
+        (key, config, {**dict(key.problem.dims), **dict(config.axes)})
+        for key, pairs in known.items()
+        for config, _ in sorted(pairs, key=lambda pair: pair[1].time_us)
+        if _fixed(key, config) in semantics
+    ]
+    if not rows:
+        return []
+    names = [name for name, value in rows[0][1].axes if _is_size(value)]
+    found: list[tuple[Key, Config]] = []
+    for axis, other in _may_divide(names, list(dict(rows[0][0].problem.dims)), dict(cuts)):
+        broken = {key: config for key, config, both in reversed(rows) if both[other] % both[axis]}
+        found += list(broken.items())[-_UNDIVIDED:]
+    return [one for one in dict.fromkeys(found) if one not in passed]
+
+
+def _may_divide(
+    names: Sequence[str], dims: Sequence[str], cut: Mapping[str, str]
 ) -> list[tuple[str, str]]:
     """Axes of one array may be bound to each other, and an axis to what it cuts; those of different
     dimensions are not."""
@@ -175,12 +214,18 @@ def _divides(
         for axis, other in permutations(names, 2)
         if cut.get(axis, "") == "" or cut.get(axis) == cut.get(other)
     ]
-    pairs += [
-        (axis, dim) for axis in names for dim in rows[0][0] if cut.get(axis, dim) in ("", dim)
+    return [
+        *pairs,
+        *((axis, dim) for axis in names for dim in dims if cut.get(axis, dim) in ("", dim)),
     ]
+
+
+def _divides(
+    rows: Sequence[Any], names: Sequence[str], cut: Mapping[str, str]
+) -> list[tuple[str, str]]:
     return [
         (axis, other)
-        for axis, other in pairs
+        for axis, other in _may_divide(names, list(rows[0][0]), cut)
         if all({**dims, **dict(config.axes)}[other] % config[axis] == 0 for dims, config in rows)
     ]
 
@@ -211,6 +256,38 @@ def _compiled(rows: Sequence[Any], cut: Mapping[str, str]) -> tuple[CompiledBloc
     return tuple(kept[: rules.MOST_COMPILED])
 
 
+def _seen(rows: Sequence[Any], cut: Collection[str]) -> tuple[SeenRange, ...]:
+    groups: dict[tuple[tuple[str, int], ...], list[dict[str, int]]] = {}
+    for dims, *_ in rows:
+        uncut = tuple((name, size) for name, size in dims.items() if name not in cut)
+        groups.setdefault(uncut, []).append(dims)
+    return tuple(
+        SeenRange(
+            uncut=uncut,
+            least=tuple((name, min(one[name] for one in own)) for name in own[0] if name in cut),
+            most=tuple((name, max(one[name] for one in own)) for name in own[0] if name in cut),
+        )
+        for uncut, own in groups.items()
+    )
+
+
+def _vmem(rows: Sequence[Any], names: Sequence[str]) -> tuple[VmemTerm, ...]:
+    """By least squares of shares, none negative: an array has rows and columns."""
+    products = [some for n in range(_VMEM_NAMES + 1) for some in combinations(names, n)]
+    table = np.array(
+        [
+            [prod({**dims, **dict(config.axes)}[name] for name in of) for of in products]
+            for dims, config, *_ in rows
+        ],
+        dtype=float,
+    )
+    rates = 1 / np.array([estimate.vmem_used_bytes for _, _, estimate, _ in rows])
+    scale = table.max(axis=0)
+    found, _ = nnls(table / scale * rates[:, None], np.ones(len(rows)), maxiter=100 * len(scale))
+    each = zip(products, found / scale, strict=True)
+    return tuple(VmemTerm(bytes_each=float(size), of=of) for of, size in each if size > 0)
+
+
 def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -> bool:
     own: dict[str, Any] = dict(more.config.axes)
     its: dict[str, Any] = dict(less.config.axes)
@@ -224,69 +301,97 @@ def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -
     )
 
 
-def _fitted(blank: ShapeRule, rows: Sequence[Any]) -> tuple[float, ShapeRule]:
-    """The costs by least squares of shares, none of them negative, and how far off they are.
+class _Costs:
+    """The costs by least squares of shares, none of them negative: of what the core does, and of
+    what it waits for, each alone.
 
     What a problem takes whatever its blocks, such as XLA's copies around the call or arrays that it
     puts into VMEM ahead of it, is of any size: most of the level of each problem's rows is taken
     out of them, as in a model of random effects, and its median is one more cost."""
-    table, times_us = [], []
-    terms = _terms(blank)
-    places: dict[tuple[Any, ...], list[int]] = {}
-    for number, (dims, config, estimate, _) in enumerate(rows):
-        both = {**dims, **{axis.name: config[axis.name] for axis in blank.axes}}
-        table.append([term_us(blank, term, both) for term in terms])
-        times_us.append(estimate.time_us)
-        places.setdefault(tuple(dims.items()), []).append(number)
-    costs, rates = np.array(table, dtype=float), 1 / np.array(times_us)
-    scale = np.maximum(costs.max(axis=0), 1e-9)
-    shares = np.column_stack([costs / scale * rates[:, None], np.ones(len(rows))])
-    within = shares.copy()
-    for own in places.values():
-        part = rates[own] / (rates[own] @ rates[own])
-        within[own] -= _OWN_LEVEL * np.outer(rates[own], part @ shares[own])
-    found, off = nnls(within[:, :-1], within[:, -1], maxiter=100 * costs.shape[1])
-    left = shares[:, -1] - shares[:, :-1] @ found
-    whatever = [left[own] @ rates[own] / (rates[own] @ rates[own]) for own in places.values()]
-    terms.append(CostTerm(us=1.0, of=(), each_step=False))
-    each = zip(terms, [*(found / scale), np.median(whatever)], strict=True)
-    return off, replace(
-        blank, costs=tuple(replace(term, us=float(us)) for term, us in each if us > 0)
-    )
+
+    def __init__(self, rule: ShapeRule, rows: Sequence[Any], *, each_block: bool) -> None:
+        self.rule, self._terms = rule, _terms(rule, each_block=each_block)
+        table, parts_us = [], []
+        places: dict[tuple[Any, ...], list[int]] = {}
+        for number, (dims, config, estimate, _) in enumerate(rows):
+            both = {**dims, **{axis.name: config[axis.name] for axis in rule.axes}}
+            table.append([term_us(rule, term, both) for term in self._terms])
+            busy_us = estimate.explanation.busy_us if estimate.explanation else 0.0
+            parts_us.append((busy_us, estimate.time_us - busy_us))
+            places.setdefault(tuple(dims.items()), []).append(number)
+        costs, parts = np.array(table, dtype=float), np.array(parts_us)
+        self._times_us = parts.sum(axis=1)
+        self._places = list(places.values())
+        self._scale = np.maximum(costs.max(axis=0), 1e-9)
+        self._shares = np.column_stack([costs / self._scale, parts]) / self._times_us[:, None]
+        within = self._shares.copy()
+        for own in self._places:
+            rates = 1 / self._times_us[own]
+            level = rates @ self._shares[own] / (rates @ rates)
+            within[own] -= _OWN_LEVEL * np.outer(rates, level)
+        count = len(self._terms)
+        each = [nnls(within[:, :count], part, maxiter=100 * count) for part in within[:, count:].T]
+        self._found, self.off = sum(us for us, _ in each), hypot(*(off for _, off in each))
+
+    def fitted(self) -> ShapeRule:
+        """The rule with its costs."""
+        left = 1 - self._shares[:, :-2] @ self._found
+        rates = 1 / self._times_us
+        level = [left[own] @ rates[own] / (rates[own] @ rates[own]) for own in self._places]
+        terms = [*self._terms, CostTerm(us=1.0, of=(), each_step=False)]
+        each = zip(terms, [*(self._found / self._scale), np.median(level)], strict=True)
+        return replace(
+            self.rule, costs=tuple(replace(term, us=float(us)) for term, us in each if us > 0)
+        )
 
 
 def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
     """One of the costs of a call; ``both``: dimensions and sizes."""
     if term.axis and term.dim:
-        if both[term.dim] % both[term.axis] == 0:
+        size, whole = both[term.axis], both[term.dim]
+        if size >= whole if term.cuts else whole % size == 0:
             return 0.0
     elif term.dim and (both[term.dim] % rules.LANES == 0) != term.aligned:
         return 0.0
-    us: float = term.us * prod(both[name] for name in term.of)
+    sizes = {axis.name: rules.in_tiles(both[axis.name]) for axis in rule.axes} if term.tiles else {}
+    us: float = term.us * prod({**both, **sizes}[name] for name in term.of)
     if term.axis and not term.dim:
         us /= both[term.axis]
-    if not term.each_step:
+    if not term.each_step and not term.each_block:
         return us
-    blocks = (ceil(both[axis.dim] / both[axis.name]) for axis in rule.axes if axis.dim)
+    blocks = (
+        ceil(both[axis.dim] / both[axis.name])
+        for axis in rule.axes
+        if axis.dim and (term.each_step or axis.name == term.each_block)
+    )
     return us * prod(blocks) * prod(both[name] for name in rule.runs)
 
 
-def _terms(rule: ShapeRule) -> list[CostTerm]:
+def _terms(rule: ShapeRule, *, each_block: bool) -> list[CostTerm]:
     """Of a microsecond each: for products of sizes, each step and once, for all problems and
     for those with an array whose edge is a tile's, or is not; by what an axis that cuts no array
-    does in turns inside a block."""
+    does in turns inside a block; of whole tiles, each step; and for ``each_block`` of an axis."""
     names = [*(axis.name for axis in rule.axes), *rule.inside]
     products = [some for n in range(_MOST_NAMES + 1) for some in combinations(names, n)]
     dims = dict.fromkeys(axis.dim for axis in rule.axes if axis.dim)
     where = [
-        ("", True, ""),
-        *((dim, aligned, "") for dim in dims for aligned in (True, False)),
-        *((axis.dim, True, axis.name) for axis in rule.axes),
+        ("", True, "", False),
+        *((dim, aligned, "", False) for dim in dims for aligned in (True, False)),
+        *((axis.dim, True, axis.name, False) for axis in rule.axes),
+        *((axis.dim, True, axis.name, True) for axis in rule.axes if axis.dim),
     ]
-    return [
-        CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis)
-        for dim, aligned, axis in where
+    found = [
+        CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis, cuts=cuts)
+        for dim, aligned, axis, cuts in where
         for each_step in (True, False)
         for of in products
         if dim or axis not in of
     ]
+    found += [CostTerm(us=1.0, of=of, each_step=True, tiles=True) for of in products if of]
+    found += [
+        CostTerm(us=1.0, of=of, each_step=False, each_block=axis.name)
+        for axis in rule.axes
+        if axis.dim and each_block
+        for of in products
+    ]
+    return found

@@ -30,9 +30,13 @@ MANY = (*LENGTHS, 1280, 2560, 3500, 4500)
 class Pool(FakeCompilers):
     """Nothing can be traced or compiled: what is known are the stored trials."""
 
+    most = BLOCKS[0]
+
     def __init__(self, **_: Any) -> None:
         axes = {"bm": BLOCKS[0], "unroll": True}
-        choices = Choices(axes={n: [v] for n, v in axes.items()}, default=axes, grid=SPEC.grid)
+        choices = Choices(
+            axes={"bm": [BLOCKS[0], self.most], "unroll": [True]}, default=axes, grid=SPEC.grid
+        )
         super().__init__(
             spec=SPEC, chip=V5E, choices=choices, traced=self.refused, verified=self.says
         )
@@ -187,3 +191,14 @@ def test_an_answer_that_the_gate_refuses_ends_it_for_good(tmp_path: Path) -> Non
     done = autotune_here(*CALL, cwd=tmp_path)
     assert done.returncode == 1 and "called 1 configs" in done.stderr
     assert not ruled(tmp_path)
+
+
+def test_what_seems_to_be_better_is_tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whole block, which nobody compiled, fits."""
+    monkeypatch.setattr(Pool, "most", 2048)
+    lengths = (520, 528, 544, 560, 576, 592)
+    fill(tmp_path, (*LENGTHS, *lengths))
+    autotune_here(*CALL, cwd=tmp_path)
+    with open_store(str(tmp_path / "test.db"), create=False) as store:
+        tried = {m: {one.config["bm"] for one in store.trials(asked(m))} for m in lengths}
+    assert all(m in sizes for m, sizes in tried.items())

@@ -17,7 +17,7 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.record import Record
-from autotune.domain.rule import CostTerm, ShapeRule, TreeNode
+from autotune.domain.rule import CostTerm, ShapeRule, TreeNode, VmemTerm
 from autotune.domain.snapshot import Change
 from autotune.domain.trial import Trial
 from autotune.errors import InvalidInputError
@@ -27,7 +27,7 @@ from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, 
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.rule_source import rule_source
 from autotune.tables.rule_tree import make_tree
-from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, term_us
+from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, term_us, undivided
 from autotune.wording import match as words
 from tests.samples.matching import NOON, SPEC, older, question, record
 
@@ -82,7 +82,7 @@ def made_by(form: Callable[..., ShapeRule | None], known: Known) -> ShapeRule:
 
 
 def passed(known: Known) -> Passed:
-    return {key: min(pairs, key=lambda pair: pair[1].time_us)[0] for key, pairs in known.items()}
+    return [(k, min(pairs, key=lambda pair: pair[1].time_us)[0]) for k, pairs in known.items()]
 
 
 def shapes(count: int) -> Iterator[dict[str, int]]:
@@ -151,6 +151,9 @@ PRODUCTS = (
     CostTerm(us=0.1, of=("bm",), each_step=False),
     CostTerm(us=1.0, of=("bm",), each_step=False, dim="m", aligned=False),
     CostTerm(us=3.0, of=("k",), each_step=True, dim="m", axis="bm"),
+    CostTerm(us=0.3, of=("bm",), each_step=True, dim="m", axis="bm", cuts=True),
+    CostTerm(us=0.2, of=("k", "bm"), each_step=True, tiles=True),
+    CostTerm(us=7.0, of=("bm",), each_step=False, each_block="bm"),
 )
 
 
@@ -177,12 +180,12 @@ def test_what_nothing_cuts_must_be_as_it_was(either: ShapeRule) -> None:
 def test_it_divides_wherever_all_that_the_gate_passed_does(
     known: Known, form: Callable[..., ShapeRule | None]
 ) -> None:
-    right = {key: config(128) for key in known if key.problem["m"] % 128 == 0}
+    right = [(key, config(128)) for key in known if key.problem["m"] % 128 == 0]
     made = form(known, right, SPEC.cuts)
     assert made is not None
     assert rules.Chooser(made).choose({"m": 1111, "k": 128}) is None
     assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
-    assert make_rule(known, {}, SPEC.cuts) is None
+    assert make_rule(known, (), SPEC.cuts) is None
 
 
 @pytest.mark.parametrize(("m", "best"), [(1100, 128), (1600, 256), (4900, 512)])
@@ -220,7 +223,7 @@ def test_axes_of_a_leaf_divide_each_other_as_they_did(known: Known) -> None:
     }
     right = {k: pairs[0][0] for k, pairs in turns.items()}  # of 4: it divides 300, too
     right |= {k: pairs[1][0] for k, pairs in turns.items() if k.problem["m"] > 512}
-    made = make_rule(turns, right, SPEC.cuts)
+    made = make_rule(turns, right.items(), SPEC.cuts)
     assert made is not None and ("chunk", "bm") in made.divides
     assert [axis.name for axis in made.axes] == ["bm", "chunk"]
     leaf = TreeNode(blocks=((512, 64), (512, 4)), times=(1.0, 2.0))
@@ -236,7 +239,7 @@ def test_a_rule_with_many_sizes_offers_those_that_are_good_most_often() -> None:
         blocks = range(8, 8 * 200, 8)
         known[question(m)] = [(config(b), replace(estimated(m, b), time_us=1.0)) for b in blocks]
     made = make_rule(known, passed(known), SPEC.cuts)
-    assert made is not None and rules.offered(made) == rules.MOST_SIZES
+    assert made is not None and rules.offered(made.axes) == rules.MOST_SIZES
     assert min(made.axes[0].sizes) > 8
 
 
@@ -439,6 +442,17 @@ def test_a_block_that_hangs_over_costs_what_it_did(rule: ShapeRule) -> None:
     assert term_us(rule, cost, {"m": 384, "k": 1, "bm": 128}) == 0
 
 
+def test_what_several_blocks_take_is_not_taken_of_one(rule: ShapeRule) -> None:
+    costs = (
+        CostTerm(us=0.01, of=("bm",), each_step=False),
+        CostTerm(us=1.0, of=("k",), each_step=False, dim="m", axis="bm", cuts=True),
+    )
+    found = rules.Chooser(replace(rule, costs=costs)).choose({"m": 512, "k": 128})
+    assert found is not None and found[0] == {"bm": 512}
+    assert term_us(rule, costs[1], {"m": 512, "k": 128, "bm": 512}) == 0
+    assert term_us(rule, costs[1], {"m": 512, "k": 128, "bm": 256}) == 128
+
+
 @pytest.fixture
 def carrier(rule: ShapeRule) -> Record:
     return carried(rule)
@@ -561,3 +575,60 @@ def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None
         assert there.match(question(2560)).kind == NEAREST
     with pytest.raises(InvalidInputError, match="too large"):
         rule_source([replace(carrier, rule=replace(rule, axes=(many,)))])
+
+
+def test_what_seems_to_fit_and_to_be_faster_is_not_passed_over(rule: ShapeRule) -> None:
+    """It is told apart, so that it can be compiled; what is too large is no reason for silence."""
+    dims = {"m": 2560, "k": 128}
+    shown = replace(rule, compiled=tuple(replace(c, config=config(256)) for c in rule.compiled))
+    chooser = rules.Chooser(shown)
+    assert chooser.choose(dims) is None
+    better = chooser.unshown(dims)
+    assert better is not None and better[0] == {"bm": 512}
+    term = VmemTerm(bytes_each=601 / 512, of=("bm",))
+    large = rules.Chooser(replace(shown, vmem=(term,)))
+    found = large.choose(dims)
+    assert found is not None and found[0] == {"bm": 256}
+    assert large.unshown(dims) is None
+    assert rules.Chooser(rule).unshown(dims) is None
+
+
+def test_vmem_of_blocks_that_nobody_compiled_is_that_of_their_arrays(rule: ShapeRule) -> None:
+    for block in (256, 384):
+        needed = sum(
+            term.bytes_each * (block if term.of else 1) for term in rule.vmem if "k" not in term.of
+        )
+        assert needed == pytest.approx(block, rel=0.01)
+
+
+@pytest.mark.parametrize(("m", "is_answered"), [(1024, True), (600, True), (500, False)])
+def test_nothing_is_said_far_from_what_was_seen_with_the_same_of_what_nothing_cuts(
+    known: Known, m: int, is_answered: bool
+) -> None:
+    some = {key: pairs for key, pairs in known.items() if key.problem["k"] == 128}
+    some |= {key: p for key, p in known.items() if key.problem["m"] in (1024, 2048)}
+    made = make_rule(some, passed(some), SPEC.cuts)
+    assert made is not None
+    assert (rules.Chooser(made).choose({"m": m, "k": 256}) is not None) == is_answered
+    assert rules.Chooser(made).choose({"m": m, "k": 128}) is not None
+
+
+def test_a_whole_that_is_no_longer_than_the_kernel_declares_may_be_better(known: Known) -> None:
+    """No block of 1500 was compiled, and 1000 is a multiple of nothing that was."""
+    made = make_rule(known, passed(known), SPEC.cuts, (), {"bm": 2048})
+    assert made is not None and made.axes[0].most == 2048
+    for m in (1000, 1500):
+        better = rules.Chooser(replace(made, vmem=())).unshown({"m": m, "k": 128})
+        assert better is not None and better[0] == {"bm": m}
+    assert rules.Chooser(replace(made, vmem=())).unshown({"m": 2560, "k": 128}) is None
+
+
+def test_what_divides_by_chance_is_told_for_the_gate(known: Known) -> None:
+    always = [(k, c) for k, c in passed(known) if k.problem["m"] % c["bm"] == 0]
+    told = undivided(known, always, SPEC.cuts)
+    assert told and all(key.problem["m"] % c["bm"] for key, c in told)
+    assert len({key for key, _ in told}) == len(told) == 2
+    made = make_rule(known, always, SPEC.cuts)
+    assert made is not None and ("bm", "m") in made.divides
+    freed = make_rule(known, [*always, *told], SPEC.cuts)
+    assert freed is not None and ("bm", "m") not in freed.divides

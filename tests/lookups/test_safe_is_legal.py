@@ -111,7 +111,7 @@ def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
 ) -> None:
     """Of random shapes: all are traced, and the compiler has the last word on some."""
     known, asked = lessons
-    best = {key: min(pairs, key=lambda pair: pair[1].time_us)[0] for key, pairs in known.items()}
+    best = [(k, min(pairs, key=lambda pair: pair[1].time_us)[0]) for k, pairs in known.items()]
     rule = form(known, best, asked[0].spec.cuts)
     assert rule is not None
     compiled = answered = 0
