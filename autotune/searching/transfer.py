@@ -85,7 +85,7 @@ class Lessons:
     def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
         self._key, self._chip, self._default = key, chip, default
         self._known: dict[Config, tuple[StepFacts, dict[str, float]]] = {}
-        self._asked: tuple[tuple[Config, ...], _Table] = (), _table(())
+        self._asked: tuple[tuple[Config, ...], _FactTable] = (), _table(())
         self._calls: dict[Config, Pipeline] = {}
         self._in_vmem: tuple[int, ...] = ()  # of these
         self._told: dict[Config, Told] = {}
@@ -280,7 +280,7 @@ class _Kernel:
         return np.asarray(near + self.trend * (some @ others.T) / max(1, some.shape[1]))
 
 
-class _Table(NamedTuple):
+class _FactTable(NamedTuple):
     """Rows of facts: a column for each name, in their order."""
 
     names: list[str]
@@ -293,13 +293,13 @@ class _Table(NamedTuple):
         return wide
 
 
-def _table(rows: Sequence[Mapping[str, float]]) -> _Table:
+def _table(rows: Sequence[Mapping[str, float]]) -> _FactTable:
     names = sorted({name for row in rows for name in row})
     values = [[row.get(name, 0.0) for name in names] for row in rows]
-    return _Table(names, np.array(values).reshape(len(rows), len(names)))
+    return _FactTable(names, np.array(values).reshape(len(rows), len(names)))
 
 
-def _fitted(known: _Table, costs: Sequence[float], asked: _Table) -> Posterior:
+def _fitted(known: _FactTable, costs: Sequence[float], asked: _FactTable) -> Posterior:
     """A Gaussian process through the costs of what is ``known``, at what is ``asked``."""
     names = sorted({*known.names, *asked.names})
     spread = np.array([_FLAG_SPREAD if "=" in name else _NUMBER_SPREAD for name in names])
