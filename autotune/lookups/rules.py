@@ -293,7 +293,7 @@ def is_small(rule: Any) -> bool:
         offered(rule.axes) <= MOST_SIZES
         and len(rule.axes) <= MOST_AXES
         and len(rule.compiled) <= MOST_COMPILED
-        and len(rule.costs) <= MOST_COSTS
+        and max(len(rule.costs), len(rule.vmem)) <= MOST_COSTS
         and len(rule.seen) <= MOST_COMPILED
         and len(rule.tree) <= MOST_NODES
         and all(size > 0 for axis in rule.axes for size in axis.sizes)

@@ -17,7 +17,7 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.record import Record
-from autotune.domain.rule import CostTerm, ShapeRule, TreeNode, VmemTerm
+from autotune.domain.rule import CostTerm, SeenRange, ShapeRule, TreeNode, VmemTerm
 from autotune.domain.snapshot import Change
 from autotune.domain.trial import Trial
 from autotune.errors import InvalidInputError
@@ -561,6 +561,9 @@ def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None
         replace(rule, axes=(replace(many, sizes=(0,)),)),
         replace(rule, compiled=rule.compiled * 201),
         replace(rule, costs=rule.costs * 1000),
+        replace(rule, vmem=(VmemTerm(bytes_each=1.0, of=("bm",)),) * 1000),
+        replace(rule, seen=rule.seen * 1000),
+        replace(rule, seen=(SeenRange(uncut=(), least=(("nothing", 1),), most=()),)),
         replace(rule, divides=(("bm", "nothing"),)),
         replace(rule, grows=("nothing",)),
         replace(rule, tree=(TreeNode(of=("m",)),)),  # for ever
