@@ -130,6 +130,7 @@ def pool_options(command: F) -> F:
         ),
         click.option(
             "--compilers",
+            envvar="AUTOTUNE_COMPILERS",
             default=2,
             show_default=True,
             type=click.IntRange(1, 64),

@@ -132,6 +132,7 @@ def run(script: str, folder: Path, **environment: str) -> str:
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("AUTOTUNE_", "PYTHONPATH"))}
     surroundings = {**kept, "PATH": path, "AUTOTUNE_DATABASE_URL": str(folder / "results.db")}
+    surroundings["AUTOTUNE_COMPILERS"] = "1"
     process = subprocess.Popen(
         ["bash", "-c", script],
         cwd=folder,
