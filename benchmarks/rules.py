@@ -29,7 +29,7 @@ from autotune.domain.outcome import Estimated, NotEstimated
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
 from autotune.domain.verdict import Verdict
-from autotune.lookups.matching import ruled_config
+from autotune.lookups.rule_answers import ruled_config
 from autotune.ports import WorkerStore
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits

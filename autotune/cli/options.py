@@ -131,6 +131,7 @@ def pool_options(command: F) -> F:
         click.option(
             "--compilers",
             envvar="AUTOTUNE_COMPILERS",
+            show_envvar=True,
             default=2,
             show_default=True,
             type=click.IntRange(1, 64),

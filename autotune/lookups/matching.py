@@ -14,7 +14,7 @@ from functools import partial
 from heapq import merge
 from itertools import islice
 from math import prod
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import KernelSpec
@@ -22,13 +22,12 @@ from autotune.domain.key import Identity, Key, identity_of
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import RecordCheck
-from autotune.domain.rule import CompiledBlocks, ShapeRule
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
-from autotune.lookups import rules
 from autotune.lookups.distance import distance_of, nearest_toolchain, size_of
 from autotune.lookups.layered import Layered
+from autotune.lookups.rule_answers import AskedRule, newest_rule
 from autotune.wording import match as words
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ class Index:
         self._shapes: _Groups = Layered()
         self._rules: _Groups = Layered()
         self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
-        self._choosers: dict[_Group, _Asked | None] = {}  # of these, too
+        self._choosers: dict[_Group, AskedRule | None] = {}  # of these, too
         self._change(records, ())
 
     def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
@@ -170,9 +169,9 @@ class Index:
         if not carriers:
             return None
         if group not in self._choosers:
-            self._choosers[group] = _newest_rule(carriers.values())
+            self._choosers[group] = newest_rule(carriers.values())
         found = self._choosers[group]
-        config = found and _with_sizes(found.chooser.choose(dict(problem.dims)))
+        config = found and found.config(problem)
         if not found or config is None:
             return None
         return Match(
@@ -269,44 +268,6 @@ def match_in(store: "LookupStore", key: Key, accept: Collection[str] = KINDS) ->
     if EXACT in accept and (record := store.record(key)):
         return exact_match(record)
     return Index(store.records(key.kernel, key.chip), store.kernels()).match(key, accept)
-
-
-def ruled_config(rule: ShapeRule, problem: Problem) -> Config | None:
-    """The compiled config that shows that they are safe, with the sizes that the rule gives."""
-    return _with_sizes(rules.Chooser(rule).choose(dict(problem.dims)))
-
-
-def unshown_config(rule: ShapeRule, problem: Problem) -> Config | None:
-    """What would be faster by the rule, if it were known to be safe."""
-    return _with_sizes(rules.Chooser(rule).unshown(dict(problem.dims)))
-
-
-class _Asked(NamedTuple):
-    """A rule that is ready to be asked, and the record that carries it."""
-
-    record: Record
-    rule: ShapeRule
-    chooser: rules.Chooser
-
-
-def _newest_rule(carriers: Iterable[Record]) -> _Asked | None:
-    """None where there is none, or where it cannot be asked: a file may hold anything."""
-    ruled = [(one, one.rule) for one in carriers if one.rule is not None]
-    if not ruled:
-        return None
-    record, rule = max(ruled, key=lambda pair: pair[1].made_at)
-    try:
-        return _Asked(record, rule, rules.Chooser(rule))
-    except (ValueError, KeyError, TypeError):
-        return None
-
-
-def _with_sizes(found: tuple[Mapping[str, int], CompiledBlocks] | None) -> Config | None:
-    if found is None:
-        return None
-    sizes, compiled = found
-    axes = {**dict(compiled.config.axes), **sizes}
-    return replace(compiled.config, axes=tuple(axes.items()))
 
 
 def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:

@@ -14,9 +14,8 @@ from autotune.candidates.vmem import limit_bytes, limit_rungs
 from autotune.cost_model.estimate import MODEL
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
-from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.record import Evidence, Record
+from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
@@ -27,11 +26,11 @@ from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, Lessons, Told, lessons_of
+from autotune.searching.tuned_elsewhere import winners_elsewhere
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
 _SHARE = 2  # or half as many as there are, or as many as are compiled side by side
 _WIDE = 8  # compilers: with as many, what is tried first is not waited for
-_MOST_ELSEWHERE = 3  # winners of other toolchains and chips: they are often the same
 
 
 class Observer(Protocol):
@@ -392,19 +391,6 @@ class Search:
             if candidate.config == config:
                 return candidate
         return None
-
-
-def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
-    """The candidates with the blocks and the grid order that won for the same problem under other
-    toolchains and on other chips, the newest records first."""
-    blocks = [
-        (one.config.axes, one.config.grid_order)
-        for one in sorted(records, key=lambda record: record.created_at, reverse=True)
-        if one.key.problem == key.problem and not one.is_default and one.key != key
-    ]
-    by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
-    found = dict.fromkeys(by_blocks[one] for one in blocks if one in by_blocks)
-    return list(found)[:_MOST_ELSEWHERE]
 
 
 def _time(outcome: Outcome) -> float | None:

@@ -20,7 +20,8 @@ from autotune.domain.rule import ShapeRule
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.lookups.distance import size_of
-from autotune.lookups.matching import NEAREST, Index, ruled_config, unshown_config
+from autotune.lookups.matching import NEAREST, Index
+from autotune.lookups.rule_answers import ruled_config, unshown_config
 from autotune.ports import SearchStore
 from autotune.ports.compilers import Compilers
 from autotune.publishing.publish import wrong_result
@@ -176,20 +177,24 @@ class RuleMaker:
         """Costs, more of them, and a tree, of all that is known but of one problem."""
         known = {key: pairs for key, pairs in self._known().items() if key != without}
         passed = [one for one in self._passed if one[0] != without]
-        rule, more = (
-            make_rule(known, passed, self.spec.cuts, grows, self._most_of(), each_block=each_block)
-            for each_block in (False, True)
-        )
+        rule = self._costs(known, passed, grows)
+        more = self._costs(known, passed, grows, each_block=True)
         return [rule, more, rule and make_tree(rule, known, passed)]
+
+    def _costs(
+        self, known: Known, passed: Passed, grows: Sequence[str], *, each_block: bool = False
+    ) -> ShapeRule | None:
+        most_of = self._most_of()
+        return make_rule(known, passed, self.spec.cuts, grows, most_of, each_block=each_block)
 
     def _show_more(self, grows: Sequence[str]) -> None:
         """What would be given for other problems of the range, if it were known to be safe, is
         compiled for the smallest known one that is no shorter anywhere."""
         draw = random.Random(0)  # noqa: S311
-        known = sorted(self._known(), key=lambda key: size_of(key.problem))
+        keys = sorted(self._known(), key=lambda key: size_of(key.problem))
         for _ in range(_OTHER_PROBLEMS):
-            (rule, *_), key = self._forms(grows), draw.choice(known)
-            alike = [one for one in known if self._uncut(one) == self._uncut(key)]
+            rule, key = self._costs(self._known(), self._passed, grows), draw.choice(keys)
+            alike = [one for one in keys if self._uncut(one) == self._uncut(key)]
             problem = key.problem
             for dim in dict.fromkeys(dim for _, dim in self.spec.cuts):
                 sizes = [one.problem[dim] for one in alike]

@@ -52,6 +52,12 @@ def test_wrong_problems(args: tuple[str, ...], says: str, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
+def test_how_many_compilers_may_be_said_by_a_variable(tmp_path: Path) -> None:
+    done = autotune_here("search", "matmul", *GOOD, cwd=tmp_path, env={"AUTOTUNE_COMPILERS": "65"})
+    assert done.returncode == 2 and "65 is not in the range 1<=x<=64" in done.stderr
+    assert "AUTOTUNE_COMPILERS" in autotune_here("search", "--help", cwd=tmp_path).stdout
+
+
 def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path: Path) -> None:
     kernel = tmp_path / "odd.py"
     kernel.write_text(ODD_KERNEL)

@@ -23,7 +23,8 @@ from autotune.domain.trial import Trial
 from autotune.errors import InvalidInputError
 from autotune.lookups import rules
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
-from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index, ruled_config
+from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index
+from autotune.lookups.rule_answers import ruled_config
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.rule_source import rule_source
 from autotune.tables.rule_tree import make_tree

@@ -19,7 +19,8 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.rule import ShapeRule
 from autotune.lookups import rules
-from autotune.lookups.matching import is_safe, ruled_config
+from autotune.lookups.matching import is_safe
+from autotune.lookups.rule_answers import ruled_config
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.tables.shape_rule import make_rule
