@@ -7,11 +7,16 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from os.path import commonpath
 from pathlib import Path
+from threading import Lock
 
 from autotune.catalogue import normal
 from autotune.catalogue.slices import bound_by, reachable, used_names
 
 _ENGINE = "autotune"  # a newer engine tunes the same kernel
+
+_PARSING = Lock()
+"""Python before 3.12.3 counts for all threads together how deep ``ast.parse`` is: now and then one
+of them raises ``SystemError`` (CPython's issue 106905)."""
 
 Names = set[str] | None
 """Of a module; None: all of it."""
@@ -63,7 +68,8 @@ class _Module:
         self.whole = False
         self._raw = source or path.read_text(encoding="utf-8")
         try:
-            parsed = normal.without_docstring(ast.parse(self._raw).body)
+            with _PARSING:
+                parsed = normal.without_docstring(ast.parse(self._raw).body)
             self._body: list[ast.stmt] | None = parsed
             self._axes = normal.tuned(parsed)
         except (ValueError, SyntaxError):

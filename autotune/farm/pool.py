@@ -6,6 +6,7 @@ import pickle
 from collections.abc import Callable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from pathlib import Path
+from threading import Lock
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from autotune.catalogue.discovery import fingerprint
@@ -88,6 +89,7 @@ class FarmProcess:
     def __init__(self, slots: Slots, memory_bytes: int) -> None:
         self._slots, self._memory_bytes = slots, memory_bytes
         self._sources: dict[KernelRef, Mapping[str, Any] | None] = {}
+        self._reading = Lock()
         self._lacking: dict[str, dict[str, str]] = {}  # by kernel, nodes and what they say
         self._interrupted: Future[Any] = Future()
 
@@ -144,9 +146,10 @@ class FarmProcess:
         if "ref" not in request:
             return None
         ref = from_data(KernelRef, request["ref"])
-        if ref not in self._sources:
-            self._sources[ref] = sources_of(ref)
-        return self._sources[ref]
+        with self._reading:
+            if ref not in self._sources:
+                self._sources[ref] = sources_of(ref)
+            return self._sources[ref]
 
 
 def sources_of(ref: KernelRef) -> Mapping[str, Any] | None:

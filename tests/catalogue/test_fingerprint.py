@@ -1,5 +1,9 @@
 """What makes a record stale: what the kernel runs, and nothing else."""
 
+import gc
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -195,3 +199,41 @@ def test_of_an_installed_kernel_only_its_own_package_counts(tmp_path: Path) -> N
     assert fingerprint(ref) == first
     helper.write_text("def f(x):\n    return x + 1\n")
     assert fingerprint(ref) != first
+
+
+class _Waits:
+    """Garbage that lets other threads run while it is collected."""
+
+    def __init__(self) -> None:
+        self.own = self
+
+    def __del__(self) -> None:
+        for _ in range(200):
+            pass
+
+
+@pytest.fixture
+def others_run_while_syntax_is_read() -> Iterator[None]:
+    """Python before 3.12.3 then takes one thread's depth in a syntax tree for that of another."""
+    threshold, interval = gc.get_threshold(), sys.getswitchinterval()
+
+    def more(_phase: str, _info: object) -> None:
+        for _ in range(3):
+            _Waits()
+
+    gc.callbacks.append(more)
+    gc.set_threshold(50, 2, 2)
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(interval)
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(more)
+
+
+@pytest.mark.usefixtures("others_run_while_syntax_is_read")
+def test_threads_may_ask_at_once(tmp_path: Path) -> None:
+    (tmp_path / "helper.py").write_text(HELPER)
+    (tmp_path / "k.py").write_text(DECLARED)
+    ref = KernelRef(path=str(tmp_path / "k.py"), attribute="KERNEL")
+    with ThreadPoolExecutor(8) as threads:
+        assert len(set(threads.map(lambda _: fingerprint(ref), range(100)))) == 1
