@@ -301,7 +301,7 @@ class Search:
     @property
     def _lacks_default(self) -> bool:
         default = self.space.default
-        return not self._runs(default) and not self._tried(default)
+        return not (self._tried(default) or self._runs(default))
 
     def _default_first(self) -> Iterator[Config]:
         """The default, unless what others have taught may be enough."""

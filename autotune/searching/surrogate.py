@@ -102,11 +102,12 @@ class Surrogate:
         centre = float(np.median(ratio)) if seen else 0.0
         scale = max(float(ratio.std()), _LEAST_SCALE) if len(seen) > 3 else _FIRST_SCALE
         target = (ratio - centre) / scale
-        if self._fitted is None or not 1 <= len(seen) / self._fitted[0] < _FIT_AGAIN:
+        count = max(1, len(seen))
+        if self._fitted is None or not 1 <= count / self._fitted[0] < _FIT_AGAIN:
             square = cdist(self._table[list(seen)], self._table[list(seen)], "sqeuclidean")
             alike = [matern(square, length) for length in _LENGTHS]
             chosen, noise = likeliest(alike, _NOISES, target)
-            self._fitted = max(1, len(seen)), (_LENGTHS[chosen], noise)
+            self._fitted = count, (_LENGTHS[chosen], noise)
         length, noise = self._fitted[1]
         covariance = self._covariance(known, length)  # [candidates, known]
         factor = whitening(covariance[known], noise)

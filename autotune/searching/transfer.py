@@ -6,12 +6,13 @@ candidate's own grid and transfers make a time of it (``cost_model.prediction``)
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 from math import ceil, inf, log
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
 from autotune.candidates.space import Candidate, Space
@@ -84,11 +85,10 @@ class Lessons:
 
     def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
         self._key, self._chip, self._default = key, chip, default
-        self._known: dict[Config, tuple[StepFacts, dict[str, float]]] = {}
-        self._asked: tuple[tuple[Config, ...], _FactTable] = (), _table(())
-        self._calls: dict[Config, Pipeline] = {}
+        self._asked = _Asked.nothing()
+        self._calls: list[Pipeline] = []  # of what is asked
         self._in_vmem: tuple[int, ...] = ()  # of these
-        self._told: dict[Config, Told] = {}
+        self._told: tuple[Array, Array] | None = None
         self.are_sure = False
         self.error = inf
 
@@ -123,18 +123,14 @@ class Lessons:
         if len(of_others) < FEWEST_TRIALS and not is_own_enough:
             return None
         rows = [_facts(key, config, step.facts) for key, config, step, _ in known]
-        configs = tuple(one.config for one in candidates)
-        facts, asked = zip(*map(self._facts_of, candidates), strict=True)
-        if configs != self._asked[0]:
-            self._asked = configs, _table(asked)
+        self._ask(tuple(candidates))
         costs = [log(step.core_us / dict(step.facts)["core_us"]) for _, _, step, _ in known]
-        found = _fitted(_table(rows), costs, self._asked[1])
-        base_us = np.array([dict(of)["core_us"] for of in facts])
+        found = _fitted(_table(rows), costs, self._asked.table)
         timed = {config: outcome for key, config, _, outcome in known if key == self._key}
-        core_us = base_us * np.exp(found.mean)
-        alike = list(timed.values()) or self._alike(facts[0], known)
-        times = self._times(candidates, core_us, found.deviation, list(timed.values()), alike)
-        return _without_twins(times, candidates, facts, timed)
+        core_us = self._asked.base_us * np.exp(found.mean)
+        alike = list(timed.values()) or self._alike(known)
+        times = self._times(core_us, found.deviation, list(timed.values()), alike)
+        return _without_twins(times, self._asked, timed)
 
     def _confirmed_error(self, others: Sequence[tuple[Key, Trial]]) -> float:
         """Of all that was predicted with these options and of the defaults among it, whichever is
@@ -155,7 +151,11 @@ class Lessons:
 
     def told(self, config: Config) -> Told | None:
         """None where what others say is nothing to end a search by."""
-        return self._told.get(config) if self.are_sure else None
+        place = self._asked.places.get(config)
+        if not self.are_sure or self._told is None or place is None:
+            return None
+        step_us, call_us = self._told
+        return Told(float(step_us[place]), float(call_us[place]), self._in_vmem)
 
     def confirmed(self, candidate: Candidate, told: Told | None, outcome: Outcome) -> Outcome:
         """What became of a candidate, with what others had ``told`` of its time, beside what XLA
@@ -169,10 +169,10 @@ class Lessons:
         step = replace(step, predicted_us=float(call_us + outcome.estimate.xla_us))
         return replace(outcome, step=step)
 
-    def _alike(self, facts: StepFacts, known: Sequence[_Known]) -> list[Estimated]:
+    def _alike(self, known: Sequence[_Known]) -> list[Estimated]:
         """Of the problem that is most like this one: what XLA puts in VMEM goes by whole lanes and
         by sizes."""
-        sizes = dict(self._key.problem.dims)
+        sizes, facts = dict(self._key.problem.dims), self._asked.facts[0]
 
         def far(one: _Known) -> float:
             return sum(abs(log(n / sizes[name])) for name, n in one[0].problem.dims)
@@ -184,17 +184,32 @@ class Lessons:
         ]
         return [min(same, key=far)[3]] if same else []
 
-    def _facts_of(self, candidate: Candidate) -> tuple[StepFacts, dict[str, float]]:
-        """Of its step, and with all else that decides its cost."""
-        config = candidate.config
-        if config not in self._known:
-            facts = step_facts(candidate.trace, self._chip)
-            self._known[config] = facts, _facts(self._key, config, facts)
-        return self._known[config]
+    def _ask(self, candidates: tuple[Candidate, ...]) -> None:
+        """What of them does not depend on what others teach is found out once."""
+        before = self._asked
+        if candidates == before.candidates:
+            return
+        if candidates[: len(before.candidates)] != before.candidates:
+            before, self._calls = _Asked.nothing(), []
+        new = candidates[len(before.candidates) :]
+        facts = [*before.facts, *(step_facts(one.trace, self._chip) for one in new)]
+        pairs = list(zip(candidates, facts, strict=True))
+        rows = [_facts(self._key, one.config, of) for one, of in pairs[len(before.rows) :]]
+        kinds = [(one.config.axes, one.trace.steps, of) for one, of in pairs]
+        numbers = {kind: number for number, kind in enumerate(dict.fromkeys(kinds))}
+        self._asked = _Asked(
+            candidates=candidates,
+            places={one.config: place for place, one in enumerate(candidates)},
+            facts=facts,
+            rows=[*before.rows, *rows],
+            table=_table([*before.rows, *rows]),
+            base_us=np.array([dict(of)["core_us"] for of in facts]),
+            steps=np.array([c.trace.steps / c.roofline.cores for c in candidates]),
+            twins=np.array([numbers[one] for one in kinds]),
+        )
 
     def _times(
         self,
-        candidates: Sequence[Candidate],
         core_us: Array,
         deviation: Array,
         own: Sequence[Estimated],
@@ -205,51 +220,32 @@ class Lessons:
         latter is as for what is ``alike``."""
         in_vmem = alike[0].step.in_vmem if alike and alike[0].step else ()
         around_us = min((one.estimate.xla_us for one in own), default=0.0)
-        steps = np.array([c.trace.steps / c.roofline.cores for c in candidates])
-        times_us = self._times_us(candidates, core_us, in_vmem)
-        self._told = {
-            one.config: Told(float(step_us), float(call_us), in_vmem)
-            for one, step_us, call_us in zip(candidates, core_us, times_us, strict=True)
-        }
-        share = np.minimum(1.0, core_us * steps / times_us)
+        if in_vmem != self._in_vmem:
+            self._calls, self._in_vmem = [], in_vmem
+        new = self._asked.candidates[len(self._calls) :]
+        self._calls += [pipeline(one.trace, self._chip, in_vmem) for one in new]
+        times_us = self._predicted_us(self._calls, core_us)
+        self._told = core_us, times_us
+        share = np.minimum(1.0, core_us * self._asked.steps / times_us)
         replay = _REPLAY_APART if own else _REPLAY_ERROR
         return Posterior(
             mean=np.log(times_us + around_us), deviation=np.hypot(deviation * share, replay)
         )
-
-    def _times_us(
-        self, candidates: Sequence[Candidate], core_us: Array, in_vmem: tuple[int, ...]
-    ) -> Array:
-        if in_vmem != self._in_vmem:
-            self._calls, self._in_vmem = {}, in_vmem
-        for one in candidates:
-            if one.config not in self._calls:
-                self._calls[one.config] = pipeline(one.trace, self._chip, in_vmem)
-        calls = [self._calls[one.config] for one in candidates]
-        return self._predicted_us(calls, core_us)
 
     def _predicted_us(self, calls: Sequence[Pipeline], core_us: Array) -> Array:
         return predicted_us(calls, core_us, self._chip.chip, self._key.toolchain.libtpu)
 
 
 def _without_twins(
-    found: Posterior,
-    candidates: Sequence[Candidate],
-    facts: Sequence[StepFacts],
-    timed: Mapping[Config, Estimated],
+    found: Posterior, asked: "_Asked", timed: Mapping[Config, Estimated]
 ) -> Posterior:
     """The same blocks in another grid order, which moves as much in as many steps, take as long as
     the one that was compiled."""
-    twins = [(c.config.axes, c.trace.steps, of) for c, of in zip(candidates, facts, strict=True)]
-    known = {
-        twin: log(timed[c.config].estimate.time_us)
-        for c, twin in zip(candidates, twins, strict=True)
-        if c.config in timed
-    }
+    places = {asked.places[one]: timed[one] for one in timed if one in asked.places}
     mean, deviation = found.mean.copy(), found.deviation.copy()
-    for place, twin in enumerate(twins):
-        if twin in known:
-            mean[place], deviation[place] = known[twin], _TWINS_APART
+    for place in sorted(places):
+        alike = asked.twins == asked.twins[place]
+        mean[alike], deviation[alike] = log(places[place].estimate.time_us), _TWINS_APART
     return Posterior(mean=mean, deviation=deviation)
 
 
@@ -268,16 +264,10 @@ def _body(key: Key) -> tuple[str, ...]:
     return key.fingerprint, key.chip.value, key.toolchain.libtpu, key.problem.dtype
 
 
-@dataclass(frozen=True, slots=True)
-class _Kernel:
-    """Covariance of two rows: near ones are alike, and there may be a trend."""
-
-    length: float
-    trend: float
-
-    def __call__(self, some: Array, others: Array) -> Array:
-        near = matern(cdist(some, others, "sqeuclidean"), self.length)
-        return np.asarray(near + self.trend * (some @ others.T) / max(1, some.shape[1]))
+def _compared(some: Array, others: Array) -> tuple[Array, Array]:
+    """Of each two rows, the square of their distance, and how far they go the same way: near ones
+    are alike, and there may be a trend."""
+    return cdist(some, others, "sqeuclidean"), some @ others.T / max(1, some.shape[1])
 
 
 class _FactTable(NamedTuple):
@@ -291,6 +281,26 @@ class _FactTable(NamedTuple):
         wide = np.zeros((len(self.values), len(names)))
         wide[:, np.searchsorted(names, self.names)] = self.values
         return wide
+
+
+class _Asked(NamedTuple):
+    """Candidates with their places, and what decides how long they take. ``rows`` are those of
+    ``table``; ``base_us``: of a step, by its arithmetic; ``steps``: of one core; ``twins``: equal
+    numbers for the same blocks that move as much."""
+
+    candidates: tuple[Candidate, ...]
+    places: Mapping[Config, int]
+    facts: Sequence[StepFacts]
+    rows: Sequence[Mapping[str, float]]
+    table: _FactTable
+    base_us: Array
+    steps: Array
+    twins: NDArray[np.int64]
+
+    @classmethod
+    def nothing(cls) -> "_Asked":
+        none = np.zeros(0)
+        return cls((), {}, (), (), _table(()), none, none, none.astype(np.int64))
 
 
 def _table(rows: Sequence[Mapping[str, float]]) -> _FactTable:
@@ -309,12 +319,14 @@ def _fitted(known: _FactTable, costs: Sequence[float], asked: _FactTable) -> Pos
     values = np.array(costs)
     centre, scale = float(np.median(values)), max(float(values.std()), _LEAST_SCALE)
     target = (values - centre) / scale
-    kernels = [_Kernel(length, trend) for length, trend in product(_LENGTHS, _TRENDS)]
-    grams = [kernel(seen, seen) for kernel in kernels]
+    square, line = _compared(seen, seen)
+    kinds = list(product(_LENGTHS, _TRENDS))
+    grams = [matern(square, length) + trend * line for length, trend in kinds]
     chosen, noise = likeliest(grams, _NOISES, target)
-    kernel, factor = kernels[chosen], whitening(grams[chosen], noise)
-    across = kernel(new, seen) @ factor.T
-    alone = 1.0 + kernel.trend * (new**2).mean(axis=1)
+    (length, trend), factor = kinds[chosen], whitening(grams[chosen], noise)
+    square, line = _compared(new, seen)
+    across = (matern(square, length) + trend * line) @ factor.T
+    alone = 1.0 + trend * (new**2).mean(axis=1)
     variance = np.clip(alone - (across**2).sum(axis=1), 0.0, None) + noise
     return Posterior(
         mean=across @ (factor @ target) * scale + centre, deviation=np.sqrt(variance) * scale
