@@ -2,15 +2,15 @@
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from math import exp
+from math import exp, inf
 from typing import Any
 
 import numpy as np
 import optuna
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution, CategoricalDistribution
-from optuna.samplers import BaseSampler, TPESampler
-from optuna.trial import FrozenTrial, Trial, TrialState, create_trial
+from optuna.samplers import TPESampler
+from optuna.trial import TrialState, create_trial
 
 from autotune.candidates.space import Candidate
 from autotune.searching.neighbours import Neighbours
@@ -27,11 +27,12 @@ _LOCAL_EVERY = 3
 _TPE_TRIES = 20
 
 _Trials = Sequence[tuple[Mapping[str, str], float | None]]  # None: it failed
-_Propose = Callable[[optuna.Study, FrozenTrial], int]
+_UNKNOWN = create_trial(state=TrialState.WAITING)  # what TPE is asked about
 
 
 class CandidateStudy:
-    """An Optuna study over a finite list of candidates, asked and told one at a time.
+    """A finite list of candidates, asked and told one at a time; an Optuna study is told of each
+    that is done, and learns from it.
 
     ``limits``: VMEM limits that may come up later. A candidate is given out once; ``add`` brings a
     new one in (a higher VMEM limit). It is in memory: what lasts are the trials in the store, which
@@ -49,7 +50,7 @@ class CandidateStudy:
         self._candidates = list(candidates)
         self._index = {coordinates(c): n for n, c in enumerate(self._candidates)}
         self._open, self._held = set(range(len(self._candidates))), set[int]()
-        self._asked: dict[int, Trial] = {}
+        self._asked: list[int] = []
         self._times: dict[int, float] = {}
         self._failed: list[int] = []
         self._untimed: list[int] = []
@@ -57,10 +58,12 @@ class CandidateStudy:
         self._surrogate: Surrogate | None = None
         self._neighbours = Neighbours(self._candidates)
         self._predicted: Posterior | None = None
-        self._scores: tuple[tuple[int, ...], NDArray[np.float64]] | None = None
+        self._scores: tuple[tuple[float, ...], NDArray[np.float64]] | None = None
         self._space = _distributions(self._candidates, limits)
+        self._propose = self._method(method)
         with _errors_only():
-            self._study = optuna.create_study(sampler=_Proposer(self, self._method(method, seed)))
+            self._sampler = TPESampler(seed=seed, multivariate=True)
+            self._study = optuna.create_study(sampler=self._sampler)
 
     def learn(
         self, candidate: Candidate, time_us: float | None, reason: str, *, compiles: bool = False
@@ -69,16 +72,7 @@ class CandidateStudy:
         number = self._number(candidate)
         if number in self._open or number in self._held:
             self._held.discard(number)
-            self._settle(number, time_us, compiles)
-            self._study.add_trial(
-                create_trial(
-                    state=_state(time_us),
-                    value=time_us,
-                    params=_params(candidate),
-                    distributions=self.space(),
-                    user_attrs={"reason": reason},
-                )
-            )
+            self._settle(number, time_us, reason, compiles)
 
     def hold(self, candidate: Candidate) -> None:
         """It is tried without being asked for, and learned of later."""
@@ -91,11 +85,9 @@ class CandidateStudy:
         """The next candidate, or None when the space is exhausted."""
         if not self._open:
             return None
-        trial = self._study.ask(self.space())
-        params = trial.params  # a copy
-        number = self._index[tuple(params[name] for name in self._space)]
+        number = self._propose()
         self._open.discard(number)
-        self._asked[number] = trial
+        self._asked.append(number)
         return self._candidates[number]
 
     def predict(self, predicted: Posterior | None) -> None:
@@ -120,11 +112,8 @@ class CandidateStudy:
         """What became of a candidate that ``ask`` gave out. None: it failed, for ``reason``; where
         it ``compiles`` for all that, larger blocks may."""
         number = self._number(candidate)
-        trial = self._asked.pop(number)
-        self._settle(number, time_us, compiles)
-        if time_us is None:
-            trial.set_user_attr("reason", reason)
-        self._study.tell(trial, time_us, state=_state(time_us))
+        self._asked.remove(number)
+        self._settle(number, time_us, reason, compiles)
 
     def add(self, candidate: Candidate) -> bool:
         """Bring in another candidate; False when it is in already."""
@@ -137,23 +126,12 @@ class CandidateStudy:
         self._neighbours = Neighbours(self._candidates)
         return True
 
-    def open_number(self, params: Mapping[str, Any]) -> int | None:
-        """The candidate with these parameters, when there is one that may still be given out."""
-        number = self._index.get(tuple(params[name] for name in self._space))
-        return number if number in self._open else None
-
-    def params(self, number: int) -> dict[str, Any]:
-        return _params(self._candidates[number])
-
-    def space(self) -> dict[str, BaseDistribution]:
-        return dict(self._space)
-
-    def _method(self, method: str, seed: int) -> _Propose:
+    def _method(self, method: str) -> Callable[[], int]:
         if method == "tpe":
-            return _Tpe(self, seed, fallback=self._any)
+            return self._drawn
         return self._any if method == "random" else self._most_promising
 
-    def _most_promising(self, *_: object) -> int:
+    def _most_promising(self) -> int:
         """One of the best scores; each third time only next to the best so far, where a smooth
         model may overlook a narrow valley. The seed decides between equals: twins in another grid
         order and candidates of which equally little is known."""
@@ -164,16 +142,19 @@ class CandidateStudy:
         return int(self._random.choice(best))
 
     def _scored(self) -> NDArray[np.float64]:
-        """Computed once for each state of the study."""
-        told = (self._times, self._failed, self._untimed, self._asked)
-        state = (len(self._candidates), *map(len, told))
+        """Computed once for each state of the study. What is predicted does not change with what is
+        asked: only the best of that counts."""
+        known, asked = self._predicted, self._asked
+        pending = float(known.mean[asked].min(initial=inf)) if known else len(asked)
+        told = (self._candidates, self._times, self._failed, self._untimed)
+        state = (pending, *map(len, told))
         if self._surrogate is None:
             self._surrogate = Surrogate(self._candidates)
         if self._scores is None or self._scores[0] != state:
             found = self._surrogate.scores(
                 self._times,
                 self._failed,
-                list(self._asked),
+                self._asked,
                 self._predicted,
                 self._untimed,
             )
@@ -188,15 +169,37 @@ class CandidateStudy:
         best = min(self._times, key=lambda number: self._times[number])
         return self._neighbours.of(best, self._open)
 
-    def _any(self, *_: object) -> int:
+    def _any(self) -> int:
         return int(self._random.choice(sorted(self._open)))
+
+    def _drawn(self) -> int:
+        """By Optuna's own TPE, drawn from until it proposes something legal and new."""
+        free = {name: some for name, some in self._space.items() if not some.single()}
+        for _ in range(_TPE_TRIES if free else 0):
+            drawn = self._sampler.sample_relative(self._study, _UNKNOWN, dict(free))
+            if not drawn:  # TPE starts with random trials, too
+                break
+            params = {**_params(self._candidates[0]), **drawn}
+            number = self._index.get(tuple(params[name] for name in self._space))
+            if number in self._open:
+                return number
+        return self._any()
 
     def _number(self, candidate: Candidate) -> int:
         self.add(candidate)
         return self._index[coordinates(candidate)]
 
-    def _settle(self, number: int, time_us: float | None, compiles: bool) -> None:
+    def _settle(self, number: int, time_us: float | None, reason: str, compiles: bool) -> None:
         self._open.discard(number)
+        self._study.add_trial(
+            create_trial(
+                state=_state(time_us),
+                value=time_us,
+                params=_params(self._candidates[number]),
+                distributions=dict(self._space),
+                user_attrs={"reason": reason},
+            )
+        )
         if time_us is not None:
             self._times[number] = time_us
         else:
@@ -255,41 +258,6 @@ class _Choices(CategoricalDistribution):
 
     def __deepcopy__(self, _memo: object) -> "_Choices":
         return self
-
-
-class _Proposer(BaseSampler):
-    """Hands Optuna the candidate that ``propose`` picks, so that its samplers learn of each."""
-
-    def __init__(self, owner: CandidateStudy, propose: _Propose) -> None:
-        self._owner, self._propose = owner, propose
-
-    def infer_relative_search_space(self, *_: Any, **__: Any) -> dict[str, BaseDistribution]:
-        return self._owner.space()
-
-    def sample_relative(self, study: optuna.Study, trial: FrozenTrial, *_: Any) -> dict[str, Any]:
-        return self._owner.params(self._propose(study, trial))
-
-    def sample_independent(self, *_: Any, **__: Any) -> Any:
-        raise AssertionError("every parameter is proposed together")
-
-
-class _Tpe:
-    """Optuna's own TPE, drawn from until it proposes something legal and new."""
-
-    def __init__(self, owner: CandidateStudy, seed: int, fallback: Callable[[], int]) -> None:
-        self._owner, self._fallback = owner, fallback
-        self._sampler = TPESampler(seed=seed, multivariate=True)
-
-    def __call__(self, study: optuna.Study, trial: FrozenTrial) -> int:
-        free = {name: some for name, some in self._owner.space().items() if not some.single()}
-        for _ in range(_TPE_TRIES if free else 0):
-            drawn = self._sampler.sample_relative(study, trial, free)
-            if not drawn:  # TPE starts with random trials, too
-                break
-            number = self._owner.open_number({**self._owner.params(0), **drawn})
-            if number is not None:
-                return number
-        return self._fallback()
 
 
 def coordinates(candidate: Candidate) -> tuple[Any, ...]:

@@ -111,8 +111,7 @@ def test_failures_are_failed_trials_with_their_reason() -> None:
 @every_method
 def test_the_parameters_in_optuna_are_those_of_the_candidate(method: str) -> None:
     study = _study(method)
-    one = study.ask()
-    assert one is not None
+    (one,) = _search(study, 1)
     (trial,) = _stored(study)
     assert tuple(trial.params.values()) == coordinates(one)
     assert trial.params["axis:block_m"] == one.config["block_m"]
