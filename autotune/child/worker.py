@@ -171,6 +171,8 @@ def _blaming(kernel: Kernel, asked: protocol.OfProblem[Any]) -> Iterator[None]:
 
 def main() -> None:
     """``worker.py DUMP_FOLDER``."""
+    own = libtpu.interpreting_flags(libtpu.version("jaxlib") or "")
+    os.environ["XLA_FLAGS"] = f"{own} {os.environ.get('XLA_FLAGS', '')}"  # the later one counts
     serve(lambda: CompilerWorker(Path(sys.argv[1])).answer)
 
 

@@ -3,6 +3,7 @@
 See docs/explanation/compiling-without-a-tpu.md."""
 
 import os
+import re
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
@@ -83,11 +84,21 @@ def measuring_environment(folder: Path, base: Mapping[str, str], platform: str) 
     }
 
 
+def interpreting_flags(jaxlib: str) -> str:
+    """``XLA_FLAGS`` of a process whose programs for the CPU run once, under a version of jaxlib: to
+    optimise them takes longer than it saves. What is compiled for a TPU is as it was. XLA aborts
+    for a flag that it does not know: 0.11 has no second one, what is before 0.7 interprets nothing.
+    """
+    plain = "--xla_backend_optimization_level=0"
+    known = (0, 7) <= tuple(map(int, re.findall(r"\d+", jaxlib)[:2])) < (0, 11)
+    return f"{plain} --xla_cpu_use_fusion_emitters=false" if known else plain
+
+
 @cache
-def version() -> str | None:
-    """The installed libtpu; None when there is none. Read once: every candidate asks."""
+def version(package: str = "libtpu") -> str | None:
+    """The installed one; None when there is none. Read once: every candidate asks."""
     try:
-        return metadata.version("libtpu")
+        return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
 

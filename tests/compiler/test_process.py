@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.compiler import process_tree
+from autotune.compiler import libtpu, process_tree
 from autotune.compiler.process import (
     ChildDiedError,
     ChildTimedOutError,
@@ -325,3 +325,8 @@ def test_a_process_that_lives_is_seen_as_alive(alive: Alive) -> None:
     sleeper.kill()
     sleeper.wait()
     assert not alive(sleeper.pid)
+
+
+@pytest.mark.parametrize(("jaxlib", "flags"), [("0.10.2", 2), ("0.12.0.1", 1), ("0.6.2", 1)])
+def test_xla_is_given_no_flag_that_it_would_abort_for(jaxlib: str, flags: int) -> None:
+    assert len(libtpu.interpreting_flags(jaxlib).split()) == flags
