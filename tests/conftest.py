@@ -6,10 +6,13 @@ import os
 os.environ.setdefault("JAX_PLATFORMS", "cpu")
 # Some tests ask libtpu for a chip in their own process, and so may two workers at once.
 os.environ.setdefault("ALLOW_MULTIPLE_LIBTPU_LOAD", "1")
+# Each takes two seconds to start. A test of two says so.
+os.environ.setdefault("AUTOTUNE_COMPILERS", "1")
 
+import gc
 import signal
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -45,6 +48,17 @@ _LONG = (
     "e2e/test_physical_bound.py",
     "farm/test_cluster.py",
 )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Millions of objects, all of which stay: nobody looks again and again for what is garbage."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,7 +8,6 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from sklearn.tree import DecisionTreeRegressor
 
 from autotune.domain.config import Config
 from autotune.domain.rule import ShapeRule, TreeNode
@@ -28,6 +27,8 @@ def make_tree(rule: ShapeRule, known: Known, passed: Passed) -> ShapeRule | None
     problem are for those like another one: each leaf has them by the mean of the logarithms of
     their times for its problems. A time that nobody compiled is what the costs of that rule say, at
     the level of what was compiled for the same problem."""
+    from sklearn.tree import DecisionTreeRegressor
+
     timed: dict[tuple[tuple[str, int], ...], dict[_Sizes, float]] = {}
     for dims, config, estimate, _ in fitting_rows(known, passed):
         own = timed.setdefault(tuple(dims.items()), {})
