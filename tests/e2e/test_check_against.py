@@ -16,7 +16,7 @@ BODY = (
     "    out[...] = jnp.maximum(jnp.dot(x[...], y[...], preferred_element_type=jnp.float32), 0.0)\n"
 )
 MORE_WORK = BODY.replace("jnp.dot(x", "jnp.dot(jnp.sin(x").replace("[...], y", "[...]), y")
-ASKED = ("k.py:PASSES_LIMIT", "--shape", "1024x1024x1024", "--chip", "v5e", "--compilers", "1")
+ASKED = ("k.py:PASSES_LIMIT", "--shape", "1024x1024x1024", "--chip", "v5e")
 
 
 def check(tree: Path, *options: str, **environment: str) -> tuple[int, list[dict[str, Any]]]:
@@ -95,7 +95,7 @@ def test_calls_of_a_decorated_function_are_compared(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert autotune("export", "tuned.bundle", cwd=tree).returncode == 0
     (tree / "k.py").write_text(SLOWER)
-    against = ("k.py:scaled", "--against", "main", "--compilers", "1")
+    against = ("k.py:scaled", "--against", "main")
     code, (found,) = check(tree, *against, "--args", CALL, "--chip", "v5e")
     assert (code, found["verdict"]) == (1, "slower")
     code, found = check(tree, *against, "--bundle", "tuned.bundle")
@@ -112,7 +112,7 @@ def test_records_of_a_bundle_and_of_a_service_are_compared_with(tmp_path: Path) 
         for verdict, source in (("same", SOURCE), ("slower", SOURCE.replace(BODY, MORE_WORK))):
             (tmp_path / "k.py").write_text(source)
             for records in ("tuned.bundle", f"http://127.0.0.1:{port}"):
-                code, found = check(tmp_path, ASKED[0], "--against", records, *ASKED[-2:])
+                code, found = check(tmp_path, ASKED[0], "--against", records)
                 assert (code, [one["verdict"] for one in found]) == (verdict == "slower", [verdict])
 
 

@@ -43,7 +43,7 @@ def tuned(environments: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("check")
     for name in ("OWN_LIMIT", "PASSES_LIMIT"):
         command = ["search", f"{KERNEL}:{name}", "--shape", SHAPE, "--chip", "v5e"]
-        limits = ["--trials", "6", "--jax", OLD, "--allow-unverified", "--compilers", "1"]
+        limits = ["--trials", "6", "--jax", OLD, "--allow-unverified"]
         done = autotune(*command, *limits, cwd=folder, env=_place(environments))
         assert done.returncode == 0, done.stderr
     return folder
@@ -55,12 +55,20 @@ def _place(environments: Path) -> dict[str, str]:
 
 def _check(folder: Path, *options: str) -> tuple[int, list[dict[str, Any]]]:
     names = [f"{KERNEL}:OWN_LIMIT", f"{KERNEL}:PASSES_LIMIT"]
-    done = autotune("check", *names, "--json", "--compilers", "1", *options, cwd=folder)
+    done = autotune("check", *names, "--json", *options, cwd=folder)
     return done.returncode, json.loads(done.stdout)
 
 
-def test_an_upgrade_is_judged_before_it_is_made(tuned: Path) -> None:
-    code, checks = _check(tuned)
+@pytest.fixture(scope="module")
+def checked(tuned: Path) -> tuple[int, list[dict[str, Any]]]:
+    """What is said of both under the new JAX."""
+    return _check(tuned)
+
+
+def test_an_upgrade_is_judged_before_it_is_made(
+    checked: tuple[int, list[dict[str, Any]]],
+) -> None:
+    code, checks = checked
     own = next(check for check in checks if check["key"]["kernel"] == "fused_own_limit")
     assert code == 1
     assert own["verdict"] == "needs limit"
@@ -69,8 +77,10 @@ def test_an_upgrade_is_judged_before_it_is_made(tuned: Path) -> None:
     assert "needs 24.25 MiB of VMEM, 16.00 MiB are allowed" in own["finding"]
 
 
-def test_what_was_checked_is_not_compiled_again(tuned: Path) -> None:
-    first, again = _check(tuned)[1], _check(tuned)[1]
+def test_what_was_checked_is_not_compiled_again(
+    tuned: Path, checked: tuple[int, list[dict[str, Any]]]
+) -> None:
+    first, again = checked[1], _check(tuned)[1]
     assert [check["checked_at"] for check in first] == [check["checked_at"] for check in again]
 
 
@@ -92,8 +102,10 @@ def test_a_search_that_finds_nothing_leaves_the_record_alone(tuned: Path) -> Non
     assert [entry["has_record"] for entry in own] == [False, True]
 
 
-def test_what_needs_a_limit_is_not_answered_there(tuned: Path) -> None:
-    _, checks = _check(tuned)
+def test_what_needs_a_limit_is_not_answered_there(
+    tuned: Path, checked: tuple[int, list[dict[str, Any]]]
+) -> None:
+    _, checks = checked
     own = next(check for check in checks if check["key"]["kernel"] == "fused_own_limit")
     with open_store(str(tuned / "test.db"), create=False) as store:
         asked = replace(

@@ -23,7 +23,7 @@ SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a database of three trials."""
     folder = tmp_path_factory.mktemp("searched")
-    done = autotune(*SEARCH, "--compilers", "1", "--json", cwd=folder)
+    done = autotune(*SEARCH, "--json", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder
 

@@ -10,7 +10,7 @@ from tests.samples import faulty_kernel
 from tests.servers.commands import autotune
 
 KERNEL = f"{Path(faulty_kernel.__file__)}:MANY"
-PROBLEM = ("--shape", "n=8192", "--chip", "v5e", "--compilers", "1")
+PROBLEM = ("--shape", "n=8192", "--chip", "v5e")
 
 pytestmark = pytest.mark.slow
 

@@ -20,7 +20,7 @@ from tests.servers.service import running
 def tuned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A machine that nobody knows, with one honest record."""
     place = tmp_path_factory.mktemp("tuned")
-    limits = ["--trials", "4", "--compilers", "1", "--db", "own.db"]
+    limits = ["--trials", "4", "--db", "own.db"]
     done = autotune("search", "vector_add", "--shape", "65536", "--chip", "v5e", *limits, cwd=place)
     assert done.returncode == 0, done.stderr
     return place / "own.db"
@@ -53,7 +53,7 @@ def test_a_claim_is_compiled_before_it_is_believed(
             for _ in send(Remote(service.url, 60.0, token), kernels, [KeyResult(record=claim)]):
                 pass
             assert store.records() == []
-            command = ("worker", "--drain", "--json", "--compilers", "1", "--name", "own")
+            command = ("worker", "--drain", "--json", "--name", "own")
             done = autotune(*command, "--db", database, cwd=tmp_path)
             assert json.loads(done.stdout)["jobs"] == 1, done.stderr
         (candidate,) = store.candidates()

@@ -46,7 +46,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background
 from autotune.cli.main import main
 main()
 """
-TUNE = ("tune", "model.toml", "--trials", "5", "--compilers", "1")
+TUNE = ("tune", "model.toml", "--trials", "5")
 
 
 @pytest.fixture(scope="module")

@@ -140,13 +140,13 @@ def test_a_job_for_an_installed_decorated_function(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    asked = ("--chip", "v5e", "--trials", "2", "--compilers", "1")
+    asked = ("--chip", "v5e", "--trials", "2")
     command("search", "twice", "--args", "x=f32[512,128]", *asked)
     with open_store(database, create=False) as store:
         (spec,) = store.kernels()
         problem = spec.problems.parse("x.0=1024,x.1=128", "float32", ("times=3",))
         store.jobs.add(Request(kernel="doubled", problem=problem, chip=Chip.V5E, trials=2))
-        command("worker", "--drain", "--compilers", "1")
+        command("worker", "--drain")
         job = store.jobs.get(1)
         assert job is not None and job.state is State.DONE, job
         assert {one.key.problem for one in store.records()} >= {problem}

@@ -19,12 +19,10 @@ COMMAND = Path(sys.executable).with_name("autotune")
 def autotune(
     *args: str, cwd: Path, env: dict[str, str] | None = None, timeout: float = 1200
 ) -> subprocess.CompletedProcess[str]:
-    """Run ``autotune`` with a database in ``cwd``, and one compiler, unless ``env`` says another:
-    each takes two seconds to start."""
+    """Run ``autotune`` with a database in ``cwd``, unless ``env`` says another."""
     surroundings = {
         **{k: v for k, v in os.environ.items() if k != "PYTHONPATH"},
         "AUTOTUNE_DATABASE_URL": str(cwd / "test.db"),
-        "AUTOTUNE_COMPILERS": "1",
         **(env or {}),
     }
     return subprocess.run(

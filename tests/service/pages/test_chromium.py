@@ -201,9 +201,7 @@ def test_a_live_search_is_watched_to_its_end(browser: Browser, tmp_path: Path) -
     open_store(file, create=True).close()
     command = search(file, "matmul", "256x512x512", "v5e", "12")
     with running(file) as service, open_store(file, create=False) as store:
-        going = subprocess.Popen(
-            [*command, "--compilers", "1"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
+        going = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         try:
             until(lambda: store.browse.latest(1), 600)
             for seen in seen_in(browser, service):
