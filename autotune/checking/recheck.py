@@ -46,9 +46,9 @@ class OwnTrials:
     def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:  # noqa: ARG002
         return ()
 
-    def save_trial(self, key: Key, trial: Trial) -> bool:  # noqa: ARG002
-        self.kept.append(trial)
-        return True
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002
+        self.kept += trials
+        return len(trials)
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         pass

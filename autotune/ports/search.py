@@ -36,8 +36,9 @@ class SearchStore(Protocol):
         """Those of other keys of the kernel that were compiled here and have a time: first those
         of the chip and the toolchain of the key, then the newest."""
 
-    def save_trial(self, key: Key, trial: Trial) -> bool:
-        """Keep a finished trial. False: this (key, config) or (key, number) is there already."""
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
+        """Keep finished trials, all or none where it is cut short: those before the first of which
+        the (key, config) or (key, number) is there already. How many those are."""
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         """Put another outcome in the place of a trial's: a newer model's estimate, or *wrong

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import Future
-from dataclasses import replace
 from datetime import UTC, datetime
 
 from autotune.candidates import rules
@@ -28,25 +27,40 @@ def keep_trial(
     *,
     default: Config | None,
 ) -> Trial:
-    """The trial that counts, in the store and in ``trials``, which are those of the key that are
-    known here. It is another one's where that one was first with the same config."""
-    is_default = config == default
-    trial = Trial(
-        number=_next_number(trials, is_default=is_default),
-        config=config,
-        outcome=outcome,
-        seconds=seconds,
-        created_at=datetime.now(UTC),
-    )
-    while not store.save_trial(key, trial):
-        known = list(store.trials(key))
-        theirs = next((t for t in known if t.config == config), None)
-        if theirs is not None:  # another machine, or thread, on the same key was first
-            trial = theirs
-            break
-        trial = replace(trial, number=_next_number(known, is_default=is_default))
-    trials.append(trial)
-    return trial
+    """As ``keep_trials``."""
+    return keep_trials(store, key, trials, [(config, outcome, seconds)], default=default)[0]
+
+
+def keep_trials(
+    store: SearchStore,
+    key: Key,
+    trials: list[Trial],
+    found: Sequence[tuple[Config, Outcome, float]],
+    *,
+    default: Config | None,
+) -> list[Trial]:
+    """The trials that count, in the store and in ``trials``, which are those of the key that are
+    known here. One is another one's where that one was first with the same config."""
+    kept, known = list[Trial](), list(trials)
+    while left := found[len(kept) :]:
+        new = list[Trial]()
+        for config, outcome, seconds in left:
+            new.append(
+                Trial(
+                    number=_next_number([*known, *new], is_default=config == default),
+                    config=config,
+                    outcome=outcome,
+                    seconds=seconds,
+                    created_at=datetime.now(UTC),
+                )
+            )
+        count = store.save_trials(key, new)
+        kept += new[:count]
+        if count < len(new):  # another machine, or thread, on the same key was first
+            known = list(store.trials(key))
+            kept += [t for t in known if t.config == new[count].config]
+    trials += kept
+    return kept
 
 
 def _next_number(trials: Sequence[Trial], *, is_default: bool) -> int:

@@ -19,7 +19,7 @@ from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
-from autotune.searching.evaluation import compile_config, evaluate, keep_trial, outcome_of
+from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
 from autotune.searching.limits import SearchLimits
 from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
@@ -195,7 +195,7 @@ class Search:
                 break  # the next one may depend on it
             if config != self.space.default or self.space.default_verdict is None:
                 return self._run(_Running(config, self._candidate(config), asked=False))
-            self._keep(config, self.space.default_verdict, 0.0)
+            self._keep([(config, self.space.default_verdict, 0.0)])
         if over := self._over(late):
             # What runs may yet speak against the prediction.
             if self.running or not self._lacks_default or self._predicted_default():
@@ -227,12 +227,15 @@ class Search:
 
     def collect(self, done: Collection[Future[Attempt]]) -> None:
         """Keep those of ``done`` that are its own."""
-        for future in [one for one in self.running if one in done]:
-            one = self.running[future]
+        found = list[tuple[Config, Outcome, float]]()
+        own = {future: one for future, one in self.running.items() if future in done}
+        for future, one in own.items():
             outcome, seconds = self._judged(future)
             if self.lessons and one.candidate:
                 outcome = self.lessons.confirmed(one.candidate, one.told, outcome)
-            self._keep(one.config, outcome, seconds)
+            found.append((one.config, outcome, seconds))
+        self._keep(found)
+        for (future, one), (_, outcome, _) in zip(own.items(), found, strict=True):
             del self.running[future]
             self._blocked = False
             if one.candidate is None:
@@ -274,7 +277,7 @@ class Search:
         for future, one in self.running.items():
             finished = future.done() and not future.cancelled() and future.exception() is None
             if finished and not self._tried(one.config):
-                self._keep(one.config, *self._judged(future))
+                self._keep([(one.config, *self._judged(future))])
 
     def _predict(self, *, anew: bool = False) -> bool:
         """Have the study know what other problems of the kernel say, ``anew`` of all trials so far;
@@ -368,19 +371,18 @@ class Search:
                 self.space.candidates.append(higher)
                 self.space.climbed += 1
 
-    def _keep(self, config: Config, outcome: Outcome, seconds: float) -> None:
+    def _keep(self, found: Sequence[tuple[Config, Outcome, float]]) -> None:
+        """At once: a commit for each takes the driver of a farm as long as a proposal."""
+        named = [(config, self._named(config, outcome), s) for config, outcome, s in found]
+        for trial in keep_trials(
+            self.store, self.subject.key, self.trials, named, default=self.space.default
+        ):
+            self.observer.trial_done(trial)
+
+    def _named(self, config: Config, outcome: Outcome) -> Outcome:
         if isinstance(outcome, OutOfVmem) and not outcome.limited_by:
-            outcome = limit_named(self.space, config, outcome, self.subject.chip)
-        trial = keep_trial(
-            self.store,
-            self.subject.key,
-            self.trials,
-            config,
-            outcome,
-            seconds,
-            default=self.space.default,
-        )
-        self.observer.trial_done(trial)
+            return limit_named(self.space, config, outcome, self.subject.chip)
+        return outcome
 
     def _default(self) -> Candidate | None:
         return self._candidate(self.space.default)

@@ -61,24 +61,26 @@ class SqlTrials(Adapter):
         return self._work.read(lambda s: query.refusals(s, query.find_key(s, key)))
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
-        values = rows.trial_values(trial)
+        return self.save_trials(key, [trial]) == 1
+
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
+        values = [rows.trial_values(trial) for trial in trials]
         known, known_id = self._last_key
 
-        def save(connection: Connection, again: bool) -> tuple[bool, int]:
+        def save(connection: Connection, again: bool) -> tuple[int, int]:
             key_id = known_id if key == known else query.key_id(connection, key)
-            added = query.insert(connection, TRIALS, {**values, "key_id": key_id})
-            if added is not None:
-                query.count_in(connection, key_id, added, values)
-                return True, key_id
-            # The connection may have broken after the commit of the first attempt.
-            if not again:
-                return False, key_id
-            same_number = query.trials(key).where(TRIALS.c.number == trial.number)
-            return trial in map(rows.trial_from_row, connection.execute(same_number)), key_id
+            for place, (trial, own) in enumerate(zip(trials, values, strict=True)):
+                added = query.insert(connection, TRIALS, {**own, "key_id": key_id})
+                if added is not None:
+                    query.count_in(connection, key_id, added, own)
+                # The connection may have broken after the commit of the first attempt.
+                elif not (again and _is_there(connection, key, trial)):
+                    return place, key_id
+            return len(trials), key_id
 
-        added, key_id = self._work.write(save)
+        count, key_id = self._work.write(save)
         self._last_key = key, key_id
-        return added
+        return count
 
     def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
         own = TRIALS.c.key_id == query.id_of(key), TRIALS.c.number == number
@@ -126,3 +128,8 @@ class SqlTrials(Adapter):
             return None
         statement = query.trials(key).where(TRIALS.c.number == number)
         return self._work.read(lambda s: s.scalar(statement.with_only_columns(TRIALS.c.id)))
+
+
+def _is_there(connection: Connection, key: Key, trial: Trial) -> bool:
+    same_number = query.trials(key).where(TRIALS.c.number == trial.number)
+    return trial in map(rows.trial_from_row, connection.execute(same_number))

@@ -120,6 +120,12 @@ class TestTrials:
         assert not store.save_trial(key(), trial(0, bm=8))
         assert store.trials(key()) == [trial(0, bm=8)]
 
+    def test_several_are_kept_up_to_the_first_that_is_there_already(self, store: SqlStore) -> None:
+        assert store.save_trial(key(), trial(1, bm=8))
+        new = [trial(0, bm=16), trial(1, bm=32), trial(2, bm=64)]
+        assert store.save_trials(key(), new) == 1
+        assert store.trials(key()) == [new[0], trial(1, bm=8)]
+
     def test_the_same_config_in_another_order_is_refused(self, store: SqlStore) -> None:
         turned = trial(1).config.replace(axes=trial(1).config.axes[::-1])
         assert store.save_trial(key(), trial(1))

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -131,6 +133,9 @@ class MemoryStore:
 
     def save_refusals(self, key: Key, refusals: Any) -> None:
         self.refusals.append(refusals)
+
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
+        return len(list(takewhile(partial(self.save_trial, key), trials)))
 
     def save_trial(self, key: Key, trial: Trial) -> bool:
         if any(t.number == trial.number or t.config == trial.config for t in self.kept):

@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_info, threadpool_limits
 from autotune.candidates.space import Candidate, Judged, Space
 from autotune.domain.compiled import Attempt, Compiled
 from autotune.domain.config import Config
+from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
@@ -265,6 +266,17 @@ def test_a_third_of_the_space_finds_the_best(seed: int) -> None:
     ]
     assert min(times) <= 1.03 * min(everything)
     assert CHIP.chip == SUBJECT.chip.chip
+
+
+def test_what_is_done_at_once_is_kept_at_once() -> None:
+    class Counting(MemoryStore):
+        def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
+            counts.append(len(trials))
+            return super().save_trials(key, trials)
+
+    counts: list[int] = []
+    search(Counting(), 9)
+    assert counts == [1, 2, 2, 2, 2]
 
 
 def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:

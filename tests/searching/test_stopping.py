@@ -1,6 +1,6 @@
 """However a search is stopped, each candidate that was finished is a trial."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -26,11 +26,11 @@ class Store:
         self.kept: list[Trial] = []
         self.lost = False
 
-    def save_trial(self, key: object, trial: Trial) -> bool:
+    def save_trials(self, key: object, trials: Sequence[Trial]) -> int:
         if self.lost:
             raise StoreError("the disk is gone")
-        self.kept.append(trial)
-        return True
+        self.kept += trials
+        return len(trials)
 
     def timed_trials(self, key: object, most: int) -> list[Any]:
         return []
@@ -46,9 +46,11 @@ class Compilers:
 
     def __init__(self, *results: Any) -> None:
         self._results = list(results)
+        self.asked: list[Future[Any]] = []
 
     def compile(self, *_: object) -> Future[Any]:
         future: Future[Any] = Future()
+        self.asked.append(future)
         found = self._results.pop(0)
         if isinstance(found, Exception):
             future.set_exception(found)
@@ -82,28 +84,28 @@ def quiet(trial: Trial) -> None:
     pass
 
 
-def ctrl_c_at(number: int) -> Callable[[Trial], None]:
+def ctrl_c_when_done(compilers: Compilers, *numbers: int) -> Callable[[Trial], None]:
+    """At each trial, once these are done too."""
+
     def watch(trial: Trial) -> None:
-        if trial.number == number:
-            raise KeyboardInterrupt
+        for number in numbers:
+            if not compilers.asked[number - 1].done():
+                compilers.asked[number - 1].set_result(DONE)
+        raise KeyboardInterrupt
 
     return watch
 
 
 def test_ctrl_c_keeps_what_was_finished_and_not_yet_collected() -> None:
-    store = Store()
-    assert stopped(Compilers(DONE, None, DONE), store, ctrl_c_at(1)) == "interrupted"
+    store, compilers = Store(), Compilers(DONE, None, None)
+    assert stopped(compilers, store, ctrl_c_when_done(compilers, 3)) == "interrupted"
     assert sorted(store.numbers()) == [1, 3]
 
 
 def test_a_second_ctrl_c_is_no_traceback() -> None:
-    store = Store()
-
-    def watch(trial: Trial) -> None:
-        raise KeyboardInterrupt
-
-    assert stopped(Compilers(DONE, DONE, DONE), store, watch) == "interrupted"
-    assert len(store.kept) == 2
+    store, compilers = Store(), Compilers(DONE, None, None)
+    assert stopped(compilers, store, ctrl_c_when_done(compilers, 2, 3)) == "interrupted"
+    assert sorted(store.numbers()) == [1, 2]
 
 
 def test_a_lost_compiler_keeps_the_others() -> None:
