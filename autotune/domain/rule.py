@@ -49,7 +49,8 @@ class CostTerm:
     without a ``dim``: divided by the size of the axis, for what a step does in turns of that size;
     empty: wherever it ends. ``tiles``: sizes of axes count as whole tiles of the widest matrix
     unit. ``each_block``: as often as that axis has blocks, for what is done before the first step
-    and after the last one of the others, not each step."""
+    and after the last one of the others, not each step. ``odd``: of blocks of columns along a
+    diagonal that are no whole tiles."""
 
     us: float
     of: tuple[str, ...]
@@ -60,6 +61,7 @@ class CostTerm:
     cuts: OmitDefault[bool] = False
     tiles: OmitDefault[bool] = False
     each_block: OmitDefault[str] = ""
+    odd: OmitDefault[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,7 +97,10 @@ class ShapeRule:
     those that nothing cuts. ``divides``: pairs of an axis
     and another one, or a dimension, that it divided in each config that the gate has passed.
     ``grows``: dimensions that are cut, and that VMEM grows with all the same. ``runs``: dimensions
-    that only the grid runs over; the others that nothing cuts are ``inside`` a block. What is
+    that only the grid runs over; the others that nothing cuts are ``inside`` a block. ``diagonal``:
+    two axes, of rows and of columns, where nothing is done in blocks that lie behind the diagonal
+    that ends with the last row and column, as with a causal mask; where it ``clips``, a block of
+    columns that hangs over takes what is there. What is
     fastest is said by a ``tree``, from its first node on, or, where there is none, by the time of a
     call, which is the sum of its ``costs``. ``vmem``: what blocks take that nobody compiled, about:
     where some that seem to fit seem much faster than what is known to be safe, there is no answer.
@@ -119,6 +124,8 @@ class ShapeRule:
     tree: OmitDefault[tuple[TreeNode, ...]] = ()
     vmem: OmitDefault[tuple[VmemTerm, ...]] = ()
     seen: OmitDefault[tuple[SeenRange, ...]] = ()
+    diagonal: OmitDefault[tuple[str, ...]] = ()
+    clips: OmitDefault[bool] = False
     left_out: OmitDefault[int] = 0
     problems: int = 0
     median_regret: float = 0.0

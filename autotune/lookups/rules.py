@@ -54,6 +54,7 @@ class Chooser:
         if not is_small(rule) or not named <= {"", *self._names, *self._least}:
             raise ValueError("the rule offers too many sizes, or rests on too much")
         self._axes = [self._axis(axis) for axis in rule.axes]
+        self._sides = [self._names.index(name) for name in rule.diagonal]
         cut = {axis.dim for axis in rule.axes}
         self._same: dict[str, dict[int, int]] = {n: {} for n in self._least if n not in cut}
         for name, masks in self._same.items():
@@ -145,10 +146,19 @@ class Chooser:
                 for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
-        return [
-            (steps * (each + (tiled[0] if tiled else 0.0)) + once, shown, sizes)
-            for sizes, shown, steps, ((each, once), tiled) in found
-        ]
+        shares: dict[tuple[int, ...], tuple[float, float, float]] = {}
+        timed: list[_Timed] = []
+        for sizes, shown, steps, ((each, once), *others) in found:
+            sides = tuple(sizes[place] for place in self._sides)
+            if sides not in shares:
+                shares[sides] = done_shares(self._rule, dims, sides)
+            few, *parts = shares[sides]
+            us = few * each
+            for share, own in zip((few, *parts), others, strict=True):
+                if own:
+                    us += share * own[0]
+            timed.append((steps * us + once, shown, sizes))
+        return timed
 
     def _axis(self, axis: Any) -> "_AxisTable":
         own = [dict(one.config.axes)[axis.name] for one in self._rule.compiled]
@@ -201,12 +211,13 @@ class Chooser:
         return shown
 
     def _costs(self, dims: Mapping[str, int]) -> list[list[float]]:
-        """Of any sizes, of their whole tiles, and in turn what each axis adds for each of its
+        """Of any sizes, of their whole tiles, by what is done of blocks along a diagonal, and of
+        them by what is no whole tiles, and in turn what each axis adds for each of its
         blocks, where there are several, and where the last one hangs over, or by its size where it
         cuts nothing. Each list has a cost by the axes whose sizes it is to be multiplied with: the
         first axis is the highest bit; the lowest one is 0 for each step, 1 for the call."""
         count = len(self._names)
-        costs = [[0.0] * (2 << count) for _ in range(3 * count + 2)]
+        costs = [[0.0] * (2 << count) for _ in range(3 * count + 4)]
         runs = prod(dims[name] for name in self._rule.runs)
         for one in self._rule.costs:
             if not one.axis and one.dim and (dims[one.dim] % LANES == 0) != one.aligned:
@@ -217,11 +228,12 @@ class Chooser:
                     us *= dims[name]
                 else:
                     place |= 1 << (count - self._names.index(name))
-            own = int(one.tiles)
+            share = share_of(self._rule, one)
+            own = share + 1 if share else int(one.tiles)
             if one.each_block:
-                own, us = 3 * self._names.index(one.each_block) + 2, us * runs
+                own, us = 3 * self._names.index(one.each_block) + 4, us * runs
             elif one.axis:
-                own = 3 * self._names.index(one.axis) + 4 - one.cuts
+                own = 3 * self._names.index(one.axis) + 6 - one.cuts
             costs[own][place] += us
         return [costs[0], *(own if any(own) else [] for own in costs[1:])]
 
@@ -297,6 +309,8 @@ def is_small(rule: Any) -> bool:
         and len(rule.seen) <= MOST_COMPILED
         and len(rule.tree) <= MOST_NODES
         and all(size > 0 for axis in rule.axes for size in axis.sizes)
+        and len(rule.diagonal) in (0, 2)
+        and {*rule.diagonal} <= {axis.name for axis in rule.axes if axis.dim}
         and all(_is_node(rule, place, node) for place, node in enumerate(rule.tree))
     )
 
@@ -319,13 +333,58 @@ def _bound(
     costs: Sequence[Sequence[float]], size: int, count: int, share: float
 ) -> Sequence[Sequence[float]]:
     """With a size in the place of the first axis, which has so many blocks."""
-    general, tiled, each, cutting, own, *others = costs
+    general, tiled, worked, odd, each, cutting, own, *others = costs
     both = _times(general, size)
     for more, part in ((each, count), (cutting, count > 1), (own, share)):
         if more and part:
             both = [one + part * us for one, us in zip(both, _times(more, size), strict=True)]
     tiled = tiled and _times(tiled, in_tiles(size))
-    return both, tiled, *(one and _times(one, size) for one in others)
+    return both, tiled, *(one and _times(one, size) for one in (worked, odd, *others))
+
+
+def share_of(rule: Any, term: Any) -> int:
+    """The place in ``done_shares`` of what a cost of each step counts by."""
+    by_area = set(rule.diagonal) <= set(term.of) and not term.axis and not term.tiles
+    return 1 + term.odd if rule.diagonal and term.each_step and by_area else 0
+
+
+def done_shares(
+    rule: Any, dims: Mapping[str, int], sides: Sequence[int]
+) -> tuple[float, float, float]:
+    """Of the steps of the grid, those that do anything; of whole blocks, what these do; and of
+    that, what they do in blocks of columns that are no whole tiles. Without a diagonal all of
+    the first two. A block that is the only one is compiled without what it hides. ``sides``: sizes
+    of the axes of the diagonal."""
+    if not rule.diagonal:
+        return 1.0, 1.0, 0.0
+    height, width = sides
+    dim_of = {axis.name: axis.dim for axis in rule.axes}
+    rows, columns = (dims[dim_of[name]] for name in rule.diagonal)
+    down, across = ceil(rows / height), ceil(columns / width)
+    if down == across == 1:
+        short = min(rows, columns)
+        part = short * (2 * columns - short + 1) / (2 * rows * columns)
+        return 1.0, part, part if columns % TILE else 0.0
+    before = columns - rows  # columns that the row ahead of the first one would see
+    blind = min(down - 1, max(0, -before // height))  # blocks of rows that see nothing
+    count, start = down - 1 - blind, before + (blind + 1) * height
+    steps = across + _floors(count, height, start + width - 1, width)
+    to_last = down - min(down - 1, max(0, ((across - 1) * width - before) // height))
+    over = across * width - columns if rule.clips else 0
+    area = steps - to_last * over / width
+    odd = area if width % TILE else to_last * (1 - over / width) if over % TILE else 0.0
+    return steps / (down * across), area / (down * across), odd / (down * across)
+
+
+def _floors(count: int, slope: int, start: int, by: int) -> int:
+    """The sum of ``(slope * i + start) // by`` for each i below ``count``, as Euclid divides."""
+    total = 0
+    while count > 0 and by > 0:
+        total += count * (count - 1) // 2 * (slope // by) + count * (start // by)
+        slope, start = slope % by, start % by
+        end = slope * count + start
+        count, start, slope, by = end // by, end % by, by, slope
+    return total
 
 
 def in_tiles(size: int) -> int:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import combinations, permutations
+from itertools import combinations, permutations, product
 from math import ceil, gcd, hypot, prod
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ FEWEST_ANSWERED = 6  # of them, left out: the ends of the range never are
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
 _OWN_LEVEL = 0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
 _MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
+_SAME = 1.001  # times as many operations: the same
 _VMEM_NAMES = 2  # and in one that takes room
 _UNDIVIDED = 2  # problems for each pair, for the gate: one of them may be left out
 
@@ -97,6 +98,7 @@ def make_rule(
         vmem=_vmem(rows, [*names, *free, *grows]),
         seen=_seen(rows, cut.values()),
     )
+    blank = _with_diagonal(blank, rows)
     found = [
         _Costs(
             replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)),
@@ -301,6 +303,29 @@ def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -
     )
 
 
+def _with_diagonal(rule: ShapeRule, rows: Sequence[Any]) -> ShapeRule:
+    """With the diagonal behind which a kernel does nothing, where that alone explains what its
+    matrix unit does for each of its blocks."""
+    names = [axis.name for axis in rule.axes if axis.dim]
+    sides = product(permutations(names, 2), (False, True))
+    forms = [rule, *(replace(rule, diagonal=pair, clips=clips) for pair, clips in sides)]
+    return next((form for form in forms if _explains(form, rows)), rule)
+
+
+def _explains(rule: ShapeRule, rows: Sequence[Any]) -> bool:
+    """Whether each element takes as many operations for all blocks of a problem. What is a single
+    block says nothing of it."""
+    each: dict[tuple[Any, ...], list[float]] = {}
+    cutting = [axis for axis in rule.axes if axis.dim]
+    elements = CostTerm(us=1.0, of=tuple(axis.name for axis in cutting), each_step=True)
+    for dims, config, estimate, _ in rows:
+        both = {**dims, **{axis.name: config[axis.name] for axis in rule.axes}}
+        if any(both[axis.name] < both[axis.dim] for axis in cutting):
+            own = each.setdefault(tuple(dims.items()), [])
+            own.append(estimate.flops / term_us(rule, elements, both))
+    return all(max(own) <= _SAME * min(own) for own in each.values())
+
+
 class _Costs:
     """The costs by least squares of shares, none of them negative: of what the core does, and of
     what it waits for, each alone.
@@ -364,6 +389,9 @@ def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
         for axis in rule.axes
         if axis.dim and (term.each_step or axis.name == term.each_block)
     )
+    if term.each_step:
+        sides = [both[name] for name in rule.diagonal]
+        us *= rules.done_shares(rule, both, sides)[rules.share_of(rule, term)]
     return us * prod(blocks) * prod(both[name] for name in rule.runs)
 
 
@@ -388,6 +416,12 @@ def _terms(rule: ShapeRule, *, each_block: bool) -> list[CostTerm]:
         if dim or axis not in of
     ]
     found += [CostTerm(us=1.0, of=of, each_step=True, tiles=True) for of in products if of]
+    if rule.diagonal:
+        found += [
+            CostTerm(us=1.0, of=of, each_step=True, odd=True)
+            for of in products
+            if set(rule.diagonal) <= set(of)
+        ]
     found += [
         CostTerm(us=1.0, of=of, each_step=False, each_block=axis.name)
         for axis in rule.axes

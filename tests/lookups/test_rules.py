@@ -567,6 +567,8 @@ def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None
         replace(rule, seen=(SeenRange(uncut=(), least=(("nothing", 1),), most=()),)),
         replace(rule, divides=(("bm", "nothing"),)),
         replace(rule, grows=("nothing",)),
+        replace(rule, diagonal=("bm",)),
+        replace(rule, diagonal=("bm", "m")),
         replace(rule, tree=(TreeNode(of=("m",)),)),  # for ever
         replace(rule, tree=(TreeNode(of=("m",), below=1, above=2), TreeNode())),
         replace(rule, tree=(TreeNode(of=("nothing",), below=1, above=1), TreeNode())),
@@ -636,3 +638,75 @@ def test_what_divides_by_chance_is_told_for_the_gate(known: Known) -> None:
     assert made is not None and ("bm", "m") in made.divides
     freed = make_rule(known, [*always, *told], SPEC.cuts)
     assert freed is not None and ("bm", "m") not in freed.divides
+
+
+def seen_by(m: int, k: int, bm: int, bk: int) -> tuple[int, int, int]:
+    """Steps and columns of blocks along a causal mask, one after the other, and those of blocks
+    of columns that are no whole tiles."""
+    found = [
+        min(bk, k - column)
+        for row in range(0, m, bm)
+        for column in range(0, k, bk)
+        if column < row + bm + k - m
+    ]
+    return len(found), sum(found), sum(width for width in found if width % rules.TILE)
+
+
+def causal_us(m: int, k: int, bm: int, bk: int) -> float:
+    """A step that does anything takes a microsecond, and an element a nanosecond."""
+    steps, columns, _ = seen_by(m, k, bm, bk)
+    return steps + 1e-3 * bm * columns
+
+
+@pytest.fixture(scope="module")
+def causal() -> ShapeRule:
+    known: dict[Key, list[tuple[Config, Estimate]]] = {}
+    for m, k in ((m, k) for m, k in product(LENGTHS[2:], repeat=2) if m <= k):
+        known[question(m, k)] = [
+            (
+                replace(config(bm), axes=(("bm", bm), ("bk", bk))),
+                replace(
+                    estimated(m, bm),
+                    time_us=causal_us(m, k, bm, bk),
+                    flops=4 * bm * seen_by(m, k, bm, bk)[1],
+                ),
+            )
+            for bm, bk in product(BLOCKS, repeat=2)
+        ]
+    made = make_rule(known, passed(known), (("bm", "m"), ("bk", "k")))
+    assert made is not None
+    return replace(made, problems=9, median_regret=0.01, worst_regret=0.05, default_regret=0.4)
+
+
+def test_steps_that_do_nothing_cost_nothing(causal: ShapeRule) -> None:
+    """Which ones do is seen by what the matrix unit does."""
+    assert (causal.diagonal, causal.clips) == (("bm", "bk"), True)
+    one, module = rules.Chooser(causal), written([carried(causal)])
+    for m, k in ((1100, 1100), (2048, 2304), (2000, 4900), (4096, 4096)):
+        found = one.choose({"m": m, "k": k})
+        assert found is not None and found[0] == module["config"](m=m, k=k)["axes"]
+        times = {
+            (bm, bk): sum(
+                term_us(causal, term, {"m": m, "k": k, "bm": bm, "bk": bk}) for term in causal.costs
+            )
+            for bm, bk in product(BLOCKS, repeat=2)
+        }
+        assert times[found[0]["bm"], found[0]["bk"]] == pytest.approx(min(times.values()))
+        assert causal_us(m, k, **found[0]) <= 1.01 * min(causal_us(m, k, *own) for own in times)
+
+
+def test_what_is_done_along_a_diagonal_is_counted_in_one_go(causal: ShapeRule) -> None:
+    draw = random.Random(0)
+    for _ in range(500):
+        m, k = draw.randint(1, 900), draw.randint(1, 900)
+        bm, bk = draw.randint(1, m), draw.randint(1, k)
+        steps, columns, odd = seen_by(m, k, bm, bk)
+        blocks = ceil(m / bm) * ceil(k / bk)
+        shares = rules.done_shares(causal, {"m": m, "k": k}, (bm, bk))
+        if blocks == 1:
+            elements = sum(max(0, row + 1 + k - m) for row in range(m))
+            assert shares[1] == pytest.approx(elements / (m * k))
+            continue
+        assert shares == pytest.approx([n / blocks for n in (steps, columns / bk, odd / bk)])
+        whole = rules.done_shares(replace(causal, clips=False), {"m": m, "k": k}, (bm, bk))
+        assert whole[:2] == pytest.approx([steps / blocks] * 2)
