@@ -14,7 +14,7 @@ from tests.servers.service import Running, until
 @contextmanager
 def following(service: Running, key: int) -> Iterator[int]:
     """The status of a stream that stays open."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=20)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)
     with closing(connection):
         connection.request("GET", f"/keys/{key}/events")
         yield connection.getresponse().status

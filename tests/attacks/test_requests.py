@@ -20,7 +20,7 @@ SMUGGLED = b"GET /v1/jobs HTTP/1.1\r\nHost: localhost\r\n\r\n"
 
 def answers(service: Running, sent: bytes) -> list[bytes]:
     """The first lines of all answers until the connection ends."""
-    with socket.create_connection(("127.0.0.1", service.port), timeout=30) as connection:
+    with socket.create_connection(("127.0.0.1", service.port), timeout=300) as connection:
         connection.sendall(sent)
         connection.shutdown(socket.SHUT_WR)
         found = b"".join(iter(lambda: connection.recv(65536), b""))

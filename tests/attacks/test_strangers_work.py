@@ -25,7 +25,7 @@ def slow(monkeypatch: pytest.MonkeyPatch) -> tuple[threading.Event, threading.Ev
 
     def importance(_: Sequence[object]) -> list[tuple[str, float]]:
         begun.set()
-        assert go_on.wait(60)
+        assert go_on.wait(300)
         return [("bm", 1.0)]
 
     monkeypatch.setattr(problem, "importance", importance)
@@ -45,7 +45,7 @@ def test_importance_is_computed_for_one_reader_at_a_time(
 
         first = threading.Thread(target=ask)
         first.start()
-        assert begun.wait(60)
+        assert begun.wait(300)
         ask()
         go_on.set()
         first.join()

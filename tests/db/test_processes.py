@@ -288,7 +288,7 @@ class TestServerGone:
                 for number in order:
                     query.sum_up(connection, [number])
                     if not again and number == order[0]:
-                        both.wait(60)
+                        both.wait(300)
                 return again
 
             return opened._work.write(write)

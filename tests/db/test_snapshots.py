@@ -142,13 +142,13 @@ def test_who_publishes_waits_for_who_is_at_it(url: str, monkeypatch: pytest.Monk
 
     def slowly(*given: Any, **named: Any) -> Any:
         at_it.set()
-        go_on.wait(30)
+        go_on.wait(300)
         return real(*given, **named)
 
     with open_store(url, create=True) as store, ThreadPoolExecutor(2) as threads:
         monkeypatch.setattr("autotune_db.snapshots.publish", slowly)
         first = threads.submit(store.save_record, record())
-        assert at_it.wait(30)
+        assert at_it.wait(300)
         monkeypatch.undo()
         second = threads.submit(store.save_record, record(key(m=1)))
         with pytest.raises(TimeoutError):

@@ -136,7 +136,7 @@ def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: P
 def _trials(folder: Path) -> int:
     if not (folder / "test.db").exists():
         return 0
-    with closing(sqlite3.connect(folder / "test.db", timeout=30)) as connection:
+    with closing(sqlite3.connect(folder / "test.db", timeout=300)) as connection:
         try:
             found: int = connection.execute("select count(*) from autotune_trials").fetchone()[0]
         except sqlite3.OperationalError:  # no such table yet

@@ -333,7 +333,7 @@ def test_a_bug_is_told_as_one(service: Running, monkeypatch: pytest.MonkeyPatch)
 
 def test_a_body_in_pieces(service: Running) -> None:
     """Chunks without a length, and more of them than are allowed."""
-    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", service.port, timeout=300)
     body = json.dumps({"questions": [asked(question(1024))]}).encode()
     connection.request(
         "POST",

@@ -225,7 +225,7 @@ def test_a_database_that_goes_right_after_a_push(
 def _report(fault: Fault, folder: Path, database: str, **more: Any) -> None:
     (folder / "load").mkdir()
     found = run_fault(
-        "fault", fault, folder / "load", database, readers=4, before_s=1, after_s=1, **more
+        "fault", fault, folder / "load", database, **{"readers": 4, **more}, before_s=1, after_s=1
     )
     assert found.wrong == []
     assert found.acknowledged
@@ -267,4 +267,5 @@ def test_postgresql_killed_under_load(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_worker_killed_in_its_job(tmp_path: Path) -> None:
-    _report(kill_worker, tmp_path, str(tmp_path / "faults.db"), writers=1)
+    """Nobody else needs to be busy for as long as that takes."""
+    _report(kill_worker, tmp_path, str(tmp_path / "faults.db"), writers=1, readers=1)

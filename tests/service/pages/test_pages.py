@@ -282,7 +282,7 @@ def test_events_cannot_be_forged_by_a_text(own: Running, store: SqlStore) -> Non
 
 def events(service: Running, path: str) -> Iterator[dict[str, Any]]:
     """Each as it comes, for as long as the stream lives or somebody asks."""
-    with urllib.request.urlopen(service.url + path, timeout=60) as answer:
+    with urllib.request.urlopen(service.url + path, timeout=300) as answer:
         assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
         for line in answer:
             if line.startswith(b"data: "):
