@@ -7,7 +7,6 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 import dataclasses
 from collections.abc import Callable
 from typing import Any
-from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +14,6 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.compiler import libtpu
 from autotune.domain.config import make_config
 from autotune.domain.problem import Problem
 from autotune.kernel import Array, Kernel
@@ -68,13 +66,6 @@ def _random(array: Array, seed: int) -> Any:
     if array.dtype == "int8":
         return jnp.asarray(rng.integers(-128, 128, array.shape), jnp.int8)
     return jnp.asarray(rng.standard_normal(array.shape), array.dtype)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def interpreted() -> None:
-    """As in a compiling process, if JAX has not begun in this one."""
-    with mock.patch.dict(os.environ, XLA_FLAGS=libtpu.interpreting_flags(jax.lib.__version__)):
-        jax.devices()
 
 
 @pytest.fixture(scope="session")
