@@ -20,7 +20,7 @@ METHODS = ("gp", "tpe", "random")
 
 _TIE = 0.05  # of a logarithmic score: candidates this close are equally good
 
-_SETTLED = 0.01  # of the best time: what one more compile must be expected to save
+_SETTLED = 0.02  # of the best time, what one more compile must save: two estimates tell no less
 
 _FIRST_LOCAL = 8  # times known before it is worth looking next to the best
 _LOCAL_EVERY = 3

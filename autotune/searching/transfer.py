@@ -42,7 +42,7 @@ from autotune.simulator.constants import CHIPS
 
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
-ENOUGH_OWN = 16  # trials of the problem itself: they teach as much as others do
+ENOUGH_OWN = 10  # trials of the problem itself: they teach as much as others do
 FEWEST_CONFIRMED = 5  # predictions, before a default is believed that is not compiled
 FEWEST_DEFAULTS = 3  # among them
 
