@@ -80,7 +80,7 @@ DRAWN: dict[str, Callable[[random.Random], str]] = {
     ),
     "rmsnorm": lambda draw: f"{8 * draw.randint(16, 1024)}x{draw.choice((512, 2048))}",
 }
-TAUGHT, ASKED, COMPILED = 9, 24, 2
+TAUGHT, ASKED, COMPILED = 9, 40, 2
 
 Lessons = dict[Key, list[tuple[Config, Estimate]]]
 

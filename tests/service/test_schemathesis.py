@@ -73,7 +73,7 @@ def test_nothing_breaks_and_every_answer_is_in_the_schema(
     store.jobs.add(Request(kernel=key.kernel, problem=key.problem, chip=key.chip))
     bearer = f"Authorization: Bearer {admin}"
     phases = ("--phases", "fuzzing,stateful")  # the others are below, with a token for all
-    schemathesis(service, tmp_path, "-H", bearer, "--max-examples", "15", *phases)
+    schemathesis(service, tmp_path, "-H", bearer, "--max-examples", "25", *phases)
     assert service.get("/healthz")[0] == 200
 
 
