@@ -9,7 +9,7 @@ import pytest
 from autotune.cli.screen import LOG_WIDTH
 from tests.servers.commands import autotune
 
-SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e")
+SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--full")
 
 
 @pytest.fixture(scope="module")

@@ -43,6 +43,7 @@ def search(database: str, kernel: str, shape: str, chip: str, trials: str) -> li
         chip,
         "--trials",
         trials,
+        "--full",
         "--db",
         database,
     ]
