@@ -15,6 +15,7 @@ LANES = 128  # an array whose rows are not whole tiles costs more to move and to
 TILE = 256  # what the widest matrix unit takes at once
 NEAR = 1.03  # times the least of all that seems to fit: nothing slower is answered
 
+ODD = 0.1  # of a call: what columns take more for being no whole tiles is not known well enough
 FAR = 2  # times as long, or as short, as any problem with the same of what nothing cuts
 
 # A question takes less than half a millisecond so: one call asks a thousand.
@@ -152,12 +153,12 @@ class Chooser:
             sides = tuple(sizes[place] for place in self._sides)
             if sides not in shares:
                 shares[sides] = done_shares(self._rule, dims, sides)
-            few, *parts = shares[sides]
-            us = few * each
-            for share, own in zip((few, *parts), others, strict=True):
-                if own:
-                    us += share * own[0]
-            timed.append((steps * us + once, shown, sizes))
+            parts = [
+                steps * share * own[0] if own else 0.0
+                for share, own in zip(shares[sides], others, strict=True)
+            ]
+            us = steps * shares[sides][0] * each + sum(parts) + once
+            timed.append((us, shown if parts[-1] <= ODD * us else 0, sizes))
         return timed
 
     def _axis(self, axis: Any) -> "_AxisTable":

@@ -652,29 +652,37 @@ def seen_by(m: int, k: int, bm: int, bk: int) -> tuple[int, int, int]:
     return len(found), sum(found), sum(width for width in found if width % rules.TILE)
 
 
-def causal_us(m: int, k: int, bm: int, bk: int) -> float:
-    """A step that does anything takes a microsecond, and an element a nanosecond."""
-    steps, columns, _ = seen_by(m, k, bm, bk)
-    return steps + 1e-3 * bm * columns
+def causal_us(m: int, k: int, bm: int, bk: int, step_us: float = 1, odd_us: float = 0) -> float:
+    """By steps that do anything; an element takes a nanosecond."""
+    steps, columns, odd = seen_by(m, k, bm, bk)
+    return step_us * steps + 1e-3 * bm * columns + odd_us * bm * odd
 
 
-@pytest.fixture(scope="module")
-def causal() -> ShapeRule:
+def causal_rule(
+    lengths: Sequence[int], widths: Sequence[int], step_us: float = 1, odd_us: float = 0
+) -> ShapeRule:
+    """``widths``: of the blocks of columns."""
     known: dict[Key, list[tuple[Config, Estimate]]] = {}
-    for m, k in ((m, k) for m, k in product(LENGTHS[2:], repeat=2) if m <= k):
+    for m, k in ((m, k) for m, k in product(lengths, repeat=2) if m <= k):
         known[question(m, k)] = [
             (
                 replace(config(bm), axes=(("bm", bm), ("bk", bk))),
                 replace(
                     estimated(m, bm),
-                    time_us=causal_us(m, k, bm, bk),
+                    time_us=causal_us(m, k, bm, bk, step_us, odd_us),
                     flops=4 * bm * seen_by(m, k, bm, bk)[1],
                 ),
             )
-            for bm, bk in product(BLOCKS, repeat=2)
+            for bm, bk in product(BLOCKS, widths)
         ]
     made = make_rule(known, passed(known), (("bm", "m"), ("bk", "k")))
     assert made is not None
+    return made
+
+
+@pytest.fixture(scope="module")
+def causal() -> ShapeRule:
+    made = causal_rule(LENGTHS[2:], BLOCKS)
     return replace(made, problems=9, median_regret=0.01, worst_regret=0.05, default_regret=0.4)
 
 
@@ -710,3 +718,15 @@ def test_what_is_done_along_a_diagonal_is_counted_in_one_go(causal: ShapeRule) -
         assert shares == pytest.approx([n / blocks for n in (steps, columns / bk, odd / bk)])
         whole = rules.done_shares(replace(causal, clips=False), {"m": m, "k": k}, (bm, bk))
         assert whole[:2] == pytest.approx([steps / blocks] * 2)
+
+
+@pytest.mark.parametrize(("odd_us", "is_answered"), [(5e-5, True), (5e-4, False)])
+def test_columns_that_cost_much_for_being_odd_are_not_answered(
+    odd_us: float, is_answered: bool
+) -> None:
+    """Blocks of columns that end in half a tile take longer, but fewer steps."""
+    made = causal_rule((1536, 2304, 3072, 3840), (256, 384, 640), step_us=256, odd_us=odd_us)
+    chooser, dims = rules.Chooser(made), {"m": 2304, "k": 3072}
+    found = (chooser.choose if is_answered else chooser.unshown)(dims)
+    assert found is not None and found[0] == {"bm": 512, "bk": 640}
+    assert (chooser.choose(dims) is None) != is_answered
