@@ -13,7 +13,7 @@ from typing import Any
 
 LANES = 128  # an array whose rows are not whole tiles costs more to move and to mask
 TILE = 256  # what the widest matrix unit takes at once
-NEAR = 1.03  # times the least of all that seems to fit: nothing slower is answered
+NEAR = 1.01  # times the least of all that seems to fit: nothing slower is answered
 
 ODD = 0.1  # of a call: what columns take more for being no whole tiles is not known well enough
 FAR = 2  # times as long, or as short, as any problem with the same of what nothing cuts
