@@ -9,8 +9,10 @@ READY := $(VENV)/.ready
 # start in a run of the tests, and without them each takes four times as long to import JAX.
 export PYTHONDONTWRITEBYTECODE =
 
-# Tests that run side by side. Each may start a TPU compiler, which takes a core and a GB.
-JOBS ?= 2
+# Tests that run side by side, one more than there are cores: a third of their time they wait, for a
+# disk, for what hangs on purpose, for servers and a browser. Each may start a TPU compiler, which
+# takes a core and a GB.
+JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 # Files of slow tests stay whole: half a minute of searches may be what their tests share. They keep
 # their order, in which tests/conftest.py puts the long ones first.

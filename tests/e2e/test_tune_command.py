@@ -111,7 +111,7 @@ def test_what_is_finished_is_neither_compiled_nor_verified_again(
 
 def test_kill_9_and_ctrl_c_lose_nothing_and_the_same_command_goes_on(tmp_path: Path) -> None:
     (tmp_path / "model.toml").write_text(WORKLOAD)
-    command = [*TUNE[:3], "12", *TUNE[4:]]
+    command = [*TUNE[:3], "12", *TUNE[4:], "--full"]
     kept = 0
     for number, code in ((signal.SIGKILL, -9), (signal.SIGINT, 130)):
         run = subprocess.Popen(

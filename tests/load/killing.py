@@ -57,6 +57,7 @@ class Victim:
             "v5e",
             "--trials",
             str(self.trials),
+            "--full",
             "--db",
             str(self.database),
             *more,
