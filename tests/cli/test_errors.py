@@ -58,6 +58,7 @@ def test_how_many_compilers_may_be_said_by_a_variable(tmp_path: Path) -> None:
     assert "AUTOTUNE_COMPILERS" in autotune_here("search", "--help", cwd=tmp_path).stdout
 
 
+@pytest.mark.slow
 def test_a_problem_without_a_legal_config_says_what_refuses(tmp_path: Path) -> None:
     kernel = tmp_path / "odd.py"
     kernel.write_text(ODD_KERNEL)
