@@ -14,7 +14,6 @@ from typing import Any
 LANES = 128  # an array whose rows are not whole tiles costs more to move and to mask
 TILE = 256  # what the widest matrix unit takes at once
 NEAR = 1.01  # times the least of all that seems to fit: nothing slower is answered
-
 ODD = 0.1  # of a call: what columns take more for being no whole tiles is not known well enough
 FAR = 2  # times as long, or as short, as any problem with the same of what nothing cuts
 
@@ -147,7 +146,7 @@ class Chooser:
                 for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
-        shares: dict[tuple[int, ...], tuple[float, float, float]] = {}
+        shares: dict[tuple[int, ...], tuple[float, ...]] = {}
         timed: list[_Timed] = []
         for sizes, shown, steps, ((each, once), *others) in found:
             sides = tuple(sizes[place] for place in self._sides)
@@ -349,9 +348,7 @@ def share_of(rule: Any, term: Any) -> int:
     return 1 + term.odd if rule.diagonal and term.each_step and by_area else 0
 
 
-def done_shares(
-    rule: Any, dims: Mapping[str, int], sides: Sequence[int]
-) -> tuple[float, float, float]:
+def done_shares(rule: Any, dims: Mapping[str, int], sides: Sequence[int]) -> tuple[float, ...]:
     """Of the steps of the grid, those that do anything; of whole blocks, what these do; and of
     that, what they do in blocks of columns that are no whole tiles. Without a diagonal all of
     the first two. A block that is the only one is compiled without what it hides. ``sides``: sizes

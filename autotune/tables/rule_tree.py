@@ -12,7 +12,8 @@ import numpy as np
 from autotune.domain.config import Config
 from autotune.domain.rule import ShapeRule, TreeNode
 from autotune.lookups import rules
-from autotune.tables.shape_rule import Known, Passed, fitting_rows, term_us
+from autotune.tables.rule_costs import term_us
+from autotune.tables.shape_rule import Known, Passed, fitting_rows
 
 _FEWEST_IN_LEAF = 3  # problems: fewer are chance
 _MOST_NAMES = 3  # in a product that decides

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from itertools import combinations, permutations, product
-from math import ceil, gcd, hypot, prod
+from itertools import combinations, permutations
+from math import gcd, prod
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,17 +15,15 @@ from autotune.cost_model.estimate import MODEL
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
-from autotune.domain.rule import BlockAxis, CompiledBlocks, CostTerm, SeenRange, ShapeRule, VmemTerm
+from autotune.domain.rule import BlockAxis, CompiledBlocks, SeenRange, ShapeRule, VmemTerm
 from autotune.domain.trial import Trial
 from autotune.lookups import rules
+from autotune.tables.rule_costs import MOST_NAMES, FittedCosts, with_diagonal
 
 FEWEST_PROBLEMS = 8
 FEWEST_ANSWERED = 6  # of them, left out: the ends of the range never are
 _NEAR = 1.5  # times the best of its problem: sizes of slower ones are not offered
-_OWN_LEVEL = 0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
-_MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
-_SAME = 1.001  # times as many operations: the same
-_VMEM_NAMES = 2  # and in one that takes room
+_VMEM_NAMES = 2  # in a product that takes room
 _UNDIVIDED = 2  # problems for each pair, for the gate: one of them may be left out
 
 Known = Mapping[Key, Sequence[tuple[Config, Estimate]]]
@@ -98,14 +96,14 @@ def make_rule(
         vmem=_vmem(rows, [*names, *free, *grows]),
         seen=_seen(rows, cut.values()),
     )
-    blank = _with_diagonal(blank, rows)
+    blank = with_diagonal(blank, rows)
     found = [
-        _Costs(
+        FittedCosts(
             replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)),
             rows,
             each_block=each_block,
         )
-        for count in range(min(len(free), _MOST_NAMES) + 1)
+        for count in range(min(len(free), MOST_NAMES) + 1)
         for runs in combinations(free, count)
     ]
     made = min(found, key=lambda one: one.off).fitted()
@@ -301,131 +299,3 @@ def _shows(more: CompiledBlocks, less: CompiledBlocks, cut: Mapping[str, str]) -
         and all(small[name] <= size for name, size in large.items())
         and all(its[a] >= small[d] or own[a] < large[d] for a, d in cut.items())
     )
-
-
-def _with_diagonal(rule: ShapeRule, rows: Sequence[Any]) -> ShapeRule:
-    """With the diagonal behind which a kernel does nothing, where that alone explains what its
-    matrix unit does for each of its blocks."""
-    names = [axis.name for axis in rule.axes if axis.dim]
-    sides = product(permutations(names, 2), (False, True))
-    forms = [rule, *(replace(rule, diagonal=pair, clips=clips) for pair, clips in sides)]
-    return next((form for form in forms if _explains(form, rows)), rule)
-
-
-def _explains(rule: ShapeRule, rows: Sequence[Any]) -> bool:
-    """Whether each element takes as many operations for all blocks of a problem. What is a single
-    block says nothing of it."""
-    each: dict[tuple[Any, ...], list[float]] = {}
-    cutting = [axis for axis in rule.axes if axis.dim]
-    elements = CostTerm(us=1.0, of=tuple(axis.name for axis in cutting), each_step=True)
-    for dims, config, estimate, _ in rows:
-        both = {**dims, **{axis.name: config[axis.name] for axis in rule.axes}}
-        if any(both[axis.name] < both[axis.dim] for axis in cutting):
-            own = each.setdefault(tuple(dims.items()), [])
-            own.append(estimate.flops / term_us(rule, elements, both))
-    return all(max(own) <= _SAME * min(own) for own in each.values())
-
-
-class _Costs:
-    """The costs by least squares of shares, none of them negative: of what the core does, and of
-    what it waits for, each alone.
-
-    What a problem takes whatever its blocks, such as XLA's copies around the call or arrays that it
-    puts into VMEM ahead of it, is of any size: most of the level of each problem's rows is taken
-    out of them, as in a model of random effects, and its median is one more cost."""
-
-    def __init__(self, rule: ShapeRule, rows: Sequence[Any], *, each_block: bool) -> None:
-        self.rule, self._terms = rule, _terms(rule, each_block=each_block)
-        table, parts_us = [], []
-        places: dict[tuple[Any, ...], list[int]] = {}
-        for number, (dims, config, estimate, _) in enumerate(rows):
-            both = {**dims, **{axis.name: config[axis.name] for axis in rule.axes}}
-            table.append([term_us(rule, term, both) for term in self._terms])
-            busy_us = estimate.explanation.busy_us if estimate.explanation else 0.0
-            parts_us.append((busy_us, estimate.time_us - busy_us))
-            places.setdefault(tuple(dims.items()), []).append(number)
-        costs, parts = np.array(table, dtype=float), np.array(parts_us)
-        self._times_us = parts.sum(axis=1)
-        self._places = list(places.values())
-        self._scale = np.maximum(costs.max(axis=0), 1e-9)
-        self._shares = np.column_stack([costs / self._scale, parts]) / self._times_us[:, None]
-        within = self._shares.copy()
-        for own in self._places:
-            rates = 1 / self._times_us[own]
-            level = rates @ self._shares[own] / (rates @ rates)
-            within[own] -= _OWN_LEVEL * np.outer(rates, level)
-        count = len(self._terms)
-        each = [nnls(within[:, :count], part, maxiter=100 * count) for part in within[:, count:].T]
-        self._found, self.off = sum(us for us, _ in each), hypot(*(off for _, off in each))
-
-    def fitted(self) -> ShapeRule:
-        """The rule with its costs."""
-        left = 1 - self._shares[:, :-2] @ self._found
-        rates = 1 / self._times_us
-        level = [left[own] @ rates[own] / (rates[own] @ rates[own]) for own in self._places]
-        terms = [*self._terms, CostTerm(us=1.0, of=(), each_step=False)]
-        each = zip(terms, [*(self._found / self._scale), np.median(level)], strict=True)
-        return replace(
-            self.rule, costs=tuple(replace(term, us=float(us)) for term, us in each if us > 0)
-        )
-
-
-def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:
-    """One of the costs of a call; ``both``: dimensions and sizes."""
-    if term.axis and term.dim:
-        size, whole = both[term.axis], both[term.dim]
-        if size >= whole if term.cuts else whole % size == 0:
-            return 0.0
-    elif term.dim and (both[term.dim] % rules.LANES == 0) != term.aligned:
-        return 0.0
-    sizes = {axis.name: rules.in_tiles(both[axis.name]) for axis in rule.axes} if term.tiles else {}
-    us: float = term.us * prod({**both, **sizes}[name] for name in term.of)
-    if term.axis and not term.dim:
-        us /= both[term.axis]
-    if not term.each_step and not term.each_block:
-        return us
-    blocks = (
-        ceil(both[axis.dim] / both[axis.name])
-        for axis in rule.axes
-        if axis.dim and (term.each_step or axis.name == term.each_block)
-    )
-    if term.each_step:
-        sides = [both[name] for name in rule.diagonal]
-        us *= rules.done_shares(rule, both, sides)[rules.share_of(rule, term)]
-    return us * prod(blocks) * prod(both[name] for name in rule.runs)
-
-
-def _terms(rule: ShapeRule, *, each_block: bool) -> list[CostTerm]:
-    """Of a microsecond each: for products of sizes, each step and once, for all problems and
-    for those with an array whose edge is a tile's, or is not; by what an axis that cuts no array
-    does in turns inside a block; of whole tiles, each step; and for ``each_block`` of an axis."""
-    names = [*(axis.name for axis in rule.axes), *rule.inside]
-    products = [some for n in range(_MOST_NAMES + 1) for some in combinations(names, n)]
-    dims = dict.fromkeys(axis.dim for axis in rule.axes if axis.dim)
-    where = [
-        ("", True, "", False),
-        *((dim, aligned, "", False) for dim in dims for aligned in (True, False)),
-        *((axis.dim, True, axis.name, False) for axis in rule.axes),
-        *((axis.dim, True, axis.name, True) for axis in rule.axes if axis.dim),
-    ]
-    found = [
-        CostTerm(us=1.0, of=of, each_step=each_step, dim=dim, aligned=aligned, axis=axis, cuts=cuts)
-        for dim, aligned, axis, cuts in where
-        for each_step in (True, False)
-        for of in products
-        if dim or axis not in of
-    ]
-    found += [CostTerm(us=1.0, of=of, each_step=True, tiles=True) for of in products if of]
-    if rule.diagonal:
-        found += [
-            CostTerm(us=1.0, of=of, each_step=True, odd=True)
-            for of in products
-            if set(rule.diagonal) <= set(of)
-        ]
-    found += [
-        CostTerm(us=1.0, of=of, each_step=False, each_block=axis.name)
-        for axis in rule.axes
-        if axis.dim and each_block
-        for of in products
-    ]
-    return found

@@ -25,10 +25,11 @@ from autotune.lookups import rules
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index
 from autotune.lookups.rule_answers import ruled_config
+from autotune.tables.rule_costs import term_us
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.rule_source import rule_source
 from autotune.tables.rule_tree import make_tree
-from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, term_us, undivided
+from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, undivided
 from autotune.wording import match as words
 from tests.samples.matching import NOON, SPEC, older, question, record
 
