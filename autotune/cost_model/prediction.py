@@ -190,7 +190,7 @@ def _moved(one: Operand, whole: tuple[int, ...], grid: tuple[int, ...]) -> Array
             continue
         free.remove(axis)
         rest = (size - block * (count - 1)) / block
-        share[places[axis] == count - 1] = rest
+        share[places[axis] == count - 1] *= rest
         mean *= (count - 1 + rest) / count
     visits = prod(whole) / _stride(one, whole)
     moves = (steps + one.is_output) % _stride(one, grid) == 0

@@ -59,6 +59,15 @@ def test_a_long_grid_goes_on_as_it_began(core_us: float) -> None:
     assert many == pytest.approx(100 * one, rel=0.02)
 
 
+def test_a_block_that_hangs_over_two_edges_moves_what_is_in_both() -> None:
+    total = 12 * 3 * 4
+    both = operand(
+        (12, 3), (8, 2), "float32", varies=(True, True), fetches=4, blocks=4, hbm_bytes=total
+    )
+    sizes = pipeline(trace(both, grid=(2, 2)), V5E).moves[False, 0]
+    assert sizes == pytest.approx([8 * 2 * 4, 8 * 4, 4 * 2 * 4, 4 * 4])
+
+
 def test_a_block_that_stays_is_read_once() -> None:
     stays = moved(8, MIB, varies=(False,), fetches=1, hbm_bytes=MIB)
     assert us(trace(stays, grid=(8,)), 0.05) < us(calls(8, MIB), 0.05) / 3
