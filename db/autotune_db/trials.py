@@ -60,9 +60,6 @@ class SqlTrials(Adapter):
     def refusals(self, key: Key) -> Refusals | None:
         return self._work.read(lambda s: query.refusals(s, query.find_key(s, key)))
 
-    def save_trial(self, key: Key, trial: Trial) -> bool:
-        return self.save_trials(key, [trial]) == 1
-
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
         values = [rows.trial_values(trial) for trial in trials]
         known, known_id = self._last_key

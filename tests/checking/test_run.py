@@ -49,6 +49,7 @@ from autotune_db.store import SqlStore
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.samples import matching
 from tests.samples.database import new_store
+from tests.samples.records import save_trial
 from tests.samples.repository import repository
 from tests.samples.simulations import simulation
 from tests.samples.traces import MIB, V5E, scratch, trace
@@ -166,7 +167,7 @@ def test_a_trial_is_kept_beside_those_of_another_thread_on_the_same_key(store: S
         created_at=matching.NOON,
     )
     fake = compilers(
-        times(bm128=90, bm256=50), meanwhile={256: lambda: store.save_trial(target, theirs)}
+        times(bm128=90, bm256=50), meanwhile={256: lambda: save_trial(store, target, theirs)}
     )
     check(store, fake, record)
     kept = store.trials(target)
@@ -220,7 +221,7 @@ def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> No
     kept = Trial(
         number=1, config=record.config, outcome=stale, seconds=0.0, created_at=matching.NOON
     )
-    store.save_trial(target, kept)
+    save_trial(store, target, kept)
     (found,) = check(store, compilers(times(bm128=90, bm256=50)), record)
     assert found.after_us == 50
     (trial,) = [one for one in store.trials(target) if one.config == record.config]

@@ -11,6 +11,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune_db import open_store
 from tests.samples.dashboard import estimated, trial
 from tests.samples.matching import NOON, SPEC, question, record
+from tests.samples.records import save_trial
 from tests.servers.commands import autotune_here
 
 LOOKUP = ("lookup", "mm", "--shape", "m=1024,k=128", "--chip", "v5e", "--toolchain")
@@ -30,7 +31,7 @@ def test_each_toolchain_is_a_line(tmp_path: Path, command: tuple[str, ...]) -> N
     broken = replace(same, toolchain=newest, verdict=CheckVerdict.BROKEN, finding="no room")
     with open_store(str(tmp_path / "here.db"), create=True) as store:
         store.save_kernel(SPEC)
-        store.save_trial(question(1024), trial(0, estimated(9.5)))
+        save_trial(store, question(1024), trial(0, estimated(9.5)))
         store.save_record(replace(record(question(1024)), checks=(same, broken)))
     done = autotune_here(*command, "--db", "here.db", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

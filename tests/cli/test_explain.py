@@ -25,6 +25,7 @@ from autotune.simulator.drawing.picture import Picture
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
+from tests.samples.records import save_trial
 from tests.servers.commands import assert_one_sentence, autotune_here
 
 MATMUL = dbsamples.key("matmul", jax="0.0.1")
@@ -41,7 +42,7 @@ def stored(folder: Path, *outcomes: Outcome | Estimate, key: Key = MATMUL) -> No
             outcome = (
                 Estimated(estimate=given, program="p") if isinstance(given, Estimate) else given
             )
-            assert store.save_trial(key, dbsamples.trial(number, outcome))
+            assert save_trial(store, key, dbsamples.trial(number, outcome))
 
 
 def explained(folder: Path, *args: str, code: int = 0) -> str:

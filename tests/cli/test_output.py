@@ -17,6 +17,7 @@ from autotune.domain.outcome import CompileFailed
 from autotune.wording.visible import visible
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
+from tests.samples.records import save_trial
 
 HOSTILE = "\x1b]0;owned\x07\x1b[2J\x9b31m\r\u202egnihton\u2066\u2028[bold]\x7f\b\nfake line"
 SHOWN = r"\x1b]0;owned\x07\x1b[2J\x9b31m\x0d\u202egnihton\u2066\u2028[bold]\x7f\x08\x0afake line"
@@ -52,7 +53,7 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> Path:
         store.save_kernel(dbsamples.spec())
         for one in (key, evil):
             failed = CompileFailed(reason=HOSTILE, message=HOSTILE)
-            store.save_trial(one, replace(dbsamples.trial(0, failed), config=config))
+            save_trial(store, one, replace(dbsamples.trial(0, failed), config=config))
         store.save_record(
             replace(
                 dbsamples.record(key),

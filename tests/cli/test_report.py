@@ -28,6 +28,7 @@ from autotune.domain.trial import Trial
 from autotune.publishing.publish import Publication
 from autotune_db import open_store
 from tests.samples import estimates, records
+from tests.samples.records import save_trial
 from tests.servers.commands import autotune
 
 AXES = ("block_rows_of_the_queries", "block_columns_of_the_keys", "buffers_for_pages")
@@ -150,7 +151,7 @@ def ended(tmp_path: Path) -> Key:
         store.save_kernel(spec)
         trials = [tried(number, 100.0 / (number + 1)) for number in range(4)]
         for one in trials:
-            store.save_trial(key, one)
+            save_trial(store, key, one)
         won = trials[3]
         assert won.estimate is not None
         found = replace(records.record(key), config=won.config, estimate=won.estimate, trials=4)
@@ -239,7 +240,7 @@ def test_a_winner_over_a_predicted_default_is_still_the_answer(ended: Key, tmp_p
         store.save_kernel(before.kernels()[0])
         won, tied = tried(1, 24.0), tried(2, 24.5)
         for one in (won, tied):
-            store.save_trial(ended, one)
+            save_trial(store, ended, one)
         assert won.estimate is not None
         own = replace(record, config=won.config, estimate=won.estimate, default=told, trials=2)
         store.save_record(own)

@@ -20,6 +20,7 @@ from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
 from tests.lookups.test_rules import BLOCKS, LENGTHS, config, estimated
 from tests.samples.matching import NOON, SPEC, question, record
+from tests.samples.records import save_trial
 from tests.samples.traces import V5E
 from tests.servers.commands import autotune_here
 
@@ -85,7 +86,7 @@ def save(store: SqlStore, m: int, number: int, block: int, times: float) -> Esti
     trial = Trial(
         number=number, config=config(block), outcome=outcome, seconds=1.0, created_at=NOON
     )
-    assert store.save_trial(asked(m), trial)
+    assert save_trial(store, asked(m), trial)
     return slower
 
 

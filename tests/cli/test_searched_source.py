@@ -19,6 +19,7 @@ from autotune.domain.problem import Option, ProblemSpec
 from autotune.domain.toolchain import installed_toolchain
 from autotune_db import open_store
 from tests.samples import estimates, records
+from tests.samples.records import save_trial
 from tests.servers.commands import autotune_here
 
 SOURCE = """
@@ -64,7 +65,7 @@ def searched(tmp_path: Path) -> Key:
     trial = records.trial(0, Estimated(estimate=estimate, program="p"))
     with open_store(str(tmp_path / "test.db"), create=True) as store:
         store.save_kernel(spec)
-        store.save_trial(key, trial)
+        save_trial(store, key, trial)
         store.save_record(replace(records.record(key), config=trial.config, estimate=estimate))
         asked = Progress(asked=f"{file}:scale {ARGS} --chip v6e")
         store.searches.report(key, "", asked, over=True)

@@ -15,7 +15,18 @@ from autotune.domain.result import KeyResult
 from autotune.domain.workload import TunedEntry, TunedWorkload
 from autotune_db.store import SqlStore
 from tests.samples.database import key_id
-from tests.samples.records import NASTY, NOON, OUTCOMES, config, estimate, key, record, spec, trial
+from tests.samples.records import (
+    NASTY,
+    NOON,
+    OUTCOMES,
+    config,
+    estimate,
+    key,
+    record,
+    save_trial,
+    spec,
+    trial,
+)
 
 OLD = key(jax="0.8.0")
 OTHER = key(chip=Chip.V6E)
@@ -28,9 +39,9 @@ def filled(store: SqlStore) -> SqlStore:
     """Key 1 has six trials, one of them without a time; 2 another toolchain, 3 another chip."""
     store.save_kernel(spec())
     for number, time_us in enumerate(TIMES):
-        store.save_trial(key(), trial(number, _outcome(time_us)))
-    store.save_trial(OLD, trial(0))
-    store.save_trial(OTHER, trial(0))
+        save_trial(store, key(), trial(number, _outcome(time_us)))
+    save_trial(store, OLD, trial(0))
+    save_trial(store, OTHER, trial(0))
     store.save_record(record())
     store.save_misses({(MISSED, "nearest"): 3, (key(), "default"): 9})
     return store
@@ -58,18 +69,18 @@ def test_a_word_is_found_wherever_it_stands(store: SqlStore, word: str) -> None:
         fingerprint="a=b",
         problem=Problem(dims=(("m", 8),), dtype="bf16", options=(("mode", mode),)),
     )
-    store.save_trial(key(), trial(0))
-    store.save_trial(odd, trial(0))
+    save_trial(store, key(), trial(0))
+    save_trial(store, odd, trial(0))
     found = store.browse.problems(KeyFilter(words=(word,)), 0, 9)
     assert [one.key for one in found] == [odd]
 
 
 def test_latest_is_the_key_with_the_newest_trial(filled: SqlStore) -> None:
     assert [one.id for one in filled.browse.latest(2)] == [3, 2]
-    filled.save_trial(key(), trial(9))
+    save_trial(filled, key(), trial(9))
     assert filled.browse.latest(1)[0].key == key()
     pushed = replace(trial(10), created_at=trial(0).created_at - timedelta(days=1))
-    filled.save_trial(replace(key(), kernel="older"), pushed)
+    save_trial(filled, replace(key(), kernel="older"), pushed)
     assert filled.browse.latest(4)[-1].key.kernel == "older"  # came in last, is from before
 
 
@@ -176,7 +187,7 @@ def test_open_jobs_wait_or_run(filled: SqlStore) -> None:
 
 def test_every_kind_of_outcome_comes_back(store: SqlStore) -> None:
     for number, outcome in enumerate(OUTCOMES[:2]):
-        store.save_trial(key(), trial(number, outcome))
+        save_trial(store, key(), trial(number, outcome))
     found = store.browse.trials(1, None, fastest=False, offset=0, limit=9)
     assert [one.trial.outcome for one in found] == list(OUTCOMES[:2])
 
@@ -233,7 +244,7 @@ def test_a_pause_is_not_in_the_time_that_is_left(store: SqlStore) -> None:
     store.save_kernel(spec())
     for number in range(6):
         at = NOON + timedelta(seconds=3 * number, hours=12 * (number > 2))
-        store.save_trial(key(), replace(trial(number), created_at=at))
+        save_trial(store, key(), replace(trial(number), created_at=at))
     store.searches.report(key(), "", Progress(done=6, goal=10), over=False)
     (found,) = store.browse.running(NOON)
     assert found.left_s == 12

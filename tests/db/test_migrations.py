@@ -17,7 +17,7 @@ from autotune_db.engine import open_engine, writing
 from autotune_db.migration import HEAD, VERSION_TABLE, config_for
 from autotune_db.tables import METADATA
 from autotune_db.url import parse_database
-from tests.samples.records import key, trial
+from tests.samples.records import key, save_trial, trial
 from tests.servers.postgres import Postgres
 
 OURS = set(METADATA.tables)
@@ -34,7 +34,7 @@ def test_head_is_the_newest_script(url: str) -> None:
 def test_upgrade_twice(url: str) -> None:
     assert upgrade(url) == HEAD
     with open_store(url, create=True) as store:
-        store.save_trial(key(), trial())
+        save_trial(store, key(), trial())
     assert upgrade(url) == HEAD == current(url)
     with open_store(url, create=True) as store:
         assert store.trials(key()) == [trial()]
@@ -92,7 +92,7 @@ def test_down_and_up_again(url: str) -> None:
 def test_what_an_older_version_wrote_is_kept(url: str) -> None:
     upgrade(url)
     with open_store(url, create=True) as store:
-        store.save_trial(key(), trial())
+        save_trial(store, key(), trial())
     engine = open_engine(parse_database(url), create=False)
     with writing(engine).begin() as connection:
         command.downgrade(config_for(connection), "0001")
@@ -146,7 +146,7 @@ class TestOptuna:
     def test_after_ours(self, url: str) -> None:
         with open_store(url, create=True) as store:
             assert _optuna_trials(store.url) == 2
-            assert store.save_trial(key(), trial())
+            assert save_trial(store, key(), trial())
             assert _optuna_trials(store.url) == 4
             assert store.trials(key()) == [trial()]
         assert _differences(url) == []
@@ -156,7 +156,7 @@ class TestOptuna:
         with pytest.raises(StoreError, match="there are no tuning results"):
             open_store(url, create=False)
         with open_store(url, create=True) as store:
-            assert store.save_trial(key(), trial())
+            assert save_trial(store, key(), trial())
             assert _optuna_trials(store.url) == 4
         assert current(url) == HEAD
 
@@ -171,7 +171,7 @@ class TestOptuna:
 
     def test_a_path_with_odd_characters(self, tmp_path: Any) -> None:
         with open_store(str(tmp_path / "a b%20c?d=e#f&g'é{x}.db"), create=True) as store:
-            assert store.save_trial(key(), trial())
+            assert save_trial(store, key(), trial())
             assert _optuna_trials(store.url) == 2
         assert [path.name for path in tmp_path.iterdir()] == ["a b%20c?d=e#f&g'é{x}.db"]
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from autotune.domain.outcome import Estimated, Outcome, TimedOut, WrongResult
 from autotune_db import SqlStore
 from autotune_db.rows import trial_from_row, trial_values
-from tests.samples.records import estimate, key, trial
+from tests.samples.records import estimate, key, save_trial, trial
 
 NOT_FINITE = (inf, -inf, nan)
 
@@ -50,7 +50,7 @@ def test_both_databases_keep_it_and_let_none_of_it_win(store: SqlStore, number: 
         TimedOut(reason="never", limit_s=number),
     ]
     saved = [trial(*one) for one in enumerate(outcomes)]
-    assert all(store.save_trial(key(), one) for one in saved)
+    assert all(save_trial(store, key(), one) for one in saved)
     store.replace_outcome(key(), 0, saved[0].outcome)
     assert str(store.trials(key())) == str(saved)
     (found,) = store.history()

@@ -27,7 +27,7 @@ from autotune_db import engine, open_store, query, rows, store, transaction
 from autotune_db.failure import BUSY_TIMEOUT_S
 from autotune_db.tables import TRIALS
 from tests.samples.database import latest_snapshot
-from tests.samples.records import NOON, estimate, key, record, spec, trial
+from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
 from tests.servers.postgres import Postgres
 
 ROOT = Path(__file__).parents[2]
@@ -95,7 +95,7 @@ def test_a_killed_process_loses_nothing_that_was_committed(sqlite_url: str, tmp_
             found = {one.number for one in opened.trials(key())}
             assert found >= set(acknowledged)
             assert len(found) - len(acknowledged) <= round_number + 1  # the last, not printed
-            assert opened.save_trial(key("other"), trial(round_number))
+            assert save_trial(opened, key("other"), trial(round_number))
 
 
 def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_a_writer_waits_for_another(sqlite_url: str, tmp_path: Path) -> None:
         other.execute("BEGIN IMMEDIATE")
         assert opened.trials(key()) == []  # a reader does not wait
         released = _closed_after(0.5, other)
-        assert opened.save_trial(key(), trial())
+        assert save_trial(opened, key(), trial())
         assert released.is_set()
 
 
@@ -136,7 +136,7 @@ def test_a_writer_finds_a_gap_between_others(sqlite_url: str, tmp_path: Path) ->
         thread = threading.Thread(target=write_all_the_time)
         thread.start()
         try:
-            assert all(opened.save_trial(key(), trial(number)) for number in range(20))
+            assert all(save_trial(opened, key(), trial(number)) for number in range(20))
         finally:
             over.set()
             thread.join()
@@ -152,8 +152,8 @@ def test_a_lock_that_stays(
         with closing(sqlite3.connect(tmp_path / "autotune.db")) as other:
             other.execute("BEGIN IMMEDIATE")
             with pytest.raises(StoreError, match="locked by another program"):
-                opened.save_trial(key(), trial())
-        assert opened.save_trial(key(), trial())
+                save_trial(opened, key(), trial())
+        assert save_trial(opened, key(), trial())
 
 
 def test_a_lock_while_the_tables_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,10 +244,10 @@ class TestServerGone:
             yield opened
 
     def test_a_restart(self, opened: store.SqlStore, postgres: Postgres) -> None:
-        assert opened.save_trial(key(), trial(0))
+        assert save_trial(opened, key(), trial(0))
         postgres.restart()
         assert opened.trials(key()) == [trial(0)]
-        assert opened.save_trial(key(), trial(1))
+        assert save_trial(opened, key(), trial(1))
 
     def test_a_restart_is_noticed_before_work_begins(
         self, opened: store.SqlStore, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
@@ -274,13 +274,13 @@ class TestServerGone:
             return done
 
         monkeypatch.setattr(query, "insert", cut_once)
-        assert opened.save_trial(key(), trial())
+        assert save_trial(opened, key(), trial())
         assert cuts
         assert opened.trials(key()) == [trial()]
 
     def test_who_is_undone_for_a_deadlock_tries_again(self, opened: store.SqlStore) -> None:
         for of in (key(), key(m=1)):
-            opened.save_trial(of, trial(0))
+            save_trial(opened, of, trial(0))
         both = threading.Barrier(2)
 
         def lock_in(order: tuple[int, int]) -> bool:
@@ -300,7 +300,7 @@ class TestServerGone:
         self, opened: store.SqlStore, postgres: Postgres
     ) -> None:
         """One with the same number, and one with the same config under another number."""
-        opened.save_trial(key(), trial(0))
+        save_trial(opened, key(), trial(0))
         tried = KeyResult(record=record(), trials=(trial(1, bm=4096), trial(2), trial(5)))
 
         def save(connection: Connection, _: bool) -> "Future[Pushed]":
@@ -334,7 +334,7 @@ class TestServerGone:
         monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", ())  # nobody is undone and tries again
         both = key(chip=Chip.V6E), key()
         for of in both:
-            opened.save_trial(of, trial(0))
+            save_trial(opened, of, trial(0))
         results = [KeyResult(record=record(of), trials=(trial(1),)) for of in both]
         told = Check(
             key=key(),
@@ -362,7 +362,7 @@ class TestServerGone:
         self, opened: store.SqlStore, postgres: Postgres
     ) -> None:
         best = trial(1, Estimated(estimate=estimate(1.0), program=""))
-        opened.save_trial(key(), trial(0))
+        save_trial(opened, key(), trial(0))
 
         def save(connection: Connection, _: bool) -> "Future[None]":
             values = rows.trial_values(best)
@@ -395,9 +395,9 @@ class TestServerGone:
         monkeypatch.setattr(transaction, "_RETRY_PAUSES_S", (0.0, 0.0))
         if breaks > 2:
             with pytest.raises((StoreError, DBAPIError)):
-                opened.save_trial(key(), trial())
+                save_trial(opened, key(), trial())
             return
-        assert opened.save_trial(key(), trial())
+        assert save_trial(opened, key(), trial())
         left = breaks
         opened.save_record(record())
         left = breaks

@@ -19,7 +19,7 @@ from autotune.domain.result import KeyResult
 from autotune_db import pushing
 from autotune_db.store import SqlStore, open_store
 from tests.samples.database import latest_snapshot, snapshot_records
-from tests.samples.records import NOON, estimate, key, record, spec, trial
+from tests.samples.records import NOON, estimate, key, record, save_trial, spec, trial
 
 
 def members(store: SqlStore, number: int | None = None) -> dict[Key, Record]:
@@ -82,7 +82,7 @@ class TestPush:
         assert members(store)[key()].pushed_by == "ci"
 
     def test_the_evidence_of_others_stays(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial(0, bm=8))
+        save_trial(store, key(), trial(0, bm=8))
         mine = replace(trial(0, bm=8), seconds=99.0)
         done = store.push(
             [spec()], [KeyResult(record=record(), trials=(mine, trial(0, bm=16)))], "x"

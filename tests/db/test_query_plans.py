@@ -10,7 +10,7 @@ from sqlalchemy import Connection, event
 from autotune.domain.browsing import KeyFilter, KeyOrder
 from autotune.domain.chip import Chip
 from autotune_db.store import SqlStore, open_store
-from tests.samples.records import key, record, spec, trial
+from tests.samples.records import key, record, save_trial, spec, trial
 
 QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "trials": lambda store: store.trials(key()),
@@ -19,7 +19,7 @@ QUERIES: dict[str, Callable[[SqlStore], Any]] = {
     "record": lambda store: store.record(key()),
     "history": lambda store: store.history("matmul"),
     "replace_outcome": lambda store: store.replace_outcome(key(), 1, trial(1).outcome),
-    "save_trial": lambda store: store.save_trial(key(), trial(5)),
+    "save_trial": lambda store: save_trial(store, key(), trial(5)),
     "save_record": lambda store: store.save_record(record()),
     "a page of trials": lambda store: store.browse.trials(
         1, None, fastest=False, offset=50, limit=50
@@ -61,7 +61,7 @@ def filled(url: str) -> Iterator[SqlStore]:
         store.save_kernel(spec())
         store.save_record(record())
         for number in range(3):
-            store.save_trial(key(), trial(number))
+            save_trial(store, key(), trial(number))
         yield store
 
 
@@ -111,7 +111,7 @@ def test_trials_are_found_through_indexes(filled: SqlStore, name: str) -> None:
 
 def test_outcomes_are_counted_from_an_index_alone(sqlite_url: str) -> None:
     with open_store(sqlite_url, create=True) as store:
-        store.save_trial(key(), trial(0))
+        save_trial(store, key(), trial(0))
         found = plans(store, lambda store: store.browse.searched(1))
     assert any("COVERING INDEX ix_autotune_trials_key_id_kind_number" in plan for plan in found)
 

@@ -24,7 +24,7 @@ from autotune_db.tables import KEYS
 from autotune_db.url import parse_database
 from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
-from tests.samples.records import NOON, key, record, spec, trial
+from tests.samples.records import NOON, key, record, save_trial, spec, trial
 
 
 def changed(store: SqlStore, number: int, since: int) -> list[Record]:
@@ -187,7 +187,7 @@ class TestMisses:
         self, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(misses, "MOST_MISSES", 3)
-        store.save_trial(key(m=1), trial())
+        save_trial(store, key(m=1), trial())
         for m in range(1, 7):
             store.save_misses({(key(m=m), "default"): 10 if m < 3 else 1})
         assert [one.key for one in store.misses()] == [key(m=1), key(m=2), key(m=6)]

@@ -34,6 +34,7 @@ from tests.samples.records import (
     estimate,
     key,
     record,
+    save_trial,
     spec,
     trial,
 )
@@ -81,11 +82,11 @@ class TestTrials:
 
     def test_every_outcome_comes_back_equal(self, store: SqlStore) -> None:
         saved = [trial(number, outcome) for number, outcome in enumerate(OUTCOMES)]
-        assert all(store.save_trial(key(), one) for one in saved)
+        assert all(save_trial(store, key(), one) for one in saved)
         assert store.trials(key()) == saved
 
     def test_names_come_back_in_their_order(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial())
+        save_trial(store, key(), trial())
         found = store.trial(1)
         assert found is not None
         assert [name for name, _ in found[0].problem.dims] == ["m", "k", "a"]
@@ -94,7 +95,7 @@ class TestTrials:
 
     def test_they_come_by_number(self, store: SqlStore) -> None:
         for number in (5, 0, 3):
-            store.save_trial(key(), trial(number))
+            save_trial(store, key(), trial(number))
         assert [one.number for one in store.trials(key())] == [0, 3, 5]
 
     def test_those_with_a_time_are_found_by_kernel_nearest_first(self, store: SqlStore) -> None:
@@ -102,39 +103,39 @@ class TestTrials:
         other = replace(key(), problem=replace(key().problem, dims=(("m", 1), ("k", 2), ("a", 3))))
         timed = Estimated(estimate=estimate(), program="p")
         for number, one in enumerate((other, here, far)):
-            store.save_trial(one, trial(number, timed))
-            store.save_trial(one, trial(9, Illegal(reason="no"), bm=9))
+            save_trial(store, one, trial(number, timed))
+            save_trial(store, one, trial(9, Illegal(reason="no"), bm=9))
         assert [k for k, _ in store.timed_trials(here, 1)] == [other]
         assert [k for k, _ in store.timed_trials(here, 9)] == [other, far]
         assert len(store.timed_trials(replace(here, fingerprint="new"), 9)) == 3
         assert not store.timed_trials(replace(here, kernel="another"), 9)
 
     def test_the_same_number_is_refused(self, store: SqlStore) -> None:
-        assert store.save_trial(key(), trial(0, bm=8))
-        assert not store.save_trial(key(), trial(0, bm=16))
+        assert save_trial(store, key(), trial(0, bm=8))
+        assert not save_trial(store, key(), trial(0, bm=16))
         assert store.trials(key()) == [trial(0, bm=8)]
 
     def test_the_same_config_is_refused(self, store: SqlStore) -> None:
-        assert store.save_trial(key(), trial(0, bm=8))
-        assert not store.save_trial(key(), trial(1, bm=8))
-        assert not store.save_trial(key(), trial(0, bm=8))
+        assert save_trial(store, key(), trial(0, bm=8))
+        assert not save_trial(store, key(), trial(1, bm=8))
+        assert not save_trial(store, key(), trial(0, bm=8))
         assert store.trials(key()) == [trial(0, bm=8)]
 
     def test_several_are_kept_up_to_the_first_that_is_there_already(self, store: SqlStore) -> None:
-        assert store.save_trial(key(), trial(1, bm=8))
+        assert save_trial(store, key(), trial(1, bm=8))
         new = [trial(0, bm=16), trial(1, bm=32), trial(2, bm=64)]
         assert store.save_trials(key(), new) == 1
         assert store.trials(key()) == [new[0], trial(1, bm=8)]
 
     def test_the_same_config_in_another_order_is_refused(self, store: SqlStore) -> None:
         turned = trial(1).config.replace(axes=trial(1).config.axes[::-1])
-        assert store.save_trial(key(), trial(1))
-        assert not store.save_trial(key(), replace(trial(2), config=turned))
+        assert save_trial(store, key(), trial(1))
+        assert not save_trial(store, key(), replace(trial(2), config=turned))
 
     def test_another_grid_order_is_another_config(self, store: SqlStore) -> None:
         turned = trial(1).config.replace(grid_order=("m", "n", "k"))
-        assert store.save_trial(key(), trial(1))
-        assert store.save_trial(key(), replace(trial(2), config=turned))
+        assert save_trial(store, key(), trial(1))
+        assert save_trial(store, key(), replace(trial(2), config=turned))
 
     @pytest.mark.parametrize(
         "other",
@@ -152,32 +153,32 @@ class TestTrials:
         ids=str,
     )
     def test_keys_do_not_mix(self, store: SqlStore, other: Key) -> None:
-        assert store.save_trial(key(), trial())
+        assert save_trial(store, key(), trial())
         assert store.trials(other) == []
-        assert store.save_trial(other, trial())
+        assert save_trial(store, other, trial())
         assert store.trials(key()) == store.trials(other) == [trial()]
 
     def test_the_order_of_dimensions_does_not_make_a_key(self, store: SqlStore) -> None:
         problem = key().problem
         turned = Problem(dims=problem.dims[::-1], dtype=problem.dtype, options=problem.options)
-        store.save_trial(key(), trial())
+        save_trial(store, key(), trial())
         assert store.trials(replace(key(), problem=turned)) == [trial()]
 
     def test_one_is_found_by_its_number_in_the_database(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial(0))
-        store.save_trial(key("rmsnorm"), trial(3))
+        save_trial(store, key(), trial(0))
+        save_trial(store, key("rmsnorm"), trial(3))
         number = store.trial_id(key("rmsnorm"), 3)
         assert number is not None
         assert store.trial(number) == (key("rmsnorm"), trial(3))
 
     @pytest.mark.parametrize("number", [-1, 0, 99, 2**31, 2**63, 10**30])
     def test_a_number_that_is_not_there(self, store: SqlStore, number: int) -> None:
-        store.save_trial(key(), trial(1))
+        save_trial(store, key(), trial(1))
         assert store.trial(number) is None
         assert store.trial_id(key(), number) is None
 
     def test_times_are_utc(self, store: SqlStore) -> None:
-        store.save_trial(key(), replace(trial(), created_at=TOKYO_NOON))
+        save_trial(store, key(), replace(trial(), created_at=TOKYO_NOON))
         found = store.trials(key())[0].created_at
         assert found == TOKYO_NOON
         assert found.utcoffset() == timedelta(0)
@@ -185,13 +186,13 @@ class TestTrials:
     def test_a_time_without_a_zone_is_a_bug(self, store: SqlStore) -> None:
         naive = replace(trial(), created_at=datetime(2026, 1, 1))
         with pytest.raises(Exception, match="no time zone"):
-            store.save_trial(key(), naive)
+            save_trial(store, key(), naive)
         assert store.trials(key()) == []
 
     def test_threads_share_a_store(self, store: SqlStore) -> None:
         def write(first: int) -> None:
             for number in range(first, 40, 4):
-                assert store.save_trial(key(), trial(number))
+                assert save_trial(store, key(), trial(number))
 
         threads = [threading.Thread(target=write, args=(first,)) for first in range(4)]
         for thread in threads:
@@ -204,7 +205,7 @@ class TestTrials:
 class TestReplaceOutcome:
     def test_only_the_outcome_of_that_trial_changes(self, store: SqlStore) -> None:
         for number in range(2):
-            store.save_trial(key(), trial(number))
+            save_trial(store, key(), trial(number))
         newer = Estimated(estimate=estimate(4.5), program="q")
         store.replace_outcome(key(), 1, newer)
         assert store.trials(key()) == [trial(0), trial(1, newer)]
@@ -212,7 +213,7 @@ class TestReplaceOutcome:
 
     def test_a_wrong_result_keeps_everything_and_cannot_win(self, store: SqlStore) -> None:
         for number in range(2):
-            store.save_trial(key(), trial(number))
+            save_trial(store, key(), trial(number))
         wrong = WrongResult(
             reason=NASTY, estimate=estimate(), check="values", error=33.5, where="output 0 at (1,)"
         )
@@ -221,7 +222,7 @@ class TestReplaceOutcome:
         assert store.history()[0].outcomes == (("estimated", 1), ("wrong result", 1))
 
     def test_what_is_not_there(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial())
+        save_trial(store, key(), trial())
         store.replace_outcome(key(), 1, Illegal(reason="no"))
         store.replace_outcome(key("rmsnorm"), 0, Illegal(reason="no"))
         assert store.trials(key()) == [trial()]
@@ -254,8 +255,8 @@ class TestHistory:
         times = {0: 9.0, 1: 5.0, 2: 7.0}
         for number, time_us in times.items():
             outcome = Estimated(estimate=estimate(time_us), program="")
-            store.save_trial(key(), trial(number, outcome))
-        store.save_trial(key(), trial(3, Illegal(reason="no")))
+            save_trial(store, key(), trial(number, outcome))
+        save_trial(store, key(), trial(3, Illegal(reason="no")))
         expected = KeySummary(
             key=key(),
             outcomes=(("estimated", 3), ("illegal", 1)),
@@ -273,14 +274,14 @@ class TestHistory:
     def test_one_by_one_they_come_to_the_same_as_summed_up(self, store: SqlStore) -> None:
         for number, time_us in ((3, None), (1, 7.0), (0, 9.0), (4, 5.0), (2, 8.0)):
             timed = Estimated(estimate=estimate(time_us), program="") if time_us else None
-            store.save_trial(key(), trial(number, timed or Illegal(reason="no")))
+            save_trial(store, key(), trial(number, timed or Illegal(reason="no")))
         sums = select(KEYS.c.newest_trial, KEYS.c.best_us, KEYS.c.default_us)
         one_by_one = store._work.read(lambda s: s.execute(sums).one())
         store._work.write(lambda s, _: query.sum_up(s, [1]))
         assert one_by_one == store._work.read(lambda s: s.execute(sums).one()) == (5, 5.0, 9.0)
 
     def test_without_any_estimate(self, store: SqlStore) -> None:
-        store.save_trial(key(), trial(1, Illegal(reason="no")))
+        save_trial(store, key(), trial(1, Illegal(reason="no")))
         found = store.history()[0]
         assert (found.best_us, found.default_us) == (None, None)
 
@@ -288,7 +289,7 @@ class TestHistory:
         first, second, third = key(), key(chip=Chip.V4), key("rmsnorm")
         store.save_record(record(key("untried")))
         for number, of in enumerate((first, second, third, first)):
-            store.save_trial(of, trial(number))
+            save_trial(store, of, trial(number))
         assert [one.key for one in store.history()] == [first, third, second]
         assert [one.key for one in store.history(limit=2)] == [first, third]
         assert [one.key for one in store.history("matmul")] == [first, second]
@@ -377,7 +378,7 @@ class TestKernels:
 
 def test_what_was_saved_is_there_after_closing(url: str) -> None:
     with open_store(url, create=True) as first:
-        first.save_trial(key(), trial())
+        save_trial(first, key(), trial())
         first.save_record(record())
         first.save_kernel(spec())
     with open_store(url, create=False) as second:
@@ -389,7 +390,7 @@ def test_what_was_saved_is_there_after_closing(url: str) -> None:
 def test_a_store_opened_without_create_writes_too(url: str) -> None:
     open_store(url, create=True).close()
     with open_store(url, create=False) as store:
-        assert store.save_trial(key(), trial())
+        assert save_trial(store, key(), trial())
 
 
 def test_the_clock_is_passed_in(sqlite_url: str, tmp_path: Path) -> None:
@@ -406,5 +407,5 @@ def test_the_clock_is_passed_in(sqlite_url: str, tmp_path: Path) -> None:
 
 def test_text_that_no_database_takes_is_in_no_bare_column(store: SqlStore) -> None:
     """NUL and lone surrogates from a compiler's message, in each place that may hold one."""
-    store.save_trial(key(), replace(trial(), config=config().replace(grid_order=(NASTY,))))
+    save_trial(store, key(), replace(trial(), config=config().replace(grid_order=(NASTY,))))
     assert store.trials(key())[0].config.grid_order == (NASTY,)

@@ -11,7 +11,7 @@ from sqlalchemy import text
 from autotune.domain.result import KeyResult
 from autotune.errors import StoreError, UnstorableError
 from autotune_db import SqlStore, current, open_store, upgrade
-from tests.samples.records import key, record, spec, trial
+from tests.samples.records import key, record, save_trial, spec, trial
 from tests.servers.postgres import Postgres
 
 AsNobody = Callable[[], AbstractContextManager[None]]
@@ -65,7 +65,7 @@ def test_damage_found_later(tmp_path: Path) -> None:
     path = tmp_path / "autotune.db"
     with open_store(str(path), create=True) as store:
         for number in range(100):
-            store.save_trial(key(), trial(number))
+            save_trial(store, key(), trial(number))
     with path.open("r+b") as file:
         file.seek(4096 * 60)  # behind the tables that opening reads
         file.write(b"\xff" * 400_000)
@@ -122,7 +122,7 @@ def test_tables_that_were_dropped(url: str) -> None:
 def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:
     path = open_folder / "autotune.db"
     with open_store(str(path), create=True) as store:
-        store.save_trial(key(), trial())
+        save_trial(store, key(), trial())
     path.chmod(0o444)
     before = everything(open_folder)
     with as_nobody():
@@ -130,19 +130,19 @@ def test_read_only_file(open_folder: Path, as_nobody: AsNobody) -> None:
         with open_store(str(path), create=False) as store:
             assert store.trials(key()) == [trial()]
             with pytest.raises(StoreError, match="is read-only: make it writable"):
-                store.save_trial(key(), trial(1))
+                save_trial(store, key(), trial(1))
     assert everything(open_folder) == before
 
 
 def test_reading_a_read_only_file_beside_a_writer(open_folder: Path, as_nobody: AsNobody) -> None:
     path = open_folder / "autotune.db"
     with open_store(str(path), create=True) as writer:
-        writer.save_trial(key(), trial())
+        save_trial(writer, key(), trial())
         for file in open_folder.iterdir():
             file.chmod(0o644)
         with as_nobody(), open_store(str(path), create=False) as reader:
             assert reader.trials(key()) == [trial()]
-            writer.save_trial(key(), trial(1))
+            save_trial(writer, key(), trial(1))
             assert len(reader.trials(key())) == 2
 
 
@@ -176,7 +176,7 @@ def test_full_disk(tmp_path: Path) -> None:
         connections[0].close()
         with pytest.raises(StoreError, match="is full: make room"):
             for number in range(1000):
-                store.save_trial(key(), trial(number))
+                save_trial(store, key(), trial(number))
 
 
 def test_postgresql_not_reachable(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_postgresql_read_only(postgres: Postgres) -> None:
         postgres.sql(f"ALTER DATABASE {_name(url)} SET default_transaction_read_only = on")
         store.close()
         with pytest.raises(StoreError, match="is read-only"):
-            store.save_trial(key(), trial())
+            save_trial(store, key(), trial())
 
 
 def test_names_that_are_no_text(url: str) -> None:

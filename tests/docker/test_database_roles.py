@@ -28,7 +28,7 @@ from autotune_service.app import create_app
 from tests.samples.dashboard import CHECKS, fill
 from tests.samples.dockerfiles import FOLDER
 from tests.samples.matching import SPEC, question, record
-from tests.samples.records import trial
+from tests.samples.records import save_trial, trial
 from tests.servers.postgres import Postgres
 from tests.servers.service import running, until
 
@@ -166,7 +166,7 @@ def test_a_worker_can_do_its_work(service: SqlStore, worker: SqlStore) -> None:
         assert own.jobs.give_back(job, "stopped", counts=False)
         job = own.jobs.claim("w", able, 60)
         assert job is not None
-    assert worker.save_trial(question(), trial(0))
+    assert save_trial(worker, question(), trial(0))
     worker.replace_outcome(question(), 0, WrongResult(reason="off by 3"))
     worker.save_refusals(question(), Refusals(values={}))
     for over in (False, True):
@@ -194,7 +194,7 @@ def test_it_is_applied_again_while_others_work_and_by_two_at_once(
         applied = [threads.submit(server.grant) for _ in range(4)]
         for number in range(40):
             service.save_misses({(question(number + 1), "default"): 1})
-            assert worker.save_trial(question(), trial(number))
+            assert save_trial(worker, question(), trial(number))
         for one in applied:
             one.result()
     assert len(service.misses()) == 40

@@ -14,6 +14,7 @@ from autotune.domain.trial import Trial
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts
+from tests.samples.records import save_trial
 from tests.servers.commands import autotune
 
 SEARCH = ("search", "matmul", "--shape", "m=512,k=512,n=512", "--chip", "v5e", "--trials", "3")
@@ -77,7 +78,7 @@ def test_another_compiler_or_program_is_not_drawn(
     outcome = Estimated(estimate=estimate(parts(issue=1)), program="another")
     with open_store(str(tmp_path / "test.db"), create=True) as store:
         store.save_kernel(dbsamples.spec("matmul", key.fingerprint))
-        store.save_trial(replace(key, toolchain=other), replace(trial, outcome=outcome))
+        save_trial(store, replace(key, toolchain=other), replace(trial, outcome=outcome))
     done = autotune("explain", "1", "--trace", "t.json", cwd=tmp_path)
     progress, sentence = done.stderr.strip().splitlines()
     assert progress.startswith("1/1 compiling trial 1 again")

@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from functools import partial
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -135,9 +134,9 @@ class MemoryStore:
         self.refusals.append(refusals)
 
     def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
-        return len(list(takewhile(partial(self.save_trial, key), trials)))
+        return len(list(takewhile(self._save, trials)))
 
-    def save_trial(self, key: Key, trial: Trial) -> bool:
+    def _save(self, trial: Trial) -> bool:
         if any(t.number == trial.number or t.config == trial.config for t in self.kept):
             return False
         self.kept.append(trial)

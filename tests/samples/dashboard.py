@@ -32,6 +32,7 @@ from autotune_db import SqlStore
 from tests.samples import estimates as estimatesamples
 from tests.samples.matching import NOON, SPEC, question
 from tests.samples.matching import record as bare_record
+from tests.samples.records import save_trial
 from tests.servers.service import Running
 
 EVIL = '</script><script>window.evil=1</script><img src=x onerror="window.evil=1">\'{{7*7}}'
@@ -129,17 +130,17 @@ def fill(store: SqlStore) -> None:
     trials only and names of the evil sort; one key is missed, one job waits."""
     store.save_kernel(SPEC)
     for number, outcome in enumerate(OUTCOMES):
-        store.save_trial(question(), trial(number, outcome))
+        save_trial(store, question(), trial(number, outcome))
     store.save_record(published(question()))
     store.save_refusals(question(), REFUSALS)
     newer = question(jax="0.12.0")
-    store.save_trial(newer, trial(0, estimated(90.0)))
-    store.save_trial(newer, trial(2, CompileFailed(reason="no longer supported")))
+    save_trial(store, newer, trial(0, estimated(90.0)))
+    save_trial(store, newer, trial(2, CompileFailed(reason="no longer supported")))
     evil = evil_key()
     store.save_kernel(replace(SPEC, name=evil.kernel, fingerprint=evil.fingerprint, doc=EVIL))
     wicked = replace(config(1), axes=((EVIL, EVIL), ("bm", 8)), grid_order=(EVIL,))
-    store.save_trial(evil, trial(0, estimated(50.0)))
-    store.save_trial(evil, replace(trial(1, Illegal(reason=EVIL)), config=wicked, pushed_by=EVIL))
+    save_trial(store, evil, trial(0, estimated(50.0)))
+    save_trial(store, evil, replace(trial(1, Illegal(reason=EVIL)), config=wicked, pushed_by=EVIL))
     why = Refused(kind=EVIL, reason=EVIL, points=2)
     cells = {(EVIL, "bm"): {(EVIL, "8"): why, ("other", "8"): why}}
     store.save_refusals(evil, Refusals(values={EVIL: (EVIL, "other"), "bm": (8,)}, cells=cells))

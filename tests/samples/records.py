@@ -22,6 +22,7 @@ from autotune.domain.problem import Option, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
+from autotune.ports import SearchStore
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
 TOKYO_NOON = datetime(2026, 1, 2, 12, tzinfo=timezone(timedelta(hours=9)))
@@ -120,3 +121,8 @@ def spec(name: str = "matmul", fingerprint: str = "f00d") -> KernelSpec:
         grid=("n", "m"),
         doc=NASTY,
     )
+
+
+def save_trial(store: SearchStore, key: Key, trial: Trial) -> bool:
+    """Keep one; false where its number or its config is there already."""
+    return store.save_trials(key, [trial]) == 1

@@ -20,7 +20,7 @@ from autotune.searching.run import run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
-from tests.samples.records import record
+from tests.samples.records import record, save_trial
 from tests.samples.simulations import simulation
 
 
@@ -290,7 +290,7 @@ def test_two_machines_on_one_key_do_not_take_each_others_numbers() -> None:
             if self.done == 1:
                 for theirs in ahead.kept:
                     number = max(t.number for t in store.kept) + 1
-                    store.save_trial(SUBJECT.key, replace(theirs, number=number))
+                    save_trial(store, SUBJECT.key, replace(theirs, number=number))
 
     result, _ = search(store, 20, watcher=Watching())
     assert len({t.number for t in store.kept}) == len(store.kept)

@@ -32,6 +32,7 @@ from autotune.searching.transfer import ENOUGH_OWN, Told, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
+from tests.samples.records import save_trial
 from tests.samples.simulations import simulation
 from tests.samples.traces import V5E, operand, trace
 
@@ -309,7 +310,7 @@ def test_what_is_wrong_is_learned_from(store: SqlStore) -> None:
         step = trial.outcome.step
         assert step is not None
         twisted = replace(step, core_us=step.core_us * trial.config["block"] ** 0.5)
-        store.save_trial(slower, replace(trial, outcome=replace(trial.outcome, step=twisted)))
+        save_trial(store, slower, replace(trial, outcome=replace(trial.outcome, step=twisted)))
     assert best(search(store, 1 << 17)) == fastest(1 << 17)
 
 

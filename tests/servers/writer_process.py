@@ -12,7 +12,7 @@ from pathlib import Path
 import alembic.command  # noqa: F401  imported now, so that all migrate at the same moment
 
 from autotune_db import open_store
-from tests.samples.records import key, record, trial
+from tests.samples.records import key, record, save_trial, trial
 
 
 def main(url: str, worker: int, count: int, signal: Path) -> None:
@@ -23,7 +23,7 @@ def main(url: str, worker: int, count: int, signal: Path) -> None:
         numbers = itertools.count()
         for index in range(count):
             bm = worker * 1_000_000 + index
-            number = next(n for n in numbers if store.save_trial(key(), trial(n, bm=bm)))
+            number = next(n for n in numbers if save_trial(store, key(), trial(n, bm=bm)))
             print(number, flush=True)
             store.save_record(record(time_us=float(bm)))
 

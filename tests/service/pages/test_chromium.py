@@ -19,6 +19,7 @@ from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import CHECKS, estimated, evil_key, fill, trial
 from tests.samples.database import key_id
 from tests.samples.matching import question
+from tests.samples.records import save_trial
 from tests.servers.browser import Seen, seen_in
 from tests.servers.service import Running, running, until
 
@@ -270,7 +271,7 @@ class TestOwnDatabase:
                 store.jobs.cancel(made.number)
                 page.evaluate("renew()")
                 expect(field).to_have_value("secret")
-                store.save_trial(key, trial(0, estimated(5.0)))
+                save_trial(store, key, trial(0, estimated(5.0)))
                 heading = page.get_by_role("heading", name="Trials", exact=True)
                 expect(heading).to_be_visible()
 

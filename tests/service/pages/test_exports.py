@@ -9,6 +9,7 @@ from autotune.domain.outcome import Illegal
 from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, html, trial
 from tests.samples.matching import question
+from tests.samples.records import save_trial
 from tests.servers.service import Running
 
 # --- exports ------------------------------------------------------------------------------------
@@ -104,7 +105,7 @@ def test_a_kernel_is_exported_in_the_order_of_its_page(service: Running) -> None
 
 
 def test_a_spreadsheet_gets_no_formula(own: Running, store: SqlStore) -> None:
-    store.save_trial(question(), trial(40, Illegal(reason="=cmd|' /C calc'!A0")))
+    save_trial(store, question(), trial(40, Illegal(reason="=cmd|' /C calc'!A0")))
     text = own.raw("GET", "/export/keys/1/trials.csv?kind=illegal")[2].decode()
     assert ",'=cmd|" in text
 

@@ -36,6 +36,7 @@ from tests.samples.dashboard import (
 )
 from tests.samples.database import key_id, latest_snapshot
 from tests.samples.matching import NOON, question
+from tests.samples.records import save_trial
 from tests.servers.service import Running, running, until
 
 
@@ -300,7 +301,7 @@ class TestImportance:
         key = question(3, 3)
         for number in range(24):
             slow = 100.0 * (1 + number // 3 % 4)
-            store.save_trial(key, trial(number, estimated(slow + number % 3)))
+            save_trial(store, key, trial(number, estimated(slow + number % 3)))
         path = f"/keys/{key_id(store, key)}"
         assert "Compute it" in html(own, path)
         text = html(own, f"{path}?importance=1")

@@ -14,6 +14,7 @@ from autotune_service.pages.overview import counted, sparkline
 from tests.samples.dashboard import config, estimated, evil_key, html, plain, published, trial
 from tests.samples.database import latest_snapshot, new_store
 from tests.samples.matching import NOON, SPEC, question
+from tests.samples.records import save_trial
 from tests.servers.service import Running, running, until
 
 
@@ -67,7 +68,7 @@ class TestOneNumber:
 
     def test_the_best_trial_is_told_with_the_reason(self, own: Running, store: SqlStore) -> None:
         assert "best trial" not in section(html(own, "/"), "latest")
-        store.save_trial(question(), trial(40, estimated(9.4)))
+        save_trial(store, question(), trial(40, estimated(9.4)))
         assert "9.5 µs ± 5% best trial 9.4 µs" in section(html(own, "/"), "latest")
         said = section(html(own, "/keys/1"), "answer")
         assert "A tie: trial" in said and "is estimated 1.1% faster than what is served" in said
@@ -75,7 +76,7 @@ class TestOneNumber:
     def test_one_that_is_clearly_faster_could_not_be_served(
         self, own: Running, store: SqlStore
     ) -> None:
-        store.save_trial(question(), trial(40, estimated(4.75)))
+        save_trial(store, question(), trial(40, estimated(4.75)))
         said = section(html(own, "/keys/1"), "answer")
         assert "2.00 times as fast as what is served: it could not be verified" in said
 
@@ -148,7 +149,7 @@ class TestNext:
     def test_what_was_searched_and_not_published_is_told(self, tmp_path: Path) -> None:
         with new_store(tmp_path / "tried.db") as store, running(str(tmp_path / "tried.db")) as own:
             assert "Nothing is missing" in section(html(own, "/"), "next")
-            store.save_trial(question(), trial(0, estimated(9.0)))
+            save_trial(store, question(), trial(0, estimated(9.0)))
             assert "Nothing of what was searched" in section(html(own, "/"), "next")
 
 

@@ -32,6 +32,7 @@ from tests.samples.dashboard import (
 )
 from tests.samples.database import key_id, latest_snapshot
 from tests.samples.matching import question
+from tests.samples.records import save_trial
 from tests.servers.service import Failing, Running, running, until
 
 PAGES = (
@@ -197,7 +198,7 @@ def test_toolchains_show_what_no_longer_compiles(service: Running) -> None:
 
 def test_big_tables_are_paged_and_links_keep_the_filters(own: Running, store: SqlStore) -> None:
     for number in range(20, 140):
-        store.save_trial(question(), trial(number, Illegal(reason=f"r{number}")))
+        save_trial(store, question(), trial(number, Illegal(reason=f"r{number}")))
     text = html(own, "/keys/1?kind=illegal&x=bm&page=2")
     assert "rows 51–100 of 121" in text
     assert "r70" in text
@@ -215,7 +216,7 @@ def test_records_of_older_versions_with_a_time_of_zero_break_no_page(
     of = question(kernel="broken")
     nothing = Evidence(config=None, time_us=0.0, expected_us=0.0)
     zero = replace(published(of), default=nothing, baseline=nothing)
-    store.save_trial(of, trial(0, OUTCOMES[0]))
+    save_trial(store, of, trial(0, OUTCOMES[0]))
     store.save_record(replace(zero, estimate=replace(zero.estimate, time_us=0.0)))
     until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     number = key_id(store, of)
@@ -229,7 +230,7 @@ def test_a_default_that_was_not_compiled_is_called_predicted(own: Running, store
     told = Evidence(
         config=None, time_us=None, expected_us=19.0, expected_error=0.25, note="not compiled"
     )
-    store.save_trial(of, trial(2, OUTCOMES[0]))
+    save_trial(store, of, trial(2, OUTCOMES[0]))
     store.save_record(replace(published(of), default=told))
     until(lambda: own.get("/healthz")[1]["snapshot"] == latest_snapshot(store))
     for path in ("/kernels/untried", f"/keys/{key_id(store, of)}"):
@@ -292,7 +293,7 @@ def events(service: Running, path: str) -> Iterator[dict[str, Any]]:
 def test_a_stream_tells_what_the_terminal_shows(own: Running, store: SqlStore) -> None:
     stream = events(own, "/keys/1/events")
     first = next(stream)
-    store.save_trial(question(), trial(30, Illegal(reason="x")))
+    save_trial(store, question(), trial(30, Illegal(reason="x")))
     second = next(stream)
     assert (first["trials"], second["trials"]) == (11, 12)
     assert first["best_us"] == 9.5
@@ -469,9 +470,9 @@ def test_numbers_that_nobody_expects_break_no_page(
     )
     of = question(3, 3)
     for number in (0, 1):
-        store.save_trial(of, trial(number, Estimated(estimate=odd, program="p")))
+        save_trial(store, of, trial(number, Estimated(estimate=odd, program="p")))
     wild = replace(config(5), axes=(("bm", True), ("unroll", 1)))
-    store.save_trial(of, replace(trial(2, Estimated(estimate=odd, program="p")), config=wild))
+    save_trial(store, of, replace(trial(2, Estimated(estimate=odd, program="p")), config=wild))
     store.save_record(replace(published(of), estimate=odd, config=config(1)))
     number = key_id(store, of)
     last = store.browse.newest(number or 0)
@@ -494,6 +495,6 @@ def test_a_key_without_trials_has_a_page(own: Running, store: SqlStore) -> None:
 
 
 def test_a_key_whose_trials_all_failed_says_so(own: Running, store: SqlStore) -> None:
-    store.save_trial(question(5, 5), trial(0, OUTCOMES[4]))
+    save_trial(store, question(5, 5), trial(0, OUTCOMES[4]))
     text = html(own, f"/keys/{key_id(store, question(5, 5))}")
     assert "No trial has a time: " in text and "No trial has a time yet." in text

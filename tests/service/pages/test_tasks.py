@@ -15,6 +15,7 @@ from autotune_db import SqlStore
 from tests.samples.dashboard import OUTCOMES, config, estimated, fill, published, running_job, trial
 from tests.samples.database import key_id, new_store
 from tests.samples.matching import NOON, question
+from tests.samples.records import save_trial
 from tests.servers.browser import LAPTOP, PHONE, Seen, seen_in, violations
 from tests.servers.service import Running, running
 
@@ -27,7 +28,7 @@ def busy(store: SqlStore) -> None:
     later = replace(published(question()), config=config(3), estimate=estimated(10.0).estimate)
     later = replace(later, created_at=NOON + timedelta(days=1), pushed_by="night-ci")
     store.save_record(later)
-    store.save_trial(question(7, 7), trial(0, OUTCOMES[4]))
+    save_trial(store, question(7, 7), trial(0, OUTCOMES[4]))
     store.searches.report(question(), "", Progress(done=3, goal=9, note="compiling"), over=False)
     running_job(store, "compiling")
 
