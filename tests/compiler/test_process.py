@@ -99,7 +99,7 @@ def test_what_always_waits_for_a_processor_ends(
 ) -> None:
     monkeypatch.setattr(process_tree, "_waits", lambda tasks: {"1": time.monotonic_ns()})
     with pytest.raises(ChildTimedOutError):
-        fake.ask({"kind": "hang", "seconds": 30}, 0.1)
+        fake.ask(HANG, 0.1)
 
 
 def test_threads_are_not_looked_at_whenever_something_comes(

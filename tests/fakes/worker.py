@@ -29,24 +29,31 @@ def answer(request: dict[str, Any]) -> Any:
     if kind == "exit":
         os._exit(request["code"])
     if kind == "family":
-        return {"ok": _start_family(holding=2)}
-    if kind == "leave":  # dies, and what it started holds its pipe open
-        _start_family(holding=1)
+        return {"ok": _start_family("import time; time.sleep(1000)", holding=2)}
+    if kind == "leave":  # dies, and what it started holds its pipe open until the parent hangs up
+        hung_up = "import select; pipe = select.poll(); pipe.register(0, 0); pipe.poll()"
+        _start_family(hung_up, holding=1)
         os._exit(7)
     if kind == "eat":
         eaten = bytearray(request["bytes"])
         eaten[::4096] = b"x" * len(range(0, len(eaten), 4096))
         while request["talking"]:
             os.write(1, b" " * 1000)
-        time.sleep(1000)
-    return time.sleep(request.get("seconds", 1000))
+    return _hang()
 
 
-def _start_family(holding: int) -> list[int]:
+def _hang() -> None:
+    """As long as the one lives that must put an end to it."""
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.2)
+
+
+def _start_family(code: str, holding: int) -> list[int]:
     """A child in a session of its own, and a grandchild that has lost its parent."""
-    sleep = [sys.executable, "-c", "import time; time.sleep(1000)"]
-    own = subprocess.Popen(sleep, start_new_session=True, stdout=holding)
-    start = f"import subprocess; print(subprocess.Popen({sleep}, stdout=2).pid)"
+    python = [sys.executable, "-c", code]
+    own = subprocess.Popen(python, start_new_session=True, stdout=holding)
+    start = f"import subprocess; print(subprocess.Popen({python}, stdout=2).pid)"
     found = subprocess.run([sys.executable, "-c", start], stdout=subprocess.PIPE, check=True)
     return [own.pid, int(found.stdout)]
 
@@ -62,5 +69,5 @@ def main() -> None:
 
 if __name__ == "__main__":
     if "FAKE_WORKER_DEAF" in os.environ:  # reads nothing
-        time.sleep(1000)
+        _hang()
     main()
