@@ -58,9 +58,6 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from autotune.client import Client
-    from autotune.collecting import collect
-    from autotune.decorator import Tunable, override, tunable
     from autotune.domain.chip import Chip
     from autotune.domain.config import Config
     from autotune.domain.key import Key
@@ -70,19 +67,22 @@ if TYPE_CHECKING:
     from autotune.errors import AutotuneError
     from autotune.kernel import Array, Axis, Kernel, block
     from autotune.lookups.matching import Match
-    from autotune.notebook import Tuning, compare, estimate, lookup, search
     from autotune.pallas import Grid, compiler_params
-    from autotune.runtime import Tuned, TunedConfig
+    from autotune.python.collecting import collect
+    from autotune.python.decorator import Tunable, override, tunable
+    from autotune.python.notebook import Tuning, compare, estimate, lookup, search
+    from autotune.runtime.client import Client
+    from autotune.runtime.sources import BundleSource, StoreSource, configure
+    from autotune.runtime.tuned import Tuned, TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
-    from autotune.sources import BundleSource, StoreSource, configure
 else:
     _MODULES = {
         "Array": "kernel",
         "AutotuneError": "errors",
         "Axis": "kernel",
-        "BundleSource": "sources",
+        "BundleSource": "runtime.sources",
         "Chip": "domain.chip",
-        "Client": "client",
+        "Client": "runtime.client",
         "Config": "domain.config",
         "ConfigEstimate": "searching.config_estimate",
         "Grid": "pallas",
@@ -92,22 +92,22 @@ else:
         "Option": "domain.problem",
         "Problem": "domain.problem",
         "Record": "domain.record",
-        "StoreSource": "sources",
+        "StoreSource": "runtime.sources",
         "Toolchain": "domain.toolchain",
-        "Tunable": "decorator",
-        "Tuned": "runtime",
-        "TunedConfig": "runtime",
-        "Tuning": "notebook",
+        "Tunable": "python.decorator",
+        "Tuned": "runtime.tuned",
+        "TunedConfig": "runtime.tuned",
+        "Tuning": "python.notebook",
         "block": "kernel",
-        "collect": "collecting",
-        "compare": "notebook",
+        "collect": "python.collecting",
+        "compare": "python.notebook",
         "compiler_params": "pallas",
-        "configure": "sources",
-        "estimate": "notebook",
-        "lookup": "notebook",
-        "override": "decorator",
-        "search": "notebook",
-        "tunable": "decorator",
+        "configure": "runtime.sources",
+        "estimate": "python.notebook",
+        "lookup": "python.notebook",
+        "override": "python.decorator",
+        "search": "python.notebook",
+        "tunable": "python.decorator",
     }
 
     def __getattr__(name):

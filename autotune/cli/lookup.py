@@ -64,7 +64,7 @@ def lookup(
     """
     versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:
-        from autotune.client import Client
+        from autotune.runtime.client import Client
 
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")

@@ -1,4 +1,4 @@
-"""Who may write."""
+"""Tokens, and what was written with them; the service's ``middleware/access.py`` asks for one."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.client import Client
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.key import Key, identity_of
@@ -22,6 +21,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle, write_bundle
 from autotune.lookups.matching import EXACT, Index
+from autotune.runtime.client import Client
 from autotune_db.rows import key_from_row, key_identity, key_values
 from autotune_service.api.lookup import LookupStruct, _published, _request
 from autotune_service.api.questions import QuestionStruct, key_of, known_identity

@@ -9,7 +9,6 @@ import pytest
 
 from autotune.catalogue.discovery import fingerprint
 from autotune.checking.noting import as_record_check
-from autotune.client import Client
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
@@ -20,7 +19,8 @@ from autotune.kernel import Axis, Kernel
 from autotune.lookups.bundle import bundle_from_bytes
 from autotune.lookups.matching import Index
 from autotune.remote.push import result_to_data
-from autotune.runtime import Tuned
+from autotune.runtime.client import Client
+from autotune.runtime.tuned import Tuned
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running, until

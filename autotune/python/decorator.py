@@ -29,11 +29,11 @@ from autotune.domain.problem import Problem
 from autotune.errors import InvalidInputError
 from autotune.kernel import Blocks, Kernel
 from autotune.lookups.matching import DEFAULT
-from autotune.runtime import Tuned, TunedConfig, error_sentence
-from autotune.sources import Source
+from autotune.runtime.sources import Source
+from autotune.runtime.tuned import Tuned, TunedConfig, error_sentence
 
 if TYPE_CHECKING:
-    from autotune.notebook import Tuning
+    from autotune.python.notebook import Tuning
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -148,7 +148,7 @@ class Tunable(Generic[P, R]):
 
     def search(self, *args: Any, **options: Any) -> "Tuning":
         """As ``autotune.search`` with this function."""
-        from autotune.notebook import search
+        from autotune.python.notebook import search
 
         return search(self, *args, **options)
 

@@ -40,7 +40,7 @@ from autotune.lookups.matching import (
     MatchKind,
     checked_kinds,
 )
-from autotune.sources import ENVIRONMENT, Source, with_settings
+from autotune.runtime.sources import ENVIRONMENT, Source, with_settings
 from autotune.wording.command import problem_arguments
 
 _log = logging.getLogger("autotune")

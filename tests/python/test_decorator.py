@@ -17,7 +17,6 @@ import autotune
 from autotune.calls.text import option_value
 from autotune.child.loading import Loader
 from autotune.child.verify import gate
-from autotune.decorator import _fast_key
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
@@ -25,6 +24,7 @@ from autotune.domain.key import Key
 from autotune.domain.verdict import Standard
 from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.lookups.matching import exact_match
+from autotune.python.decorator import _fast_key
 from tests.samples import decorated
 from tests.samples.decorated import Options, Weights, checked, half, scaled, with_tree
 from tests.samples.records import key as sample_key
@@ -53,7 +53,7 @@ def grid(function: Any, *args: Any, **kwargs: Any) -> tuple[int, ...]:
 
 def published(tmp_path: Path, config: dict[str, Any]) -> str:
     """A bundle with this config for ``scaled(X, W)``."""
-    toolchain = autotune.runtime.installed_toolchain()
+    toolchain = autotune.runtime.tuned.installed_toolchain()
     assert toolchain is not None
     kernel = scaled.kernel(X, W)
     from autotune.catalogue.discovery import fingerprint

@@ -25,8 +25,8 @@ from autotune.errors import InvalidInputError, StoreError
 from autotune.kernel import Array, Axis, Kernel
 from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.lookups.matching import Index, Match
-from autotune.runtime import Tuned
-from autotune.sources import BundleSource, StoreSource, configure
+from autotune.runtime.sources import BundleSource, StoreSource, configure
+from autotune.runtime.tuned import Tuned
 from tests.samples.database import new_store
 from tests.samples.records import key as sample_key
 from tests.samples.records import record as sample_record
@@ -272,7 +272,7 @@ def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
 
 def test_it_imports_neither_jax_nor_a_database() -> None:
     code = (
-        "import sys, autotune.runtime; "
+        "import sys, autotune.runtime.tuned; "
         "print([m for m in ('jax', 'numpy', 'sqlalchemy', 'optuna', 'click') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -12,7 +12,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol
 
-from autotune.client import Client
 from autotune.domain.key import Key
 from autotune.errors import InvalidInputError
 from autotune.lookups.bundle import read_bundle
@@ -26,6 +25,7 @@ from autotune.lookups.matching import (
     match_in,
 )
 from autotune.ports import RuntimeStore
+from autotune.runtime.client import Client
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
 ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*

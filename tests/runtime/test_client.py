@@ -15,7 +15,6 @@ from typing import Any
 
 import pytest
 
-from autotune.client import MAX_QUESTIONS, Client
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.record import Record
@@ -24,8 +23,9 @@ from autotune.kernel import Axis, Kernel
 from autotune.lookups.bundle import new_bundle, read_bundle, write_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
 from autotune.remote.http import Remote
-from autotune.runtime import Tuned
-from autotune.sources import ACCEPT, BundleSource, StoreSource
+from autotune.runtime.client import MAX_QUESTIONS, Client
+from autotune.runtime.sources import ACCEPT, BundleSource, StoreSource
+from autotune.runtime.tuned import Tuned
 from autotune_db import SqlStore
 from tests.fakes.lying_service import http, lying
 from tests.samples.database import new_store, two_records
@@ -283,7 +283,7 @@ def test_no_address(url: str) -> None:
 
 
 class TestInModelCode:
-    """As ``autotune.runtime.Tuned`` uses it."""
+    """As ``autotune.runtime.tuned.Tuned`` uses it."""
 
     @pytest.fixture
     def tuned(self) -> Callable[[Client], Tuned]:
@@ -330,7 +330,8 @@ class TestInModelCode:
 
 def test_it_imports_nothing_heavy() -> None:
     probe = (
-        "import sys, autotune.client; print(sorted({name.partition('.')[0] for name in sys.modules}"
+        "import sys, autotune.runtime.client as _;"
+        " print(sorted({name.partition('.')[0] for name in sys.modules}"
         " & {'jax', 'pydantic', 'httpx', 'sqlalchemy', 'click', 'numpy', 'fastapi', 'asyncio'}))"
     )
     done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
@@ -341,7 +342,7 @@ def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None
     for name in ("kernels", "service", "db"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
-    probe = "from autotune.client import Client; Client(None).lookup([])"
+    probe = "from autotune.runtime.client import Client; Client(None).lookup([])"
     env = {**os.environ, "PYTHONPATH": str(tmp_path)}
     subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
 

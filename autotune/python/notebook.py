@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     from autotune.calls.function import FunctionKernel
     from autotune.compiler.pool import CompilerPool
     from autotune.publishing.publish import Publication
-    from autotune.runtime import TunedConfig
+    from autotune.runtime.sources import Source
+    from autotune.runtime.tuned import TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
     from autotune.searching.loop import SearchResult
     from autotune.searching.subject import Subject
-    from autotune.sources import Source
 
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone
 
@@ -232,7 +232,7 @@ def lookup(
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
     given = dict(locals())
-    from autotune.sources import open_source
+    from autotune.runtime.sources import open_source
 
     _refuse_doubtful(lookup, kernel, args, given)
     opened = None if source is None else open_source(source)
@@ -287,7 +287,7 @@ def _subject(
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
 ) -> "Subject":
-    from autotune.runtime import dtype_name
+    from autotune.runtime.tuned import dtype_name
     from autotune.searching.subject import describe_subject
 
     if isinstance(kernel, TunableFunction):

@@ -1,0 +1,1 @@
+"""The commands from Python: functions that are tuned and looked up, searches, collected kernels."""
