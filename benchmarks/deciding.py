@@ -109,7 +109,7 @@ def score(found: Sequence[Lineup], noise: Noise) -> Score:
         if decision.void:
             wins.append(None)
             continue
-        winner = decision.standings[0].name
+        winner = decision.ranking[0].name
         wins.append(case.true_us[winner] <= case.best_us * (1 + _WITHIN))
         false.append(_declares_falsely(case, decision))
     return Score(wins, false, samples)
@@ -117,8 +117,8 @@ def score(found: Sequence[Lineup], noise: Noise) -> Score:
 
 def _declares_falsely(case: Lineup, decision: Decision) -> bool:
     """Whether something is called slower than the winner that is not."""
-    winner = case.true_us[decision.standings[0].name]
-    return any(s.slower and case.true_us[s.name] <= winner for s in decision.standings)
+    winner = case.true_us[decision.ranking[0].name]
+    return any(s.slower and case.true_us[s.name] <= winner for s in decision.ranking)
 
 
 class Fixed:

@@ -42,7 +42,7 @@ class DeviceLostError(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RankedCandidate:
     """A candidate at the end of a run. ``ratio``: its time over the winner's, ``low`` to ``high``
     the interval of that. ``slower``: surely slower than the winner."""
 
@@ -55,14 +55,14 @@ class Standing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decision:
-    """``standings``: the winner first, then by time. ``void``: why nothing is decided, else empty.
+    """``ranking``: the winner first, then by time. ``void``: why nothing is decided, else empty.
 
     ``samples``: microseconds, all of them, in the order in which they were taken; ``refused``: the
     reason by candidate. ``drift``: by which share the default was slower at the end. ``set_aside``:
     rounds in another state of the device than most.
     """
 
-    standings: tuple[Standing, ...]
+    ranking: tuple[RankedCandidate, ...]
     stopped_by: str
     void: str
     drift: float
@@ -225,18 +225,18 @@ class _Race:
             void = "the device became slower and stayed so: throttled, or used by somebody else"
         elif _far(drift, found):
             void = f"the default took {drift:+.1%} at the end of the run: the device changed"
-        standings = self._standings(found, self._alpha(looks))
-        return self._made(standings, stopped_by, void, drift, aside, looks)
+        ranking = self._ranking(found, self._alpha(looks))
+        return self._made(ranking, stopped_by, void, drift, aside, looks)
 
-    def _standings(self, found: Fit, alpha: float) -> tuple[Standing, ...]:
+    def _ranking(self, found: Fit, alpha: float) -> tuple[RankedCandidate, ...]:
         known = [n for n in self.names if found.count(n) and n not in self.refused]
         racers = [n for n in known if n not in self.cannot_win]
         if not racers:
             return ()
         winner = min(racers, key=lambda n: found.levels[n])
         rest = sorted((n for n in known if n != winner), key=lambda n: found.levels[n])
-        first = Standing(name=winner, ratio=1.0, low=1.0, high=1.0, slower=False)
-        return (first, *(_standing(found, name, winner, alpha) for name in rest))
+        first = RankedCandidate(name=winner, ratio=1.0, low=1.0, high=1.0, slower=False)
+        return (first, *(_ranked(found, name, winner, alpha) for name in rest))
 
     def _drift(self, found: Fit) -> float:
         """The default at the end against the state that the comparison rests on; the smaller one
@@ -250,7 +250,7 @@ class _Race:
 
     def _made(
         self,
-        standings: tuple[Standing, ...],
+        ranking: tuple[RankedCandidate, ...],
         stopped_by: str,
         void: str,
         drift: float,
@@ -258,7 +258,7 @@ class _Race:
         looks: int,
     ) -> Decision:
         return Decision(
-            standings=standings,
+            ranking=ranking,
             stopped_by=stopped_by,
             void=void,
             drift=drift,
@@ -273,10 +273,10 @@ def _far(drift: float, found: Fit) -> bool:
     return abs(drift) > max(_DRIFT, 3 * found.noise)
 
 
-def _standing(found: Fit, name: str, winner: str, alpha: float) -> Standing:
+def _ranked(found: Fit, name: str, winner: str, alpha: float) -> RankedCandidate:
     gap, half = found.gap(name, winner), found.half_width(name, winner, alpha)
     enough = found.count(winner) >= _DECLARED[0] and found.count(name) >= _DECLARED[1]
-    return Standing(
+    return RankedCandidate(
         name=name,
         ratio=exp(gap),
         low=exp(gap - half),

@@ -186,9 +186,9 @@ def _measurement(
             slower=s.slower,
             note=notes.get(s.name, ""),
         )
-        for s in decision.standings
+        for s in decision.ranking
     ]
-    done = {s.name for s in decision.standings}
+    done = {s.name for s in decision.ranking}
     others = [
         Timed(
             config=configs[name],

@@ -25,7 +25,7 @@ from autotune.searching.predicted_default import is_enough, predicted
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
-from autotune.searching.transfer import MOST_TRIALS, Lessons, Told, lessons_of
+from autotune.searching.transfer import MOST_TRIALS, CallForecast, Lessons, lessons_of
 from autotune.searching.tuned_elsewhere import winners_elsewhere
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
@@ -104,12 +104,12 @@ def open_search(
 
 class _Running(NamedTuple):
     """``asked``: the study gave it out, and is told. ``candidate``: None for a config that is given
-    and is none. ``told``: what other problems say of it."""
+    and is none. ``forecast``: what other problems say of it."""
 
     config: Config
     candidate: Candidate | None
     asked: bool
-    told: Told | None = None
+    forecast: CallForecast | None = None
 
 
 @dataclass(slots=True)
@@ -219,7 +219,7 @@ class Search:
         return "prediction" * (self._predict() and self._is_settled())
 
     def _run(self, one: _Running) -> str:
-        one = one._replace(told=self.lessons.told(one.config) if self.lessons else None)
+        one = one._replace(forecast=self.lessons.forecast(one.config) if self.lessons else None)
         if one.candidate and not one.asked:
             self.study.hold(one.candidate)
         self.running[compile_config(self.compilers, self.subject, one.config)] = one
@@ -232,7 +232,7 @@ class Search:
         for future, one in own.items():
             outcome, seconds = self._judged(future)
             if self.lessons and one.candidate:
-                outcome = self.lessons.confirmed(one.candidate, one.told, outcome)
+                outcome = self.lessons.confirmed(one.candidate, one.forecast, outcome)
             found.append((one.config, outcome, seconds))
         self._keep(found)
         for (future, one), (_, outcome, _) in zip(own.items(), found, strict=True):

@@ -67,7 +67,7 @@ def lessons_of(key: Key, chip: ChipInfo, space: Space) -> "Lessons | None":
 _Known = tuple[Key, Config, StepCost, Estimated]
 
 
-class Told(NamedTuple):
+class CallForecast(NamedTuple):
     """What others say of a call: how long one step of it takes, and the whole where XLA puts these
     operands in VMEM."""
 
@@ -149,23 +149,25 @@ class Lessons:
             _nine_of_ten([one for number, one in told if number == 0], FEWEST_DEFAULTS),
         )
 
-    def told(self, config: Config) -> Told | None:
+    def forecast(self, config: Config) -> CallForecast | None:
         """None where what others say is nothing to end a search by."""
         place = self._asked.places.get(config)
         if not self.are_sure or self._told is None or place is None:
             return None
         step_us, call_us = self._told
-        return Told(float(step_us[place]), float(call_us[place]), self._in_vmem)
+        return CallForecast(float(step_us[place]), float(call_us[place]), self._in_vmem)
 
-    def confirmed(self, candidate: Candidate, told: Told | None, outcome: Outcome) -> Outcome:
-        """What became of a candidate, with what others had ``told`` of its time, beside what XLA
+    def confirmed(
+        self, candidate: Candidate, forecast: CallForecast | None, outcome: Outcome
+    ) -> Outcome:
+        """What became of a candidate, with what others had said of its time, beside what XLA
         does for all candidates of the problem."""
-        if not isinstance(outcome, Estimated) or outcome.step is None or told is None:
+        if not isinstance(outcome, Estimated) or outcome.step is None or forecast is None:
             return outcome
-        step, call_us = outcome.step, told.call_us
-        if step.in_vmem != told.in_vmem:
+        step, call_us = outcome.step, forecast.call_us
+        if step.in_vmem != forecast.in_vmem:
             call = pipeline(candidate.trace, self._chip, step.in_vmem)
-            (call_us,) = self._predicted_us([call], np.array([told.step_us]))
+            (call_us,) = self._predicted_us([call], np.array([forecast.step_us]))
         step = replace(step, predicted_us=float(call_us + outcome.estimate.xla_us))
         return replace(outcome, step=step)
 

@@ -25,7 +25,7 @@ class Branch(NamedTuple):
     operation: Operation
 
 
-class Place(NamedTuple):
+class BlockStart(NamedTuple):
     """Where a block begins, and the address of a branch whose delay slots it begins in (or -1)."""
 
     address: int
@@ -40,17 +40,17 @@ class Block(NamedTuple):
     stop: int
     branch: Branch | None
     extra: int  # cycles beyond one a bundle: -1 for an empty bundle that takes no time
-    taken: Place
-    otherwise: Place
+    taken: BlockStart
+    otherwise: BlockStart
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Graph:
     """The blocks that can be reached, and the widest loop."""
 
-    blocks: dict[Place, Block]
+    blocks: dict[BlockStart, Block]
     back_edge: Branch | None  # of the widest loop; its target is the loop's header
-    exit: Place  # after the last bundle
+    exit: BlockStart  # after the last bundle
 
 
 def connect(listing: Listing, delay_slots: int) -> Graph:
@@ -68,15 +68,15 @@ def connect(listing: Listing, delay_slots: int) -> Graph:
         for a, branch in branches.items()
     }
     shape = _Shape(branches, targets, len(listing.bundles), delay_slots, shadows)
-    blocks: dict[Place, Block] = {}
-    waiting = [Place(0, -1)]
+    blocks: dict[BlockStart, Block] = {}
+    waiting = [BlockStart(0, -1)]
     while waiting:
         place = waiting.pop()
         if place in blocks or place.address == shape.count:
             continue
         block = blocks[place] = shape.block(place)
         waiting += [block.taken, block.otherwise]
-    return Graph(blocks=blocks, back_edge=_widest_loop(branches), exit=Place(shape.count, -1))
+    return Graph(blocks=blocks, back_edge=_widest_loop(branches), exit=BlockStart(shape.count, -1))
 
 
 def _branches(listing: Listing) -> dict[int, Branch]:
@@ -128,7 +128,7 @@ class _Shape:
     delay_slots: int
     shadows: dict[int, int]  # branch -> bundles printed in its delay slots
 
-    def block(self, place: Place) -> Block:
+    def block(self, place: BlockStart) -> Block:
         """Return the block at a place: up to the end of a branch, or to the next target."""
         address = place.address
         branch = self.branches.get(place.pending)
@@ -138,15 +138,15 @@ class _Shape:
             if address in self.targets:
                 break
         if branch is None:
-            there = Place(address, -1)
+            there = BlockStart(address, -1)
             return Block(place.address, address, None, 0, there, there)
         printed = self.shadows[branch.address]
         stop = branch.address + printed + 1
         if stop > self.count:
             raise UnfitError("the listing ends in the delay slots of a branch")
         shadowed = [a for a in range(branch.address + 1, stop) if a in self.branches]
-        otherwise = Place(stop, shadowed[0] if shadowed else -1)
-        taken = Place(branch.target, -1)
+        otherwise = BlockStart(stop, shadowed[0] if shadowed else -1)
+        taken = BlockStart(branch.target, -1)
         extra = -1 if printed < self.delay_slots else 0
         return Block(place.address, stop, branch, extra, taken, otherwise)
 

@@ -193,8 +193,9 @@ def _ragged_dot(arguments: Named) -> tuple[str, Named, Sequence[str]]:
     mode = _MODES.get(json.dumps(numbers, separators=(",", ":")))
     sizes = arguments["group_sizes"]
     if mode is None or not isinstance(sizes, dict):
-        raise ValueError("these dimension numbers, or groups of unequal size, are not in the "
-                         "catalogue")  # fmt: skip
+        raise ValueError(
+            "these dimension numbers, or groups of unequal size, are not in the catalogue"
+        )
     used = ["lhs", "rhs", "group_sizes", "ragged_dot_dimension_numbers", "precision"]
     _nothing_else(arguments, used)
     m, k = lhs[1]

@@ -29,7 +29,7 @@ _MOST_REPLY_BYTES = 8 << 20  # of calls and what they were answered with
 _REPLY_BYTES = 300  # of each beside these: three objects and a place in a dictionary
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
-Place = tuple[str, Chip, Toolchain]
+Published = tuple[str, Chip, Toolchain]
 Answer = tuple[str, bytes]
 """How it fits, and the JSON text."""
 _ALL = beside_default(KINDS)
@@ -56,7 +56,7 @@ class IndexedSnapshot:
         self.newest = dict(iter(index.kernels)) | published
         self._inexact: dict[tuple[Identity, frozenset[str]], Answer] = {}
         self._bundle: bytes | None = None
-        self._places: Counter[Place] | None = None
+        self._places: Counter[Published] | None = None
         self._broken: int | None = None
 
     def __len__(self) -> int:
@@ -103,7 +103,7 @@ class IndexedSnapshot:
         index = self.index.changed(Change(records=light, removed=removed), kernels)
         return IndexedSnapshot(number, index, exact, self.published | published, made_at)
 
-    def places(self) -> "Counter[Place]":
+    def places(self) -> "Counter[Published]":
         """How many records there are by kernel, chip and toolchain."""
         if self._places is None:
             keys = (record.key for record in self.index)

@@ -103,9 +103,11 @@ def test_what_a_notebook_rests_on_is_taken_from_its_other_cells(notebook: Any) -
 
 def test_what_cannot_be_told_is_said(notebook: Any) -> None:
     module = notebook(
-        ["import autotune\nTHING = object()", "@autotune.tunable(n=[1])\ndef f(x, *, n=1):\n"
-         "    return THING"]
-    )  # fmt: skip
+        [
+            "import autotune\nTHING = object()",
+            "@autotune.tunable(n=[1])\ndef f(x, *, n=1):\n    return THING",
+        ]
+    )
     with pytest.raises(autotune.AutotuneError, match="cannot be told what THING is"):
         module.f.ref(jnp.zeros(3))
 

@@ -125,9 +125,13 @@ def _asks_the_service(container: str, data: Path) -> None:
 @contextmanager
 def _running(command: list[str]) -> Iterator[subprocess.Popen[str]]:
     process = subprocess.Popen(
-        command, env=ENVIRONMENT, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        command,
+        env=ENVIRONMENT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
         start_new_session=True,
-    )  # fmt: skip
+    )
     try:
         yield process
     finally:

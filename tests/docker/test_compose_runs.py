@@ -135,9 +135,15 @@ def test_who_has_a_health_check_is_healthy(compose: Compose) -> None:
 
 
 def test_it_answers_over_tls_only(compose: Compose) -> None:
-    assert compose.ask("/readyz") == (200, {
-        "status": "ok", "snapshot": 0, "records": 0, "database": "ok",
-    })  # fmt: skip
+    assert compose.ask("/readyz") == (
+        200,
+        {
+            "status": "ok",
+            "snapshot": 0,
+            "records": 0,
+            "database": "ok",
+        },
+    )
     assert compose.ask("/metrics")[0] == 404
     with pytest.raises(urllib.error.URLError):
         urllib.request.urlopen(f"{URL.replace('https', 'http')}/readyz", timeout=120)

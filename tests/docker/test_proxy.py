@@ -190,10 +190,13 @@ def test_an_address_pushes_so_much_at_once(proxy: Proxy) -> None:
 @differing(client_header_timeout="10s>1s", client_body_timeout="30s>1s")
 @pytest.mark.parametrize(
     "sent",
-    [b"", b"GET /healthz HTTP/1.1\r\nHost: x\r\n", b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\n"
-     b"Content-Length: 100\r\n\r\n{"],
+    [
+        b"",
+        b"GET /healthz HTTP/1.1\r\nHost: x\r\n",
+        b"POST /v1/lookup HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\n{",
+    ],
     ids=["nothing", "half a head", "half a body"],
-)  # fmt: skip
+)
 def test_who_is_slow_is_let_go(proxy: Proxy, sent: bytes) -> None:
     plain = socket.create_connection(("127.0.0.1", proxy.port), timeout=30)
     with proxy.context.wrap_socket(plain, server_hostname="localhost") as connection:

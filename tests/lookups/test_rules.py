@@ -197,10 +197,12 @@ def test_a_tree_gives_what_was_fast_for_problems_of_that_size(
     """Which no sum of costs of steps says."""
     fast = {300: 128, 512: 128, 640: 128, 1024: 128, 1500: 256, 2048: 256}
     other = {
-        key: [(c, replace(e, time_us=1.0 + (c["bm"] != fast.get(key.problem["m"], 512))))
-              for c, e in pairs]
+        key: [
+            (c, replace(e, time_us=1.0 + (c["bm"] != fast.get(key.problem["m"], 512))))
+            for c, e in pairs
+        ]
         for key, pairs in known.items()
-    }  # fmt: skip
+    }
     made = tree_of(other, passed(other), SPEC.cuts)
     assert made is not None
     found = rules.Chooser(made).choose({"m": m, "k": 256})

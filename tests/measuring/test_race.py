@@ -32,25 +32,25 @@ def race(noise: Noise = QUIET, seed: int = 0, most_samples: int = 600, **times: 
 def test_the_best_wins_in_every_kind_of_noise(noise: Noise) -> None:
     """Bars with many more runs stand in ``benchmarks/deciding.py``."""
     runs = [race(noise, seed) for seed in range(40)]
-    wins = [d.standings[0].name == "best" for d in runs if not d.void]
+    wins = [d.ranking[0].name == "best" for d in runs if not d.void]
     assert len(wins) >= 36 and sum(wins) >= 0.95 * len(wins)
 
 
 def test_what_cannot_win_is_timed_and_never_wins() -> None:
     decision = race()
-    assert decision.standings[0].name == "best" and decision.samples["xla"]
-    xla = next(s for s in decision.standings if s.name == "xla")
+    assert decision.ranking[0].name == "best" and decision.samples["xla"]
+    xla = next(s for s in decision.ranking if s.name == "xla")
     assert xla.high < 1.0
 
 
 def test_the_interval_holds_the_true_ratio() -> None:
     decision = race()
-    for s in decision.standings:
+    for s in decision.ranking:
         assert s.low <= TIMES[s.name] / 100.0 <= s.high
 
 
 def test_a_difference_that_is_there_is_declared() -> None:
-    slower = {s.name: s.slower for s in race().standings}
+    slower = {s.name: s.slower for s in race().ranking}
     assert slower["close"] and slower["default"] and not slower["best"]
 
 
@@ -58,13 +58,13 @@ def test_a_difference_that_is_there_is_declared() -> None:
 def test_no_difference_is_declared_among_equals(noise: Noise) -> None:
     same = dict.fromkeys(("close", "far", "default"), 100.0)
     runs = [race(noise, seed, **same) for seed in range(40)]
-    false = [any(s.slower for s in d.standings if s.name != "xla") for d in runs]
+    false = [any(s.slower for s in d.ranking if s.name != "xla") for d in runs]
     assert sum(false) <= 2
 
 
 def test_two_samples_declare_nothing() -> None:
     decision = race(most_samples=2 * len(TIMES))
-    assert not any(s.slower for s in decision.standings) and decision.stopped_by == "budget spent"
+    assert not any(s.slower for s in decision.ranking) and decision.stopped_by == "budget spent"
 
 
 def test_the_budget_ends_it() -> None:
@@ -98,7 +98,7 @@ def test_the_default_at_the_end_voids_a_run_on_a_device_that_changed() -> None:
 def test_a_state_that_becomes_faster_is_the_one_that_counts(names: list[str]) -> None:
     decision = _faster_later(names)
     assert not decision.void and decision.set_aside == 2
-    assert decision.standings[0].name == "best"
+    assert decision.ranking[0].name == "best"
 
 
 def test_a_device_that_stays_slower_voids_the_run() -> None:
@@ -125,7 +125,7 @@ def test_a_slower_spell_is_waited_out_and_does_not_count() -> None:
 
     decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
     assert not decision.void and decision.set_aside
-    assert decision.standings[0].name == "best"
+    assert decision.ranking[0].name == "best"
 
 
 def test_a_refused_candidate_leaves_the_race_with_its_reason() -> None:
@@ -137,7 +137,7 @@ def test_a_refused_candidate_leaves_the_race_with_its_reason() -> None:
 
     decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
     assert decision.refused == {"best": "it aborts"}
-    assert decision.standings[0].name == "close" and not decision.void
+    assert decision.ranking[0].name == "close" and not decision.void
 
 
 @pytest.mark.parametrize("us", [0.0, -1.0, float("nan"), float("inf")])
@@ -150,13 +150,13 @@ def test_what_is_no_time_is_refused_and_moves_nothing(us: float) -> None:
 
     decision = decide(list(TIMES), sample, default="default", cannot_win=("xla",))
     assert "which is no time" in decision.refused["close"] and not decision.void
-    assert decision.standings[0].name == "best" and decision.samples["best"]
+    assert decision.ranking[0].name == "best" and decision.samples["best"]
     assert "close" not in decision.samples
 
 
 def test_everything_refused_is_no_decision() -> None:
     decision = decide(["a", "b"], lambda names: [NotMeasured("no plane")] * len(names), default="a")
-    assert decision.void and decision.standings == () and set(decision.refused) == {"a", "b"}
+    assert decision.void and decision.ranking == () and set(decision.refused) == {"a", "b"}
 
 
 def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
@@ -175,7 +175,7 @@ def test_what_was_measured_before_the_device_was_lost_is_kept() -> None:
 def test_one_candidate_alone_is_timed_and_wins() -> None:
     device = Accelerator(TIMES, BUSY, QUIET, 0)
     decision = decide(["default"], device.sample, default="default")
-    assert [s.name for s in decision.standings] == ["default"] and not decision.void
+    assert [s.name for s in decision.ranking] == ["default"] and not decision.void
 
 
 def test_the_same_seed_asks_in_the_same_order() -> None:
@@ -198,6 +198,6 @@ def test_whatever_a_device_answers_there_is_an_end(
 
     decision = decide(names, sample, default="c0" if has_default else None, most_samples=150)
     assert decision.count <= 150
-    told = [s.name for s in decision.standings]
+    told = [s.name for s in decision.ranking]
     assert len(told) == len(set(told)) and not set(told) & set(decision.refused)
     assert decision.void or told

@@ -83,8 +83,11 @@ def test_a_call_is_a_problem() -> None:
 def test_trees_static_arguments_and_names_of_dimensions() -> None:
     found = TREE.problem(X, Weights(scale=W), Options(negate=True))
     assert found.dims == (
-        ("rows", 256), ("columns", 512), ("weights.scale.0", 1), ("weights.scale.1", 512),
-    )  # fmt: skip
+        ("rows", 256),
+        ("columns", 512),
+        ("weights.scale.0", 1),
+        ("weights.scale.1", 512),
+    )
     assert dict(found.options) == {
         "weights.bias": "None",
         "options": "Options(negate=True, activation=jax.nn.relu)",
@@ -112,8 +115,10 @@ def test_the_compiler_process_finds_the_same_kernel(
     problem = loader.problem(ref)
     assert problem == function.problem(*given)
     assert (found.name, found.form, found.inputs(problem)) == (
-        own.name, own.form, own.inputs(problem),
-    )  # fmt: skip
+        own.name,
+        own.form,
+        own.inputs(problem),
+    )
     config = make_config(found.default_axes(problem, None))
     arrays = [
         jax.ShapeDtypeStruct(one.shape, jnp.dtype(one.dtype)) for one in found.inputs(problem)

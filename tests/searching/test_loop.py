@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
@@ -120,8 +120,8 @@ def test_many_compilers_do_not_wait_for_the_default(size: int, at_once: int) -> 
     some = space().candidates[:16]
     few = replace(space(), candidates=some, default=some[-1].config)
     compilers, store, given = HeldCompilers(size), MemoryStore(), few.candidates[5].config
-    limits, kept = SearchLimits(trials=16, full=True), cast(Any, store)
-    own = open_search(compilers, kept, SUBJECT, few, limits, Quiet(), start_from=[given])
+    limits = SearchLimits(trials=16, full=True)
+    own = open_search(compilers, store, SUBJECT, few, limits, Quiet(), start_from=[given])
     for _ in range(size):
         own.start()
     assert len(compilers.asked) == at_once

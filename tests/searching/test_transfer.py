@@ -28,7 +28,7 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, SearchResult, open_search
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject
-from autotune.searching.transfer import ENOUGH_OWN, Told, lessons_of
+from autotune.searching.transfer import ENOUGH_OWN, CallForecast, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
@@ -425,14 +425,14 @@ def test_what_xla_puts_in_vmem_is_no_surprise() -> None:
     lessons = lessons_of(subject(rows).key, V5E, space(rows))
     outcome = evaluate(compilers(rows), subject(rows), one.config)
     assert lessons and isinstance(outcome, Estimated) and outcome.step
-    told = Told(step_us=0.01, call_us=123.0, in_vmem=())
-    found = lessons.confirmed(one, told, outcome)
+    forecast = CallForecast(step_us=0.01, call_us=123.0, in_vmem=())
+    found = lessons.confirmed(one, forecast, outcome)
     assert isinstance(found, Estimated) and found.step
     assert found.step.predicted_us == 123.0 + outcome.estimate.xla_us
     there = replace(outcome, step=replace(outcome.step, in_vmem=(0, 1)))
-    found = lessons.confirmed(one, told, there)
+    found = lessons.confirmed(one, forecast, there)
     assert isinstance(found, Estimated) and found.step
-    steps_us = one.trace.steps * told.step_us  # and nothing to wait for
+    steps_us = one.trace.steps * forecast.step_us  # and nothing to wait for
     assert found.step.predicted_us == pytest.approx(steps_us + outcome.estimate.xla_us)
 
 

@@ -45,7 +45,7 @@ class Boundary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class TracedCall:
     """A ``pallas_call`` equation; ``known``: its operands, None where they are not known; ``runs``:
     how often the function makes the call, None where that depends on data."""
 
@@ -55,7 +55,7 @@ class Found:
     runs: int | None
 
 
-def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[Found]:
+def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[TracedCall]:
     """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs, in
     the order of the program. Those in a branch that is not taken run 0 times."""
     return _calls(jaxpr, known, Boundary.of(jaxpr), 1)
@@ -72,7 +72,7 @@ def _variables(found: Iterable[Any]) -> frozenset[Any]:
 
 def _calls(
     jaxpr: Any, known: Sequence[Any], boundary: Boundary, runs: int | None
-) -> Iterator[Found]:
+) -> Iterator[TracedCall]:
     plain = open_jaxpr(jaxpr)
     values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
     values.update(constants(jaxpr))
@@ -84,7 +84,7 @@ def _calls(
         inputs = [value(v) for v in eqn.invars]
         call = as_pallas_call(eqn)
         if call is not None:
-            yield Found(eqn=call, known=inputs, boundary=boundary, runs=runs)
+            yield TracedCall(eqn=call, known=inputs, boundary=boundary, runs=runs)
             continue
         found = known_values(eqn, inputs)
         if all(one is not None for one in found):

@@ -15,7 +15,7 @@ from autotune.child.trace.blocks import (
     value_bytes,
 )
 from autotune.child.trace.body import Body, analyse
-from autotune.child.trace.calls import Found, sends, walked
+from autotune.child.trace.calls import TracedCall, sends, walked
 from autotune.child.trace.scalars import axis_index, evaluate, open_jaxpr
 from autotune.child.trace.visits import BlockWalk, same_walk, visits
 from autotune.domain.trace import Operand, Scratch, Trace
@@ -29,7 +29,7 @@ class Call:
     ``io_bytes``: of the whole function where it makes no other call.
     """
 
-    def __init__(self, found: Found, io_bytes: int | None) -> None:
+    def __init__(self, found: TracedCall, io_bytes: int | None) -> None:
         eqn, known = found.eqn, found.known
         self.eqn, self.boundary, self.runs, self.known = eqn, found.boundary, found.runs, known
         self.name = name_of(eqn)

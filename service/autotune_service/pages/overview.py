@@ -29,8 +29,7 @@ from autotune_service.pages.gains import (
 )
 from autotune_service.pages.jobs import is_for
 from autotune_service.pages.render import kernel_path, link
-from autotune_service.snapshot_cache import IndexedSnapshot
-from autotune_service.snapshot_cache import Place as Published
+from autotune_service.snapshot_cache import IndexedSnapshot, Published
 
 MOST_TOOLCHAINS = 3  # beside the dots; others are a filter away
 SILENT = timedelta(minutes=5)

@@ -22,8 +22,8 @@ _BANDS = (
     ("slowest fifth", "@band4"),
 )
 
-Place = Callable[[ShownTrial], float]
-Axis = tuple[str, Place, list[tuple[float, str]]]
+Coordinate = Callable[[ShownTrial], float]
+Axis = tuple[str, Coordinate, list[tuple[float, str]]]
 """Its name, where on it a candidate stands (0 to 1), and its ticks."""
 
 
@@ -74,7 +74,7 @@ def _of_config(name: str, found: Sequence[ShownTrial]) -> Axis:
     return name, lambda c: places[str(c.values.get(name, "–"))], ticks
 
 
-def _of_numbers(name: str, values: Sequence[float], value_of: Place) -> Axis:
+def _of_numbers(name: str, values: Sequence[float], value_of: Coordinate) -> Axis:
     """Logarithmic."""
     low, high = log10(min(values)), log10(max(values))
     width = (high - low) or 1.0
