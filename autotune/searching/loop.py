@@ -299,7 +299,12 @@ class Search:
         """Whether a prediction may end it, and does when it knows all trials so far."""
         if self.full or self.lessons is None or not self.lessons.are_sure:
             return False
-        return self.study.is_settled and self._predict(anew=True) and self.study.is_settled
+        study, lessons = self.study, self.lessons
+        return (
+            study.is_settled(lessons.worth)
+            and self._predict(anew=True)
+            and study.is_settled(lessons.worth)
+        )
 
     @property
     def _lacks_default(self) -> bool:

@@ -20,8 +20,6 @@ METHODS = ("gp", "tpe", "random")
 
 _TIE = 0.05  # of a logarithmic score: candidates this close are equally good
 
-_SETTLED = 0.02  # of the best time, what one more compile must save: two estimates tell no less
-
 _FIRST_LOCAL = 8  # times known before it is worth looking next to the best
 _LOCAL_EVERY = 3
 _TPE_TRIES = 20
@@ -94,12 +92,11 @@ class CandidateStudy:
         """What other problems say of the candidates, until the next one is brought in."""
         self._predicted, self._scores = predicted, None
 
-    @property
-    def is_settled(self) -> bool:
-        """Whether something is left, and nothing of it is predicted to be faster than the best so
-        far by what is worth a compile."""
+    def is_settled(self, worth: float) -> bool:
+        """Whether something is left, and nothing of it is predicted to save so much of the best
+        time so far: what is ``worth`` a compile."""
         known = self._open and self._predicted and self._times
-        return bool(known) and self.promise() < _SETTLED
+        return bool(known) and self.promise() < worth
 
     def promise(self) -> float:
         """The share of the best time that the next candidate is expected to save; nothing where

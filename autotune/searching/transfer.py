@@ -43,6 +43,8 @@ from autotune.simulator.constants import CHIPS
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline
 ENOUGH_OWN = 10  # trials of the problem itself: they teach as much as others do
+WORTH = 0.02  # of the best time, what one more compile must save: two estimates tell no less
+WORTH_ALONE = 0.003  # where nothing but its own few trials has taught how wrong they are
 FEWEST_CONFIRMED = 5  # predictions, before a default is believed that is not compiled
 FEWEST_DEFAULTS = 3  # among them
 
@@ -80,7 +82,8 @@ class Lessons:
     """Predicts the candidates of one problem from its own trials and those of others. A candidate
     may be added later. ``are_sure``: enough of them were compiled to the same bodies, so that a
     search may end by them; costs of another version of the kernel, another chip or compiler only
-    say what to try first. ``error``: the share that nine of ten of their predictions were within
+    say what to try first. ``worth``: the share of the best time that a compile must be expected to
+    save. ``error``: the share that nine of ten of their predictions were within
     once they were compiled; infinite where too few were."""
 
     def __init__(self, key: Key, chip: ChipInfo, default: Config) -> None:
@@ -90,6 +93,7 @@ class Lessons:
         self._in_vmem: tuple[int, ...] = ()  # of these
         self._told: tuple[Array, Array] | None = None
         self.are_sure = False
+        self.worth = WORTH
         self.error = inf
 
     def predict(
@@ -118,7 +122,9 @@ class Lessons:
         in_vmem = {step.in_vmem for key, _, step, _ in known if key == self._key}
         is_alike = len(in_vmem) <= 1  # XLA puts arrays there by what the blocks leave of it
         is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
-        self.are_sure = is_alike and (is_own_enough or (is_taught and not is_other))
+        is_taught = is_taught and not is_other
+        self.are_sure = is_alike and (is_own_enough or is_taught)
+        self.worth = WORTH if is_taught else WORTH_ALONE
         self.error = self._confirmed_error(others)
         if len(of_others) < FEWEST_TRIALS and not is_own_enough:
             return None

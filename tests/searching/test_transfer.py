@@ -28,7 +28,7 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, SearchResult, open_search
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject
-from autotune.searching.transfer import ENOUGH_OWN, CallForecast, lessons_of
+from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
 from autotune_db import SqlStore, open_store
 from tests.fakes.compiler import FakeCompilers, Quiet
 from tests.publishing.test_publish import SUBJECT
@@ -202,7 +202,7 @@ def test_what_cannot_be_predicted_has_no_lessons() -> None:
 class Asked(list[int]):
     """Lessons that say nothing, and how many trials they knew each time they were asked."""
 
-    are_sure = True
+    are_sure, worth = True, 0.01
 
     def predict(self, candidates: object, others: object, own: Sequence[object]) -> object:
         self.append(len(own))
@@ -214,7 +214,7 @@ def advised(store: SqlStore, trials: int, size: int) -> tuple[Search, Asked, Any
     taught(store)
     one = store.trials(subject(1 << 14).key)[0]
     kept = [replace(one, number=n) for n in range(trials)]
-    study = SimpleNamespace(predict=lambda _: None, ask=lambda: None, is_settled=False)
+    study = SimpleNamespace(predict=lambda _: None, ask=lambda: None, is_settled=lambda _: False)
     compilers = FakeCompilers()
     compilers.size = size
     own: Any = [store, subject(1 << 14), space(1 << 14), study, Quiet(), kept]
@@ -226,7 +226,11 @@ def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
     """While many are learned from together, what the last ones have shown is asked for first."""
     found, asked, study = advised(store, 17, size=2)
     found.start()
-    found.trials, found.stopped_by, study.is_settled = found.trials + found.trials[:3], "", True
+    found.trials, found.stopped_by, study.is_settled = (
+        found.trials + found.trials[:3],
+        "",
+        lambda _: True,
+    )
     found.start()
     assert (found.stopped_by, asked) == ("prediction", [17, 20])
 
@@ -479,6 +483,26 @@ def test_its_own_trials_are_enough_in_time(store: SqlStore) -> None:
     found = run_search(compilers(NEXT), store, subject(NEXT), many, SearchLimits(), Quiet())
     assert found.stopped_by == "prediction"
     assert ENOUGH_OWN <= len(found.trials) < 40
+
+
+def test_what_its_own_few_trials_predict_is_believed_less(store: SqlStore) -> None:
+    found, others = subject(1 << 16), subject(1 << 14)
+    lessons = lessons_of(found.key, V5E, space(1 << 16))
+    assert lessons is not None
+
+    def worth(own: int, of_others: int) -> float:
+        taught(store)
+        some = store.trials(others.key)
+        repeated = [some[n % len(some)] for n in range(max(own, of_others))]
+        lessons.predict(
+            space(1 << 16).candidates,
+            [(others.key, trial) for trial in repeated[:of_others]],
+            [(found.key, trial) for trial in repeated[:own]],
+        )
+        assert lessons.are_sure
+        return lessons.worth
+
+    assert worth(ENOUGH_OWN, 0) < worth(ENOUGH_OWN, FEWEST_TRIALS) == worth(0, FEWEST_TRIALS)
 
 
 def test_options_that_were_never_predicted_have_their_default_compiled(store: SqlStore) -> None:
