@@ -60,8 +60,9 @@ class CandidateStudy:
         self._space = _distributions(self._candidates, limits)
         self._propose = self._method(method)
         with _errors_only():
-            self._sampler = TPESampler(seed=seed, multivariate=True)
-            self._study = optuna.create_study(sampler=self._sampler)
+            self._sampler = TPESampler(seed=seed, multivariate=True, constant_liar=False)
+            self._storage = optuna.storages.InMemoryStorage()
+            self._study = optuna.create_study(storage=self._storage, sampler=self._sampler)
 
     def learn(
         self, candidate: Candidate, time_us: float | None, reason: str, *, compiles: bool = False
@@ -172,8 +173,10 @@ class CandidateStudy:
     def _drawn(self) -> int:
         """By Optuna's own TPE, drawn from until it proposes something legal and new."""
         free = {name: some for name, some in self._space.items() if not some.single()}
+        # a study that is not asked itself keeps the trials that its sampler saw the first time
+        study = optuna.load_study(study_name=self._study.study_name, storage=self._storage)
         for _ in range(_TPE_TRIES if free else 0):
-            drawn = self._sampler.sample_relative(self._study, _UNKNOWN, dict(free))
+            drawn = self._sampler.sample_relative(study, _UNKNOWN, dict(free))
             if not drawn:  # TPE starts with random trials, too
                 break
             params = {**_params(self._candidates[0]), **drawn}

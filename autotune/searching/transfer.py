@@ -53,6 +53,7 @@ _TRENDS = (0.0, 1.0)  # how much of it is a trend: larger blocks than were ever 
 _NOISES = (1e-4, 1e-3, 1e-2)
 _NUMBER_SPREAD, _FLAG_SPREAD = 1.5, 2.0
 _LEAST_SCALE = 0.1  # of a logarithm of the cost
+_AGAIN = 3  # predictions that are right after one that was not
 _OTHER_BODY = 0.35  # of a time: of the same body the worst prediction was off by 0.31
 _REPLAY_ERROR = 0.03  # of a replay with the true cost of a step: the median was 0.2 % to 2.8 %
 _REPLAY_APART = 0.015  # of two candidates of a problem: most of it is the same for all
@@ -92,7 +93,7 @@ class Lessons:
         self._calls: list[Pipeline] = []  # of what is asked
         self._in_vmem: tuple[int, ...] = ()  # of these
         self._told: tuple[Array, Array] | None = None
-        self.are_sure = False
+        self.are_sure = self._forecasts = False
         self.worth = WORTH
         self.error = inf
 
@@ -114,14 +115,17 @@ class Lessons:
         ]
         of_others = [_body(key) for key, *_ in known if key != self._key]
         is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
-        is_other = any(
-            (step.surprise(outcome.estimate.time_us) or 0.0) > _OTHER_BODY
+        surprises = [
+            surprise
             for key, _, step, outcome in known
             if key == self._key
-        )
+            and (surprise := step.surprise(outcome.estimate.time_us)) is not None
+        ]
+        is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY
         in_vmem = {step.in_vmem for key, _, step, _ in known if key == self._key}
         is_alike = len(in_vmem) <= 1  # XLA puts arrays there by what the blocks leave of it
         is_taught = of_others.count(_body(self._key)) >= FEWEST_TRIALS
+        self._forecasts = is_alike and (is_own_enough or is_taught)
         is_taught = is_taught and not is_other
         self.are_sure = is_alike and (is_own_enough or is_taught)
         self.worth = WORTH if is_taught else WORTH_ALONE
@@ -156,9 +160,10 @@ class Lessons:
         )
 
     def forecast(self, config: Config) -> CallForecast | None:
-        """None where what others say is nothing to end a search by."""
+        """None where they say nothing of this body. One that has surprised is forecast
+        again: it is believed once that is right."""
         place = self._asked.places.get(config)
-        if not self.are_sure or self._told is None or place is None:
+        if not self._forecasts or self._told is None or place is None:
             return None
         step_us, call_us = self._told
         return CallForecast(float(step_us[place]), float(call_us[place]), self._in_vmem)

@@ -94,6 +94,12 @@ def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.D
     assert len(seen) == total
 
 
+def test_tpe_begins_at_random_and_learns_from_what_it_is_told() -> None:
+    drawn, learned = (_search(_study(method), 40) for method in ("random", "tpe"))
+    assert drawn[:10] == learned[:10]  # its own count of random trials
+    assert drawn != learned
+
+
 def test_failures_are_failed_trials_with_their_reason() -> None:
     study = _study()
     one, other = study.ask(), study.ask()

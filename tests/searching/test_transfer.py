@@ -526,6 +526,32 @@ def test_a_body_that_is_another_one_here_ends_nothing(
     assert best(search(store, NEXT)) == fastest(NEXT)
 
 
+def test_a_problem_whose_predictions_are_right_again_is_believed(store: SqlStore) -> None:
+    """One that was far off has taught; nobody waits for as many trials as of a first problem."""
+    taught(store)
+    found = subject(NEXT)
+    lessons = lessons_of(found.key, V5E, space(NEXT))
+    assert lessons is not None
+    some = list(store.trials(subject(1 << 14).key))
+    assert len(some) > 3
+
+    def predicted(trial: Trial, factor: float) -> Trial:
+        assert isinstance(trial.outcome, Estimated) and trial.outcome.step
+        predicted_us = trial.outcome.estimate.time_us * factor
+        step = replace(trial.outcome.step, predicted_us=predicted_us)
+        return replace(trial, outcome=replace(trial.outcome, step=step))
+
+    def sure(factors: Sequence[float]) -> bool:
+        others = [(subject(1 << 14).key, trial) for trial in some]
+        pairs = zip(some, factors, strict=False)
+        own = [(found.key, predicted(trial, factor)) for trial, factor in pairs]
+        lessons.predict(space(NEXT).candidates, others, own)
+        return lessons.are_sure
+
+    assert sure([1.0]) and not sure([3.0]) and not sure([1.0, 3.0, 1.0, 1.0])
+    assert sure([3.0, 1.0, 1.0, 1.0])
+
+
 def test_arrays_that_xla_moves_for_some_blocks_alone_have_others_tried(store: SqlStore) -> None:
     """What it does around a call is not the same for all of them then."""
     confirmed(store)
