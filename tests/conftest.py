@@ -38,9 +38,11 @@ ROOT = Path(__file__).parent
 _LONG = (
     "service/test_schemathesis.py",
     "service/pages/test_chromium.py",
+    "service/test_service_faults.py",
     "docs/test_blocks.py",
     "e2e/test_search_command.py",
     "e2e/test_from_jax.py",
+    "lookups/test_safe_is_legal.py",
     "child/verify/test_broken_kernels.py",
     "service/pages/test_tasks.py",
     "e2e/test_check_command.py",
