@@ -1,9 +1,9 @@
 """What a kernel body does, from its jaxpr: arithmetic, and which scratch outlives a grid step."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -104,8 +104,7 @@ def analyse(
         return body
     env = ScalarEnvironment(jaxpr, [], dict(enumerate(scalars)), len(grid))
     names = {var: n for n, var in enumerate(open_jaxpr(jaxpr).invars) if n in set(scratch)}
-    walker = _Walker(body, grid, named)
-    walker.walk(open_jaxpr(jaxpr), env, names, {}, 1.0, in_loop=False)
+    _Walker(body, grid, named).walk(open_jaxpr(jaxpr), _Scope(env, names, {}))
     body.accesses *= prod(grid)
     body.mxu_flops *= prod(grid)
     body.sure_flops = {dtype: flops * prod(grid) for dtype, flops in body.sure_flops.items()}
@@ -116,85 +115,68 @@ def analyse(
 _State = dict[int, tuple[int, ...]]
 
 
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """Where a jaxpr is walked. ``names``: of each reference to a scratch, its number; ``state``: how
+    a scratch was last written; ``weight``: share of steps that come here."""
+
+    env: ScalarEnvironment
+    names: dict[Any, int]
+    state: _State
+    weight: float = 1.0
+    in_loop: bool = False
+
+    def inner(self, jaxpr: Any, taken: Sequence[Any], given: Sequence[Any]) -> Self:
+        """Inside a jaxpr whose variables ``taken`` are ``given``."""
+        inside, names = ScalarEnvironment(jaxpr, [], {}, self.env.rank), dict[Any, int]()
+        for var, outer in zip(taken, given, strict=False):
+            if _hashable(outer, self.env.contents):
+                inside.contents[var] = self.env.contents[outer]
+            else:
+                inside.values[var] = self.env.read(outer)
+            if _hashable(outer, self.names):
+                names[var] = self.names[outer]
+        return replace(self, env=inside, names=names)
+
+
 class _Walker:
     def __init__(self, body: Body, grid: Sequence[int], named: Sequence[int] | None) -> None:
         self.body, self.grid = body, grid
         self.named = range(len(grid)) if named is None else named
 
-    def walk(
-        self,
-        jaxpr: Any,
-        env: ScalarEnvironment,
-        names: dict[Any, int],
-        state: _State,
-        weight: float,
-        *,
-        in_loop: bool,
-    ) -> None:
-        """``state``: how a scratch was last written; ``weight``: share of steps that come here."""
+    def walk(self, jaxpr: Any, scope: _Scope) -> None:
         self.body.kept_bytes = max(self.body.kept_bytes, kept_bytes(jaxpr))
         for eqn in jaxpr.eqns:
-            name = eqn.primitive.name
+            name, values = eqn.primitive.name, scope.env.values
             if name == "program_id":
-                env.values[eqn.outvars[0]] = axis_index(self.grid, self.named[eqn.params["axis"]])
+                values[eqn.outvars[0]] = axis_index(self.grid, self.named[eqn.params["axis"]])
             elif name == "num_programs":
                 extent = self.grid[self.named[eqn.params["axis"]]]
-                env.values[eqn.outvars[0]] = constant(extent, len(self.grid))
+                values[eqn.outvars[0]] = constant(extent, len(self.grid))
             elif name == "cond":
-                self._branch(eqn, env, names, state, weight, in_loop)
+                self._branch(eqn, scope)
             elif name in ("scan", "while"):
-                self._loop(eqn, env, names, state, weight)
+                self._loop(eqn, scope)
             elif (inner := called_jaxpr(eqn)) is not None or name == "run_scoped":
-                self._enter(inner or eqn.params["jaxpr"], eqn, env, names, state, weight, in_loop)
+                self._enter(inner or eqn.params["jaxpr"], eqn, scope)
             else:
-                self._access(eqn, env, names, state, in_loop)
-                self._count(eqn, weight)
-                env.run(eqn)
+                self._access(eqn, scope)
+                self._count(eqn, scope.weight)
+                scope.env.run(eqn)
 
-    def _inner(
-        self,
-        jaxpr: Any,
-        taken: Sequence[Any],
-        given: Sequence[Any],
-        env: ScalarEnvironment,
-        names: dict[Any, int],
-    ) -> tuple[ScalarEnvironment, dict[Any, int]]:
-        """Environment and scratch names inside a jaxpr whose variables ``taken`` are ``given``."""
-        inside, inner_names = ScalarEnvironment(jaxpr, [], {}, env.rank), {}
-        for var, outer in zip(taken, given, strict=False):
-            if _hashable(outer, env.contents):
-                inside.contents[var] = env.contents[outer]
-            else:
-                inside.values[var] = env.read(outer)
-            if _hashable(outer, names):
-                inner_names[var] = names[outer]
-        return inside, inner_names
-
-    def _enter(
-        self,
-        inner: Any,
-        eqn: Any,
-        env: ScalarEnvironment,
-        names: dict[Any, int],
-        state: _State,
-        weight: float,
-        in_loop: bool,
-    ) -> None:
-        taken = parameters(eqn, inner)
-        inside, inner_names = self._inner(inner, taken, eqn.invars, env, names)
+    def _enter(self, inner: Any, eqn: Any, scope: _Scope) -> None:
+        inside = scope.inner(inner, parameters(eqn, inner), eqn.invars)
         plain = open_jaxpr(inner)
-        self.walk(plain, inside, inner_names, state, weight, in_loop=in_loop)
+        self.walk(plain, inside)
         for var, out in zip(eqn.outvars, plain.outvars, strict=False):
-            env.values[var] = inside.read(out)
+            scope.env.values[var] = inside.env.read(out)
 
-    def _loop(
-        self, eqn: Any, env: ScalarEnvironment, names: dict[Any, int], state: _State, weight: float
-    ) -> None:
+    def _loop(self, eqn: Any, scope: _Scope) -> None:
         """A loop body counts once per iteration; one of unknown length counts once."""
         if eqn.primitive.name == "scan":
             jaxpr, invars, turns = eqn.params["jaxpr"], list(eqn.invars), eqn.params["length"]
         else:
-            jaxpr, turns = eqn.params["body_jaxpr"], mean_turns(eqn, env)
+            jaxpr, turns = eqn.params["body_jaxpr"], mean_turns(eqn, scope.env)
             invars = list(eqn.invars[eqn.params["cond_nconsts"] :])
         if turns is None:
             self.body.is_bounded = False
@@ -203,39 +185,30 @@ class _Walker:
                 "instructions"
             )
         plain = open_jaxpr(jaxpr)
-        inside, inner_names = self._inner(jaxpr, plain.invars, invars, env, names)
-        inside.values.clear()  # what is carried changes from turn to turn
+        inside = scope.inner(jaxpr, plain.invars, invars)
+        inside.env.values.clear()  # what is carried changes from turn to turn
         # In a branch that some steps take, these may be the steps with fewer turns.
-        is_unsure = turns is None or (weight != 1.0 and eqn.primitive.name == "while")
-        times, sure = weight * (1 if turns is None else turns), dict(self.body.sure_flops)
-        self.walk(plain, inside, inner_names, state, times, in_loop=True)
+        is_unsure = turns is None or (scope.weight != 1.0 and eqn.primitive.name == "while")
+        times, sure = scope.weight * (1 if turns is None else turns), dict(self.body.sure_flops)
+        self.walk(plain, replace(inside, weight=times, in_loop=True))
         if is_unsure:
             self.body.sure_flops = sure
 
-    def _branch(
-        self,
-        eqn: Any,
-        env: ScalarEnvironment,
-        names: dict[Any, int],
-        state: _State,
-        weight: float,
-        in_loop: bool,
-    ) -> None:
-        which = env.read(eqn.invars[0])
+    def _branch(self, eqn: Any, scope: _Scope) -> None:
+        which, state = scope.env.read(eqn.invars[0]), scope.state
         ends: list[tuple[float, _State]] = []
         branches, before = eqn.params["branches"], self.body.sure_flops
         # Two that some steps take may have no step in common: of one alone the mean is certain.
-        is_alone, sure = which is not None and weight == 1.0, []
+        is_alone, sure = which is not None and scope.weight == 1.0, []
         for number, branch in enumerate(branches):
             taken = None if which is None else which == number
             share = 1.0 / len(branches) if taken is None else float(np.mean(taken))
             if share == 0.0:
                 continue
             plain = open_jaxpr(branch)
-            inside, inner_names = self._inner(branch, plain.invars, eqn.invars[1:], env, names)
-            after = dict(state)
+            inside, after = scope.inner(branch, plain.invars, eqn.invars[1:]), dict(state)
             self.body.sure_flops = {}
-            self.walk(plain, inside, inner_names, after, weight * share, in_loop=in_loop)
+            self.walk(plain, replace(inside, state=after, weight=scope.weight * share))
             scale = 1.0 if is_alone else share
             sure.append({dtype: n / scale for dtype, n in self.body.sure_flops.items()})
             reset = None if taken is None else _reset_axes(taken, self.grid)
@@ -254,28 +227,24 @@ class _Walker:
                 if all(after[scratch] == _WRITTEN for _, after in ends):
                     state[scratch] = _WRITTEN
 
-    def _access(
-        self, eqn: Any, env: ScalarEnvironment, names: dict[Any, int], state: _State, in_loop: bool
-    ) -> None:
-        touched = [(n, v) for n, v in enumerate(eqn.invars) if _hashable(v, names)]
+    def _access(self, eqn: Any, scope: _Scope) -> None:
+        touched = [(n, v) for n, v in enumerate(eqn.invars) if _hashable(v, scope.names)]
         for position, var in touched:
-            scratch = names[var]
+            scratch = scope.names[var]
             if eqn.primitive.name == "swap" and position == 0:
-                self._write(eqn, env, scratch, state, in_loop)
+                self._write(eqn, scratch, scope)
             else:
-                self._read(scratch, state)
+                self._read(scratch, scope.state)
 
-    def _write(
-        self, eqn: Any, env: ScalarEnvironment, scratch: int, state: _State, in_loop: bool
-    ) -> None:
+    def _write(self, eqn: Any, scratch: int, scope: _Scope) -> None:
         """The old value that ``swap`` returns is not read unless somebody uses it."""
-        indices = [env.read(v) for v in eqn.invars[2:]]
+        indices = [scope.env.read(v) for v in eqn.invars[2:]]
         known = all(i is not None and i.size == 1 for i in indices)
-        unknown_in_loop = in_loop and all(i is None or i.size == 1 for i in indices)
+        unknown_in_loop = scope.in_loop and all(i is None or i.size == 1 for i in indices)
         if known or unknown_in_loop:
-            state[scratch] = _WRITTEN
+            scope.state[scratch] = _WRITTEN
         else:
-            self._read(scratch, state)
+            self._read(scratch, scope.state)
 
     def _read(self, scratch: int, state: _State) -> None:
         written = state.get(scratch)
