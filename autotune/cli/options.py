@@ -28,6 +28,18 @@ _OTHERS = 2  # interpreters that may verify what the chosen one cannot run: the 
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+
+def together(*options: Callable[[F], F]) -> Callable[[F], F]:
+    """Several options as one decorator."""
+
+    def add(command: F) -> F:
+        for option in options:
+            command = option(command)
+        return command
+
+    return add
+
+
 database_option = click.option(
     "--db",
     "database",
@@ -60,7 +72,7 @@ def call_options(command: F, *, several: bool = False) -> F:
 
 def problem_options(command: F, *, required: bool = True, several: bool = False) -> F:
     """``--shape``, ``--dtype`` and ``--option``."""
-    for option in (
+    given = together(
         click.option(
             "--option",
             "options",
@@ -78,77 +90,8 @@ def problem_options(command: F, *, required: bool = True, several: bool = False)
             help="Dimensions by name, or in the kernel's own order"
             + ("; may be given several times." if several else "."),
         ),
-    ):
-        command = option(command)
-    return command
-
-
-def compiler_options(command: F) -> F:
-    """What ``new_pool`` takes."""
-    return pool_options(interpreter_options(command))
-
-
-def interpreter_options(command: F) -> F:
-    """``--python`` and ``--jax``, which is another way to give it."""
-    command = _takes_jax(command)
-    for option in (
-        click.option(
-            "--jax",
-            default=None,
-            metavar="VERSION",
-            help="Compile with the JAX of an environment of `autotune env`.",
-        ),
-        click.option(
-            "--python",
-            default=sys.executable,
-            metavar="INTERPRETER",
-            help="Compile with the JAX of this interpreter (3.11+).",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-def pool_options(command: F) -> F:
-    """What ``new_pool`` takes beside the interpreter."""
-    for option in (
-        click.option(
-            "--candidate-memory",
-            default=8.0,
-            show_default=True,
-            metavar="GIB",
-            type=click.FloatRange(min=1),
-            help="Kill a compiler that holds more than this.",
-        ),
-        click.option(
-            "--candidate-timeout",
-            default=120.0,
-            show_default=True,
-            metavar="SECONDS",
-            type=click.FloatRange(min=1),
-            help="Kill a compiler that takes longer for one, waiting for a processor apart.",
-        ),
-        click.option(
-            "--compilers",
-            envvar="AUTOTUNE_COMPILERS",
-            show_envvar=True,
-            default=2,
-            show_default=True,
-            type=click.IntRange(1, 64),
-            help="Compiler processes side by side.",
-        ),
-    ):
-        command = option(command)
-    return command
-
-
-ray_option = click.option(
-    "--ray",
-    default=None,
-    metavar="auto|HOST:PORT",
-    help="Compile on the nodes of this Ray cluster, with all its free slots in the place of "
-    "--compilers; --jax is the version that its nodes have.",
-)
+    )
+    return given(command)
 
 
 def _takes_jax(command: F) -> F:
@@ -163,6 +106,63 @@ def _takes_jax(command: F) -> F:
     return cast(F, taking)
 
 
+interpreter_options = together(
+    _takes_jax,
+    click.option(
+        "--jax",
+        default=None,
+        metavar="VERSION",
+        help="Compile with the JAX of an environment of `autotune env`.",
+    ),
+    click.option(
+        "--python",
+        default=sys.executable,
+        metavar="INTERPRETER",
+        help="Compile with the JAX of this interpreter (3.11+).",
+    ),
+)
+
+
+pool_options = together(  # what ``new_pool`` takes beside the interpreter
+    click.option(
+        "--candidate-memory",
+        default=8.0,
+        show_default=True,
+        metavar="GIB",
+        type=click.FloatRange(min=1),
+        help="Kill a compiler that holds more than this.",
+    ),
+    click.option(
+        "--candidate-timeout",
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        type=click.FloatRange(min=1),
+        help="Kill a compiler that takes longer for one, waiting for a processor apart.",
+    ),
+    click.option(
+        "--compilers",
+        envvar="AUTOTUNE_COMPILERS",
+        show_envvar=True,
+        default=2,
+        show_default=True,
+        type=click.IntRange(1, 64),
+        help="Compiler processes side by side.",
+    ),
+)
+
+compiler_options = together(interpreter_options, pool_options)  # what ``new_pool`` takes
+
+
+ray_option = click.option(
+    "--ray",
+    default=None,
+    metavar="auto|HOST:PORT",
+    help="Compile on the nodes of this Ray cluster, with all its free slots in the place of "
+    "--compilers; --jax is the version that its nodes have.",
+)
+
+
 def interpreter_of(jax: str, ray: str | None = None) -> str:
     """That of an environment of this machine; of a cluster the version stands for it."""
     from autotune.environments.environment import find_environment
@@ -173,35 +173,31 @@ def interpreter_of(jax: str, ray: str | None = None) -> str:
     return f"{NODES_JAX}{jax}" if ray else find_environment(environments_folder(), jax).python
 
 
-def measuring_options(command: F) -> F:
-    """``measure`` (whether), ``device`` and ``measure_seconds``."""
-    for option in (
-        click.option(
-            "--measure-seconds",
-            default=120.0,
-            show_default=True,
-            metavar="SECONDS",
-            type=click.FloatRange(min=1),
-            help="Stop timing after this time.",
-        ),
-        click.option(
-            "--device",
-            default=0,
-            show_default=True,
-            type=click.IntRange(min=0),
-            help="Which of the attached devices is measured on.",
-        ),
-        click.option(
-            "--measure",
-            default="auto",
-            show_default=True,
-            type=click.Choice(["auto", "never"]),
-            callback=lambda _context, _option, value: value == "auto",
-            help="Time the finalists where a TPU of this generation is attached.",
-        ),
-    ):
-        command = option(command)
-    return command
+measuring_options = together(  # ``measure`` (whether), ``device`` and ``measure_seconds``
+    click.option(
+        "--measure-seconds",
+        default=120.0,
+        show_default=True,
+        metavar="SECONDS",
+        type=click.FloatRange(min=1),
+        help="Stop timing after this time.",
+    ),
+    click.option(
+        "--device",
+        default=0,
+        show_default=True,
+        type=click.IntRange(min=0),
+        help="Which of the attached devices is measured on.",
+    ),
+    click.option(
+        "--measure",
+        default="auto",
+        show_default=True,
+        type=click.Choice(["auto", "never"]),
+        callback=lambda _context, _option, value: value == "auto",
+        help="Time the finalists where a TPU of this generation is attached.",
+    ),
+)
 
 
 def new_pool(

@@ -117,7 +117,7 @@ _State = dict[int, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """Where a jaxpr is walked. ``names``: of each reference to a scratch, its number; ``state``: how
+    """Where a jaxpr is walked. ``names``: the number of each reference to a scratch; ``state``: how
     a scratch was last written; ``weight``: share of steps that come here."""
 
     env: ScalarEnvironment
