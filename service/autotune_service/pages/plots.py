@@ -108,20 +108,14 @@ def _dots(found: Sequence[ShownTrial], where: Sequence[float]) -> Iterable[Figur
         if not mine:
             continue
         timed = group == ESTIMATED
+        shown = [c for _, c in mine]
+        size, opacity = (8, 0.6) if timed else (10, 1.0)
+        name = f"{group} ({len(mine)})"
         yield {
-            "type": "scatter",
-            "mode": "markers",
-            "name": f"{group} ({len(mine)})",
+            **_markers(name, shown, color=colour, symbol=sign, size=size, opacity=opacity),
             "x": [x for x, _ in mine],
-            "y": [c.time_us if timed else 1 for _, c in mine],
+            "y": [c.time_us if timed else 1 for c in shown],
             **({} if timed else {"yaxis": "y2"}),
-            "marker": {
-                "color": colour,
-                "symbol": sign,
-                "size": 8 if timed else 10,
-                "opacity": 0.6 if timed else 1.0,
-            },
-            **hovers(c for _, c in mine),
         }
 
 
@@ -158,17 +152,21 @@ def hovers(found: Iterable[ShownTrial]) -> dict[str, Any]:
     }
 
 
-def by_role(found: Sequence[ShownTrial]) -> Iterable[tuple[str, str, str, int, list[ShownTrial]]]:
-    """Estimated candidates as (name, colour, sign, size, candidates): the two that matter apart."""
+def by_role(found: Sequence[ShownTrial]) -> Iterable[tuple[Figure, list[ShownTrial]]]:
+    """Estimated candidates, the two that matter apart: each with its dots, but for their places."""
     timed = [c for c in found if c.group == ESTIMATED]
     for role, name, colour, sign, size in (
         ("", "candidate", "@good", "circle", 8),
         (DEFAULT, "default", "@default", "square", 13),
         (WINNER, "winner", "@best", "star", 16),
     ):
-        mine = [c for c in timed if c.role == role]
-        if mine:
-            yield name, colour, sign, size, mine
+        if mine := [c for c in timed if c.role == role]:
+            yield _markers(name, mine, color=colour, symbol=sign, size=size), mine
+
+
+def _markers(name: str, found: Sequence[ShownTrial], **marker: Any) -> Figure:
+    dots = {"type": "scatter", "mode": "markers", "name": name, "marker": marker}
+    return {**dots, **hovers(found)}
 
 
 def vmem(found: Sequence[ShownTrial]) -> Figure | None:
@@ -176,34 +174,16 @@ def vmem(found: Sequence[ShownTrial]) -> Figure | None:
     known = [c for c in found if c.used_bytes]
     if not known:
         return None
-    traces = []
-    for name, colour, sign, size, mine in by_role(known):
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": name,
-                "x": [(c.used_bytes or 0) / _MIB for c in mine],
-                "y": [c.time_us for c in mine],
-                "marker": {"color": colour, "symbol": sign, "size": size},
-                **hovers(mine),
-            }
-        )
+    traces = [
+        {**dots, "x": _used_mib(mine), "y": [c.time_us for c in mine]}
+        for dots, mine in by_role(known)
+    ]
     over = [c for c in known if c.time_us is None]
     for group in dict.fromkeys(c.group for c in over):
         mine = [c for c in over if c.group == group]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": group,
-                "yaxis": "y2",
-                "x": [(c.used_bytes or 0) / _MIB for c in mine],
-                "y": [1 for _ in mine],
-                "marker": {"color": GROUPS[group][0], "symbol": GROUPS[group][1], "size": 10},
-                **hovers(mine),
-            }
-        )
+        colour, sign, _ = GROUPS[group]
+        dots = _markers(group, mine, color=colour, symbol=sign, size=10)
+        traces.append({**dots, "yaxis": "y2", "x": _used_mib(mine), "y": [1 for _ in mine]})
     limits = sorted({c.allowed_bytes for c in known if c.allowed_bytes})
     shapes = [_limit_line(limit) for limit in limits]
     notes = [_limit_note(limit) for limit in limits]
@@ -216,6 +196,10 @@ def vmem(found: Sequence[ShownTrial]) -> Figure | None:
         "annotations": notes,
     }
     return {"data": traces, "layout": layout}
+
+
+def _used_mib(found: Sequence[ShownTrial]) -> list[float]:
+    return [(c.used_bytes or 0) / _MIB for c in found]
 
 
 def _limit_line(limit: int) -> Figure:

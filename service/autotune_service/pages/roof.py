@@ -6,7 +6,7 @@ from math import isfinite, log10
 
 from autotune.domain.outcome import Estimate
 from autotune_service.pages.candidates import ShownTrial
-from autotune_service.pages.plots import Figure, by_role, hovers, log_ticks
+from autotune_service.pages.plots import Figure, by_role, log_ticks
 
 _MIB = 2**20
 _DECIDES = 1.01  # the least time is that of operations when it is above that of bytes by this much
@@ -51,19 +51,10 @@ def _by_intensity(found: Sequence[ShownTrial], roof: float) -> Figure | None:
     y = [min(roof * place, top or roof * place) / 1e6 for place in x]
     name = f"roof: HBM {roof / 1e3:,.0f} GB/s" + (f", {top / 1e6:,.0f} TFLOP/s" if top else "")
     traces = [_roof(name, x, y)]
-    for role, colour, sign, size, mine in by_role(mixed):
+    for dots, mine in by_role(mixed):
         own = [c.estimate for c in mine if c.estimate]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": role,
-                "x": [e.flops / e.hbm_bytes for e in own],
-                "y": [e.flops / e.time_us / 1e6 for e in own],
-                "marker": {"color": colour, "symbol": sign, "size": size},
-                **hovers(mine),
-            }
-        )
+        across = [e.flops / e.hbm_bytes for e in own]
+        traces.append({**dots, "x": across, "y": [e.flops / e.time_us / 1e6 for e in own]})
     rates = [*y, *(e.flops / e.time_us / 1e6 for e in estimates)]
     layout = {
         "xaxis": {"title": {"text": "operations per byte of HBM traffic (FLOP/B)"}, **_log(x)},
@@ -80,19 +71,10 @@ def _by_bytes(found: Sequence[ShownTrial], roof: float) -> Figure:
     moved = [c.estimate.hbm_bytes / _MIB for c in found if c.estimate]
     x = [min(moved) * 0.8, max(moved) * 1.2]
     traces = [_roof(f"roof: HBM {roof / 1e3:,.0f} GB/s", x, [roof / 1e3] * 2)]
-    for role, colour, sign, size, mine in by_role(found):
+    for dots, mine in by_role(found):
         own = [c.estimate for c in mine if c.estimate]
-        traces.append(
-            {
-                "type": "scatter",
-                "mode": "markers",
-                "name": role,
-                "x": [e.hbm_bytes / _MIB for e in own],
-                "y": [e.hbm_bytes / e.time_us / 1e3 for e in own],
-                "marker": {"color": colour, "symbol": sign, "size": size},
-                **hovers(mine),
-            }
-        )
+        across = [e.hbm_bytes / _MIB for e in own]
+        traces.append({**dots, "x": across, "y": [e.hbm_bytes / e.time_us / 1e3 for e in own]})
     layout = {
         "xaxis": {"title": {"text": "HBM traffic (MiB); no matrix work"}},
         "yaxis": {"title": {"text": "estimated rate (GB/s)"}, "rangemode": "tozero"},
