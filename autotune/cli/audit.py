@@ -13,8 +13,7 @@ import click
 from autotune.cli.import_table import table_options
 from autotune.cli.options import (
     compiler_options,
-    database_option,
-    json_option,
+    database_and_json,
     new_pool,
     open_database,
     print_json,
@@ -72,8 +71,7 @@ _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED
     help="Write what is found as Markdown, for an issue or a pull request.",
 )
 @compiler_options
-@database_option
-@json_option
+@database_and_json
 def audit(
     table: str,
     form: str | None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.errors import AutotuneError, InvalidInputError
 
@@ -38,8 +38,7 @@ _LABEL = (
     type=click.Path(path_type=Path, dir_okay=False),
     help="Write the proposals to a file of their own.",
 )
-@database_option
-@json_option
+@database_and_json
 def calibrate(
     from_measurements: bool,
     from_tables: bool,

@@ -6,7 +6,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import database_option, json_option, pool_options, ray_option
+from autotune.cli.options import database_and_json, pool_options, ray_option
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.job import DEFAULT_TRIALS
@@ -112,8 +112,7 @@ from autotune.errors import InvalidInputError
 @click.option("--junit", default=None, metavar="FILE", help="Also write JUnit XML.")
 @ray_option
 @pool_options
-@database_option
-@json_option
+@database_and_json
 def check(
     kernels: tuple[str, ...],
     releases: tuple[str, ...],

@@ -11,9 +11,8 @@ from pathlib import Path
 import click
 
 from autotune.cli.options import (
-    database_option,
+    database_and_json,
     interpreter_options,
-    json_option,
     new_pool,
     open_database,
     print_json,
@@ -65,8 +64,7 @@ _TRANSFORMS = re.compile(r"^.*\(|\)+$")  # jit(…), transpose(jvp(…))
     "--output", "-o", default=None, type=click.Path(dir_okay=False, path_type=Path), metavar="FILE"
 )
 @interpreter_options
-@database_option
-@json_option
+@database_and_json
 def collect(
     model: str | None,
     arguments: str,

@@ -2,7 +2,7 @@
 
 import click
 
-from autotune.cli.options import database_option, json_option, print_json
+from autotune.cli.options import database_and_json, print_json
 from autotune.cli.output import echo
 
 
@@ -12,8 +12,7 @@ def db() -> None:
 
 
 @db.command()
-@database_option
-@json_option
+@database_and_json
 def upgrade(database: str | None, as_json: bool) -> None:
     """Create the tables, or bring them to this version. Nothing is lost."""
     from autotune_db import upgrade

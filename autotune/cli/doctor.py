@@ -16,7 +16,7 @@ from autotune.cli.diagnosis import (
     packages,
     service,
 )
-from autotune.cli.options import database_option, interpreter_options, json_option, print_json
+from autotune.cli.options import database_and_json, interpreter_options, print_json
 from autotune.cli.output import echo
 
 
@@ -24,8 +24,7 @@ from autotune.cli.output import echo
 @click.option("--url", default=None, metavar="URL", help="Look at this service too.")
 @click.option("--quick", is_flag=True, help="Compile nothing.")
 @interpreter_options
-@database_option
-@json_option
+@database_and_json
 def doctor(url: str | None, quick: bool, python: str, database: str | None, as_json: bool) -> None:
     """Look at what is installed, at compilers and chips, the database and a service.
 

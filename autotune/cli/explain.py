@@ -8,7 +8,7 @@ import click
 
 from autotune.cli.breakdown import Explained, differing_rows, print_breakdown
 from autotune.cli.json_output import trial_data
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.cli.show import StoredTrial, find_trial, heading
@@ -51,8 +51,7 @@ from autotune.wording.measurement import measured_line
     metavar="INTERPRETER",
     help="For --trace: compile with the JAX of this interpreter (3.11+).",
 )
-@database_option
-@json_option
+@database_and_json
 def explain(
     trial: int,
     other: int | None,

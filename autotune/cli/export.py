@@ -7,13 +7,7 @@ from pathlib import Path
 
 import click
 
-from autotune.cli.options import (
-    database_option,
-    interpreter_options,
-    json_option,
-    open_database,
-    print_json,
-)
+from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.domain.chip import parse_chip
@@ -52,8 +46,7 @@ _TEXTS |= dict.fromkeys((".patch", ".diff"), "tpu-inference")
     "--shape", default="", metavar="m=…", help="Only records of problems with these dimensions."
 )
 @interpreter_options
-@database_option
-@json_option
+@database_and_json
 def export(
     file: Path,
     form: str,

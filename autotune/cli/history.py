@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from autotune.cli.json_output import summary_data, trial_data
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.key import Key
@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     help="Write the trials of each as an Optuna study into the database, for optuna-dashboard.",
 )
 @click.option("--trials", is_flag=True, help="List every trial of each key.")
-@database_option
-@json_option
+@database_and_json
 def history(
     kernel: str | None,
     chip: str | None,

@@ -8,13 +8,7 @@ from typing import Any
 
 import click
 
-from autotune.cli.options import (
-    database_option,
-    interpreter_options,
-    json_option,
-    open_database,
-    print_json,
-)
+from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import to_data
@@ -39,8 +33,7 @@ table_options = click.option(
 @click.option("--chip", default=None, help="The TPU of rows whose table names none.")
 @click.option("--all", "everything", is_flag=True, help="Print every row that was not taken.")
 @interpreter_options
-@database_option
-@json_option
+@database_and_json
 def import_table(
     table: str,
     form: str | None,

@@ -2,7 +2,7 @@
 
 import click
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.audit import AuditEntry
 from autotune.domain.codec import to_data
@@ -10,8 +10,7 @@ from autotune.domain.codec import to_data
 
 @click.command()
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@database_option
-@json_option
+@database_and_json
 def log(limit: int, database: str | None, as_json: bool) -> None:
     """List what was written, by whom and from where, the newest first."""
     with open_database(database, create=False) as store:

@@ -8,8 +8,7 @@ import click
 
 from autotune.cli.options import (
     chip_or_attached,
-    database_option,
-    json_option,
+    database_and_json,
     open_database,
     parse_toolchain,
     print_json,
@@ -44,8 +43,7 @@ _PATIENCE_S = 10.0  # of a person
     help="Versions; default: those installed here.",
 )
 @click.option("--url", default=None, metavar="URL", help="Ask this service, not a database.")
-@database_option
-@json_option
+@database_and_json
 def lookup(
     kernel: str,
     shape: str,

@@ -4,7 +4,7 @@ import click
 from rich import box
 from rich.table import Table
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.codec import to_data
@@ -15,8 +15,7 @@ _LOG_WIDTH = 160  # columns, where there is no terminal
 
 @click.command()
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@database_option
-@json_option
+@database_and_json
 def misses(limit: int, database: str | None, as_json: bool) -> None:
     """List what was asked for and is not published, the most wanted first."""
     with open_database(database, create=False) as store:

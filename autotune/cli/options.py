@@ -55,6 +55,7 @@ full_option = click.option(
     "left that is faster, as more trials than the default do.",
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+database_and_json = together(json_option, database_option)
 
 
 def call_options(command: F, *, several: bool = False) -> F:

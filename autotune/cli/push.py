@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import click
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip, parse_chip
@@ -36,8 +36,7 @@ _MOST_CHECKS = 100_000
 @click.option(
     "--no-trials", is_flag=True, help="Leave out the trials and refusals behind the records."
 )
-@database_option
-@json_option
+@database_and_json
 def push(
     url: str,
     token: str | None,

@@ -7,8 +7,7 @@ import click
 
 from autotune.cli.options import (
     compiler_options,
-    database_option,
-    json_option,
+    database_and_json,
     new_pool,
     open_database,
     print_json,
@@ -25,8 +24,7 @@ from autotune.wording.match import by_rule
 @click.argument("kernel")
 @click.option("--chip", required=True, help="TPU generation.")
 @compiler_options
-@database_option
-@json_option
+@database_and_json
 def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compilers: Any) -> None:
     """Make a rule for the shapes between those that KERNEL was tuned for, and publish it.
 

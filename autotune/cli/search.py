@@ -12,9 +12,8 @@ from autotune.cli.options import (
     chip_or_attached,
     compiler_options,
     compiles_with,
-    database_option,
+    database_and_json,
     full_option,
-    json_option,
     measuring_options,
     new_pool,
     open_database,
@@ -91,8 +90,7 @@ from autotune.wording.command import asked
     help="Search with these values of an axis only.",
 )
 @measuring_options
-@database_option
-@json_option
+@database_and_json
 def search(
     kernel: str,
     shapes: tuple[str, ...],

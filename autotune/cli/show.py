@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import click
 
 from autotune.cli.json_output import trial_data
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.domain.codec import to_data
@@ -43,8 +43,7 @@ class StoredTrial:
 
 @click.command()
 @click.argument("trial_id", type=click.IntRange(min=1))
-@database_option
-@json_option
+@database_and_json
 def show(trial_id: int, database: str | None, as_json: bool) -> None:
     """Print the trial with this number (see the tables of `search` and `history`)."""
     with open_database(database, create=False) as store:

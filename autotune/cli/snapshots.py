@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.errors import InvalidInputError
 from autotune.wording.publication import who_says
@@ -17,8 +17,7 @@ def snapshots() -> None:
 
 @snapshots.command("list")
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@database_option
-@json_option
+@database_and_json
 def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
     """List the newest snapshots and what made them."""
     with open_database(database, create=False) as store:
@@ -44,8 +43,7 @@ def list_snapshots(limit: int, database: str | None, as_json: bool) -> None:
 @snapshots.command()
 @click.option("--kernel", default=None)
 @click.option("--limit", default=20, show_default=True, type=click.IntRange(1, 10_000))
-@database_option
-@json_option
+@database_and_json
 def records(kernel: str | None, limit: int, database: str | None, as_json: bool) -> None:
     """List what was published, with the numbers that pin takes."""
     with open_database(database, create=False) as store:
@@ -75,8 +73,7 @@ def records(kernel: str | None, limit: int, database: str | None, as_json: bool)
 
 @snapshots.command()
 @click.argument("number", type=int)
-@database_option
-@json_option
+@database_and_json
 def rollback(number: int, database: str | None, as_json: bool) -> None:
     """Make a new snapshot with the records of snapshot NUMBER."""
     with open_database(database, create=False) as store:
@@ -85,8 +82,7 @@ def rollback(number: int, database: str | None, as_json: bool) -> None:
 
 @snapshots.command()
 @click.argument("number", type=int)
-@database_option
-@json_option
+@database_and_json
 def pin(number: int, database: str | None, as_json: bool) -> None:
     """Keep record NUMBER for its key, whatever is published."""
     with open_database(database, create=False) as store:
@@ -95,8 +91,7 @@ def pin(number: int, database: str | None, as_json: bool) -> None:
 
 @snapshots.command()
 @click.argument("number", type=int)
-@database_option
-@json_option
+@database_and_json
 def unpin(number: int, database: str | None, as_json: bool) -> None:
     """Let the key of record NUMBER have its newest record again."""
     with open_database(database, create=False) as store:
@@ -114,8 +109,7 @@ def _say(made: int | None, else_says: str, as_json: bool) -> None:
 
 @snapshots.command()
 @click.option("--days", required=True, type=click.IntRange(0, 36_500), help="Keep younger ones.")
-@database_option
-@json_option
+@database_and_json
 def prune(days: int, database: str | None, as_json: bool) -> None:
     """Forget old snapshots; hosts that ask for one of them are refused. Records stay."""
     with open_database(database, create=False) as store:

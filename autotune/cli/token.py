@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from autotune.cli.options import database_option, json_option, open_database, print_json
+from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.token import ROLES, WRITER, Token
 from autotune.errors import InvalidInputError
@@ -21,8 +21,7 @@ def token() -> None:
 @click.option(
     "--days", default=None, type=click.IntRange(1, 36_500), help="Expires; default: never."
 )
-@database_option
-@json_option
+@database_and_json
 def create(name: str, role: str, days: int | None, database: str | None, as_json: bool) -> None:
     """Make a token and print it. It cannot be printed again."""
     expires_at = None if days is None else datetime.now(UTC) + timedelta(days=days)
@@ -36,8 +35,7 @@ def create(name: str, role: str, days: int | None, database: str | None, as_json
 
 
 @token.command("list")
-@database_option
-@json_option
+@database_and_json
 def list_tokens(database: str | None, as_json: bool) -> None:
     """List the tokens, without their secrets."""
     with open_database(database, create=False) as store:
@@ -50,8 +48,7 @@ def list_tokens(database: str | None, as_json: bool) -> None:
 
 @token.command()
 @click.argument("number", type=int)
-@database_option
-@json_option
+@database_and_json
 def revoke(number: int, database: str | None, as_json: bool) -> None:
     """Make token NUMBER worth nothing, from now on."""
     with open_database(database, create=False) as store:

@@ -13,10 +13,9 @@ import click
 
 from autotune.cli.options import (
     compiles_with,
-    database_option,
+    database_and_json,
     full_option,
     interpreter_of,
-    json_option,
     measuring_options,
     new_pool,
     open_database,
@@ -93,8 +92,7 @@ class Duration(click.ParamType[float]):
 @ray_option
 @pool_options
 @measuring_options
-@database_option
-@json_option
+@database_and_json
 def tune(
     workload: Path,
     chips: tuple[str, ...],

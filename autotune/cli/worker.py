@@ -11,8 +11,7 @@ import click
 
 from autotune.cli.options import (
     compiler_options,
-    database_option,
-    json_option,
+    database_and_json,
     measuring_options,
     new_pool,
     open_database,
@@ -61,8 +60,7 @@ _TIMEOUT_S = 60.0  # of one call to a service
 )
 @compiler_options
 @measuring_options
-@database_option
-@json_option
+@database_and_json
 def worker(
     name: str | None,
     drain: bool,
