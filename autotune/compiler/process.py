@@ -52,6 +52,7 @@ class CompilerProcess:
     ``python``: the interpreter to run it under. ``memory_bytes``: resident memory, its own
     descendants included, above which the child is killed. ``worker``: the script that it runs,
     ``environment``: what it sees, from its folder and ours. ``what`` names it in sentences.
+    ``given_up``: whether nobody waits for what is asked, looked at in the thread that asks.
     Not for use from two threads at a time, except ``interrupt``.
     """
 
@@ -62,10 +63,11 @@ class CompilerProcess:
         worker: Path = WORKER,
         environment: Environment = libtpu.child_environment,
         what: str = "compiler process",
+        given_up: Callable[[], bool] = lambda: False,
     ) -> None:
         self.python = python
         self._memory_bytes, self._worker = memory_bytes, worker
-        self._environment, self._what = environment, what
+        self._environment, self._what, self._given_up = environment, what, given_up
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._stopped = False
@@ -79,9 +81,10 @@ class CompilerProcess:
         """The child's answer.
 
         Raises ``ChildTimedOutError`` or ``ChildDiedError``; either way the child is gone and the
-        next call starts another. ``CompilerInterruptedError`` after ``interrupt`` and ``close``.
+        next call starts another. ``CompilerInterruptedError`` after ``interrupt`` and ``close``,
+        and where it is given up.
         """
-        if self._stopped:
+        if self._stopped or self._given_up():
             raise CompilerInterruptedError
         try:
             child = self._child or self._start()
@@ -162,7 +165,7 @@ class CompilerProcess:
         for how long neither can be over its limit."""
         memory, clock = MemoryWatch(child.pid), TimeWatch(child.pid, limit_s)
         while True:
-            if self._stopped:
+            if self._stopped or self._given_up():
                 raise CompilerInterruptedError
             if clock.is_over():
                 raise ChildTimedOutError(f"no answer within {limit_s:g} s")

@@ -5,11 +5,13 @@ import os
 import pickle
 import signal
 import socket
+import uuid
 from collections.abc import Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from autotune.compiler.process import CompilerInterruptedError
 from autotune.domain.codec import from_data
 from autotune.domain.toolchain import Toolchain
 from autotune.errors import CompilerUnavailableError
@@ -52,23 +54,32 @@ class RaySlot:
 
     def __init__(self, node: Node, number: int, actor: Any) -> None:
         self.node, self.number, self._actor = node, number, actor
-        self.ready = self.look()
+        self._asked: Any = None
+        self._ready = self.look()
 
     def look(self) -> Future[None]:
-        """Answers where the actor is there, also while it is busy for another driver."""
-        asked = self._actor.ready.options(concurrency_group="control").remote()
-        future: Future[None] = asked.future()
+        """Answers, after what other drivers have asked, where the actor is there."""
+        future: Future[None] = self._actor.ready.remote().future()
         return future
+
+    def is_there(self) -> bool:
+        """Also while it is busy for another driver. Raises ``SlotLostError``."""
+        if self._ready.done():
+            answer_of(self._ready)
+        return self._ready.done() or self._actor._get_local_state() == _alive()
 
     def ask(self, *asked: Any) -> Future[bytes]:
         """``CompilerSlot.ask``; ``answer_of`` gives the pickled answer."""
-        future: Future[bytes] = self._actor.ask_packed.remote(pickle.dumps(asked)).future()
+        self._asked = self._actor.ask_packed.remote(pickle.dumps(asked))
+        future: Future[bytes] = self._asked.future()
         return future
 
     def leave(self, driver: str) -> Future[None]:
-        """Give up what the driver asked, and its compiler there."""
-        left = self._actor.leave.options(concurrency_group="control").remote(driver)
-        future: Future[None] = left.future()
+        """Give up what the driver asked, and its compiler there; where another driver's question
+        runs, after that."""
+        if self._asked:
+            _ray().cancel(self._asked)
+        future: Future[None] = self._actor.leave.remote(driver).future()
         return future
 
     def discard(self) -> None:
@@ -77,7 +88,8 @@ class RaySlot:
 
 
 class RayCluster:
-    """A cluster that runs already, until ``close``. Raises ``CompilerUnavailableError`` with a
+    """A cluster that runs already, until ``close``. ``driver`` names this process to its actors.
+    Raises ``CompilerUnavailableError`` with a
     sentence where there is none, or Ray is not installed."""
 
     def __init__(self, address: str) -> None:
@@ -102,6 +114,8 @@ class RayCluster:
                 f"the Ray cluster at {address!r} cannot be used with Ray {ray.__version__}: "
                 + " ".join(lines)
             ) from error
+        self.driver = uuid.uuid4().hex
+        ray.experimental.internal_kv._internal_kv_put(self.driver, "", namespace=_NAMESPACE)
 
     def nodes(self) -> dict[str, Node]:
         """Those that are alive. Raises ``CompilerUnavailableError`` where the head is gone."""
@@ -134,26 +148,53 @@ class RayCluster:
         self, node: Node, number: int, name: str, memory_bytes: int, worker: str | None
     ) -> RaySlot:
         """The one of this name, which is started where it is not there yet."""
-        actor = _ray().remote(concurrency_groups={"control": 1})(CompilerSlot)
+        # a concurrency group for ``leave`` would cost each busy actor 4.6 ms of every second
+        actor = _ray().remote(CompilerSlot)
         options = {"num_cpus": 1, "memory": memory_bytes, "name": name, **_only_on(node.id)}
         options["enable_task_events"] = False  # the head keeps no list of what was asked
         with _answering():
             started = actor.options(**options, get_if_exists=True, lifetime="detached")
-            return RaySlot(node, number, started.remote(worker))
+            return RaySlot(node, number, started.remote(worker, _has_left, _is_given_up))
+
+    def leave(self) -> None:
+        """What this driver has asked, and what waits yet, is given up."""
+        ray = _ray()
+        head = ray.experimental.internal_kv.internal_kv_get_gcs_client()
+        with contextlib.suppress(ray.exceptions.RayError):  # the head is gone
+            head.internal_kv_del(self.driver.encode(), False, _NAMESPACE.encode(), timeout=_REACH_S)
 
     def close(self) -> None:
         _ray().shutdown()
 
 
 def answer_of(future: Future[T]) -> T:
-    """Raises ``SlotLostError``. What the slot itself raises is a bug, and goes up."""
+    """Raises ``SlotLostError``, or ``CompilerInterruptedError`` where this driver has left the
+    slot. What the slot itself raises is a bug, and goes up."""
     exceptions = _ray().exceptions
     try:
         return future.result()
     except exceptions.RayTaskError:
         raise
+    except (CancelledError, exceptions.TaskCancelledError) as error:
+        raise CompilerInterruptedError from error
     except exceptions.RayError as error:
         raise SlotLostError(str(error).splitlines()[0]) from error
+
+
+def _has_left(driver: str) -> bool:
+    known = _ray().experimental.internal_kv._internal_kv_exists(driver, namespace=_NAMESPACE)
+    return not known
+
+
+def _is_given_up() -> bool:
+    """Whether the driver has cancelled what this actor does just now."""
+    return bool(_ray().get_runtime_context().is_canceled())
+
+
+def _alive() -> int:
+    from ray.core.generated.gcs_pb2 import ActorTableData
+
+    return int(ActorTableData.ALIVE)
 
 
 def _facts(asked: Any) -> NodeFacts | None:

@@ -4,7 +4,7 @@ import hashlib
 import json
 import pickle
 from collections.abc import Callable, Mapping
-from concurrent.futures import FIRST_COMPLETED, Future, wait
+from concurrent.futures import Future
 from pathlib import Path
 from threading import Lock
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -91,7 +91,7 @@ class FarmProcess:
         self._sources: dict[KernelRef, Mapping[str, Any] | None] = {}
         self._reading = Lock()
         self._lacking: dict[str, dict[str, str]] = {}  # by kernel, nodes and what they say
-        self._interrupted: Future[Any] = Future()
+        self._interrupted, self._asked = False, set[Future[Any]]()
 
     def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
         """As ``CompilerProcess.ask``. What was under way on a slot that is lost is asked again, on
@@ -108,6 +108,10 @@ class FarmProcess:
                 has_it = True
                 asked = self._slots.driver, request, sources, limit_s, self._memory_bytes
                 answer = pickle.loads(self._answer(slot.ask(*asked)))  # noqa: S301 - of our actor
+            except CompilerInterruptedError:
+                if self._interrupted:
+                    raise
+                continue  # its node was refused
             except SlotLostError as error:
                 self._slots.lose(slot)
                 lost += [slot.node.id] * has_it
@@ -121,18 +125,22 @@ class FarmProcess:
             self._slots.give(slot)
             if "lacks" in answer:
                 lacking[slot.node.id] = f"node {slot.node.address}: {answer['lacks']}"
-            elif "interrupted" not in answer:  # its node was refused
+            else:
                 return read_answer(answer, request, sources)
 
     def _answer(self, asked: Future[T]) -> T:
-        wait({asked, self._interrupted}, return_when=FIRST_COMPLETED)
-        if not asked.done():
-            raise CompilerInterruptedError
-        return answer_of(asked)
+        self._asked.add(asked)
+        try:
+            if self._interrupted:
+                raise CompilerInterruptedError
+            return answer_of(asked)
+        finally:
+            self._asked.discard(asked)
 
     def interrupt(self) -> None:
-        if not self._interrupted.done():
-            self._interrupted.set_result(None)
+        self._interrupted = True
+        for one in [*self._asked]:
+            one.cancel()
         self._slots.interrupt()
 
     def stop(self) -> None:

@@ -68,25 +68,28 @@ class CompilerSlot:
     """One question at a time. Drivers that have one question each here take turns, as Ray hands
     out questions in the order in which they come. Ends its process where nobody asks any more.
 
-    ``ask`` is called from one thread and ``leave`` from another.
+    ``has_left``: whether a driver is gone, whose question may have waited here; ``given_up``:
+    whether it is what is answered just now that nobody waits for any more.
     """
 
     def __init__(
         self,
         worker: str | None = None,
+        has_left: Callable[[str], bool] = lambda _: False,
+        given_up: Callable[[], bool] = lambda: False,
         idle_s: float = _IDLE_S,
         end: Callable[[], None] = _END_PROCESS,
     ) -> None:
         self._worker, self._idle_s = Path(worker) if worker else WORKER, idle_s
-        self._end, self._lock = end, Lock()
+        self._has_left, self._given_up, self._end = has_left, given_up, end
+        self._lock, self._last_driver = Lock(), ""
         self._children: dict[str, _Child] = {}
-        self._gone: dict[str, float] = {}  # and when: what it asked before may come later
         self._asked: _Child | None = None
         self._ends_at = time.monotonic() + idle_s
         Thread(target=self._watch, daemon=True).start()
 
     def ready(self) -> None:
-        """Answers once the process is there, and keeps it there."""
+        """Keeps the process there."""
         self._ends_at = time.monotonic() + self._idle_s
 
     def ask(
@@ -98,9 +101,10 @@ class CompilerSlot:
         memory_bytes: int,
     ) -> dict[str, Any]:
         """The child's answer, or in its place what became of the child."""
-        child = self._child_of(driver, memory_bytes)
-        if child is None:
+        if driver != self._last_driver and self._has_left(driver):
             return {"interrupted": True}
+        self._last_driver = driver
+        child = self._child_of(driver, memory_bytes)
         try:
             return self._answer(child, request, sources, limit_s)
         except ChildTimedOutError as error:
@@ -114,33 +118,28 @@ class CompilerSlot:
         except (CompilerUnavailableError, OSError) as error:
             return {"unusable": str(error)}
         finally:
-            self._answered(driver, child)
+            self._answered(child)
 
     def ask_packed(self, asked: bytes) -> bytes:
         """``ask`` in one piece each way: Ray pickles each argument by itself, in Python."""
         return pickle.dumps(self.ask(*pickle.loads(asked)))  # noqa: S301 - as Ray itself does
 
     def leave(self, driver: str) -> None:
-        """The driver asks nothing more, and what it has asked is given up."""
+        """The driver asks nothing more."""
         with self._lock:
-            self._gone[driver] = time.monotonic()
-            child = self._children.pop(driver, None)
-            if child is not None and child is self._asked:
-                child.compiler.process.interrupt()  # ``ask`` closes it
-            elif child is not None:
+            if child := self._children.pop(driver, None):
                 child.close()
             if not self._children:
                 self._ends_at = min(self._ends_at, time.monotonic() + _LINGER_S)
 
-    def _child_of(self, driver: str, memory_bytes: int) -> _Child | None:
-        """None for a driver that has left."""
+    def _child_of(self, driver: str, memory_bytes: int) -> _Child:
         with self._lock:
-            if self._gone.pop(driver, None):
-                return None
             child = self._children.get(driver)
             if child is None:
                 self._make_room()
-                process = CompilerProcess(sys.executable, memory_bytes, self._worker)
+                process = CompilerProcess(
+                    sys.executable, memory_bytes, self._worker, given_up=self._given_up
+                )
                 folder = tempfile.TemporaryDirectory(prefix="autotune-sources-")
                 child = self._children[driver] = _Child(Compiler(process), folder)
             self._asked = child
@@ -173,14 +172,11 @@ class CompilerSlot:
         content = path.read_bytes() if path.exists() else b""
         return {"answer": answer, "home": home, "content": content}
 
-    def _answered(self, driver: str, child: _Child) -> None:
+    def _answered(self, child: _Child) -> None:
         with self._lock:
             self._asked = None
             child.used_at = time.monotonic()
-            self._ends_at = child.used_at + (self._idle_s if self._children else _LINGER_S)
-            has_left = self._children.get(driver) is not child
-        if has_left:
-            child.close()
+            self._ends_at = child.used_at + self._idle_s
 
     def _watch(self) -> None:
         """A driver that was killed says nothing."""
@@ -191,7 +187,6 @@ class CompilerSlot:
                 for driver, child in list(self._children.items()):
                     if child is not self._asked and child.used_at < oldest:
                         self._children.pop(driver).close()
-                self._gone = {one: at for one, at in self._gone.items() if at >= oldest}
                 if not (self._children or self._asked) and time.monotonic() > self._ends_at:
                     self._end()
                     return

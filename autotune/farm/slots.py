@@ -3,7 +3,6 @@
 import contextlib
 import math
 import time
-import uuid
 from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future, wait
 from threading import Condition, Event, Thread
@@ -12,7 +11,7 @@ import autotune
 from autotune.compiler.process import CompilerInterruptedError
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.errors import CompilerUnavailableError, KernelImportError
-from autotune.farm.cluster import Node, NodeFacts, RayCluster, RaySlot, SlotLostError, answer_of
+from autotune.farm.cluster import Node, NodeFacts, RayCluster, RaySlot, SlotLostError
 from autotune.wording import nodes as wording
 
 _LOOK_S = 3.0
@@ -25,7 +24,7 @@ _PATIENCE_S = 60.0  # without any node
 
 class Slots:
     """Slots by node and number: one for each core and each ``memory_bytes``. A thread looks for
-    nodes that come and go until ``close``. ``driver`` names this process to them."""
+    nodes that come and go until ``close``."""
 
     def __init__(
         self,
@@ -35,7 +34,7 @@ class Slots:
         announce: Callable[[str], None],
         worker: str | None,
     ) -> None:
-        self.driver = uuid.uuid4().hex
+        self.driver = cluster.driver
         self._cluster, self._jax, self._memory_bytes = cluster, jax, memory_bytes
         self._announce, self._worker = announce, worker
         self._toolchain: Toolchain | None = None
@@ -95,6 +94,8 @@ class Slots:
             if self._slots.get((slot.node.id, slot.number)) is slot:
                 self._free.append(slot)
                 self._changed.notify_all()
+            else:  # its node was refused, perhaps before it was asked
+                self._leaving.append(slot.leave(self.driver))
 
     def lose(self, slot: RaySlot) -> None:
         """It did not; it is started again if its node is there."""
@@ -129,13 +130,15 @@ class Slots:
         self.interrupt()
         if self._watcher.is_alive():
             self._watcher.join(_LEAVE_S)
+        self._cluster.leave()
         with self._changed:
             late = [*self._opening.values()]
             self._leaving += [slot.leave(self.driver) for slot in (*self._slots.values(), *late)]
         wait(self._leaving, _LEAVE_S)
         for slot in late:
-            if not slot.ready.done():  # else another driver may be using it
-                slot.discard()
+            with contextlib.suppress(SlotLostError):
+                if not slot.is_there():  # else another driver may be using it
+                    slot.discard()
 
     def _watch(self) -> None:
         while not self._closed.wait(_LOOK_S):
@@ -195,15 +198,14 @@ class Slots:
         """What is ready can be asked."""
         with self._changed:
             for place, slot in list(self._opening.items()):
-                if not slot.ready.done():
-                    continue
-                del self._opening[place]
                 try:
-                    answer_of(slot.ready)
+                    if not slot.is_there():
+                        continue
+                    self._slots[place] = slot
+                    self._free.append(slot)
                 except SlotLostError:
-                    continue  # the next look starts it again
-                self._slots[place] = slot
-                self._free.append(slot)
+                    pass  # the next look starts it again
+                del self._opening[place]
             self._changed.notify_all()
 
     def _forget(self, node_id: str) -> None:

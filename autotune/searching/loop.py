@@ -30,7 +30,8 @@ from autotune.searching.tuned_elsewhere import winners_elsewhere
 
 _OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
 _SHARE = 2  # or half as many as there are, or as many as are compiled side by side
-_WIDE = 8  # compilers: with as many, what is tried first is not waited for
+_WIDE = 8  # compilers: with as many, what is tried first is not waited for, and each learned from
+# at once is each eighth of the compilers
 
 
 class Observer(Protocol):
@@ -286,8 +287,9 @@ class Search:
             return False
         then, candidates = self._predicted_at
         done, count = len(self.trials), len(self.space.candidates)
-        often = 1 if anew or done <= _OFTEN else max(_OFTEN, then // _SHARE, self.compilers.size)
-        if done - then >= often or count != candidates:
+        size = self.compilers.size
+        often = max(1, size // _WIDE) if done <= _OFTEN else max(_OFTEN, then // _SHARE, size)
+        if done - then >= (1 if anew else often) or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
             self._predicted = self.lessons.predict(self.space.candidates, others, own)

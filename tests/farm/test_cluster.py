@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from autotune.catalogue.discovery import find_kernel
+from autotune.compiler.process import CompilerInterruptedError
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed, Crashed
@@ -120,6 +121,36 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
         assert long.stdout is not None and long.stdout.readline() == "trial\n"
         long.kill()
     assert set(Counter(asked.read_text().splitlines()).values()) == {1}
+
+
+def test_who_leaves_ends_what_it_has_asked(cluster: Any) -> None:
+    add_nodes(cluster, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        child = Path("/proc", str(pool._process.ask({"kind": "hello"}, 60.0)["ok"][2]))
+        (future,) = compiled(pool, 1, sleep_ms=3_600_000)
+        until(lambda: not pool._slots._free)
+        assert child.exists()
+    assert future.cancelled() or isinstance(future.exception(), CompilerInterruptedError)
+    until(lambda: not child.exists())
+
+
+def test_what_waits_for_its_turn_is_not_compiled_for_who_has_left(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "15000")
+    add_nodes(cluster, 1)
+    with start_driver(cluster, tmp_path / "long.db") as long:
+        while not asked.exists():
+            time.sleep(0.1)
+        with RayPool(cluster.address, worker=SLEEPING) as pool:
+            compiled(pool, 1, nobodys=1)
+            until(lambda: not pool._slots._free)
+            time.sleep(1)  # it is under way
+        until(lambda: len(asked.read_text().splitlines()) == 3)
+        long.kill()
+    assert "nobodys" not in asked.read_text()
 
 
 def test_slots_that_ended_while_they_rested_are_not_a_candidates_fault(cluster: Any) -> None:

@@ -2,9 +2,10 @@
 
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Thread
+from threading import Event, Thread
 from typing import Any
 
 import pytest
@@ -20,8 +21,15 @@ PID = {"kind": "hello"}
 
 
 @pytest.fixture
-def slot(temporary: Path) -> Iterator[CompilerSlot]:
-    made = CompilerSlot(str(SLEEPING), end=lambda: None)  # it would end the tests
+def given_up() -> Event:
+    return Event()
+
+
+@pytest.fixture
+def slot(temporary: Path, given_up: Event) -> Iterator[CompilerSlot]:
+    made = CompilerSlot(
+        str(SLEEPING), {"gone"}.__contains__, given_up.is_set, end=lambda: None
+    )  # it would end the tests
     yield made
     for driver in ("a", "b", "c"):
         made.leave(driver)
@@ -48,18 +56,29 @@ def test_the_child_that_rests_longest_makes_room(slot: CompilerSlot) -> None:
     assert pid(slot, "b") == second and pid(slot, "a") != first
 
 
-def test_who_leaves_has_no_answer_to_what_runs_nor_to_what_comes_late(slot: CompilerSlot) -> None:
-    pid(slot, "a")
+def test_what_is_given_up_ends_without_an_answer(
+    slot: CompilerSlot, given_up: Event, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    child = Path("/proc", str(pid(slot, "a")))
     found: list[dict[str, Any]] = []
     long = {"kind": "compile", "config": {"axes": {"sleep_ms": 3_600_000}}}
     thread = Thread(target=lambda: found.append(ask(slot, "a", long)))
     thread.start()
-    while slot._asked is None:
-        pass
-    slot.leave("a")
+    while not asked.exists():
+        time.sleep(0.01)
+    given_up.set()
     thread.join()
     assert found == [{"interrupted": True}] == [ask(slot, "a", PID)]
-    assert not slot._gone and "answer" in ask(slot, "a", PID)
+    assert not child.exists()
+    given_up.clear()
+    assert "answer" in ask(slot, "a", PID)
+
+
+def test_a_question_that_waited_is_not_answered_for_who_has_left(slot: CompilerSlot) -> None:
+    assert ask(slot, "gone", PID) == {"interrupted": True}
+    assert not slot._children and "answer" in ask(slot, "a", PID)
 
 
 def test_a_child_that_takes_too_long_is_data(slot: CompilerSlot) -> None:
