@@ -28,10 +28,11 @@ from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, CallForecast, Lessons, lessons_of
 from autotune.searching.tuned_elsewhere import winners_elsewhere
 
-_OFTEN = 16  # trials: so long each is learned from at once, after that so many together,
-_SHARE = 2  # or half as many as there are, or as many as are compiled side by side
-_WIDE = 8  # compilers: with as many, what is tried first is not waited for, and each learned from
-# at once is each eighth of the compilers
+_OFTEN = (
+    16  # trials: so long each is learned from at once, or as many as there are _WIDE compilers;
+)
+_SHARE = 2  # then so many together, or half as many as there are, or as many as there are compilers
+_WIDE = 8  # compilers: with as many, what is tried first is not waited for
 
 
 class Observer(Protocol):

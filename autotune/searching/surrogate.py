@@ -76,11 +76,11 @@ class Surrogate:
         fears that nothing confirms; ``untimed``: compiled, but without an estimate."""
         seen = list(times_us)
         posterior = predicted or self.posterior(seen, list(times_us.values()), pending)
-        success = np.log1p(-self._risk.odds(seen, failed))
+        success: Array = np.zeros_like(self._prior)
+        if failed or not predicted:
+            success = np.log1p(-self._risk.odds(seen, failed))
         if not predicted:
             success -= self._cost
-        elif not failed:
-            success = np.zeros_like(success)
         if untimed:
             without = self._risk.same_blocks(untimed) & ~self._risk.same_blocks(seen)
             success[without] = log(1 - _DOOMED)

@@ -235,14 +235,17 @@ def test_an_old_prediction_ends_nothing(store: SqlStore) -> None:
     assert (found.stopped_by, asked) == ("prediction", [17, 20])
 
 
-@pytest.mark.parametrize(("size", "known"), [(2, [20, 40, 60]), (32, [20, 60])])
+@pytest.mark.parametrize(
+    ("size", "step", "known"),
+    [(2, 20, [20, 40, 60]), (32, 20, [20, 60]), (2, 2, [2, 4, 6]), (32, 2, [2, 6])],
+)
 def test_as_many_are_learned_from_together_as_run(
-    store: SqlStore, size: int, known: list[int]
+    store: SqlStore, size: int, step: int, known: list[int]
 ) -> None:
-    found, asked, _ = advised(store, 20, size)
+    found, asked, _ = advised(store, step, size)
     for _ in range(3):
         found.start()
-        found.trials, found.stopped_by = found.trials + found.trials[:20], ""
+        found.trials, found.stopped_by = found.trials + found.trials[:step], ""
     assert asked == known
 
 
