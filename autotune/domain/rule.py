@@ -50,7 +50,8 @@ class CostTerm:
     empty: wherever it ends. ``tiles``: sizes of axes count as whole tiles of the widest matrix
     unit. ``each_block``: as often as that axis has blocks, for what is done before the first step
     and after the last one of the others, not each step. ``odd``: of blocks of columns along a
-    diagonal that are no whole tiles."""
+    diagonal that are no whole tiles. Where a rule has ``hbm``, all are of the core but what
+    ``waits``, as for latencies."""
 
     us: float
     of: tuple[str, ...]
@@ -62,6 +63,7 @@ class CostTerm:
     tiles: OmitDefault[bool] = False
     each_block: OmitDefault[str] = ""
     odd: OmitDefault[bool] = False
+    waits: OmitDefault[bool] = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,6 +72,18 @@ class VmemTerm:
 
     bytes_each: float
     of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HbmTerm:
+    """An array that crosses HBM: ``us``, at the peak rate, times the product of the dimensions that
+    ``of`` names. Where any of the axes ``where`` has several blocks, it crosses again for each
+    block of the axes ``again``."""
+
+    us: float
+    of: tuple[str, ...]
+    again: OmitDefault[tuple[str, ...]] = ()
+    where: OmitDefault[tuple[str, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +116,9 @@ class ShapeRule:
     that ends with the last row and column, as with a causal mask; where it ``clips``, a block of
     columns that hangs over takes what is there. What is
     fastest is said by a ``tree``, from its first node on, or, where there is none, by the time of a
-    call, which is the sum of its ``costs``. ``vmem``: what blocks take that nobody compiled, about:
+    call, which is the sum of its ``costs``. ``hbm``: all traffic of a call, where that is known:
+    core and HBM work side by side then, with a latency of ``latency_us`` for the reads of a step,
+    and what ``waits`` is added. ``vmem``: what blocks take that nobody compiled, about:
     where some that seem to fit seem much faster than what is known to be safe, there is no answer.
 
     Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
@@ -122,6 +138,8 @@ class ShapeRule:
     compiled: tuple[CompiledBlocks, ...]
     costs: tuple[CostTerm, ...]
     tree: OmitDefault[tuple[TreeNode, ...]] = ()
+    hbm: OmitDefault[tuple[HbmTerm, ...]] = ()
+    latency_us: OmitDefault[float] = 0.0
     vmem: OmitDefault[tuple[VmemTerm, ...]] = ()
     seen: OmitDefault[tuple[SeenRange, ...]] = ()
     diagonal: OmitDefault[tuple[str, ...]] = ()

@@ -22,11 +22,13 @@ MOST_SIZES = 100  # combinations of those of all axes
 MOST_AXES = 6
 MOST_COMPILED = 200
 MOST_COSTS = 150
+MOST_MOVED = 6
 MOST_NODES = 50
 MOST_BLOCKS = 20  # of a leaf
 
-_Partial = tuple[tuple[int, ...], int, int, Sequence[Sequence[float]]]
-"""Sizes of the first axes, what shows them, the count of blocks, and the costs."""
+_Costs = Sequence[Sequence[float]]
+_Partial = tuple[tuple[int, ...], int, tuple[int, ...], _Costs]
+"""Sizes of the first axes, what shows them, the counts of their blocks, and the costs."""
 
 _Timed = tuple[float, int, tuple[int, ...]]
 """What legal blocks cost, what shows them, and their sizes."""
@@ -45,22 +47,22 @@ class Chooser:
         self._before = [dict(one.dims) for one in rule.compiled]
         self._allowed = max((one.vmem_allowed_bytes for one in rule.compiled), default=0)
         named = {*rule.grows, *rule.runs, *(one.dim for one in (*rule.axes, *rule.costs))}
-        named |= {name for node in rule.tree for name in node.of}
-        named |= {name for one in rule.costs for name in (one.axis, one.each_block)} | {
-            name
-            for names in (*rule.divides, *(one.of for one in (*rule.costs, *rule.vmem)))
-            for name in names
-        }
+        named |= {name for one in rule.costs for name in (one.axis, one.each_block)}
+        terms = (*rule.costs, *rule.vmem, *rule.hbm, *rule.tree)
+        named |= {name for names in (*rule.divides, *(one.of for one in terms)) for name in names}
         if not is_small(rule) or not named <= {"", *self._names, *self._least}:
             raise ValueError("the rule offers too many sizes, or rests on too much")
-        self._axes = [self._axis(axis) for axis in rule.axes]
+        self._axes = [_AxisTable(rule, axis, self._before) for axis in rule.axes]
         self._sides = [self._names.index(name) for name in rule.diagonal]
+        self._hbm = [
+            (one, *([self._names.index(name) for name in own] for own in (one.again, one.where)))
+            for one in rule.hbm
+        ]
         cut = {axis.dim for axis in rule.axes}
         self._same: dict[str, dict[int, int]] = {n: {} for n in self._least if n not in cut}
         for name, masks in self._same.items():
             for number, dims in enumerate(self._before):
                 masks[dims[name]] = masks.get(dims[name], 0) | 1 << number
-
         self._alike = {
             tuple(dict(one.uncut)[name] for name in self._same): {
                 name: (least, dict(one.most)[name]) for name, least in one.least
@@ -135,64 +137,44 @@ class Chooser:
 
     def _by_costs(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
         """All that is legal."""
-        steps = prod(dims[name] for name in self._rule.runs)
-        start: _Partial = ((), shown, steps, self._costs(dims))
+        runs = prod(dims[name] for name in self._rule.runs)
+        start: _Partial = ((), shown, (), self._costs(dims))
         found = [start]
         for axis in self._axes:
             options = axis.options(dims)
             found = [
-                ((*sizes, size), shown & mask, steps * count, _bound(costs, size, count, share))
-                for sizes, shown, steps, costs in found
+                ((*sizes, size), shown & mask, (*counts, count), _bound(costs, size, count, share))
+                for sizes, shown, counts, costs in found
                 for size, mask, count, share in options
                 if axis.divides(sizes, size)
             ]
+        moved = [(one.us * prod(dims[n] for n in one.of), *at) for one, *at in self._hbm]
         shares: dict[tuple[int, ...], tuple[float, ...]] = {}
         timed: list[_Timed] = []
-        for sizes, shown, steps, ((each, once), *others) in found:
+        for sizes, shown, counts, (general, *others) in found:
             sides = tuple(sizes[place] for place in self._sides)
             if sides not in shares:
                 shares[sides] = done_shares(self._rule, dims, sides)
-            parts = [
-                steps * share * own[0] if own else 0.0
-                for share, own in zip(shares[sides], others, strict=True)
-            ]
-            us = steps * shares[sides][0] * each + sum(parts) + once
+            steps = runs * prod(counts)
+            each = [steps * share for share in shares[sides]]
+            parts = [us * one[0] if one else 0.0 for us, one in zip(each, others, strict=True)]
+            us = each[0] * general[0] + sum(parts) + general[1]
+            if moved:
+                waits = [us * one[2] if one else 0.0 for us, one in zip(each, others, strict=True)]
+                us = together_us(self._rule, us, _moved_us(moved, counts), each[0])
+                us += each[0] * general[2] + sum(waits) + general[3]
+                parts[-1] += waits[-1]
             timed.append((us, shown if parts[-1] <= ODD * us else 0, sizes))
         return timed
 
-    def _axis(self, axis: Any) -> "_AxisTable":
-        own = [dict(one.config.axes)[axis.name] for one in self._rule.compiled]
-        cutting = [
-            not axis.dim or size < dims[axis.dim]
-            for size, dims in zip(own, self._before, strict=True)
-        ]
-        pairs = self._rule.divides
-        earlier = self._names[: self._names.index(axis.name)]
-        return _AxisTable(
-            axis,
-            own,
-            cutting,
-            [other for name, other in pairs if name == axis.name and other in self._least],
-            [
-                earlier.index(other)
-                for name, other in pairs
-                if name == axis.name and other in earlier
-            ],
-            [
-                earlier.index(name)
-                for name, other in pairs
-                if other == axis.name and name in earlier
-            ],
-        )
-
     def _shown(self, dims: Mapping[str, int]) -> int:
         """What was compiled with the same of what nothing cuts, where problems with these were not
-        much shorter or longer. Where a dimension that VMEM grows
-        with is longer now, all of VMEM is taken to grow with it."""
+        much shorter or longer. Where a dimension that VMEM grows with is longer now, all of VMEM is
+        taken to grow with it."""
         least, most = self._least, self._most
-        if dims.keys() != least.keys():
-            return 0
-        if not all(least[name] <= size <= most[name] for name, size in dims.items()):
+        if dims.keys() != least.keys() or any(
+            not least[name] <= size <= most[name] for name, size in dims.items()
+        ):
             return 0
         shown = (1 << len(self._before)) - 1
         for name, masks in self._same.items():
@@ -210,24 +192,24 @@ class Chooser:
                 shown &= ~(1 << number)
         return shown
 
-    def _costs(self, dims: Mapping[str, int]) -> list[list[float]]:
+    def _costs(self, dims: Mapping[str, int]) -> _Costs:
         """Of any sizes, of their whole tiles, by what is done of blocks along a diagonal, and of
         them by what is no whole tiles, and in turn what each axis adds for each of its
         blocks, where there are several, and where the last one hangs over, or by its size where it
         cuts nothing. Each list has a cost by the axes whose sizes it is to be multiplied with: the
         first axis is the highest bit; the lowest one is 0 for each step, 1 for the call."""
-        count = len(self._names)
-        costs = [[0.0] * (2 << count) for _ in range(3 * count + 4)]
+        count, width = len(self._names), 4 if self._hbm else 2
+        costs = [[0.0] * (width << count) for _ in range(3 * count + 4)]
         runs = prod(dims[name] for name in self._rule.runs)
         for one in self._rule.costs:
             if not one.axis and one.dim and (dims[one.dim] % LANES == 0) != one.aligned:
                 continue
-            place, us = 0 if one.each_step else 1, one.us
+            place, us = (width - 2) * one.waits + (not one.each_step), one.us
             for name in one.of:
                 if name in dims:
                     us *= dims[name]
                 else:
-                    place |= 1 << (count - self._names.index(name))
+                    place |= (width << count - 1) >> self._names.index(name)
             share = share_of(self._rule, one)
             own = share + 1 if share else int(one.tiles)
             if one.each_block:
@@ -239,19 +221,20 @@ class Chooser:
 
 
 class _AxisTable:
-    """``dims``: those that it divides. ``multiples``, ``divisors``: places of earlier axes."""
+    """``_dims``: those that it divides. ``_multiples``, ``_divisors``: places of earlier axes."""
 
-    def __init__(
-        self,
-        axis: Any,
-        own: Sequence[int],
-        cutting: Sequence[bool],
-        dims: Sequence[str],
-        multiples: Sequence[int],
-        divisors: Sequence[int],
-    ) -> None:
-        self._axis, self._dims = axis, dims
-        self._multiples, self._divisors = multiples, divisors
+    def __init__(self, rule: Any, axis: Any, before: Sequence[Mapping[str, int]]) -> None:
+        own = [dict(one.config.axes)[axis.name] for one in rule.compiled]
+        cutting = [
+            not axis.dim or size < dims[axis.dim] for size, dims in zip(own, before, strict=True)
+        ]
+        names, dims = [one.name for one in rule.axes], dict(rule.least)
+        earlier = {name: place for place, name in enumerate(names[: names.index(axis.name)])}
+        of_it = [other for name, other in rule.divides if name == axis.name]
+        self._axis, self._dims = axis, [name for name in of_it if name in dims]
+        self._multiples = [earlier[name] for name in of_it if name in earlier]
+        pairs = [name for name, other in rule.divides if other == axis.name]
+        self._divisors = [earlier[name] for name in pairs if name in earlier]
         self._sizes = [
             (size, _mask(is_cut and one >= size for one, is_cut in zip(own, cutting, strict=True)))
             for size in axis.sizes
@@ -267,12 +250,7 @@ class _AxisTable:
         axis = self._axis
         whole = dims[axis.dim] if axis.dim else 0
         own = [
-            (
-                size,
-                mask,
-                ceil(whole / size) if whole else 1,
-                whole % size > 0 if whole else 1 / size,
-            )
+            (size, mask, ceil(whole / size) or 1, whole % size > 0 if whole else 1 / size)
             for size, mask in self._sizes
             if (not whole or size < whole) and all(dims[name] % size == 0 for name in self._dims)
         ]
@@ -307,6 +285,7 @@ def is_small(rule: Any) -> bool:
         and len(rule.compiled) <= MOST_COMPILED
         and max(len(rule.costs), len(rule.vmem)) <= MOST_COSTS
         and len(rule.seen) <= MOST_COMPILED
+        and len(rule.hbm) <= MOST_MOVED
         and len(rule.tree) <= MOST_NODES
         and all(size > 0 for axis in rule.axes for size in axis.sizes)
         and len(rule.diagonal) in (0, 2)
@@ -329,9 +308,26 @@ def offered(axes: Iterable[Any]) -> int:
     return prod(len(axis.sizes) + (1 if axis.whole or axis.most else 0) for axis in axes)
 
 
-def _bound(
-    costs: Sequence[Sequence[float]], size: int, count: int, share: float
-) -> Sequence[Sequence[float]]:
+def together_us(rule: Any, core_us: float, moved_us: float, steps: float) -> float:
+    """Of what the core does while HBM moves: the longer one. Blocks are asked for a step ahead: two
+    steps take at least the work of one, what moves for one, and the latency of a read."""
+    both_us: float = core_us + moved_us + steps * rule.latency_us
+    return max(core_us, moved_us, both_us / 2)
+
+
+def _moved_us(moved: Iterable[Sequence[Any]], counts: Sequence[int]) -> float:
+    """All that crosses HBM, at its peak rate."""
+    total = 0.0
+    for us, again, where in moved:
+        for place in where:
+            if counts[place] > 1:
+                us *= prod([counts[other] for other in again])
+                break
+        total += us
+    return total
+
+
+def _bound(costs: _Costs, size: int, count: int, share: float) -> _Costs:
     """With a size in the place of the first axis, which has so many blocks."""
     general, tiled, worked, odd, each, cutting, own, *others = costs
     both = _times(general, size)
@@ -392,7 +388,7 @@ def in_tiles(size: int) -> int:
 
 def _times(costs: Sequence[float], size: int) -> list[float]:
     half = len(costs) // 2
-    return [own + size * more for own, more in zip(costs[:half], costs[half:], strict=True)]
+    return [own + size * more for own, more in zip(costs, costs[half:], strict=False)]
 
 
 def _mask(bits: Iterable[bool]) -> int:

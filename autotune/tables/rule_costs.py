@@ -11,9 +11,11 @@ from scipy.optimize import nnls
 
 from autotune.domain.rule import CostTerm, ShapeRule
 from autotune.lookups import rules
+from autotune.tables.rule_traffic import array_us
 
 MOST_NAMES = 3  # in a product that costs: with all of them there are too many products
 _OWN_LEVEL = 0.9  # of a problem's time, at most, says nothing of others; the rest tells terms apart
+_LATENCIES = (0.0, 0.2, 0.4, 0.6, 0.8, 1.0)  # parts of the longest that is never above the time
 _SAME = 1.001  # times as many operations: the same
 
 
@@ -42,46 +44,87 @@ def _explains(rule: ShapeRule, rows: Sequence[Any]) -> bool:
 
 class FittedCosts:
     """The costs by least squares of shares, none of them negative: of what the core does, and of
-    what it waits for, each alone.
+    what it waits for, each alone. Where the traffic is known, what it waits for beyond that, with
+    the latency of a read that explains most, of those that are never above the time.
 
     What a problem takes whatever its blocks, such as XLA's copies around the call or arrays that it
     puts into VMEM ahead of it, is of any size: most of the level of each problem's rows is taken
     out of them, as in a model of random effects, and its median is one more cost."""
 
     def __init__(self, rule: ShapeRule, rows: Sequence[Any], *, each_block: bool) -> None:
-        self.rule, self._terms = rule, _terms(rule, each_block=each_block)
-        table, parts_us = [], []
+        self._terms = _terms(rule, each_block=each_block)
+        step = CostTerm(us=1.0, of=(), each_step=True)
+        table, own = [], []
         places: dict[tuple[Any, ...], list[int]] = {}
         for number, (dims, config, estimate, _) in enumerate(rows):
             both = {**dims, **{axis.name: config[axis.name] for axis in rule.axes}}
             table.append([term_us(rule, term, both) for term in self._terms])
             busy_us = estimate.explanation.busy_us if estimate.explanation else 0.0
-            parts_us.append((busy_us, estimate.time_us - busy_us))
+            moved_us = estimate.memory_us if rule.hbm else 0.0
+            own.append((estimate.time_us, busy_us, moved_us, term_us(rule, step, both)))
             places.setdefault(tuple(dims.items()), []).append(number)
-        costs, parts = np.array(table, dtype=float), np.array(parts_us)
-        self._times_us = parts.sum(axis=1)
-        self._places = list(places.values())
+        costs = np.array(table, dtype=float)
+        times_us, *others = np.array(own).T
+        self._places, self._rates = list(places.values()), 1 / times_us
+        busy, self._moved, self._steps = (one * self._rates for one in others)
         self._scale = np.maximum(costs.max(axis=0), 1e-9)
-        self._shares = np.column_stack([costs / self._scale, parts]) / self._times_us[:, None]
-        within = self._shares.copy()
-        for own in self._places:
-            rates = 1 / self._times_us[own]
-            level = rates @ self._shares[own] / (rates @ rates)
-            within[own] -= _OWN_LEVEL * np.outer(rates, level)
-        count = len(self._terms)
-        each = [nnls(within[:, :count], part, maxiter=100 * count) for part in within[:, count:].T]
-        self._found, self.off = sum(us for us, _ in each), hypot(*(off for _, off in each))
+        self._shares = costs / self._scale * self._rates[:, None]
+        self._within = self._without_level(self._shares)
+        core, off = self._fit(busy)
+        most_us = max(0.0, min((2 - busy - self._moved) / self._steps))
+        tried_us = [most_us * part for part in _LATENCIES] if rule.hbm else [0.0]
+        tried = [(self._fit(1 - self._together(busy, one)), one) for one in tried_us]
+        (waits, waits_off), latency_us = min(tried, key=lambda one: one[0][1])
+        self._found = (core, waits) if rule.hbm else (core + waits, 0 * waits)
+        self.rule, self.off = replace(rule, latency_us=float(latency_us)), hypot(off, waits_off)
 
     def fitted(self) -> ShapeRule:
         """The rule with its costs."""
-        left = 1 - self._shares[:, :-2] @ self._found
-        rates = 1 / self._times_us
-        level = [left[own] @ rates[own] / (rates[own] @ rates[own]) for own in self._places]
-        terms = [*self._terms, CostTerm(us=1.0, of=(), each_step=False)]
-        each = zip(terms, [*(self._found / self._scale), np.median(level)], strict=True)
-        return replace(
-            self.rule, costs=tuple(replace(term, us=float(us)) for term, us in each if us > 0)
-        )
+        core, waits = (self._shares @ found for found in self._found)
+        left = 1 - self._together(core, self.rule.latency_us) - waits
+        level = [left[own] @ rates / (rates @ rates) for own, rates in self._each_problem()]
+        costs = [
+            replace(term, us=float(us), waits=bool(waits))
+            for waits, found in enumerate(self._found)
+            for term, us in zip(self._terms, found / self._scale, strict=True)
+            if us > 0
+        ]
+        if (us := float(np.median(level))) > 0:
+            once = CostTerm(us=us, of=(), each_step=False, waits=bool(self.rule.hbm))
+            costs.append(once)
+        return replace(self.rule, costs=tuple(costs))
+
+    def _fit(self, part: Any) -> tuple[Any, float]:
+        most = 100 * self._within.shape[1]
+        found, off = nnls(self._within, self._without_level(part), maxiter=most)
+        return found, float(off)
+
+    def _without_level(self, shares: Any) -> Any:
+        within = shares.copy()
+        for own, rates in self._each_problem():
+            level = rates @ shares[own] / (rates @ rates)
+            within[own] -= _OWN_LEVEL * np.multiply.outer(rates, level)
+        return within
+
+    def _each_problem(self) -> list[tuple[list[int], Any]]:
+        return [(own, self._rates[own]) for own in self._places]
+
+    def _together(self, busy: Any, latency_us: float) -> Any:
+        """As ``rules.together_us``, of shares."""
+        mean = (busy + self._moved + self._steps * latency_us) / 2
+        return np.maximum(np.maximum(busy, self._moved), mean)
+
+
+def call_us(rule: ShapeRule, both: Mapping[str, int]) -> float:
+    """What a call takes by its costs; ``both``: dimensions and sizes."""
+    dim_of = {axis.name: axis.dim for axis in rule.axes}
+    core_us, waits_us = (
+        sum(term_us(rule, term, both) for term in rule.costs if term.waits == waits)
+        for waits in (False, True)
+    )
+    traffic_us = sum(array_us(term, dim_of, both) for term in rule.hbm)
+    steps = term_us(rule, CostTerm(us=1.0, of=(), each_step=True), both)
+    return rules.together_us(rule, core_us, traffic_us, steps) + waits_us
 
 
 def term_us(rule: ShapeRule, term: CostTerm, both: Mapping[str, int]) -> float:

@@ -12,7 +12,7 @@ import numpy as np
 from autotune.domain.config import Config
 from autotune.domain.rule import ShapeRule, TreeNode
 from autotune.lookups import rules
-from autotune.tables.rule_costs import term_us
+from autotune.tables.rule_costs import call_us
 from autotune.tables.shape_rule import Known, Passed, fitting_rows
 
 _FEWEST_IN_LEAF = 3  # problems: fewer are chance
@@ -58,7 +58,7 @@ def make_tree(rule: ShapeRule, known: Known, passed: Passed) -> ShapeRule | None
         else _leaf(offered, found.value[place, :, 0])
         for place in range(found.node_count)
     ]
-    made = replace(rule, costs=(), tree=tuple(nodes))
+    made = replace(rule, costs=(), hbm=(), latency_us=0.0, tree=tuple(nodes))
     return made if rules.is_small(made) else None
 
 
@@ -77,7 +77,7 @@ def _costs(
 
     def fitted(sizes: _Sizes) -> float:
         both = {**dims, **{axis.name: size for axis, size in zip(rule.axes, sizes, strict=True)}}
-        return log(max(_LEAST_US, sum(term_us(rule, term, both) for term in rule.costs)))
+        return log(max(_LEAST_US, call_us(rule, both)))
 
     level = median(log(us) - fitted(sizes) for sizes, us in own.items())
     clipped = [

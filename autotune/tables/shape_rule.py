@@ -19,6 +19,7 @@ from autotune.domain.rule import BlockAxis, CompiledBlocks, SeenRange, ShapeRule
 from autotune.domain.trial import Trial
 from autotune.lookups import rules
 from autotune.tables.rule_costs import MOST_NAMES, FittedCosts, with_diagonal
+from autotune.tables.rule_traffic import with_traffic
 
 FEWEST_PROBLEMS = 8
 FEWEST_ANSWERED = 6  # of them, left out: the ends of the range never are
@@ -96,7 +97,7 @@ def make_rule(
         vmem=_vmem(rows, [*names, *free, *grows]),
         seen=_seen(rows, cut.values()),
     )
-    blank = with_diagonal(blank, rows)
+    blank = with_traffic(with_diagonal(blank, rows), rows)
     found = [
         FittedCosts(
             replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)),

@@ -17,7 +17,7 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.record import Record
-from autotune.domain.rule import CostTerm, SeenRange, ShapeRule, TreeNode, VmemTerm
+from autotune.domain.rule import CostTerm, HbmTerm, SeenRange, ShapeRule, TreeNode, VmemTerm
 from autotune.domain.snapshot import Change
 from autotune.domain.trial import Trial
 from autotune.errors import InvalidInputError
@@ -25,7 +25,7 @@ from autotune.lookups import rules
 from autotune.lookups.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
 from autotune.lookups.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index
 from autotune.lookups.rule_answers import ruled_config
-from autotune.tables.rule_costs import term_us
+from autotune.tables.rule_costs import call_us, term_us
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.rule_source import rule_source
 from autotune.tables.rule_tree import make_tree
@@ -167,7 +167,7 @@ def test_it_costs_what_was_fitted(rule: ShapeRule, costs: tuple[CostTerm, ...]) 
         found = one.choose(dims)
         whole = [dims["m"]] if dims["m"] in (300, 512) else []
         times = {
-            block: sum(term_us(rule, term, {**dims, "bm": block}) for term in rule.costs)
+            block: call_us(rule, {**dims, "bm": block})
             for block in [*(b for b in BLOCKS if b < dims["m"]), *whole]
         }
         assert found is not None and times[found[0]["bm"]] == pytest.approx(min(times.values()))
@@ -423,10 +423,7 @@ def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Know
     for dims in shapes(20):
         found = rules.Chooser(made).choose(dims)
         assert found is not None and found[0]["chunk"] == 64
-        timed = {
-            size: sum(term_us(made, t, dims | found[0] | {"chunk": size}) for t in made.costs)
-            for size in (16, 32, 64)
-        }
+        timed = {size: call_us(made, dims | found[0] | {"chunk": size}) for size in (16, 32, 64)}
         assert min(timed, key=lambda size: timed[size]) == 64
 
 
@@ -567,6 +564,10 @@ def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None
         replace(rule, costs=rule.costs * 1000),
         replace(rule, vmem=(VmemTerm(bytes_each=1.0, of=("bm",)),) * 1000),
         replace(rule, seen=rule.seen * 1000),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("m",)),) * 7),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("nothing",)),)),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("m",), again=("nothing",)),)),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("m",), where=("m",)),)),
         replace(rule, seen=(SeenRange(uncut=(), least=(("nothing", 1),), most=()),)),
         replace(rule, divides=(("bm", "nothing"),)),
         replace(rule, grows=("nothing",)),
@@ -697,9 +698,7 @@ def test_steps_that_do_nothing_cost_nothing(causal: ShapeRule) -> None:
         found = one.choose({"m": m, "k": k})
         assert found is not None and found[0] == module["config"](m=m, k=k)["axes"]
         times = {
-            (bm, bk): sum(
-                term_us(causal, term, {"m": m, "k": k, "bm": bm, "bk": bk}) for term in causal.costs
-            )
+            (bm, bk): call_us(causal, {"m": m, "k": k, "bm": bm, "bk": bk})
             for bm, bk in product(BLOCKS, repeat=2)
         }
         assert times[found[0]["bm"], found[0]["bk"]] == pytest.approx(min(times.values()))
