@@ -174,18 +174,19 @@ class RuleMaker:
         return words.not_passed(problem, trial.config, verdict)
 
     def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
-        """Costs, more of them, and a tree, of all that is known but of one problem."""
+        """Costs, more of them, those without traffic, and a tree, of all that is known but of one
+        problem."""
         known = {key: pairs for key, pairs in self._known().items() if key != without}
         passed = [one for one in self._passed if one[0] != without]
         rule = self._costs(known, passed, grows)
         more = self._costs(known, passed, grows, each_block=True)
-        return [rule, more, rule and make_tree(rule, known, passed)]
+        plain = self._costs(known, passed, grows, traffic=False) if rule and rule.hbm else None
+        return [rule, more, plain, rule and make_tree(rule, known, passed)]
 
     def _costs(
-        self, known: Known, passed: Passed, grows: Sequence[str], *, each_block: bool = False
+        self, known: Known, passed: Passed, grows: Sequence[str], **form: bool
     ) -> ShapeRule | None:
-        most_of = self._most_of()
-        return make_rule(known, passed, self.spec.cuts, grows, most_of, each_block=each_block)
+        return make_rule(known, passed, self.spec.cuts, grows, self._most_of(), **form)
 
     def _show_more(self, grows: Sequence[str]) -> None:
         """What would be given for other problems of the range, if it were known to be safe, is

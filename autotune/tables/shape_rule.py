@@ -65,10 +65,11 @@ def make_rule(
     most_of: Mapping[str, int] | None = None,
     *,
     each_block: bool = False,
+    traffic: bool = True,
 ) -> ShapeRule | None:
     """None where too little is known. It is not judged yet. ``most_of``: the largest that the
     kernel declares of each axis. ``each_block``: with costs of that kind, too: they fit more, where
-    more is known.
+    more is known. ``traffic``: with what crosses HBM, where that is told.
 
     What compiled need not be right: it divides what all that ``passed`` divides."""
     if len(known) < FEWEST_PROBLEMS or not passed:
@@ -97,7 +98,8 @@ def make_rule(
         vmem=_vmem(rows, [*names, *free, *grows]),
         seen=_seen(rows, cut.values()),
     )
-    blank = with_traffic(with_diagonal(blank, rows), rows)
+    blank = with_diagonal(blank, rows)
+    blank = with_traffic(blank, rows) if traffic else blank
     found = [
         FittedCosts(
             replace(blank, runs=runs, inside=tuple(n for n in free if n not in runs)),
