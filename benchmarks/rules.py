@@ -30,7 +30,7 @@ from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
 from autotune.domain.verdict import Verdict
 from autotune.lookups.rule_answers import ruled_config
-from autotune.ports import WorkerStore
+from autotune.ports.search import WorkerStore
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge

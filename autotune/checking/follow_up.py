@@ -17,9 +17,8 @@ from autotune.domain.outcome import Estimated, WrongResult
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import NoLegalConfigError
-from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers, Verifier
-from autotune.ports.search import PublishStore
+from autotune.ports.search import PublishStore, WorkerStore
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
 from autotune.publishing.tuning import Plan, Watcher, tune
 from autotune.searching.limits import SearchLimits

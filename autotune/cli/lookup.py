@@ -27,7 +27,7 @@ from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros
 
 if TYPE_CHECKING:
-    from autotune.ports import LookupStore
+    from autotune.ports.lookup import LookupStore
 
 _PATIENCE_S = 10.0  # of a person
 

@@ -13,7 +13,7 @@ from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.trial import Trial
 from autotune.errors import StoreError
-from autotune.ports import SearchStatuses
+from autotune.ports.search import SearchStatuses
 from autotune.searching.progress import ProgressObserver, Tally, space_line
 
 if TYPE_CHECKING:

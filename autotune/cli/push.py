@@ -15,7 +15,7 @@ from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.record import Record
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
-from autotune.ports import PushSource, ResultStore
+from autotune.ports.push import PushSource, ResultStore
 from autotune.remote.http import Remote
 from autotune.remote.push import checked, possible_check, send, send_checks, whole_result
 

@@ -14,7 +14,7 @@ from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimat
 from autotune.domain.record import Record, measured_config
 from autotune.domain.trial import Trial
 from autotune.errors import UnknownNameError
-from autotune.ports import TrialHistory
+from autotune.ports.history import TrialHistory
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.match import checked

@@ -24,8 +24,10 @@ from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
 from autotune.domain.trial import Trial
 from autotune.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
-from autotune.ports import CandidateStore, Queue, WorkerStore
 from autotune.ports.compilers import Compilers
+from autotune.ports.jobs import Queue
+from autotune.ports.push import CandidateStore
+from autotune.ports.search import WorkerStore
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import Publication, publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated

@@ -31,7 +31,7 @@ from autotune.lookups.rule_answers import AskedRule, newest_rule
 from autotune.wording import match as words
 
 if TYPE_CHECKING:
-    from autotune.ports import LookupStore
+    from autotune.ports.lookup import LookupStore
 
 
 class MatchKind(StrEnum):

@@ -13,8 +13,8 @@ from autotune.domain.outcome import Estimated, Outcome, WrongResult
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
-from autotune.ports import PublishStore
 from autotune.ports.compilers import Verifier
+from autotune.ports.search import PublishStore
 from autotune.publishing import measured
 from autotune.publishing.baseline import evidence
 from autotune.publishing.measured import Measure, different

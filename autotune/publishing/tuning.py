@@ -9,8 +9,8 @@ from typing import Protocol, TypeVar
 from autotune.candidates.space import Space
 from autotune.domain.config import Config
 from autotune.errors import AutotuneError
-from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
+from autotune.ports.search import WorkerStore
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.timing import Timing, is_timed, new_measure
 from autotune.searching.limits import SearchLimits

@@ -17,7 +17,7 @@ from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
 from autotune.errors import InvalidInputError, ServiceError
-from autotune.ports import ResultStore
+from autotune.ports.push import ResultStore
 from autotune.remote.http import Remote
 
 MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message

@@ -12,7 +12,7 @@ from autotune.domain.job import Ability, Job, Progress, State
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.errors import ServiceError, StoreError
-from autotune.ports import JobResultStore
+from autotune.ports.push import JobResultStore
 from autotune.remote.http import Remote
 from autotune.remote.push import MAY_PASS, kernel_to_data, send, whole_result
 
@@ -20,7 +20,7 @@ _TOLD_WITHIN_S = 10.0  # a fraction of a lease
 
 
 class RemoteJobs:
-    """Implements ``autotune.ports.Queue`` with calls to the service.
+    """Implements ``autotune.ports.jobs.Queue`` with calls to the service.
 
     ``store``: the worker's own database, where its searches and the descriptions of its kernels
     are. What a job has found is sent from there before the job is called done. ``StoreError`` where

@@ -24,7 +24,7 @@ from autotune.lookups.matching import (
     checked_kinds,
     match_in,
 )
-from autotune.ports import RuntimeStore
+from autotune.ports.lookup import RuntimeStore
 from autotune.runtime.client import Client
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"

@@ -12,8 +12,8 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
 from autotune.domain.trial import Trial, default_trial
-from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
+from autotune.ports.search import SearchStore
 from autotune.searching.subject import Subject
 
 

@@ -17,8 +17,8 @@ from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
-from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
+from autotune.ports.search import SearchStore
 from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
 from autotune.searching.limits import SearchLimits
 from autotune.searching.predicted_default import is_enough, predicted

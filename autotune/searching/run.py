@@ -12,8 +12,8 @@ from threadpoolctl import threadpool_limits
 from autotune.candidates.space import Space
 from autotune.domain.config import Config
 from autotune.errors import StoreError
-from autotune.ports import SearchStore
 from autotune.ports.compilers import CandidateCompiler
+from autotune.ports.search import SearchStore
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Observer, Search, SearchResult, open_search
 from autotune.searching.subject import Subject

@@ -24,8 +24,8 @@ from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record_check import CheckVerdict
 from autotune.errors import InvalidInputError, KernelImportError, NoLegalConfigError
-from autotune.ports import WorkerStore
 from autotune.ports.compilers import Compilers
+from autotune.ports.search import WorkerStore
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge

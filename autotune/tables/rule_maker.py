@@ -22,8 +22,8 @@ from autotune.domain.trial import Trial
 from autotune.lookups.distance import size_of
 from autotune.lookups.matching import NEAREST, Index
 from autotune.lookups.rule_answers import ruled_config, unshown_config
-from autotune.ports import SearchStore
 from autotune.ports.compilers import Compilers
+from autotune.ports.search import SearchStore
 from autotune.publishing.publish import wrong_result
 from autotune.searching.evaluation import keep_trial
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one

@@ -24,7 +24,7 @@ def digest_of(secret: str) -> str:
 
 
 class SqlTokens(Adapter):
-    """Implements ``autotune.ports.Tokens``."""
+    """Implements ``autotune.ports.access.Tokens``."""
 
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
         check_name(name)

@@ -6,7 +6,7 @@ from functools import partial
 
 from autotune.domain.key import Key
 from autotune.errors import StoreError
-from autotune.ports import MissCounter
+from autotune.ports.lookup import MissCounter
 
 _log = logging.getLogger("autotune.service")
 

@@ -17,7 +17,7 @@ from autotune.errors import StoreError
 from autotune.lookups.bundle import bundle_to_bytes, is_possible, new_bundle, slim
 from autotune.lookups.layered import Layered
 from autotune.lookups.matching import EXACT, KINDS, Index, beside_default, exact_match
-from autotune.ports import SnapshotStore
+from autotune.ports.lookup import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
 

@@ -1,4 +1,4 @@
-"""The contract of ``autotune.ports.Jobs`` and ``Tokens``, on SQLite and on a real PostgreSQL."""
+"""The contract of ``autotune.ports.jobs.Jobs`` and ``Tokens``, on SQLite and a real PostgreSQL."""
 
 import subprocess
 import sys
@@ -11,7 +11,8 @@ import pytest
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.token import ADMIN, READER, WRITER
 from autotune.errors import InvalidInputError
-from autotune.ports import Jobs, Tokens
+from autotune.ports.access import Tokens
+from autotune.ports.jobs import Jobs
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from tests.samples.records import NOON, key

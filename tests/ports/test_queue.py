@@ -1,5 +1,5 @@
-"""The contract of ``autotune.ports.Queue``, which each implementation inherits: the database's own
-queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
+"""The contract of ``autotune.ports.jobs.Queue``, which each implementation inherits: the database's
+own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
 import threading
 from collections.abc import Callable, Iterator
@@ -23,7 +23,7 @@ from autotune.domain.job import (
 )
 from autotune.domain.token import WRITER
 from autotune.jobs.worker import Lease
-from autotune.ports import Queue
+from autotune.ports.jobs import Queue
 from autotune.remote.http import Remote
 from autotune.remote.queue import RemoteJobs
 from autotune_db import SqlStore, open_store

@@ -11,7 +11,7 @@ from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
-from autotune.ports import Pages
+from autotune.ports.pages import Pages
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS

@@ -12,7 +12,7 @@ from autotune.domain.job import Job
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.lookups.versions import versions_of
-from autotune.ports import KeyPages
+from autotune.ports.pages import KeyPages
 from autotune.wording.units import ratio
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.gains import (

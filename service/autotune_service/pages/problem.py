@@ -13,7 +13,7 @@ from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
-from autotune.ports import ProblemPages
+from autotune.ports.pages import ProblemPages
 from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS, part_us

@@ -15,7 +15,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.record import Record
-from autotune.ports import TrialPages
+from autotune.ports.pages import TrialPages
 from autotune.wording.command import reproduce
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from autotune.domain.browsing import NumberedTrial, SameConfig, SearchedKey
 from autotune.domain.config import Config
 from autotune.domain.record import Record
-from autotune.ports import KeyPages
+from autotune.ports.pages import KeyPages
 from autotune.wording.units import error_bar, mebibytes, micros
 from autotune_service.pages.candidates import ESTIMATED, GROUPS, LEAST_US, escaped, group_of
 from autotune_service.pages.overview import newest_first
