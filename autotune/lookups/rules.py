@@ -330,12 +330,15 @@ def _moved_us(moved: Iterable[Sequence[Any]], counts: Sequence[int]) -> float:
 def _bound(costs: _Costs, size: int, count: int, share: float) -> _Costs:
     """With a size in the place of the first axis, which has so many blocks."""
     general, tiled, worked, odd, each, cutting, own, *others = costs
-    both = _times(general, size)
     for more, part in ((each, count), (cutting, count > 1), (own, share)):
         if more and part:
-            both = [one + part * us for one, us in zip(both, _times(more, size), strict=True)]
+            general = [one + part * us for one, us in zip(general, more, strict=True)]
     tiled = tiled and _times(tiled, in_tiles(size))
-    return both, tiled, *(one and _times(one, size) for one in (worked, odd, *others))
+    return (
+        _times(general, size),
+        tiled,
+        *(one and _times(one, size) for one in (worked, odd, *others)),
+    )
 
 
 def share_of(rule: Any, term: Any) -> int:
