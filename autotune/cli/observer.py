@@ -17,7 +17,7 @@ from autotune.ports.search import SearchStatuses
 from autotune.searching.progress import ProgressObserver, Tally, space_line
 
 if TYPE_CHECKING:
-    from autotune.searching.loop import SearchResult
+    from autotune.searching.result import SearchResult
 
 _EVERY_S = 1.0
 

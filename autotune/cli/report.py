@@ -28,7 +28,7 @@ from autotune.wording.publication import default_time, verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio, seconds
 
 if TYPE_CHECKING:
-    from autotune.searching.loop import SearchResult
+    from autotune.searching.result import SearchResult
 
 _TOP = 5
 _ANY_WIDTH = 1000  # columns

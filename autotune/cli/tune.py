@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from autotune.publishing.publish import Publication
     from autotune.publishing.tuning import Plan
     from autotune.publishing.whole_model import ModelProblem
-    from autotune.searching.loop import SearchResult
+    from autotune.searching.result import SearchResult
 
 _BUDGET = re.compile(r"(?:(\d+)h)?(?:(\d+)m(?:in)?)?(?:(\d+)s?)?")
 

@@ -22,7 +22,7 @@ from autotune.domain.workload import (
 )
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
-from autotune.searching.loop import SearchResult
+from autotune.searching.result import SearchResult
 from autotune.wording.publication import default_time, times_default, verified_label
 from autotune.wording.units import error_bar, mebibytes, micros, ratio
 

@@ -33,8 +33,8 @@ from autotune.publishing.publish import Publication, publish
 from autotune.publishing.timing import Timing, new_measure, why_estimated
 from autotune.publishing.tuning import limits_of, until_right
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import SearchResult
 from autotune.searching.progress import Lines
+from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.searching.tuned_elsewhere import tuned_elsewhere

@@ -23,7 +23,7 @@ from autotune.wording import publication as words
 from autotune.wording.baseline import estimated_baseline
 
 if TYPE_CHECKING:  # Optuna is not needed here
-    from autotune.searching.loop import SearchResult
+    from autotune.searching.result import SearchResult
     from autotune.searching.subject import Subject
 
 _MAX_FINALISTS = 8

@@ -14,7 +14,8 @@ from autotune.ports.search import WorkerStore
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.timing import Timing, is_timed, new_measure
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import Observer, Search, SearchResult, open_search
+from autotune.searching.loop import Observer, Search, open_search
+from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search, run_together
 from autotune.searching.subject import Subject
 from autotune.searching.tuned_elsewhere import tuned_elsewhere

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from autotune.runtime.sources import Source
     from autotune.runtime.tuned import TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
-    from autotune.searching.loop import SearchResult
+    from autotune.searching.result import SearchResult
     from autotune.searching.subject import Subject
 
 _DESCRIBING = ("shape", "dtype", "options")  # of a declaration alone

@@ -22,15 +22,15 @@ from autotune.ports.search import SearchStore
 from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
 from autotune.searching.limits import SearchLimits
 from autotune.searching.predicted_default import is_enough, predicted
+from autotune.searching.result import SearchResult
 from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, CallForecast, Lessons, lessons_of
 from autotune.searching.tuned_elsewhere import winners_elsewhere
 
-_OFTEN = (
-    16  # trials: so long each is learned from at once, or as many as there are _WIDE compilers;
-)
+# trials: so long each is learned from at once, or as many as there are _WIDE compilers;
+_OFTEN = 16
 _SHARE = 2  # then so many together, or half as many as there are, or as many as there are compilers
 _WIDE = 8  # compilers: with as many, what is tried first is not waited for
 
@@ -41,23 +41,6 @@ class Observer(Protocol):
     def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None: ...
 
     def trial_done(self, trial: Trial) -> None: ...
-
-
-@dataclass(slots=True, kw_only=True)
-class SearchResult:
-    """All trials of the key, and how the search ended: exhausted, prediction, trials, timeout,
-    interrupted.
-    ``start_from``: configs that were given, which are among the trials. ``default``: what is
-    predicted of the default, where it was not compiled."""
-
-    subject: Subject
-    space: Space
-    trials: list[Trial]
-    reused: int
-    stopped_by: str
-    seconds: float
-    start_from: tuple[Config, ...] = ()
-    default: Evidence | None = None
 
 
 def open_search(

@@ -15,7 +15,8 @@ from autotune.errors import StoreError
 from autotune.ports.compilers import CandidateCompiler
 from autotune.ports.search import SearchStore
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import Observer, Search, SearchResult, open_search
+from autotune.searching.loop import Observer, Search, open_search
+from autotune.searching.result import SearchResult
 from autotune.searching.subject import Subject
 
 _FIRST_TRIALS = 4  # of each search, before any has more

@@ -13,8 +13,8 @@ from autotune.compiler.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import SearchResult
 from autotune.searching.progress import Silent
+from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
 from autotune.searching.subject import describe_subject, explore_space
 from autotune_db import open_store

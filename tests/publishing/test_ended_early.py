@@ -18,7 +18,7 @@ from autotune.publishing.ties import better
 from autotune.publishing.timing import Timing
 from autotune.publishing.tuning import Plan, TuningTask, limits_of, tune, tune_all
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import SearchResult
+from autotune.searching.result import SearchResult
 from autotune.wording.publication import times_default
 from autotune_db import SqlStore, open_store
 from tests.publishing.test_publish import SUBJECT

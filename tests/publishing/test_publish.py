@@ -25,7 +25,7 @@ from autotune.domain.trial import Trial
 from autotune.domain.verdict import FailedCheck, Verdict
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
-from autotune.searching.loop import SearchResult
+from autotune.searching.result import SearchResult
 from autotune.searching.subject import Subject
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.publication import TIE_RULE

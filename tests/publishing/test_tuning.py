@@ -17,7 +17,7 @@ from autotune.publishing.publish import Publication
 from autotune.publishing.tuning import Plan, TuningTask, tune_all
 from autotune.publishing.whole_model import find_problems
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import SearchResult
+from autotune.searching.result import SearchResult
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers, MemoryStore
 from tests.searching.test_loop import CHIP, SUBJECT, Quiet, answer, space
 

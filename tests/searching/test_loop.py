@@ -15,7 +15,8 @@ from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import SearchResult, open_search
+from autotune.searching.loop import open_search
+from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT

@@ -25,7 +25,8 @@ from autotune.domain.trial import Trial, default_trial
 from autotune.domain.xla_verdict import expected_range
 from autotune.searching.evaluation import evaluate, keep_trial
 from autotune.searching.limits import SearchLimits
-from autotune.searching.loop import Search, SearchResult, open_search
+from autotune.searching.loop import Search, open_search
+from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject
 from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
