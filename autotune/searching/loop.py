@@ -27,7 +27,7 @@ from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.surrogate import Posterior
 from autotune.searching.transfer import MOST_TRIALS, CallForecast, Lessons, lessons_of
-from autotune.searching.tuned_elsewhere import winners_elsewhere
+from autotune.searching.tuned_elsewhere import fastest_elsewhere, winners_elsewhere
 
 # trials: so long each is learned from at once, or as many as there are _WIDE compilers;
 _OFTEN = 16
@@ -128,6 +128,7 @@ class Search:
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
     _predicted: Posterior | None = None
+    _elsewhere: Sequence[Candidate] = ()
     _predicted_at: tuple[float, int] = (-inf, 0)
     _reused: int = 0
     _began: float = field(default_factory=time.monotonic)
@@ -187,10 +188,11 @@ class Search:
                 return over
             default = self.space.default
             return self._run(_Running(default, self._candidate(default), asked=False))
-        if self.lessons is not None and not self.lessons.are_sure:
+        is_unsure = self.lessons is not None and not self.lessons.are_sure
+        if is_unsure:
             # what others teach of another body may mislead: every other trial does without
             self.study.predict(self._predicted if self.begun % 2 else None)
-        candidate = self.study.ask()
+        candidate = self.study.ask(self._elsewhere if is_unsure else ())
         if candidate is None:
             return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
@@ -276,6 +278,7 @@ class Search:
         if done - then >= (1 if anew else often) or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
+            self._elsewhere = fastest_elsewhere(others, self.subject.key, self.space)
             self._predicted = self.lessons.predict(self.space.candidates, others, own)
             self.study.predict(self._predicted)
             self._predicted_at = done, count

@@ -1,6 +1,6 @@
 """Optuna: studies and samplers. No other module names it."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from math import exp, inf
 from typing import Any
@@ -80,11 +80,14 @@ class CandidateStudy:
             self._open.discard(number)
             self._held.add(number)
 
-    def ask(self) -> Candidate | None:
-        """The next candidate, or None when the space is exhausted."""
+    def ask(self, hints: Iterable[Candidate] = ()) -> Candidate | None:
+        """The next candidate, the first of ``hints`` that was not given out where there is one;
+        None when the space is exhausted."""
         if not self._open:
             return None
-        number = self._propose()
+        hinted = (self._index.get(coordinates(one)) for one in hints)
+        number = next((one for one in hinted if one in self._open), None)
+        number = self._propose() if number is None else number
         self._open.discard(number)
         self._asked.append(number)
         return self._candidates[number]

@@ -4,10 +4,11 @@ won for it on other chips and with other toolchains."""
 from collections.abc import Callable, Sequence
 from math import inf
 
-from autotune.candidates.space import Space
+from autotune.candidates.space import Candidate, Space
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.record import Record
+from autotune.domain.trial import Trial
 from autotune.errors import InvalidInputError
 from autotune.ports.compilers import Compilers
 from autotune.ports.known_configs import KnownConfigs
@@ -16,6 +17,7 @@ from autotune.searching.subject import Subject
 
 _MOST_KNOWN = 5
 _MOST_WINNERS = 3  # they are often the same
+_FEWEST_TRIALS = 3  # with a time, before the fastest of them says something
 
 
 def tuned_elsewhere(
@@ -42,11 +44,28 @@ def tuned_elsewhere(
 def winners_elsewhere(records: Sequence[Record], key: Key, space: Space) -> list[Config]:
     """The candidates with the blocks and the grid order that won for the same problem under other
     toolchains and on other chips, the newest records first."""
-    blocks = [
-        (one.config.axes, one.config.grid_order)
+    won = [
+        one.config
         for one in sorted(records, key=lambda record: record.created_at, reverse=True)
         if one.key.problem == key.problem and not one.is_default and one.key != key
     ]
-    by_blocks = {(c.config.axes, c.config.grid_order): c.config for c in space.candidates[::-1]}
-    found = dict.fromkeys(by_blocks[one] for one in blocks if one in by_blocks)
-    return list(found)[:_MOST_WINNERS]
+    return [candidate.config for candidate in _alike(won, space)][:_MOST_WINNERS]
+
+
+def fastest_elsewhere(
+    others: Sequence[tuple[Key, Trial]], key: Key, space: Space
+) -> list[Candidate]:
+    """The candidates with the blocks and the grid order that are the fastest so far for the same
+    problem under other toolchains and on other chips, where these are searched at the same time."""
+    timed: dict[Key, list[tuple[float, Config]]] = {}
+    for of, trial in others:
+        if of.problem == key.problem and of != key and trial.estimate:
+            timed.setdefault(of, []).append((trial.estimate.time_us, trial.config))
+    enough = [own for own in timed.values() if len(own) >= _FEWEST_TRIALS]
+    return _alike([min(own, key=lambda one: one[0])[1] for own in enough], space)
+
+
+def _alike(configs: Sequence[Config], space: Space) -> list[Candidate]:
+    by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}
+    found = [by_blocks.get((one.axes, one.grid_order)) for one in configs]
+    return list({one.config: one for one in found if one}.values())

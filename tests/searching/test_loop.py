@@ -9,6 +9,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.candidates.space import Candidate, Judged, Space
+from autotune.domain.chip import Chip
 from autotune.domain.compiled import Attempt, Compiled
 from autotune.domain.config import Config
 from autotune.domain.key import Key
@@ -18,10 +19,12 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search
 from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
+from autotune.searching.study import CandidateStudy
+from autotune.searching.tuned_elsewhere import fastest_elsewhere
 from tests.fakes.compiler import FakeCompilers, MemoryStore, Quiet
 from tests.publishing.test_publish import CHIP, SUBJECT
 from tests.samples import candidates as candidatesamples
-from tests.samples.records import record, save_trial
+from tests.samples.records import estimate, record, save_trial, trial
 from tests.samples.simulations import simulation
 
 
@@ -156,6 +159,29 @@ def test_what_won_under_other_toolchains_is_tried_right_after_the_default() -> N
     again.published = [there]
     search(again, 1)
     assert len(again.kept) == 1
+
+
+def test_what_is_fastest_on_another_chip_so_far_is_tried_where_nothing_is_sure() -> None:
+    """Chips that are searched at the same time have no records yet."""
+    there = replace(SUBJECT.key, chip=Chip.V7X)
+    wins, other = (c.config for c in space().candidates[7:9])
+    no_candidate = candidatesamples.candidate(3, 5).config
+
+    def after(times_us: Sequence[tuple[Config, float]], key: Key = there) -> list[Config]:
+        made = [(config, Estimated(estimate=estimate(us), program="x")) for config, us in times_us]
+        found = [(key, replace(trial(outcome=of), config=config)) for config, of in made]
+        return [one.config for one in fastest_elsewhere(found, SUBJECT.key, space())]
+
+    three = [(other, 3.0), (replace(wins, vmem_limit_bytes=1 << 25), 1.0), (other, 2.0)]
+    assert after(three) == [wins]
+    assert after(three[:2]) == []  # too few to say
+    assert after(three, SUBJECT.key) == []
+    assert after([*three, (no_candidate, 0.5)]) == []
+    study = CandidateStudy(space().candidates)
+    first, second = space().candidates[7:9]
+    assert study.ask([first, second]) == first
+    assert study.ask([first, second]) == second
+    assert study.ask([first, second]) not in (None, first, second)
 
 
 def test_a_refused_default_is_still_trial_0_without_compiling() -> None:

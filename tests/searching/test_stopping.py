@@ -67,7 +67,7 @@ def stopped(compilers: Compilers, store: Store, watch: Callable[[Trial], None]) 
     candidates: Any = [SimpleNamespace(config=config) for config in CONFIGS]
     waiting = iter(candidates[1:])
     study: Any = SimpleNamespace(
-        ask=lambda: next(waiting, None), tell=lambda *told, **more: None, predict=lambda _: None
+        ask=lambda _: next(waiting, None), tell=lambda *told, **more: None, predict=lambda _: None
     )
     space = Space(candidates=candidates, default=CONFIGS[0], default_verdict=None)
     subject: Any = SimpleNamespace(

@@ -28,6 +28,7 @@ from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search
 from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
+from autotune.searching.study import CandidateStudy
 from autotune.searching.subject import Subject
 from autotune.searching.transfer import ENOUGH_OWN, FEWEST_TRIALS, CallForecast, lessons_of
 from autotune_db import SqlStore, open_store
@@ -183,6 +184,24 @@ def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, chang
     assert best(replace(found, trials=found.trials[:2])) == fastest(1 << 17)
 
 
+@pytest.mark.parametrize(("chip", "hints"), [(Chip.V5P, True), (V5E.chip, False)])
+def test_what_is_the_fastest_on_another_chip_is_asked_for(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch, chip: Chip, hints: bool
+) -> None:
+    taught(store)
+    asked: list[list[int]] = []
+    ask = CandidateStudy.ask
+
+    def heard(study: CandidateStudy, some: Sequence[Candidate] = ()) -> Candidate | None:
+        asked.append([one.config["block"] for one in some])
+        return ask(study, some)
+
+    monkeypatch.setattr(CandidateStudy, "ask", heard)
+    of = subject(1 << 14 if hints else 1 << 15)
+    search(store, dict(of.problem.dims)["rows"], of=replace(of, chip=replace(V5E, chip=chip)))
+    assert asked[0] == ([fastest(1 << 14)] if hints else [])
+
+
 @pytest.mark.parametrize("method", ["tpe", "random"])
 def test_other_methods_do_not_pay_for_predictions(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, method: str
@@ -215,7 +234,7 @@ def advised(store: SqlStore, trials: int, size: int) -> tuple[Search, Asked, Any
     taught(store)
     one = store.trials(subject(1 << 14).key)[0]
     kept = [replace(one, number=n) for n in range(trials)]
-    study = SimpleNamespace(predict=lambda _: None, ask=lambda: None, is_settled=lambda _: False)
+    study = SimpleNamespace(predict=lambda _: None, ask=lambda _: None, is_settled=lambda _: False)
     compilers = FakeCompilers()
     compilers.size = size
     own: Any = [store, subject(1 << 14), space(1 << 14), study, Quiet(), kept]
