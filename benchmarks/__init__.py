@@ -21,6 +21,7 @@ GROUPS = {
         "transfer",
         "rules",
         "throughput",
+        "listing_cost",
         "workload",
         "farm",
         "faults",
