@@ -1,6 +1,6 @@
 """How busy does one driver keep the compilers of a Ray cluster, and what limits it?
 
-    python -m benchmarks farm [--slots 64] [--seconds 1 2 4] [--rounds 5] [--real]
+    python -m benchmarks farm [--slots 64] [--seconds 1 2 4] [--rounds 20] [--real]
 
 A local cluster of four nodes, for each time one, whose compilers only sleep for that time, and then
 answer as the real one did for matmul on v5e:
@@ -78,7 +78,7 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
     parser.add_argument("--slots", type=int, default=64)
     parser.add_argument("--seconds", type=float, nargs="+", default=[1.0])
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--real", action="store_true")
     return parser.parse_args()
 

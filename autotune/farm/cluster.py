@@ -182,8 +182,11 @@ def answer_of(future: Future[T]) -> T:
 
 
 def _has_left(driver: str) -> bool:
-    known = _ray().experimental.internal_kv._internal_kv_exists(driver, namespace=_NAMESPACE)
-    return not known
+    """Not where the head does not answer."""
+    ray = _ray()
+    with contextlib.suppress(ray.exceptions.RayError):
+        return not ray.experimental.internal_kv._internal_kv_exists(driver, namespace=_NAMESPACE)
+    return False
 
 
 def _is_given_up() -> bool:

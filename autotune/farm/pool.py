@@ -21,7 +21,7 @@ from autotune.compiler.process import (
 )
 from autotune.domain.codec import from_data
 from autotune.domain.kernel_ref import KernelRef
-from autotune.errors import InvalidInputError
+from autotune.errors import CompilerUnavailableError, InvalidInputError
 from autotune.farm.cluster import RayCluster, SlotLostError, answer_of
 from autotune.farm.slots import Slots
 
@@ -188,6 +188,11 @@ def read_answer(
         raise ChildTimedOutError(answer["timed out"])
     if "died" in answer:
         raise ChildDiedError(answer["died"], answer["log_tail"])
+    if "interrupted" in answer:  # though we have not left
+        raise CompilerUnavailableError(
+            "the Ray cluster does not know this command any more, as when its head was started "
+            "again: give the command again, what was finished is kept"
+        )
     if answer.get("content"):
         Path(request["path"]).write_bytes(answer["content"])
     found: dict[str, Any] = answer["answer"]

@@ -13,6 +13,7 @@ import pytest
 from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.domain.codec import to_data
 from autotune.domain.kernel_ref import KernelRef
+from autotune.errors import CompilerUnavailableError
 from autotune.farm.pool import read_answer, sources_of
 from autotune.farm.slot import CompilerSlot
 from tests.farm.conftest import SLEEPING
@@ -129,6 +130,13 @@ def test_a_file_of_a_package_comes_with_its_packages(
     assert there.relative_to(found["home"]) == Path("pkg/inner/kernel.py")
     loads = "import sys; sys.path[:0] = sys.argv[1:]; import pkg.inner.kernel"
     subprocess.run([sys.executable, "-c", loads, found["home"]], check=True, timeout=600)
+
+
+def test_a_driver_that_the_cluster_has_forgotten_is_told() -> None:
+    forgetful = CompilerSlot(has_left=lambda _: True)
+    answer = forgetful.ask("a", {"kind": "echo"}, None, 60.0, 1 << 33)
+    with pytest.raises(CompilerUnavailableError, match="give the command again"):
+        read_answer(answer, {}, None)
 
 
 def test_an_installed_kernel_is_the_one_of_the_node_if_it_is_the_same(slot: CompilerSlot) -> None:
