@@ -66,6 +66,8 @@ def fastest_elsewhere(
 
 
 def _alike(configs: Sequence[Config], space: Space) -> list[Candidate]:
+    if not configs:
+        return []
     by_blocks = {(c.config.axes, c.config.grid_order): c for c in space.candidates[::-1]}
     found = [by_blocks.get((one.axes, one.grid_order)) for one in configs]
     return list({one.config: one for one in found if one}.values())
