@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from math import inf, log
 from typing import ClassVar
 
 from autotune.domain.codec import OmitDefault, OmitNone
@@ -129,6 +130,12 @@ class Estimated:
     @property
     def reason(self) -> str:
         return f"limited by {self.estimate.limiting_part}"
+
+    @property
+    def surprise(self) -> float | None:
+        """By which share, about, the time was not as predicted; None where nothing was."""
+        predicted_us = self.step.predicted_us if self.step else 0.0
+        return abs(log(self.estimate.time_us / predicted_us)) if 0 < predicted_us < inf else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

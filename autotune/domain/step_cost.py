@@ -1,7 +1,7 @@
 """What a step of a compiled kernel costs: it teaches other problems of the kernel."""
 
 from dataclasses import dataclass
-from math import inf, isfinite, log
+from math import inf, isfinite
 
 from autotune.domain.codec import OmitDefault
 
@@ -24,7 +24,3 @@ class StepCost:
         """Not where a cost is no positive number: a step without arithmetic, or what is broken."""
         costs = self.core_us, dict(self.facts).get("core_us", 0.0)
         return all(0.0 < cost < inf for cost in costs) and all(isfinite(n) for _, n in self.facts)
-
-    def surprise(self, time_us: float) -> float | None:
-        """By which share, about, the time was not as predicted; None where nothing was."""
-        return abs(log(time_us / self.predicted_us)) if 0.0 < self.predicted_us < inf else None

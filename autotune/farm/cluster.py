@@ -89,8 +89,8 @@ class RaySlot:
 
 class RayCluster:
     """A cluster that runs already, until ``close``. ``driver`` names this process to its actors.
-    Raises ``CompilerUnavailableError`` with a
-    sentence where there is none, or Ray is not installed."""
+    Raises ``CompilerUnavailableError`` with a sentence where there is none, or Ray is not
+    installed."""
 
     def __init__(self, address: str) -> None:
         ray = _ray()
@@ -115,7 +115,8 @@ class RayCluster:
                 + " ".join(lines)
             ) from error
         self.driver = uuid.uuid4().hex
-        ray.experimental.internal_kv._internal_kv_put(self.driver, "", namespace=_NAMESPACE)
+        with _answering():
+            ray.experimental.internal_kv._internal_kv_put(self.driver, "", namespace=_NAMESPACE)
 
     def nodes(self) -> dict[str, Node]:
         """Those that are alive. Raises ``CompilerUnavailableError`` where the head is gone."""

@@ -128,7 +128,7 @@ class Search:
     _first: Iterator[Config] = field(default_factory=lambda: iter(()))
     _blocked: bool = False
     _predicted: Posterior | None = None
-    _elsewhere: Sequence[Candidate] = ()
+    _elsewhere: Sequence[Candidate] = ()  # none where others say enough
     _predicted_at: tuple[float, int] = (-inf, 0)
     _reused: int = 0
     _began: float = field(default_factory=time.monotonic)
@@ -188,11 +188,10 @@ class Search:
                 return over
             default = self.space.default
             return self._run(_Running(default, self._candidate(default), asked=False))
-        is_unsure = self.lessons is not None and not self.lessons.are_sure
-        if is_unsure:
+        if self.lessons is not None and not self.lessons.are_sure:
             # what others teach of another body may mislead: every other trial does without
             self.study.predict(self._predicted if self.begun % 2 else None)
-        candidate = self.study.ask(self._elsewhere if is_unsure else ())
+        candidate = self.study.ask(self._elsewhere)
         if candidate is None:
             return "exhausted"
         return self._run(_Running(candidate.config, candidate, asked=True))
@@ -278,8 +277,9 @@ class Search:
         if done - then >= (1 if anew else often) or count != candidates:
             others = self.store.timed_trials(self.subject.key, MOST_TRIALS)
             own = [(self.subject.key, trial) for trial in self.trials[-MOST_TRIALS:]]
-            self._elsewhere = fastest_elsewhere(others, self.subject.key, self.space)
             self._predicted = self.lessons.predict(self.space.candidates, others, own)
+            sure, key = self.lessons.are_sure, self.subject.key
+            self._elsewhere = [] if sure else fastest_elsewhere(others, key, self.space)
             self.study.predict(self._predicted)
             self._predicted_at = done, count
         return self._predicted is not None

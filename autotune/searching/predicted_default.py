@@ -43,6 +43,6 @@ def is_enough(found: Evidence, trials: Sequence[Trial], hoped_us: float) -> bool
     if bar > _MOST_DOUBT:
         return False
     timed = [t.outcome for t in trials if isinstance(t.outcome, Estimated)]
-    surprises = [o.step.surprise(o.estimate.time_us) for o in timed if o.step]
+    surprises = [outcome.surprise for outcome in timed]
     as_told = all(one is None or one <= bar for one in surprises)
     return as_told and any(beats(one.estimate, found) for one in timed)

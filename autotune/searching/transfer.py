@@ -117,9 +117,8 @@ class Lessons:
         is_own_enough = len(known) - len(of_others) >= ENOUGH_OWN
         surprises = [
             surprise
-            for key, _, step, outcome in known
-            if key == self._key
-            and (surprise := step.surprise(outcome.estimate.time_us)) is not None
+            for key, *_, outcome in known
+            if key == self._key and (surprise := outcome.surprise) is not None
         ]
         is_other = max(surprises[-_AGAIN:], default=0.0) > _OTHER_BODY
         in_vmem = {step.in_vmem for key, _, step, _ in known if key == self._key}
@@ -151,8 +150,7 @@ class Lessons:
             if (_body(key), key.problem.options) == (_body(self._key), self._key.problem.options)
             and isinstance(outcome := trial.outcome, Estimated)
             and outcome.estimate.model == MODEL
-            and outcome.step is not None
-            and (surprise := outcome.step.surprise(outcome.estimate.time_us)) is not None
+            and (surprise := outcome.surprise) is not None
         ]
         return max(
             _nine_of_ten([one for _, one in told], FEWEST_CONFIRMED),

@@ -84,8 +84,8 @@ class FittedCosts:
         left = 1 - self._together(core, self.rule.latency_us) - waits
         level = [left[own] @ rates / (rates @ rates) for own, rates in self._each_problem()]
         costs = [
-            replace(term, us=float(us), waits=bool(waits))
-            for waits, found in enumerate(self._found)
+            replace(term, us=float(us), waits=does_wait)
+            for does_wait, found in zip((False, True), self._found, strict=True)
             for term, us in zip(self._terms, found / self._scale, strict=True)
             if us > 0
         ]
