@@ -125,7 +125,7 @@ def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
 
 def test_who_leaves_ends_what_it_has_asked(cluster: Any) -> None:
     add_nodes(cluster, 1)
-    with RayPool(cluster.address, worker=SLEEPING) as pool:
+    with RayPool(cluster.address, worker=SLEEPING, limit_s=3_600.0) as pool:
         child = Path("/proc", str(pool._process.ask({"kind": "hello"}, 60.0)["ok"][2]))
         (future,) = compiled(pool, 1, sleep_ms=3_600_000)
         until(lambda: not pool._slots._free)

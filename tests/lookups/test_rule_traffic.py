@@ -117,6 +117,20 @@ WAITS = (
 )
 
 
+@pytest.mark.parametrize(
+    ("core_us", "moved_us", "both_us"), [(9.0, 2.0, 9.0), (2.0, 9.0, 9.0), (5.0, 4.0, 6.0)]
+)
+def test_the_longer_of_core_and_hbm_is_waited_for(
+    rule: ShapeRule, core_us: float, moved_us: float, both_us: float
+) -> None:
+    """Where they take about as long, the latencies of reads, 3 us of all steps, are not hidden."""
+    some = replace(rule, latency_us=0.3)
+    assert rules.together_us(some, core_us, moved_us, 10) == pytest.approx(both_us)
+    assert rules.together_us(replace(some, latency_us=0.0), core_us, moved_us, 10) == max(
+        core_us, moved_us
+    )
+
+
 @pytest.mark.parametrize("hbm", [(), (ROWS,), (ROWS, AGAIN)])
 @pytest.mark.parametrize("us", [1e-3, 10.0])
 def test_it_costs_what_was_fitted(rule: ShapeRule, hbm: tuple[HbmTerm, ...], us: float) -> None:

@@ -188,6 +188,7 @@ def test_costs_of_another_body_only_say_what_to_try_first(store: SqlStore, chang
 def test_what_is_the_fastest_on_another_chip_is_asked_for(
     store: SqlStore, monkeypatch: pytest.MonkeyPatch, chip: Chip, hints: bool
 ) -> None:
+    """Where what others say is no reason to end."""
     taught(store)
     asked: list[list[int]] = []
     ask = CandidateStudy.ask
@@ -196,10 +197,12 @@ def test_what_is_the_fastest_on_another_chip_is_asked_for(
         asked.append([one.config["block"] for one in some])
         return ask(study, some)
 
+    rows = 1 << 14 if hints else 1 << 15
+    if not hints:
+        search(store, rows, of=replace(subject(rows), chip=replace(V5E, chip=Chip.V5P)))
     monkeypatch.setattr(CandidateStudy, "ask", heard)
-    of = subject(1 << 14 if hints else 1 << 15)
-    search(store, dict(of.problem.dims)["rows"], of=replace(of, chip=replace(V5E, chip=chip)))
-    assert asked[0] == ([fastest(1 << 14)] if hints else [])
+    search(store, rows, of=replace(subject(rows), chip=replace(V5E, chip=chip)))
+    assert asked[0] == ([fastest(rows)] if hints else [])
 
 
 @pytest.mark.parametrize("method", ["tpe", "random"])
