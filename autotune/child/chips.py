@@ -13,8 +13,10 @@ from typing import Any
 
 import numpy as np
 
+from autotune.child.listings import listings
 from autotune.compiler import libtpu
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.simulator.bundles import parse
 
 _LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")
 _TILED = re.compile(r"block shape .* is not divisible by tiling")
@@ -43,7 +45,7 @@ def chip_info(chip: Chip, dump: Path) -> ChipInfo:
         scoped_vmem_bytes=limit,
         single_buffer_fallback=_drops_double_buffering(device, limit),
         whole_tiles_up_to_bits=_whole_tiles_up_to_bits(device),
-        places_operands_in_vmem=_places_operands(device, dump),
+        places_operands_in_vmem=_places_operands(chip, device, dump),
         **info,
     )
 
@@ -297,13 +299,13 @@ def _wants_whole_tiles(device: Any, dtype: str) -> bool:
     return bool(_TILED.search(_try(device, _copy_kernel(128, 8, dtype=dtype)) or ""))
 
 
-def _places_operands(device: Any, dump: Path) -> bool:
+def _places_operands(chip: Chip, device: Any, dump: Path) -> bool:
     """A small copy: does its listing take an operand from VMEM instead of HBM?"""
     libtpu.clear(dump)
     _try(device, _copy_kernel(1024, 256))
-    texts = [text for text in libtpu.listings(dump).values() if libtpu.is_kernel(text)]
+    found = [parse(one.listing) for one in listings(dump, chip).values() if one.is_kernel]
     libtpu.clear(dump)
-    return any("inlined_call_operand.vmem" in text for text in texts)
+    return any(operand.memory == "vmem" for one in found for operand in one.operands)
 
 
 def _copy_kernel(

@@ -176,6 +176,7 @@ def main() -> None:
     """``worker.py DUMP_FOLDER``."""
     own = libtpu.interpreting_flags(libtpu.version("jaxlib") or "")
     os.environ["XLA_FLAGS"] = f"{own} {os.environ.get('XLA_FLAGS', '')}"  # the later one counts
+    libtpu.log_the_packing(Path(sys.argv[1]))
     serve(lambda: CompilerWorker(Path(sys.argv[1])).answer)
 
 

@@ -11,6 +11,7 @@ from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
 from autotune.compiler.pool import CompilerPool
 from autotune.compiler.protocol import Drawn
+from autotune.domain.compiled import is_another_program
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated
 from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
@@ -117,10 +118,11 @@ def _draw(pool: CompilerPool, stored: StoredTrial, ref: KernelRef, steps: int) -
     if not isinstance(drawn, Drawn):
         raise AutotuneError(f"trial {stored.id} cannot be drawn: {drawn.kind}, {drawn.reason}")
     outcome = stored.trial.outcome
-    if isinstance(outcome, Estimated | NotEstimated) and outcome.program != drawn.program:
+    was = outcome.program if isinstance(outcome, Estimated | NotEstimated) else drawn.program
+    if is_another_program(was, drawn.program):
         raise AutotuneError(
             f"trial {stored.id} cannot be drawn: it now compiles to another program "
-            f"({drawn.program}, it was {outcome.program}), something that its kernel imports has "
+            f"({drawn.program}, it was {was}), something that its kernel imports has "
             "changed"
         )
     if drawn.picture is None:

@@ -4,6 +4,7 @@ See docs/explanation/compiling-without-a-tpu.md."""
 
 import os
 import re
+import stat
 from collections.abc import Mapping
 from functools import cache
 from importlib import metadata
@@ -39,6 +40,21 @@ LISTING_SUFFIX = "-final_bundles.txt"
 
 IN_COMPILER = "AUTOTUNE_IN_COMPILER"
 """Set where kernels are loaded only to be compiled."""
+
+WHOLE_LISTING = "AUTOTUNE_WHOLE_LISTING"
+"""Set where libtpu is to print the final listings itself, whatever that costs."""
+
+_PACKING_LOGGED = (0, 0, 42), (0, 0, 50)
+"""First and last libtpu of which final listings have been put together and compared with its own
+(tests/e2e/test_assembly.py)."""
+_PACKER = {
+    "TPU_VMODULE": "bundle_packer=2,global_bundle_packer=1",
+    "TPU_MIN_LOG_LEVEL": "0",
+    "TPU_STDERR_LOG_LEVEL": "0",
+}
+_OPERATIONS = "post-delay-converter"
+_STDERR = Path("/proc/self/fd/2")
+_INSTRUCTION = re.compile(r"^ *(?:ROOT )?%([\w.-]+) = .*? ([a-z][\w-]*)\(", re.M)
 
 
 def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
@@ -129,18 +145,70 @@ def _bounds(chips: int, rank: int) -> list[int]:
     return bounds
 
 
+class _Packing:
+    """``log``: where this process's libtpu logs how it packs; None where it was not asked to."""
+
+    log: Path | None = None
+
+
+def log_the_packing(dump: Path) -> None:
+    """Ask for the operations of each function and the packer's log in place of the final listing,
+    where that is known to be the same and costs less. Called before libtpu is loaded, in a process
+    whose stderr is a file: the log goes there."""
+    first, last = _PACKING_LOGGED
+    release = tuple(map(int, re.findall(r"\d+", version() or "")[:3]))
+    is_file = stat.S_ISREG(os.fstat(2).st_mode)
+    if WHOLE_LISTING in os.environ or not is_file or not first <= release <= last:
+        return
+    flags = (
+        f"--logtostderr=true --xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true "
+        f"--xla_jf_dump_category_filter=basic --xla_jf_dump_llo_pass_label_regex={_OPERATIONS}"
+    )
+    os.environ.update(_PACKER, LIBTPU_INIT_ARGS=flags)
+    _Packing.log = _STDERR.resolve()
+
+
+def packing_is_logged() -> bool:
+    """Whether this process has asked for it."""
+    return _Packing.log is not None
+
+
+def packing_log() -> str:
+    """What this process has logged since ``clear``."""
+    return _Packing.log.read_text(errors="replace") if _Packing.log else ""
+
+
+def operations(dump: Path) -> list[str]:
+    """Of each function that was compiled last, registers allocated."""
+    return [path.read_text() for path in _texts(dump, f"-{_OPERATIONS}.txt")]
+
+
+def opcodes(dump: Path) -> dict[str, str]:
+    """Of the instructions of what was compiled last, by name."""
+    return {
+        name: opcode
+        for path in sorted(dump.glob("*-TLP-hlo.txt"))
+        for name, opcode in _INSTRUCTION.findall(path.read_text())
+    }
+
+
 def listings(dump: Path) -> dict[str, str]:
     """Texts of the final instruction listings of what was compiled last, by name of the
     instruction: Pallas calls, and XLA's own fusions and copies."""
     found = {}
-    for path in sorted(dump.glob(f"*{LISTING_SUFFIX}")):
-        if "schedule-analysis" in path.name or "<late-" in path.name or "-TLP-" in path.name:
-            continue
+    for path in _texts(dump, LISTING_SUFFIX):
         text = path.read_text()
         entry = _entry(text)
         if entry:
             found[entry.lstrip(" %").partition(" = ")[0]] = text
     return found
+
+
+def _texts(dump: Path, suffix: str) -> list[Path]:
+    """Of functions, in the order in which they were compiled."""
+    others = "schedule-analysis", "<late-", "-TLP-"
+    found = sorted(dump.glob(f"*{suffix}"))
+    return [path for path in found if not any(other in path.name for other in others)]
 
 
 def is_kernel(listing: str) -> bool:
@@ -167,3 +235,5 @@ def clear(dump: Path) -> None:
     for log in (dump / "log").glob("*"):
         if log.is_file() and not log.is_symlink():
             os.truncate(log, 0)  # libtpu holds it open: removing would free nothing
+    if _Packing.log:
+        os.truncate(_Packing.log, 0)

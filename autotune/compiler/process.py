@@ -4,6 +4,7 @@ behind it, and what measures."""
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from autotune.compiler import libtpu
+from autotune.compiler import libtpu, protocol
 from autotune.compiler.exchange import exchange
 from autotune.compiler.process_tree import MemoryWatch, TimeWatch, kill_family
 from autotune.errors import CompilerUnavailableError
@@ -26,6 +27,8 @@ _LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
 _NEEDED_BYTES = 64 << 20  # the listings of one large kernel, with room to spare
 START_LIMIT_S = 120.0
 DEFAULT_MEMORY_BYTES = 8 << 30
+
+_NOTES = re.compile(r"^(?:I\d{4} |\t).*\n", re.M)  # of libtpu's log what is no warning
 
 Environment = Callable[[Path, Mapping[str, str]], dict[str, str]]
 
@@ -71,6 +74,7 @@ class CompilerProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._stopped = False
+        self._whole_listing = False
 
     @property
     def running(self) -> bool:
@@ -92,10 +96,15 @@ class CompilerProcess:
             watch = self._watch(child, limit_s)
             data = json.dumps(request).encode() + b"\n"
             line = exchange(child, data, lambda: next(watch))
-            return self._parsed(child, line)
+            answer = self._parsed(child, line)
         except BaseException:
             self.stop()
             raise
+        if self._whole_listing or _stage(answer) != protocol.LISTING:
+            return answer
+        self._whole_listing = True  # for good: libtpu reads its switches once
+        self.stop()
+        return self.ask(request, limit_s)
 
     def interrupt(self) -> None:
         """Make a running ``ask`` fail soon, and every later one at once. May be called from
@@ -139,7 +148,7 @@ class CompilerProcess:
                     stdout=subprocess.PIPE,
                     stderr=log,
                     bufsize=0,
-                    env=self._environment(dump, os.environ),
+                    env=self._environment(dump, {**os.environ, **self._switches()}),
                     start_new_session=True,
                 )
         except OSError as error:
@@ -147,6 +156,9 @@ class CompilerProcess:
                 f"the interpreter {self.python} cannot be started: {error.strerror}"
             ) from error
         return self._child
+
+    def _switches(self) -> dict[str, str]:
+        return {libtpu.WHOLE_LISTING: "1"} if self._whole_listing else {}
 
     def _prepare_folder(self) -> None:
         """Room for the listings, and a log that holds one request: it would grow without end."""
@@ -195,8 +207,14 @@ class CompilerProcess:
                 with (self._folder / "log").open("rb") as log:
                     log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
                     text = log.read()
-        lines = text.decode(errors="replace").splitlines()
+        lines = _NOTES.sub("", text.decode(errors="replace")).splitlines()
         return ChildDiedError(reason, "\n".join(lines[-_LOG_TAIL_LINES:]))
+
+
+def _stage(answer: Mapping[str, Any]) -> str | None:
+    """At which stage a question failed, if it did."""
+    error = answer.get("error")
+    return error.get("stage") if isinstance(error, dict) else None
 
 
 def _cause_of_death(what: str, code: int | None) -> str:

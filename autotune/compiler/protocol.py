@@ -24,13 +24,14 @@ T_co = TypeVar("T_co", covariant=True)
 
 LOAD, NAME, PROBLEM, CONSTRAINT = "load", "name", "problem", "constraint"
 REFUSED, COMPILE = "refused", "compile"
+LISTING = "listing"  # ask again where libtpu prints it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Raised:
     """The exception that a question ended with. ``stage``: what failed (load, problem, constraint,
-    refused, build, trace, compile, serialize; request or kernel for all else); ``raised_at``: by
-    which line.
+    refused, build, trace, compile, listing, serialize; request or kernel for all else);
+    ``raised_at``: by which line.
     """
 
     type: str

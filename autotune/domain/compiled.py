@@ -9,6 +9,14 @@ from autotune.domain.operation import ScheduledOperation
 from autotune.domain.outcome import Failure
 from autotune.domain.trace import Trace
 
+ASSEMBLED = "a-"
+"""Begins the hash of a program whose listing was put together and not printed by libtpu."""
+
+
+def is_another_program(one: str, other: str) -> bool:
+    """By their hashes; False where they cannot tell, being hashes of two kinds of listing."""
+    return one != other and one.startswith(ASSEMBLED) == other.startswith(ASSEMBLED)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:

@@ -80,10 +80,16 @@ class Listing(NamedTuple):
     grid: tuple[int, ...]  # iteration bounds of the grid as one core sees it, () if not printed
     pipelined: bool  # the outer loop is the grid, run by the compiler's pipeline
     spill_bundles: int
+    shadows: tuple[tuple[int, int], ...] = ()
+    """Addresses of branches, and how many bundles are in the delay slots of each. None for what
+    libtpu has printed: it does not say."""
 
 
-def parse(text: str) -> Listing:
-    """Return the bundles of ``text``; UnfitError where it is not one whole, ordered listing."""
+def parse(text: str | Listing) -> Listing:
+    """Return the bundles of ``text``; UnfitError where it is not one whole, ordered listing. What
+    is parsed already is returned as it is."""
+    if isinstance(text, Listing):
+        return text
     lean = text.replace("/*vst_source=*/", "")
     heads = list(_BUNDLE.finditer(lean))
     if not heads:
@@ -91,7 +97,7 @@ def parse(text: str) -> Listing:
     _check_addresses([int(head[1], 16) for head in heads])
     edges = [head.end() for head in heads], [head.start() for head in heads[1:]] + [len(lean)]
     depths = (head[2].count(">") for head in heads)
-    memories = dict(_POINTER.findall(lean)) if "dma.general" in lean else {}
+    memories = memories_of(lean)
     parts = zip(*edges, depths, strict=True)
     bundles = tuple(_bundle(lean[i:j], d, memories) for i, j, d in parts)
     entry, final = lean[edges[0][0] : edges[1][0]], lean[edges[0][-1] :]
@@ -99,9 +105,9 @@ def parse(text: str) -> Listing:
         raise UnfitError("the listing is truncated: no entry bundle or no exit bundle")
     return Listing(
         bundles=bundles,
-        operands=_operands(entry),
-        grid=_grid(lean),
-        pipelined="iteration index, stage = 1" in lean,
+        operands=call_operands(entry),
+        grid=grid_of(lean),
+        pipelined=is_pipelined(lean),
         spill_bundles=_spills(lean, edges[1]),
     )
 
@@ -112,26 +118,43 @@ def _check_addresses(addresses: list[int]) -> None:
             raise UnfitError(f"bundle {address:#x} found where {position:#x} was expected")
 
 
+def memories_of(text: str) -> Mapping[str, str]:
+    """Memories that pointers lead to, by name, where a DMA may not say it itself."""
+    return dict(_POINTER.findall(text)) if "dma.general" in text else {}
+
+
 def _bundle(body: str, depth: int, memories: Mapping[str, str]) -> Bundle:
-    markers = ""
-    if "/*" in body or "*/" in body:
-        body = _RESULT_KIND.sub(r"\1", _ARGUMENT_NAME.sub(r"\1=", body))
-        body = _COPY_KIND.sub(r"\1_to_\2", body) if "dma.general" in body else body
-        body, markers = strip_comments(body)
-    code, brace, rest = body.rpartition("}")
+    code, markers = _without_comments(body)
+    code, brace, rest = code.rpartition("}")
     if not brace or rest.strip():
         raise UnfitError("a bundle is not closed, or text follows it")
     if not code.strip():
         return Bundle((), *_regions(markers), depth, True, False)
     if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
         raise UnfitError("a bundle holds something that is no operation")
-    found = _OPERATION.findall(code)
-    operations = tuple(
+    kept = _kept(code, memories)
+    return Bundle(kept, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
+
+
+def decisive_operations(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:
+    """Those of the operations of a bundle, parted by ``;;``, that can decide time."""
+    return _kept(_without_comments(code)[0], memories)
+
+
+def _without_comments(body: str) -> tuple[str, str]:
+    if "/*" not in body and "*/" not in body:
+        return body, ""
+    body = _RESULT_KIND.sub(r"\1", _ARGUMENT_NAME.sub(r"\1=", body))
+    body = _COPY_KIND.sub(r"\1_to_\2", body) if "dma.general" in body else body
+    return strip_comments(body)
+
+
+def _kept(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:
+    return tuple(
         _operation(name, opcode, text.strip(), memories)
-        for name, opcode, text in found
+        for name, opcode, text in _OPERATION.findall(code)
         if not (opcode.startswith("dma.") and text.startswith(_NEVER))
     )
-    return Bundle(operations, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
 
 
 def _operation(name: str, opcode: str, text: str, memories: Mapping[str, str]) -> Operation:
@@ -174,7 +197,8 @@ def _regions(markers: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return starts, tuple(number for kind, number in found if kind != "Start")
 
 
-def _operands(entry: str) -> tuple[CallOperand, ...]:
+def call_operands(entry: str) -> tuple[CallOperand, ...]:
+    """Those that an entry bundle declares."""
     found = _OPERAND.findall(entry)
     return tuple(
         CallOperand(
@@ -184,11 +208,22 @@ def _operands(entry: str) -> tuple[CallOperand, ...]:
     )
 
 
-def _grid(text: str) -> tuple[int, ...]:
+def grid_of(text: str) -> tuple[int, ...]:
+    """Iteration bounds that a listing prints, () for none."""
     printed = _BOUNDS.search(text)
     if printed is None:
         return ()
     return tuple(int(bound) for bound in printed[1].split(",") if bound.strip().isdigit())
+
+
+def is_pipelined(text: str) -> bool:
+    """Whether the outer loop of a listing is the grid, run by the compiler's pipeline."""
+    return "iteration index, stage = 1" in text
+
+
+def is_spill(operation: str) -> bool:
+    """Whether an operation touches a vector spill slot."""
+    return _VECTOR_SPILL.search(operation) is not None
 
 
 def _spills(text: str, ends: list[int]) -> int:

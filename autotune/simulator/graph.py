@@ -13,7 +13,7 @@ from autotune.simulator.outcome import UnfitError
 # where bundleno belongs to another numbering and must not be used.
 _TARGET = re.compile(r"\bregion(?: = )?(\d{1,9})\s*$")
 _PREDICATE = re.compile(r"\(!?(%\w+)\)")
-_SLOTS_NEVER_MERGED = 4
+SLOTS_NEVER_MERGED = 4
 _NO_RETURN = re.compile(r"s(?:br|call|ret|hlt|halt)\b(?!\.rel|\.err)")
 
 
@@ -63,7 +63,7 @@ def connect(listing: Listing, delay_slots: int) -> Graph:
     branches = _branches(listing)
     targets = {branch.target for branch in branches.values()}
     lost = _first_lost_region(listing)
-    shadows = {
+    shadows = dict(listing.shadows) or {
         a: shadow(listing.bundles, branch, delay_slots) if a >= lost else delay_slots
         for a, branch in branches.items()
     }
@@ -162,7 +162,7 @@ def shadow(bundles: tuple[Bundle, ...], branch: Branch, delay_slots: int) -> int
     itself, counted as cycles, v7x comes out slower than libtpu's estimate by their number.
     """
     window = bundles[branch.address + 1 : branch.address + 1 + delay_slots]
-    if delay_slots <= _SLOTS_NEVER_MERGED:
+    if delay_slots <= SLOTS_NEVER_MERGED:
         return delay_slots
     starts = next((i for i, bundle in enumerate(window) if bundle.starts), None)
     empty = [i for i, bundle in enumerate(window) if bundle.empty]

@@ -21,7 +21,7 @@ FEWEST_STEPS = 3  # below it there is no step between filling and draining the p
 
 
 def simulate(
-    listing: str,
+    listing: str | Listing,
     *,
     chip: str,
     libtpu: str | None = None,

@@ -17,7 +17,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.compiler import libtpu, process_tree
+from autotune.compiler import libtpu, process_tree, protocol
 from autotune.compiler.process import (
     ChildDiedError,
     ChildTimedOutError,
@@ -321,3 +321,29 @@ def test_a_process_that_lives_is_seen_as_alive(alive: Alive) -> None:
 @pytest.mark.parametrize(("jaxlib", "flags"), [("0.10.2", 2), ("0.12.0.1", 1), ("0.6.2", 1)])
 def test_xla_is_given_no_flag_that_it_would_abort_for(jaxlib: str, flags: int) -> None:
     assert len(libtpu.interpreting_flags(jaxlib).split()) == flags
+
+
+def test_what_is_not_put_together_is_asked_again_where_libtpu_prints_it(
+    fake: CompilerProcess, alive: Alive
+) -> None:
+    """For good: the next question meets the same child."""
+    first = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    printing = fake.ask({"kind": "list", "stage": protocol.LISTING}, 20)["ok"]
+    assert not alive(first)
+    assert fake.ask({"kind": "list", "stage": protocol.LISTING}, 20) == {"ok": printing}
+    assert fake.ask({"kind": "hello"}, 20)["ok"][2] == printing
+
+
+def test_what_fails_at_another_stage_is_not_asked_again(fake: CompilerProcess) -> None:
+    first = fake.ask({"kind": "hello"}, 20)["ok"][2]
+    answer = fake.ask({"kind": "list", "stage": protocol.COMPILE}, 20)
+    assert answer["error"]["stage"] == protocol.COMPILE
+    assert fake.ask({"kind": "hello"}, 20)["ok"][2] == first
+
+
+def test_notes_of_a_log_are_not_last_words(fake: CompilerProcess) -> None:
+    notes = "I1123 18:43:58.0 7 bundle_packer.cc:789] placing\n\tscheduled bundleno: 0x1\n"
+    words = f"F1123 it cannot go on\n{notes}W1123 a warning\n{notes}".rstrip()
+    with pytest.raises(ChildDiedError) as died:
+        fake.ask({"kind": "die", "words": words, "signal": 6}, 20)
+    assert died.value.log_tail.split("\n") == ["F1123 it cannot go on", "W1123 a warning"]

@@ -1,7 +1,6 @@
 """Tracing and compiling one candidate, in the child."""
 
 import dataclasses
-import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ from typing import Any
 from autotune.child.chips import abstract_mesh, compile_only_target, told_of
 from autotune.child.compile import hlo, matching, module
 from autotune.child.compile.hlo import KernelCall
+from autotune.child.listings import FinalListing, listings, program
 from autotune.child.serving import StageError
 from autotune.child.trace import reader
 from autotune.child.trace.pallas_call import Call
@@ -27,6 +27,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.kernel import Array, Kernel
 from autotune.simulator import NotSimulated, Simulation, simulate
+from autotune.simulator.bundles import Listing
 from autotune.simulator.drawing.timeline import timeline
 
 _DEPENDS_ON_DATA = (
@@ -46,7 +47,7 @@ class _MadeCall:
     ``refusal`` why; ``scalars``: known contents of operands by number."""
 
     name: str
-    listing: str | None
+    listing: str | Listing | None
     refusal: str
     vmem_bytes: int
     scalars: dict[int, list[int]]
@@ -128,7 +129,7 @@ def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -
     target = compile_only_target(chip, kernel.mesh_axes(problem))
     with abstract_mesh(target):
         done = _traced(in_hbm(function, arrays), arrays, target).lower().compile()
-    listed = libtpu.listings(dump)
+    listed = listings(dump, chip)
     libtpu.clear(dump)
     cost = done.cost_analysis() or {}
     cost = cost[0] if isinstance(cost, (list, tuple)) else cost
@@ -170,30 +171,29 @@ def _listed(
     started = time.perf_counter()
     text = _compile(staged, dump)
     seconds = time.perf_counter() - started
-    listings = libtpu.listings(dump)
+    listed = listings(dump, chip)
     libtpu.clear(dump)
     (trace,) = reader.traces(staged.calls)
-    kernels = "".join(text for text in listings.values() if libtpu.is_kernel(text))
-    made = _by_call(staged.calls, hlo.kernel_calls(text), listings)
+    made = _by_call(staged.calls, hlo.kernel_calls(text), listed)
     return trace, _Made(
         seconds=seconds,
-        program=hashlib.sha256(kernels.encode()).hexdigest()[:16],
+        program=program(listed.values()),
         calls=made,
-        schedule=_scheduled(text, listings, [call.name for call in made], chip),
+        schedule=_scheduled(text, listed, [call.name for call in made], chip),
     )
 
 
 def _by_call(
-    calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, str]
+    calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, FinalListing]
 ) -> list[_MadeCall]:
     """What became of each call that runs."""
     made = zip(calls, matching.match(calls, compiled), strict=True)
     return [_made(call, one, listed) for call, one in made if call.runs != 0]
 
 
-def _made(call: Call, one: KernelCall | None, listed: Mapping[str, str]) -> _MadeCall:
-    listing = None if one is None else listed.get(one.name)
-    refusal = ""
+def _made(call: Call, one: KernelCall | None, listed: Mapping[str, FinalListing]) -> _MadeCall:
+    final = None if one is None else listed.get(one.name)
+    listing, refusal = final and final.listing, ""
     if call.runs is None:
         listing, refusal = None, _DEPENDS_ON_DATA
     elif call.sends:
@@ -334,7 +334,7 @@ def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
 
 
 def _scheduled(
-    text: str, listed: Mapping[str, str], kernels: Sequence[str] | None, chip: Chip
+    text: str, listed: Mapping[str, FinalListing], kernels: Sequence[str] | None, chip: Chip
 ) -> list[ScheduledOperation]:
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
     the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
@@ -344,9 +344,10 @@ def _scheduled(
         if kernels is not None and one.name in kernels:
             found.append(replace(one, kernel=kernels.index(one.name)))
             continue
-        if kernels is not None and libtpu.is_kernel(listed.get(one.name, "")):
+        final = listed.get(one.name)
+        if kernels is not None and final and final.is_kernel:
             continue
-        result = _of_xla(listed[one.name], chip) if one.name in listed else None
+        result = _of_xla(final.listing, chip) if final else None
         us = result.us_shared if isinstance(result, Simulation) else None
         refusal = result.reason if isinstance(result, NotSimulated) else ""
         found.append(replace(one, simulated_us=us, refusal=refusal))
@@ -354,7 +355,7 @@ def _scheduled(
 
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
-def _of_xla(listing: str, chip: Chip) -> Simulation | NotSimulated:
+def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
     """An operation of XLA, by its own schedule."""
     return simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars={})
 

@@ -27,7 +27,7 @@ _UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}
 
 
 def timeline(
-    listing: str,
+    listing: str | Listing,
     *,
     chip: str,
     libtpu: str | None = None,
