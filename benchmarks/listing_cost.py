@@ -4,8 +4,8 @@
 
 Eight bodies (two of matmul, flash attention and RMSNorm, each on v5e and v6e) are compiled with
 each set of switches, in a process of its own: processor seconds of the compile alone, the least of
-the repeats, summed, and whether the kernels' listings are those that we read. A libtpu that does
-not know a switch aborts: its row says so.
+the repeats, summed, and whether the kernels' bundles are those of the listing that libtpu prints.
+A libtpu that does not know a switch aborts: its row says so.
 """
 
 import argparse
@@ -26,6 +26,7 @@ from autotune.catalogue.discovery import find_kernel
 from autotune.compiler import libtpu
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.simulator.bundles import Listing, parse
 
 _CHIPS = (Chip.V5E, Chip.V6E)
 _BODIES: tuple[tuple[str, str, Mapping[str, int]], ...] = (
@@ -34,6 +35,7 @@ _BODIES: tuple[tuple[str, str, Mapping[str, int]], ...] = (
     ("flash_attention", "1x8x8x2048x2048x128", {"block_q": 512, "block_kv": 512}),
     ("rmsnorm", "4096x4096", {}),
 )
+_ASKED = "operations and the packer's log: what we ask for"
 _DUMP = "--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true "
 _INSTEAD = {
     "no listing": "",
@@ -67,12 +69,13 @@ def main() -> None:
         _compile_all(Path(options.child), options.repeats)
         return
     _console.print(f"load on this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-    table = Table("switches", "processor s", "of what we ask for", "listings")
+    table = Table("switches", "processor s", "of the listing", "bundles")
     usual, listings = _measured(options)
-    rows = {name: _measured(options, flags) for name, flags in _INSTEAD.items()}
+    rows = {_ASKED: _measured(options, whole=False)}
+    rows |= {name: _measured(options, flags) for name, flags in _INSTEAD.items()}
     rows |= {flag: _measured(options, beside=flag) for flag in _BESIDE}
     usual = min(usual, _measured(options)[0])  # first and last: a machine has slow minutes
-    table.add_row("what we ask for", f"{usual:.2f}", "1.00", "")
+    table.add_row("the listing, printed", f"{usual:.2f}", "1.00", "")
     for name, (seconds, found) in rows.items():
         equal = "the same" if found == listings else "OTHERS" if found else "none"
         ratio = f"{seconds / usual:.2f}" if seconds else "it aborts"
@@ -90,9 +93,12 @@ def _options() -> argparse.Namespace:
 
 
 def _measured(
-    options: argparse.Namespace, instead: str | None = None, beside: str = ""
+    options: argparse.Namespace,
+    instead: str | None = None,
+    beside: str = "",
+    whole: bool = True,
 ) -> tuple[float, str]:
-    """Processor seconds, 0 where libtpu aborts, and a hash of the listings, "" without any."""
+    """Processor seconds, 0 where libtpu aborts, and a hash of the bundles, "" without any."""
     with tempfile.TemporaryDirectory(prefix="listing-cost-") as name:
         dump = Path(name) / "dump"
         dump.mkdir()
@@ -100,13 +106,17 @@ def _measured(
         if instead is not None:
             environment["LIBTPU_INIT_ARGS"] = instead.format(dump=dump)
         environment["LIBTPU_INIT_ARGS"] += f" {beside}"
+        if whole:
+            environment[libtpu.WHOLE_LISTING] = "1"
         command = ["-m", "benchmarks", "listing_cost", "--repeats", str(options.repeats)]
-        done = subprocess.run(
-            [options.python, *command, "--child", str(dump)],
-            env=environment,
-            capture_output=True,
-            text=True,
-        )
+        with (Path(name) / "log").open("ab") as log:
+            done = subprocess.run(
+                [options.python, *command, "--child", str(dump)],
+                env=environment,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+            )
     if done.returncode:
         return 0.0, ""
     found = json.loads(done.stdout.splitlines()[-1])
@@ -115,19 +125,27 @@ def _measured(
 
 def _compile_all(dump: Path, repeats: int) -> None:
     """Prints both as JSON. The first turn warms up."""
+    from autotune.child.listings import listings as final_listings
+
+    libtpu.log_the_packing(dump)
     least: dict[tuple[int, Chip], float] = {}
     listings: dict[tuple[int, Chip], str] = {}
     for turn in range(repeats + 1):
         for key in [(body, chip) for body in range(len(_BODIES)) for chip in _CHIPS]:
             libtpu.clear(dump)
             seconds = _compile(*key)
-            found = libtpu.listings(dump).values()
-            listings[key] = "".join(text for text in found if libtpu.is_kernel(text))
+            found = final_listings(dump, key[1]).values()
+            listings[key] = "".join(_bundles(one.listing) for one in found if one.is_kernel)
             if turn:
                 least[key] = min(seconds, least.get(key, seconds))
     whole = "".join(listings.values())
     digest = hashlib.sha256(whole.encode()).hexdigest() if whole else ""
     print(json.dumps({"seconds": sum(least.values()), "listings": digest}))
+
+
+def _bundles(listing: str | Listing) -> str:
+    bundles = parse(listing).bundles
+    return repr([(sorted(one.operations), one.empty, one.vector) for one in bundles])
 
 
 def _compile(body: int, chip: Chip) -> float:

@@ -7,8 +7,8 @@ The same candidates of matmul and flash_attention on v5e, drawn evenly from the 
 - pool: our two compiler processes, started once; each candidate is traced, checked, compiled,
   simulated and estimated.
 - fresh: the same work and as many side by side, but a fresh process for each candidate.
-- serial: plain JAX in one process, one after another: build, lower, compile, nothing else. The
-  same environment and compiler flags as in our processes (they include writing the final listing).
+- serial: plain JAX in one process, one after another: build, lower, compile, nothing else, with
+  the final listing, which libtpu prints there (ours are put together from less).
 
 Then the peak resident memory of the parent during a real search. Exit code 1 when it is not below
 300 MiB, or when some way failed to answer for a candidate.
