@@ -111,7 +111,7 @@ def assemble(operations: str, placed: Mapping[str, int], *, delay_slots: int) ->
     }
     starts = _region_starts(function, where, branches, delay_slots)
     where = [
-        starts.get(operation.region, 0) if bundle == _AT_THE_START else bundle
+        _start(operation, starts) if bundle == _AT_THE_START else bundle
         for operation, bundle in zip(function.operations, where, strict=True)
     ]
     numbers = _printed_numbers(where, branches, starts, delay_slots)
@@ -238,6 +238,12 @@ def _target(branch: _Operation) -> int:
     if target is None:
         raise AssemblyError(f"unreadable branch target: {branch.text[:80]!r}")
     return int(target[1])
+
+
+def _start(phi: _Operation, starts: Mapping[int, int]) -> int:
+    if phi.region not in starts:
+        raise AssemblyError(f"no branch leads to the region of {phi.text[:80]!r}")
+    return starts[phi.region]
 
 
 def _region_starts(

@@ -99,6 +99,12 @@ def test_a_branch_that_leads_nowhere():
         assemble(text, {"%1": 1}, delay_slots=4)
 
 
+def test_a_phi_that_nothing_leads_to():
+    text = "$region0: #{f}\n  %s1_s0 = sphi %s2_s0, %s3_s0\n"
+    with pytest.raises(AssemblyError, match="no branch leads to the region of '%s1_s0 = sphi"):
+        assemble(text, {}, delay_slots=4)
+
+
 def test_a_name_that_stands_for_two_operations():
     text = "$region0: #{f}\n  %1 = vsyncpa 1\n  %1 = vsyncpa 2\n"
     with pytest.raises(AssemblyError, match="a name stands for two operations"):
