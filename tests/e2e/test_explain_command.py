@@ -8,6 +8,7 @@ import pytest
 
 from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.options import installed_toolchain
+from autotune.domain.compiled import ASSEMBLED
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated
 from autotune.domain.trial import Trial
@@ -75,7 +76,7 @@ def test_another_compiler_or_program_is_not_drawn(
     key, trial = first_trial(searched)
     assert key.fingerprint == fingerprint(find_kernel("matmul"))
     other = replace(toolchain, jax=version) if version else toolchain
-    outcome = Estimated(estimate=estimate(parts(issue=1)), program="another")
+    outcome = Estimated(estimate=estimate(parts(issue=1)), program=f"{ASSEMBLED}another")
     with open_store(str(tmp_path / "test.db"), create=True) as store:
         store.save_kernel(dbsamples.spec("matmul", key.fingerprint))
         save_trial(store, replace(key, toolchain=other), replace(trial, outcome=outcome))
@@ -84,3 +85,16 @@ def test_another_compiler_or_program_is_not_drawn(
     assert progress.startswith("1/1 compiling trial 1 again")
     assert (done.returncode, says in sentence) == (2, True), done.stderr
     assert not (tmp_path / "t.json").exists()
+
+
+def test_a_trial_whose_listing_was_printed_is_drawn(searched: Path, tmp_path: Path) -> None:
+    """Its hash says nothing of a listing that is put together."""
+    key, trial = first_trial(searched)
+    assert isinstance(trial.outcome, Estimated)
+    assert trial.outcome.program.startswith(ASSEMBLED)
+    with open_store(str(tmp_path / "test.db"), create=True) as store:
+        store.save_kernel(dbsamples.spec("matmul", key.fingerprint))
+        save_trial(store, key, replace(trial, outcome=replace(trial.outcome, program="printed")))
+    done = autotune("explain", "1", "--trace", "t.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "t.json").exists()
