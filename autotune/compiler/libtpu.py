@@ -64,10 +64,7 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
     the ``dump`` folder. ``ALLOW_MULTIPLE_LIBTPU_LOAD`` keeps two processes from colliding on
     libtpu's lock file; the rest keeps libtpu from asking a metadata server that does not exist.
     """
-    flags = (
-        f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true "
-        "--xla_jf_dump_llo_pass_label_regex=final_bundles"
-    )
+    flags = f"{_dumping(dump)} --xla_jf_dump_llo_pass_label_regex=final_bundles"
     inherited = {name: value for name, value in base.items() if name not in _NOT_INHERITED}
     return {
         "JAX_NUM_CPU_DEVICES": str(CPU_DEVICES),
@@ -82,6 +79,10 @@ def child_environment(dump: Path, base: Mapping[str, str]) -> dict[str, str]:
         "LIBTPU_INIT_ARGS": flags,
         "PYTHONDONTWRITEBYTECODE": base.get("PYTHONDONTWRITEBYTECODE", "1"),
     }
+
+
+def _dumping(dump: Path) -> str:
+    return f"--xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true"
 
 
 def measuring_environment(folder: Path, base: Mapping[str, str], platform: str) -> dict[str, str]:
@@ -161,8 +162,8 @@ def log_the_packing(dump: Path) -> None:
     if WHOLE_LISTING in os.environ or not is_file or not first <= release <= last:
         return
     flags = (
-        f"--logtostderr=true --xla_jf_dump_to={dump} --xla_jf_dump_llo_text=true "
-        f"--xla_jf_dump_category_filter=basic --xla_jf_dump_llo_pass_label_regex={_OPERATIONS}"
+        f"--logtostderr=true {_dumping(dump)} --xla_jf_dump_category_filter=basic "
+        f"--xla_jf_dump_llo_pass_label_regex={_OPERATIONS}"
     )
     os.environ.update(_PACKER, LIBTPU_INIT_ARGS=flags)
     _Packing.log = _STDERR.resolve()

@@ -23,8 +23,10 @@ from autotune.simulator.bundles import (
     call_operands,
     decisive_operations,
     grid_of,
+    is_decisive,
     is_pipelined,
     is_spill,
+    is_vector,
     memories_of,
 )
 from autotune.simulator.graph import SLOTS_NEVER_MERGED
@@ -44,7 +46,6 @@ _LINE = re.compile(r"^ *(?:\$region(\d+)|(%\w+) = (\S+).*)", re.M)
 _COMMENT_EDGE = re.compile(r"/\*|\*/")
 _TARGET = re.compile(r"\btarget = \$region(\d+)")
 _NAME = re.compile(r"%\w+")
-_DECISIVE = ("vpop", "vsync", "vwait")  # of the vector operations with a register for a result
 _AT_THE_START = -1  # of its region
 _NOWHERE = 1 << 31
 
@@ -146,7 +147,7 @@ def _listing(
             ends=(),
             depth=0,  # asked for only where shadows are not known
             empty=not bundle,
-            vector=any(_is_vector(operation.opcode) for operation in bundle),
+            vector=any(is_vector(operation.opcode) for operation in bundle),
         )
         for number, bundle in enumerate(bundles)
     )
@@ -165,17 +166,12 @@ def _listing(
 def _decisive(bundle: Sequence[_Operation], memories: Mapping[str, str]) -> Iterator[Operation]:
     """As :mod:`autotune.simulator.bundles` says; most have no comments, and nothing to look for."""
     for name, opcode, text, _ in bundle:
-        result = not name[1:].isdigit() or opcode.startswith("vst")
-        if result and opcode[0] == "v" and not opcode.startswith(_DECISIVE):
+        if not is_decisive(name, opcode):
             continue
         if "/*" in text or opcode.startswith("dma."):
             yield from decisive_operations(text, memories)
         else:
             yield Operation(name, opcode, text[len(name) + 3 + len(opcode) :].strip())
-
-
-def _is_vector(opcode: str) -> bool:
-    return opcode[0] == "v" and not opcode.startswith(("vsync", "vwait"))
 
 
 def _digest(bundles: Sequence[Sequence[_Operation]]) -> str:

@@ -20,6 +20,7 @@ _BUNDLE = re.compile(r"^ *(0x[0-9a-f]{1,8}|0) +(?:[A-Z]{2} *)?:([> ]*)\{", re.M)
 _OPERATION = re.compile(
     r"(?:\A|;;)\s*(%\d+(?= = v(?!st))|%\w+(?= = (?:[^v]|vpop|vsync|vwait))) = (\S+)[ ]*([^;}]*)"
 )
+_KEPT_VECTOR = ("vpop", "vsync", "vwait")  # as there
 _ANY_OPERATION = re.compile(r"(?:\A|;;)\s*%\w+ = ")
 _RESULT_KIND = re.compile(r"/\* (k[A-Z]\w+) \*/")  # which result of sdivrem is kept: kRem
 _COPY_KIND = re.compile(r"/\* (\w{3,5})-to-(\w{3,5}) \*/")  # of dma.general
@@ -31,6 +32,7 @@ _ARGUMENT_NAME = re.compile(r"/\*(\w+)=\*/")
 _COMMENT_EDGE = re.compile(r"(/\*|\*/)")
 _REGION = re.compile(r"\b(Start(?:/End empty)?|End) region (\d{1,9})\b")
 _VECTOR = re.compile(r" = v(?!sync|wait)")
+_NO_VECTOR = ("vsync", "vwait")  # as there
 _VECTOR_SPILL = re.compile(r"= v(?:st|ld)\S* \[vmem:\[#allocation\d+_spill")
 _BOUNDS = re.compile(r"^iteration_bounds: \(([\d, ]{0,400})\)", re.M)
 _OPERAND = re.compile(
@@ -81,7 +83,7 @@ class Listing(NamedTuple):
     pipelined: bool  # the outer loop is the grid, run by the compiler's pipeline
     spill_bundles: int
     shadows: tuple[tuple[int, int], ...] = ()
-    """Addresses of branches, and how many bundles are in the delay slots of each. None for what
+    """Addresses of branches, and how many bundles are in the delay slots of each. Empty for what
     libtpu has printed: it does not say."""
 
 
@@ -134,6 +136,18 @@ def _bundle(body: str, depth: int, memories: Mapping[str, str]) -> Bundle:
         raise UnfitError("a bundle holds something that is no operation")
     kept = _kept(code, memories)
     return Bundle(kept, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
+
+
+def is_decisive(name: str, opcode: str) -> bool:
+    """Whether an operation can decide time, by its name and opcode alone."""
+    if not opcode.startswith("v") or opcode.startswith(_KEPT_VECTOR):
+        return True
+    return name[1:].isdigit() and not opcode.startswith("vst")
+
+
+def is_vector(opcode: str) -> bool:
+    """Whether an operation works on vectors."""
+    return opcode.startswith("v") and not opcode.startswith(_NO_VECTOR)
 
 
 def decisive_operations(code: str, memories: Mapping[str, str]) -> tuple[Operation, ...]:

@@ -62,11 +62,7 @@ def connect(listing: Listing, delay_slots: int) -> Graph:
     """
     branches = _branches(listing)
     targets = {branch.target for branch in branches.values()}
-    lost = _first_lost_region(listing)
-    shadows = dict(listing.shadows) or {
-        a: shadow(listing.bundles, branch, delay_slots) if a >= lost else delay_slots
-        for a, branch in branches.items()
-    }
+    shadows = dict(listing.shadows) or _guessed_shadows(listing, branches, delay_slots)
     shape = _Shape(branches, targets, len(listing.bundles), delay_slots, shadows)
     blocks: dict[BlockStart, Block] = {}
     waiting = [BlockStart(0, -1)]
@@ -149,6 +145,16 @@ class _Shape:
         taken = BlockStart(branch.target, -1)
         extra = -1 if printed < self.delay_slots else 0
         return Block(place.address, stop, branch, extra, taken, otherwise)
+
+
+def _guessed_shadows(
+    listing: Listing, branches: dict[int, Branch], delay_slots: int
+) -> dict[int, int]:
+    lost = _first_lost_region(listing)
+    return {
+        a: shadow(listing.bundles, branch, delay_slots) if a >= lost else delay_slots
+        for a, branch in branches.items()
+    }
 
 
 def shadow(bundles: tuple[Bundle, ...], branch: Branch, delay_slots: int) -> int:

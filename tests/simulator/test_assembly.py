@@ -9,8 +9,9 @@ import pytest
 
 from autotune.simulator import constants, simulate
 from autotune.simulator.assembly import AssemblyError, assemble, function_name, placements
-from autotune.simulator.bundles import parse
+from autotune.simulator.bundles import _OPERATION, _VECTOR, is_decisive, is_vector, parse
 from tests.recorded.record_packings import FOLDER
+from tests.samples import recordings
 
 NAMES = sorted(path.name.removesuffix(".json.gz") for path in FOLDER.glob("*.json.gz"))
 DELAY_SLOTS = 4
@@ -33,6 +34,16 @@ def assembled(name, **changed):
 def seen(listing):
     """Of each bundle all but what libtpu alone prints."""
     return [(sorted(b.operations), b.empty, b.vector) for b in listing.bundles]
+
+
+@pytest.mark.parametrize("name", recordings.names())
+def test_what_is_said_without_a_search_is_what_the_search_finds(name):
+    """Of every operation that a listing prints: is it kept, and does it work on vectors?"""
+    found = re.findall(r"(?:\{|;;) *((%\w+) = (\S+))", recordings.text(name))
+    assert len(found) > 50
+    for text, operation, opcode in found:
+        assert is_decisive(operation, opcode) == bool(_OPERATION.match(f"{text} x"))
+        assert is_vector(opcode) == bool(_VECTOR.search(text))
 
 
 def test_every_chip_is_recorded():
