@@ -21,7 +21,9 @@ imports JAX, Optuna or a database.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-__version__ = "0.1.0"
+from autotune.domain.version import VERSION
+
+__version__ = VERSION
 
 __all__ = [
     "Array",
@@ -58,51 +60,51 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
+    from autotune.answering.client import Client
+    from autotune.answering.matching import Match
+    from autotune.answering.sources import BundleSource, StoreSource, configure
+    from autotune.answering.tuned import Tuned, TunedConfig
+    from autotune.declaring.kernel import Array, Axis, Kernel, block
+    from autotune.declaring.pallas import Grid, compiler_params
     from autotune.domain.chip import Chip
     from autotune.domain.config import Config
+    from autotune.domain.errors import AutotuneError
     from autotune.domain.key import Key
     from autotune.domain.problem import Option, Problem
     from autotune.domain.record import Record
     from autotune.domain.toolchain import Toolchain
-    from autotune.errors import AutotuneError
-    from autotune.kernel import Array, Axis, Kernel, block
-    from autotune.lookups.matching import Match
-    from autotune.pallas import Grid, compiler_params
     from autotune.python.collecting import collect
     from autotune.python.decorator import Tunable, override, tunable
     from autotune.python.notebook import Tuning, compare, estimate, lookup, search
-    from autotune.runtime.client import Client
-    from autotune.runtime.sources import BundleSource, StoreSource, configure
-    from autotune.runtime.tuned import Tuned, TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
 else:
     _MODULES = {
-        "Array": "kernel",
-        "AutotuneError": "errors",
-        "Axis": "kernel",
-        "BundleSource": "runtime.sources",
+        "Array": "declaring.kernel",
+        "AutotuneError": "domain.errors",
+        "Axis": "declaring.kernel",
+        "BundleSource": "answering.sources",
         "Chip": "domain.chip",
-        "Client": "runtime.client",
+        "Client": "answering.client",
         "Config": "domain.config",
         "ConfigEstimate": "searching.config_estimate",
-        "Grid": "pallas",
-        "Kernel": "kernel",
+        "Grid": "declaring.pallas",
+        "Kernel": "declaring.kernel",
         "Key": "domain.key",
-        "Match": "lookups.matching",
+        "Match": "answering.matching",
         "Option": "domain.problem",
         "Problem": "domain.problem",
         "Record": "domain.record",
-        "StoreSource": "runtime.sources",
+        "StoreSource": "answering.sources",
         "Toolchain": "domain.toolchain",
         "Tunable": "python.decorator",
-        "Tuned": "runtime.tuned",
-        "TunedConfig": "runtime.tuned",
+        "Tuned": "answering.tuned",
+        "TunedConfig": "answering.tuned",
         "Tuning": "python.notebook",
-        "block": "kernel",
+        "block": "declaring.kernel",
         "collect": "python.collecting",
         "compare": "python.notebook",
-        "compiler_params": "pallas",
-        "configure": "runtime.sources",
+        "compiler_params": "declaring.pallas",
+        "configure": "answering.sources",
         "estimate": "python.notebook",
         "lookup": "python.notebook",
         "override": "python.decorator",

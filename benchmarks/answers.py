@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import autotune
-from autotune.calls.text import AbstractArray
-from autotune.catalogue.discovery import fingerprint
+from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.declaring.calls.text import AbstractArray
+from autotune.declaring.discovery import fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.toolchain import installed_toolchain
-from autotune.lookups.bundle import new_bundle, write_bundle
 from tests.samples.decorated import scaled
 from tests.samples.matching import record
 

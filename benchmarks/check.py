@@ -24,13 +24,8 @@ from typing import Any
 import psutil
 
 import autotune_kernels
-from autotune.candidates.space import default_config
-from autotune.catalogue.discovery import catalogue, find_kernel
-from autotune.checking.against import RevisionCheck, priors_of
-from autotune.checking.failing import parse_fail_on
-from autotune.checking.prior import PriorConfig
-from autotune.checking.run import CheckRun
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import catalogue, find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
@@ -38,6 +33,11 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
+from autotune.estimating.space import default_config
+from autotune.publishing.checking.against import RevisionCheck, priors_of
+from autotune.publishing.checking.failing import parse_fail_on
+from autotune.publishing.checking.prior import PriorConfig
+from autotune.publishing.checking.run import CheckRun
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject
 from autotune.wording.checks import finding, subject_line

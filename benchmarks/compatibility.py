@@ -12,16 +12,16 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.domain.chip import Chip
-from autotune.environments.environment import (
+from autotune.compiling.environments.environment import (
     Environment,
     environments,
     environments_folder,
     find_environment,
 )
-from autotune.simulator.constants import nearest_series
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.estimating.simulator.constants import nearest_series
 from benchmarks.field import FieldRow, looked_at
 from benchmarks.harness.documents import DOCS, markdown_table, write_below_mark
 

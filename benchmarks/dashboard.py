@@ -32,7 +32,6 @@ from typing import Any, NamedTuple
 import psutil
 from sqlalchemy import Connection, Table, text
 
-from autotune.cost_model.estimate import MODEL
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS, Explanation
@@ -44,6 +43,7 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.estimate import MODEL
 from autotune_db import open_store
 from autotune_db.query import sum_up
 from autotune_db.rows import key_values, record_values, trial_values

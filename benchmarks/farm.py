@@ -31,14 +31,14 @@ from typing import Any
 
 from rich.console import Console
 
-from autotune.candidates.space import Space
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool, PooledCompilers
+from autotune.compiling.farm.pool import RayPool
+from autotune.compiling.pool import CompilerPool, PooledCompilers
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
-from autotune.farm.pool import RayPool
+from autotune.estimating.space import Space
 from autotune.searching.evaluation import compile_config
 from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search

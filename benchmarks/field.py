@@ -14,16 +14,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from autotune.candidates import rules
-from autotune.catalogue.discovery import GROUP, find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.estimate import estimate
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import GROUP, find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
+from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
-from autotune.errors import AutotuneError
+from autotune.estimating import rules
+from autotune.estimating.cost_model.estimate import estimate
 from autotune.wording.publication import verification
 
 CHIPS = ("v5e", "v6e", "v7x")

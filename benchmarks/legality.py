@@ -16,15 +16,15 @@ from dataclasses import dataclass, replace
 from itertools import permutations
 from pathlib import Path
 
-from autotune.candidates import rules
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.client import Compiler
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import ARBITRARY, PARALLEL, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
+from autotune.estimating import rules
 from autotune.wording.violation import violation_text
 from benchmarks.harness.points import as_they_come
 

@@ -22,11 +22,11 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler import libtpu
+from autotune.compiling import libtpu
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
-from autotune.simulator.bundles import Listing, parse
+from autotune.estimating.simulator.bundles import Listing, parse
 
 _CHIPS = (Chip.V5E, Chip.V6E)
 _BODIES: tuple[tuple[str, str, Mapping[str, int]], ...] = (
@@ -125,7 +125,7 @@ def _measured(
 
 def _compile_all(dump: Path, repeats: int) -> None:
     """Prints both as JSON. The first turn warms up."""
-    from autotune.child.listings import listings as final_listings
+    from autotune.compiling.child.listings import listings as final_listings
 
     libtpu.log_the_packing(dump)
     least: dict[tuple[int, Chip], float] = {}
@@ -154,8 +154,8 @@ def _compile(body: int, chip: Chip) -> float:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.child.chips import abstract_mesh, compile_only_device
-    from autotune.child.loading import Loader
+    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.loading import Loader
 
     name, shape, blocks = _BODIES[body]
     kernel = Loader().kernel(find_kernel(name))

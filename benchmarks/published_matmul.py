@@ -10,8 +10,8 @@ blocks and grid, compiled by the installed toolchain, which is newer than the on
 import sys
 from typing import Any
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated

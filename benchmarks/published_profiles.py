@@ -12,11 +12,11 @@ part of its time (their own figure for one: 27 %): such rows are shown and not c
 import sys
 from dataclasses import dataclass
 
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
+from autotune.domain.errors import AutotuneError
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.errors import AutotuneError
 from autotune.searching.evaluation import evaluate
 from benchmarks.harness.tables import SpaceCase, subject_of
 from tools.calibration.agreement import Pair, arguments, report, save

@@ -15,14 +15,14 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.estimate import estimate
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
+from autotune.estimating.cost_model.estimate import estimate
 from tools.calibration.agreement import (
     Pair,
     arguments,

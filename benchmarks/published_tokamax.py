@@ -25,8 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimate, Estimated

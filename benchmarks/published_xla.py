@@ -20,15 +20,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.operation import xla_time
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
+from autotune.estimating.cost_model.operation import xla_time
+from autotune.estimating.simulator import constants
 from autotune.publishing.baseline import bound_us, expected_us
-from autotune.simulator import constants
 from benchmarks.published_matmul import DISPATCH_US
 from benchmarks.published_tokamax import RAGGED_DOT, group_sizes, ragged_problem
 from tools.calibration.agreement import Pair, arguments, p90, published, save

@@ -22,8 +22,8 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.client import Compiler
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.verdict import Verdict
 from benchmarks.harness.points import as_they_come
 from benchmarks.harness.rivals_worker import RIVALS

@@ -24,13 +24,13 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table
 
-from autotune.compiler.pool import CompilerPool
+from autotune.answering.rule_answers import ruled_config
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.domain.ports.search import WorkerStore
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
 from autotune.domain.verdict import Verdict
-from autotune.lookups.rule_answers import ruled_config
-from autotune.ports.search import WorkerStore
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge

@@ -18,7 +18,7 @@ from typing import Any
 
 from platformdirs import user_cache_path
 
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, Outcome

@@ -22,9 +22,9 @@ from contextlib import ExitStack
 from itertools import repeat
 from pathlib import Path
 
+from autotune.answering.bundle import read_bundle
+from autotune.answering.client import Client
 from autotune.domain.codec import to_data
-from autotune.lookups.bundle import read_bundle
-from autotune.runtime.client import Client
 from benchmarks.harness.servers import (
     Targets,
     cpu_each,
@@ -139,8 +139,8 @@ def measure_takeover(ports: list[int], database: str, content: bytes) -> None:
 
 CLIENT = """
 import sys
-from autotune.lookups.bundle import read_bundle
-from autotune.runtime.client import Client
+from autotune.answering.bundle import read_bundle
+from autotune.answering.client import Client
 from autotune.domain.codec import from_data
 from autotune.domain.key import Key
 import json

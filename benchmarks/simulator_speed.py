@@ -15,11 +15,11 @@ from random import Random
 from statistics import median
 from typing import Any
 
-from autotune.compiler.pool import CompilerPool
-from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
+from autotune.compiling.pool import CompilerPool
+from autotune.compiling.process import ChildDiedError, ChildTimedOutError, CompilerProcess
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config, make_config
-from autotune.simulator import NotSimulated, simulate
+from autotune.estimating.simulator import NotSimulated, simulate
 from benchmarks.harness.points import KernelProblem, subjects
 from tools.calibration.corpus import PROFILE_WORKER
 from tools.calibration.samples import find

@@ -30,10 +30,10 @@ from random import Random
 from rich.console import Console
 from rich.table import Table
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler import libtpu
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling import libtpu
+from autotune.compiling.client import Compiler
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.compiled import Attempt
@@ -166,8 +166,8 @@ def _serial_child(path: Path) -> int:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.child.chips import abstract_mesh, compile_only_device
-    from autotune.child.loading import Loader
+    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.loading import Loader
 
     device, loader, answered = compile_only_device(_CHIP), Loader(), 0
     for row in json.loads(path.read_text()):

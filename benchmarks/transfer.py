@@ -25,7 +25,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table as Columns
 
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial

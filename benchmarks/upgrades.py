@@ -19,12 +19,14 @@ from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
-from autotune.catalogue.discovery import find_kernel
 from autotune.cli.progress import terminal_observer
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.environments.environment import environments_folder, find_environment
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import XlaCost
+from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.outcome import Failure
@@ -32,8 +34,6 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.verdict import Verdict
-from autotune.environments.environment import environments_folder, find_environment
-from autotune.errors import AutotuneError
 from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search

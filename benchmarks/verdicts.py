@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from random import Random
 
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.client import Compiler
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.compiled import Compiled
 from autotune.domain.outcome import CompileFailed, Crashed, Failure, OutOfVmem, TimedOut
 from autotune.domain.trace import Trace

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
 from tests.servers.postgres import Postgres, postgres_server
 
 # Both would judge how busy the machine is.
@@ -42,13 +42,13 @@ _LONG = (
     "docs/test_blocks.py",
     "e2e/test_search_command.py",
     "e2e/test_from_jax.py",
-    "lookups/test_safe_is_legal.py",
-    "child/verify/test_broken_kernels.py",
+    "answering/test_safe_is_legal.py",
+    "compiling/child/verify/test_broken_kernels.py",
     "service/pages/test_tasks.py",
     "e2e/test_check_command.py",
     "e2e/test_check_against.py",
     "e2e/test_physical_bound.py",
-    "farm/test_cluster.py",
+    "compiling/farm/test_cluster.py",
 )
 
 

@@ -21,7 +21,7 @@ from autotune.cli.options import (
 from autotune.cli.output import echo
 from autotune.cli.progress import terminal_observer
 from autotune.domain.chip import Chip, parse_chip
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables

@@ -11,10 +11,10 @@ import click
 
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
-from autotune.errors import AutotuneError, InvalidInputError
+from autotune.domain.errors import AutotuneError, InvalidInputError
 
 if TYPE_CHECKING:
-    from autotune.cost_model.calibration import EstimateErrors, Proposal
+    from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal
 
 _MOST_KEYS = 10_000
 _LABEL = (
@@ -51,7 +51,12 @@ def calibrate(
 
     Exit code 1 when nothing was measured.
     """
-    from autotune.cost_model.calibration import errors, points, points_elsewhere, proposals
+    from autotune.estimating.cost_model.calibration import (
+        errors,
+        points,
+        points_elsewhere,
+        proposals,
+    )
 
     if not (from_measurements or from_tables):
         raise InvalidInputError(

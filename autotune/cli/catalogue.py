@@ -14,7 +14,7 @@ from autotune.domain.codec import to_data
 @json_option
 def kernels(name: str | None, as_json: bool) -> None:
     """List the installed kernels, or describe the one called NAME (or path/to/file.py:NAME)."""
-    from autotune.catalogue.discovery import catalogue
+    from autotune.declaring.discovery import catalogue
 
     if name is not None:
         _describe(name, as_json)
@@ -29,8 +29,8 @@ def kernels(name: str | None, as_json: bool) -> None:
 
 def _describe(name: str, as_json: bool) -> None:
     """Dimensions, dtypes, options and axes: asks a compiler process, which needs JAX."""
-    from autotune.catalogue.discovery import find_kernel
-    from autotune.compiler.pool import CompilerPool
+    from autotune.compiling.pool import CompilerPool
+    from autotune.declaring.discovery import find_kernel
 
     ref = find_kernel(name)
     with CompilerPool(1, python=sys.executable) as pool:
@@ -53,7 +53,7 @@ def _describe(name: str, as_json: bool) -> None:
 def chips(as_json: bool) -> None:
     """List the TPU generations, their core mode, and the names they are known by."""
     from autotune.domain.chip import Chip, aliases
-    from autotune.simulator.constants import CHIPS
+    from autotune.estimating.simulator.constants import CHIPS
 
     if as_json:
         known = {

@@ -8,12 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from autotune.calls.from_problem import call_of
-from autotune.catalogue.discovery import catalogue, find_kernel
-from autotune.checking.against import RevisionCheck, kernels_here, priors_of
-from autotune.checking.prior import PriorConfig, prior_of
-from autotune.checking.run import CheckRun
-from autotune.checking.selection import VersionFilter, selected
+from autotune.answering.bundle import RecordBundle, read_bundle
 from autotune.cli.check_upgrade import (
     find_published,
     find_refs,
@@ -24,15 +19,20 @@ from autotune.cli.check_upgrade import (
 )
 from autotune.cli.options import new_pool, open_database
 from autotune.cli.output import echo
+from autotune.declaring.calls.from_problem import call_of
+from autotune.declaring.discovery import catalogue, find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.ports.compilers import Compilers
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
-from autotune.errors import InvalidInputError, StoreError
-from autotune.lookups.bundle import RecordBundle, read_bundle
-from autotune.ports.compilers import Compilers
+from autotune.publishing.checking.against import RevisionCheck, kernels_here, priors_of
+from autotune.publishing.checking.prior import PriorConfig, prior_of
+from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.checking.selection import VersionFilter, selected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

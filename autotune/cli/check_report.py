@@ -9,15 +9,15 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from autotune.checking.failing import FailOn
 from autotune.cli.options import print_json
 from autotune.cli.output import echo
 from autotune.cli.screen import screen
 from autotune.domain.check import Check
 from autotune.domain.codec import to_data
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import InvalidInputError
+from autotune.publishing.checking.failing import FailOn
 from autotune.wording.checks import action, finding, markdown, place_line, subject_line
 from autotune.wording.visible import visible
 

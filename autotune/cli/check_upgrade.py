@@ -8,27 +8,32 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
-from autotune.calls.from_problem import call_of
-from autotune.catalogue.discovery import find_kernel, installed_kernels
-from autotune.checking.follow_up import Retuner, publish_all_checked
-from autotune.checking.prior import prior_of
-from autotune.checking.run import CheckRun
-from autotune.checking.selection import VersionFilter, selected
+from autotune.answering.bundle import RecordBundle, bundle_from_bytes, read_bundle
+from autotune.answering.http import Remote
 from autotune.cli.options import interpreter_of, new_pool, open_database
 from autotune.cli.output import echo
 from autotune.cli.progress import terminal_observer
 from autotune.cli.searched_source import places
 from autotune.cli.tune import load_workload
+from autotune.declaring.calls.from_problem import call_of
+from autotune.declaring.discovery import find_kernel, installed_kernels
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
+from autotune.domain.errors import (
+    AutotuneError,
+    KernelImportError,
+    NoDeclarationError,
+    ServiceError,
+)
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.ports.compilers import Compilers
 from autotune.domain.record import Record
-from autotune.errors import AutotuneError, KernelImportError, NoDeclarationError, ServiceError
-from autotune.lookups.bundle import RecordBundle, bundle_from_bytes, read_bundle
-from autotune.ports.compilers import Compilers
+from autotune.publishing.checking.follow_up import Retuner, publish_all_checked
+from autotune.publishing.checking.prior import prior_of
+from autotune.publishing.checking.run import CheckRun
+from autotune.publishing.checking.selection import VersionFilter, selected
 from autotune.publishing.whole_model import NamedProblem, name_problems
-from autotune.remote.http import Remote
 from autotune.searching.limits import SearchLimits
 from autotune.searching.progress import ProgressObserver
 from autotune.wording.checks import subject_line

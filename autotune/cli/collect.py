@@ -10,6 +10,7 @@ from pathlib import Path
 
 import click
 
+from autotune.answering.http import Remote
 from autotune.cli.options import (
     database_and_json,
     interpreter_options,
@@ -20,6 +21,7 @@ from autotune.cli.options import (
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.workload import (
@@ -29,8 +31,6 @@ from autotune.domain.workload import (
     workload_problem,
 )
 from autotune.domain.workload_text import workload_text
-from autotune.errors import InvalidInputError, ServiceError
-from autotune.remote.http import Remote
 
 _LIMIT_S, _MEMORY_GIB = 600.0, 16.0
 _MOST_MISSES, _PAGE, _SERVICE_S = 10_000, 100, 30.0
@@ -119,7 +119,7 @@ def collect(
 def _of_model(
     model: str, arguments: str, chips: Sequence[str], python: str
 ) -> tuple[Workload, str]:
-    from autotune.catalogue.discovery import installed_kernels
+    from autotune.declaring.discovery import installed_kernels
 
     place, _, function = model.rpartition(":")
     if not place or not function:

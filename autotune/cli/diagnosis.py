@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib.metadata import PackageNotFoundError
 
-from autotune import __version__
+from autotune.compiling.environments.packages import installed_version, unmet
+from autotune.compiling.environments.probe import CannotCompile, probe
 from autotune.domain.chip import Chip
-from autotune.environments.packages import installed_version, unmet
-from autotune.environments.probe import CannotCompile, probe
-from autotune.errors import AutotuneError, StoreError
+from autotune.domain.errors import AutotuneError, StoreError
+from autotune.domain.version import VERSION
 
 EXTRAS = {
     "store": ("for a database", "sqlalchemy"),
@@ -57,7 +57,7 @@ def bad(subject: str, says: str, remedy: str) -> Finding:
 
 
 def packages() -> Iterator[Finding]:
-    about = f"pallas-autotune {__version__}, Python {platform.python_version()}"
+    about = f"pallas-autotune {VERSION}, Python {platform.python_version()}"
     try:
         lacks = unmet()
     except PackageNotFoundError:
@@ -87,7 +87,7 @@ def _extra(extra: str, purpose: str, *, is_wanted: bool) -> Finding:
 
 def interpreters(python: str) -> Iterator[Finding]:
     """That interpreter, and those of ``autotune env``."""
-    from autotune.environments.environment import environments, environments_folder
+    from autotune.compiling.environments.environment import environments, environments_folder
 
     made = {one.python: f"jax {one.name}" for one in environments(environments_folder())}
     for path in dict.fromkeys([python, *made]):
@@ -118,9 +118,9 @@ def _interpreter(python: str, subject: str) -> Finding:
 
 def chips(python: str) -> Iterator[Finding]:
     """A small kernel is compiled for each."""
-    from autotune.candidates.space import default_config
-    from autotune.catalogue.discovery import find_kernel
-    from autotune.compiler.pool import CompilerPool
+    from autotune.compiling.pool import CompilerPool
+    from autotune.declaring.discovery import find_kernel
+    from autotune.estimating.space import default_config
 
     try:
         ref = find_kernel("vector_add")
@@ -176,7 +176,7 @@ def database(url: str | None) -> Finding:
 
 
 def service(url: str) -> Finding:
-    from autotune.remote.http import Remote
+    from autotune.answering.http import Remote
 
     try:
         told = json.loads(Remote(url, _TIMEOUT_S).call("GET", "/readyz"))

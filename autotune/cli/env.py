@@ -26,8 +26,8 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
 
     The same command again does nothing, or goes on where it was killed.
     """
-    from autotune.environments.create import create_environment
-    from autotune.environments.environment import environments_folder
+    from autotune.compiling.environments.create import create_environment
+    from autotune.compiling.environments.environment import environments_folder
 
     made = create_environment(
         environments_folder(),
@@ -46,7 +46,7 @@ def create(release: str, extra: tuple[str, ...], python: str | None, as_json: bo
 @json_option
 def list_environments(as_json: bool) -> None:
     """List the environments."""
-    from autotune.environments.environment import environments, environments_folder
+    from autotune.compiling.environments.environment import environments, environments_folder
 
     found = environments(environments_folder())
     if as_json:
@@ -62,7 +62,7 @@ def list_environments(as_json: bool) -> None:
 @click.argument("version")
 def remove(version: str) -> None:
     """Delete an environment."""
-    from autotune.environments import environment
+    from autotune.compiling.environments import environment
 
     place = environment.environments_folder()
     found = environment.find_environment(place, version.removeprefix("jax=="))

@@ -16,9 +16,9 @@ from autotune.cli.options import (
     subject_of,
 )
 from autotune.cli.output import echo
-from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
+from autotune.estimating.cost_model.comparison import compare
 from autotune.searching.config_estimate import ConfigEstimate
 from autotune.wording.comparison import why
 from autotune.wording.facts import explanation_data
@@ -55,7 +55,7 @@ def estimate(
     KERNEL is a name from `autotune kernels` or path/to/file.py:NAME. Nothing is kept or published.
     Exit code 1 when a config has no estimate.
     """
-    from autotune.catalogue.discovery import find_kernel
+    from autotune.declaring.discovery import find_kernel
     from autotune.searching.one_config import config_judge
 
     target, ref = chip_or_attached(chip), find_kernel(kernel)

@@ -12,13 +12,13 @@ from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.cli.show import StoredTrial, find_trial, heading
-from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import Comparison, NamedEstimate
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.record import measured_config
-from autotune.errors import InvalidInputError
+from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.facts import explanation_data
 from autotune.wording.measurement import measured_line

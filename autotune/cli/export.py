@@ -7,13 +7,13 @@ from pathlib import Path
 
 import click
 
+from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.cli.options import database_and_json, interpreter_options, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.domain.chip import parse_chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.record import Record
-from autotune.errors import InvalidInputError
-from autotune.lookups.bundle import new_bundle, write_bundle
 from autotune.tables.formats import ENDINGS
 
 _BUNDLE, _RULE = "bundle", "rule"

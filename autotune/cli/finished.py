@@ -5,11 +5,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.catalogue.discovery import fingerprint
 from autotune.cli.options import open_database
 from autotune.cli.report import SearchReport
-from autotune.cost_model.estimate import MODEL
+from autotune.compiling.environments.environment import environments, environments_folder
+from autotune.declaring.discovery import fingerprint
 from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -17,8 +18,7 @@ from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.toolchain import Toolchain, installed_toolchain
 from autotune.domain.trial import Trial, default_trial
-from autotune.environments.environment import environments, environments_folder
-from autotune.errors import InvalidInputError, StoreError
+from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication, finalists
 from autotune.publishing.ties import contenders
 from autotune.wording.command import asked

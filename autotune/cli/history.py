@@ -9,9 +9,9 @@ from autotune.cli.json_output import summary_data, trial_data
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.trial import KeySummary
-from autotune.errors import InvalidInputError
 from autotune.wording.config import parts_of
 from autotune.wording.units import micros, ratio
 

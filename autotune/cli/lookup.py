@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from autotune.answering.matching import RULE, Match, match_in
 from autotune.cli.options import (
     chip_or_attached,
     database_and_json,
@@ -17,17 +18,16 @@ from autotune.cli.options import (
 from autotune.cli.output import echo
 from autotune.cli.searched_source import places, source_change
 from autotune.domain.codec import to_data
+from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Evidence, Method, Record
-from autotune.errors import InvalidInputError, UnknownNameError
-from autotune.lookups.matching import RULE, Match, match_in
 from autotune.wording.match import checked
 from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros
 
 if TYPE_CHECKING:
-    from autotune.ports.lookup import LookupStore
+    from autotune.domain.ports.lookup import LookupStore
 
 _PATIENCE_S = 10.0  # of a person
 
@@ -62,7 +62,7 @@ def lookup(
     """
     versions, target = parse_toolchain(toolchain), chip_or_attached(chip)
     if url is not None:
-        from autotune.runtime.client import Client
+        from autotune.answering.client import Client
 
         if database is not None:
             raise InvalidInputError("give --url or --db, not both")
@@ -112,8 +112,8 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
 
 def _spec(store: "LookupStore", name: str) -> KernelSpec:
     """The kernel as it is here if it was ever searched, else as last searched."""
-    from autotune.catalogue.discovery import catalogue, find_kernel, fingerprint
-    from autotune.errors import AutotuneError
+    from autotune.declaring.discovery import catalogue, find_kernel, fingerprint
+    from autotune.domain.errors import AutotuneError
 
     specs = store.kernels()
     try:

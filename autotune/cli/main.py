@@ -10,9 +10,9 @@ from typing import Any, NoReturn
 
 import click
 
-from autotune import __version__
 from autotune.cli.output import echo
-from autotune.errors import AutotuneError
+from autotune.domain.errors import AutotuneError
+from autotune.domain.version import VERSION
 
 _COMMANDS = {
     "search": ("autotune.cli.search:search", "Find the best legal config for a problem."),
@@ -66,7 +66,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
-@click.version_option(__version__, prog_name="autotune")
+@click.version_option(VERSION, prog_name="autotune")
 def cli() -> None:
     """Tune the block shapes of JAX Pallas TPU kernels, on any Linux machine, with no TPU."""
 
@@ -105,7 +105,7 @@ def _refuse(reason: str, given: list[str]) -> NoReturn:
 
 def _what_to_install(error: ModuleNotFoundError) -> str:
     """Raises the error again where no extra of ours would mend it."""
-    from autotune.environments.packages import extra_of
+    from autotune.compiling.environments.packages import extra_of
 
     extra = extra_of((error.name or "").partition(".")[0])
     if extra is None:

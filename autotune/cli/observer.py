@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NoReturn
 
-from autotune.candidates.space import Space
 from autotune.cli.output import echo
+from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
+from autotune.domain.ports.search import SearchStatuses
 from autotune.domain.trial import Trial
-from autotune.errors import StoreError
-from autotune.ports.search import SearchStatuses
+from autotune.estimating.space import Space
 from autotune.searching.progress import ProgressObserver, Tally, space_line
 
 if TYPE_CHECKING:

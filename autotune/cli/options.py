@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from autotune.cli.output import echo
+from autotune.compiling.environments.environment import environments, environments_folder
 from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.toolchain import Toolchain, installed_toolchain
-from autotune.environments.environment import environments, environments_folder
-from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip
 from autotune.wording.command import NODES_JAX
 
 if TYPE_CHECKING:
-    from autotune.compiler.pool import PooledCompilers
+    from autotune.compiling.pool import PooledCompilers
     from autotune.searching.subject import Subject
 
 _PASSWORD = re.compile(r"://[^/@\s]*:[^@\s]+@|[?&]password=", re.IGNORECASE)
@@ -166,7 +166,7 @@ ray_option = click.option(
 
 def interpreter_of(jax: str, ray: str | None = None) -> str:
     """That of an environment of this machine; of a cluster the version stands for it."""
-    from autotune.environments.environment import find_environment
+    from autotune.compiling.environments.environment import find_environment
 
     given = click.get_current_context().get_parameter_source("python")
     if given is click.core.ParameterSource.COMMANDLINE:
@@ -209,7 +209,7 @@ def new_pool(
     ray: str | None = None,
 ) -> "PooledCompilers":
     """Compilers of this machine, none of which has started yet, or those of a cluster."""
-    from autotune.compiler.pool import CompilerPool
+    from autotune.compiling.pool import CompilerPool
 
     memory_bytes = round(candidate_memory * 2**30)
     if ray is not None:
@@ -225,7 +225,7 @@ def new_pool(
 
 
 def _new_farm(address: str, python: str, limit_s: float, memory_bytes: int) -> "PooledCompilers":
-    from autotune.farm.pool import RayPool
+    from autotune.compiling.farm.pool import RayPool
 
     jax = python.removeprefix(NODES_JAX) if python.startswith(NODES_JAX) else None
     if jax is None and python != sys.executable:

@@ -15,10 +15,10 @@ from rich.progress import (
 )
 from rich.table import Column
 
-from autotune.candidates.space import Space
 from autotune.cli.output import echo
 from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
+from autotune.estimating.space import Space
 from autotune.searching.progress import Lines, ProgressObserver, Silent, Tally, space_line
 
 _ONE_LINE = Column(no_wrap=True)  # what has no room is cut off

@@ -13,13 +13,13 @@ from rich.table import Table
 from autotune.cli.json_output import trial_data
 from autotune.cli.measuring import measured_line, measured_table
 from autotune.cli.screen import LOG_WIDTH, PlainConsole, screen
-from autotune.cost_model.comparison import compare
 from autotune.domain.codec import to_data
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.key import Key
 from autotune.domain.outcome import OutcomeKind, OutOfVmem
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.comparison import compare
 from autotune.publishing.publish import Publication
 from autotune.wording.comparison import why
 from autotune.wording.config import limit_text, order_text, semantics_text

@@ -5,6 +5,7 @@ from typing import Any
 
 import click
 
+from autotune.answering.matching import any_problem
 from autotune.cli.options import (
     compiler_options,
     database_and_json,
@@ -16,7 +17,6 @@ from autotune.cli.output import echo
 from autotune.domain.chip import parse_chip
 from autotune.domain.key import Identity, identity_of
 from autotune.domain.record import Record
-from autotune.lookups.matching import any_problem
 from autotune.wording.match import by_rule
 
 
@@ -33,7 +33,7 @@ def rule(kernel: str, chip: str, database: str | None, as_json: bool, **compiler
     nowhere more than 10 % slower than the best that is known; else an earlier one is withdrawn.
     Exit code 1 when none was published.
     """
-    from autotune.catalogue.discovery import find_kernel
+    from autotune.declaring.discovery import find_kernel
     from autotune.tables.rule_maker import RuleMaker
 
     ref, target = find_kernel(kernel), parse_chip(chip)

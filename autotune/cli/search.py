@@ -22,9 +22,9 @@ from autotune.cli.options import (
     subject_of,
 )
 from autotune.cli.output import echo
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import Workload, WorkloadProblem
-from autotune.errors import InvalidInputError
 from autotune.measuring.attached import attached_chip, attached_chips
 from autotune.wording.command import asked
 
@@ -123,10 +123,10 @@ def search(
 
     Several shapes or chips are searched side by side, as by `autotune tune`.
     """
-    from autotune.catalogue.discovery import find_kernel
     from autotune.cli import report
     from autotune.cli.finished import SearchQuestion, finished
     from autotune.cli.tune import tune_workload
+    from autotune.declaring.discovery import find_kernel
     from autotune.searching.limits import SearchLimits
 
     if len(shapes) > 1 or len(chips) > 1:

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from autotune.calls.from_problem import called
-from autotune.catalogue.discovery import find_kernel, fingerprint
+from autotune.declaring.calls.from_problem import called
+from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
-from autotune.errors import AutotuneError
 from autotune.wording.match import earlier_source
 
 

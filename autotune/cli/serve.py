@@ -12,7 +12,7 @@ from typing import Any
 import click
 
 from autotune.cli.options import database_option, open_database
-from autotune.errors import AutotuneError
+from autotune.domain.errors import AutotuneError
 
 
 def _settings() -> ModuleType:

@@ -9,12 +9,12 @@ from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
 from autotune.cli.searched_source import source_change
 from autotune.domain.codec import to_data
+from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
+from autotune.domain.ports.history import TrialHistory
 from autotune.domain.record import Record, measured_config
 from autotune.domain.trial import Trial
-from autotune.errors import UnknownNameError
-from autotune.ports.history import TrialHistory
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
 from autotune.wording.match import checked

@@ -6,7 +6,7 @@ import click
 
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 from autotune.wording.publication import who_says
 
 

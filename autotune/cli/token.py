@@ -6,8 +6,8 @@ import click
 
 from autotune.cli.options import database_and_json, open_database, print_json
 from autotune.cli.output import echo
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.token import ROLES, WRITER, Token
-from autotune.errors import InvalidInputError
 
 
 @click.group()

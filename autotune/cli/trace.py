@@ -9,14 +9,14 @@ from typing import Any
 
 from autotune.cli.searched_source import kernel_of, source_now
 from autotune.cli.show import StoredTrial
-from autotune.compiler.pool import CompilerPool
-from autotune.compiler.protocol import Drawn
+from autotune.compiling.pool import CompilerPool
+from autotune.compiling.protocol import Drawn
 from autotune.domain.compiled import is_another_program
+from autotune.domain.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated
-from autotune.errors import AutotuneError, CompilerUnavailableError, InvalidInputError
-from autotune.simulator.drawing.perfetto import trace_json
-from autotune.simulator.drawing.picture import BYTES, XLA, Picture, TraceSlice, Track
+from autotune.estimating.simulator.drawing.perfetto import trace_json
+from autotune.estimating.simulator.drawing.picture import BYTES, XLA, Picture, TraceSlice, Track
 from autotune.wording.units import micros
 
 _SAME_SHARE = 0.002

@@ -22,15 +22,15 @@ from autotune.cli.options import (
     pool_options,
     ray_option,
 )
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.workload import InvalidProblem, Workload, WorkloadProblem
 from autotune.domain.workload_text import read_workload
-from autotune.errors import InvalidInputError
 from autotune.wording.command import asked
 
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem
-    from autotune.ports.compilers import Compilers
+    from autotune.domain.ports.compilers import Compilers
     from autotune.publishing.publish import Publication
     from autotune.publishing.tuning import Plan
     from autotune.publishing.whole_model import ModelProblem

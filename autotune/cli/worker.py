@@ -91,13 +91,13 @@ def worker(
     once. Another worker goes on where this one was. Where a TPU of a job's generation is attached,
     its finalists are timed, as by `autotune search`.
     """
-    from autotune.catalogue.discovery import installed_kernels
-    from autotune.checking.recheck import recheck
-    from autotune.jobs.sign_of_life import SignOfLife
-    from autotune.jobs.worker import Worker
+    from autotune.answering.http import Remote
+    from autotune.answering.queue import RemoteJobs
+    from autotune.declaring.discovery import installed_kernels
+    from autotune.publishing.checking.recheck import recheck
+    from autotune.publishing.jobs.sign_of_life import SignOfLife
+    from autotune.publishing.jobs.worker import Worker
     from autotune.publishing.timing import Timing
-    from autotune.remote.http import Remote
-    from autotune.remote.queue import RemoteJobs
 
     handler = logging.StreamHandler()
     handler.setFormatter(PlainFormatter("%(asctime)s %(levelname)s %(message)s"))

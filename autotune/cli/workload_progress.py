@@ -16,10 +16,10 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from autotune.candidates.space import Space
 from autotune.cli.output import echo
 from autotune.cli.screen import PlainConsole
 from autotune.domain.trial import Trial
+from autotune.estimating.space import Space
 from autotune.publishing.publish import Publication
 from autotune.publishing.whole_model import ModelProblem
 from autotune.searching.progress import ProgressObserver, Silent, Tally

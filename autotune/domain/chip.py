@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from autotune.domain.codec import OmitDefault
-from autotune.errors import UnknownNameError
+from autotune.domain.errors import UnknownNameError
 
 
 class Chip(StrEnum):

@@ -21,7 +21,7 @@ def is_another_program(one: str, other: str) -> bool:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compiled:
     """``program`` is a hash of the final listings. ``simulation`` holds the fields of
-    ``autotune.simulator.Simulation``, or is None with the ``refusal`` why. ``more``: what became of
+    ``simulator.Simulation``, or is None with the ``refusal`` why. ``more``: what became of
     the further calls of the function, in the order of ``Trace.more``. ``schedule``: all that the
     chip runs for the function, its calls among it."""
 

@@ -2,7 +2,7 @@
 
 import re
 
-from autotune.errors import UnknownNameError
+from autotune.domain.errors import UnknownNameError
 
 _BITS = {
     "float32": 32,

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.problem import Problem, ProblemSpec, same_value
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import InvalidInputError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

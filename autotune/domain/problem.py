@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from autotune.domain.codec import ByName
 from autotune.domain.dtype import parse_dtype
-from autotune.errors import InvalidInputError, UnknownNameError
+from autotune.domain.errors import InvalidInputError, UnknownNameError
 
 OptionValue = str | int | bool
 _OPTION_TYPES = (str, int, bool)

@@ -104,7 +104,7 @@ class TreeNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRule:
-    """The arithmetic is in ``autotune.lookups.rules``. Of one kernel, chip, toolchain, element type
+    """The arithmetic is in ``answering.rules``. Of one kernel, chip, toolchain, element type
     and set of options.
 
     ``least``, ``most``: the range that was seen of each dimension, ``seen``: with each choice of

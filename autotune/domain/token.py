@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 
 READER, WRITER, ADMIN = "reader", "writer", "admin"
 ROLES = (READER, WRITER, ADMIN)

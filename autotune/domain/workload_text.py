@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from math import isfinite
 from typing import Any
 
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import (
     InvalidProblem,
     UndeclaredKernel,
@@ -25,7 +26,6 @@ from autotune.domain.workload import (
     WorkloadProblem,
     option_text,
 )
-from autotune.errors import InvalidInputError
 
 _TABLE = re.compile(r"^[ \t]*\[\[", re.MULTILINE)
 _OF_ALL = {"chips", "jax"}

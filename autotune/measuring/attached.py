@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from autotune.domain.chip import Chip
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 
 _GOOGLE = "0x1ae0"
 

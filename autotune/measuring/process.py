@@ -8,16 +8,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from autotune.compiler import libtpu
-from autotune.compiler import measuring_protocol as protocol
-from autotune.compiler.measuring_protocol import Device, Loaded
-from autotune.compiler.process import (
+from autotune.compiling import libtpu
+from autotune.compiling import measuring_protocol as protocol
+from autotune.compiling.measuring_protocol import Device, Loaded
+from autotune.compiling.process import (
     START_LIMIT_S,
     ChildDiedError,
     ChildTimedOutError,
     CompilerProcess,
 )
-from autotune.compiler.protocol import ChildQuestion, Raised
+from autotune.compiling.protocol import ChildQuestion, Raised
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config
@@ -29,7 +29,7 @@ from autotune.wording.measurement import ended_process_text, killed_text, raised
 
 T = TypeVar("T")
 
-WORKER = Path(__file__).parents[1] / "child" / "measure" / "worker.py"
+WORKER = Path(__file__).parents[1] / "compiling" / "child" / "measure" / "worker.py"
 _MEMORY_BYTES = 32 << 30
 
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from autotune.compiler.measuring_protocol import Device
-from autotune.compiler.process import CompilerProcess
+from autotune.compiling.measuring_protocol import Device
+from autotune.compiling.process import CompilerProcess
 from autotune.domain.chip import parse_chip
 from autotune.domain.config import Config
+from autotune.domain.errors import AutotuneError, UnknownNameError
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
-from autotune.errors import AutotuneError, UnknownNameError
+from autotune.domain.ports.compilers import ExecutableCompiler
 from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
 from autotune.measuring.race import Decision, DeviceLostError, decide
-from autotune.ports.compilers import ExecutableCompiler
 from autotune.wording.measurement import NOT_COMPARED, SAME_PROGRAM, compiled_here_note
 
 XLA = "xla"

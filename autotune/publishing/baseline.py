@@ -1,11 +1,11 @@
 """What is known of plain XLA without a TPU: a bound, and the simulated time of its own program."""
 
-from autotune.candidates.roofline import peak_ops_per_s
-from autotune.cost_model.operation import xla_time
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import XlaCost
 from autotune.domain.record import Evidence
-from autotune.simulator.constants import xla_error
+from autotune.estimating.cost_model.operation import xla_time
+from autotune.estimating.roofline import peak_ops_per_s
+from autotune.estimating.simulator.constants import xla_error
 from autotune.wording.baseline import BOUND_NOTE
 
 

@@ -10,11 +10,11 @@ from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimated, Outcome, WrongResult
+from autotune.domain.ports.compilers import Verifier
+from autotune.domain.ports.search import PublishStore
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
-from autotune.ports.compilers import Verifier
-from autotune.ports.search import PublishStore
 from autotune.publishing import measured
 from autotune.publishing.baseline import evidence
 from autotune.publishing.measured import Measure, different

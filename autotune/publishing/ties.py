@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from math import prod
 
-from autotune.cost_model.comparison import beats, margin
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.comparison import beats, margin
 
 _ALIKE = 2.0  # error bars of two kinds of kernels differ by more, of one kind by less
 

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip
+from autotune.domain.ports.compilers import ExecutableCompiler
 from autotune.measuring.attached import attached_chips
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
-from autotune.ports.compilers import ExecutableCompiler
 from autotune.publishing.measured import Measure
 from autotune.searching.subject import Subject
 from autotune.wording import publication

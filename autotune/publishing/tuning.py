@@ -6,11 +6,11 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
-from autotune.candidates.space import Space
 from autotune.domain.config import Config
-from autotune.errors import AutotuneError
-from autotune.ports.compilers import Compilers
-from autotune.ports.search import WorkerStore
+from autotune.domain.errors import AutotuneError
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.search import WorkerStore
+from autotune.estimating.space import Space
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.timing import Timing, is_timed, new_measure
 from autotune.searching.limits import SearchLimits

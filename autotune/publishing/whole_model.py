@@ -6,17 +6,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import NamedTuple
 
-from autotune.candidates.space import Space
-from autotune.catalogue.discovery import find_kernel
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import ChipInfo, parse_chip
 from autotune.domain.config import Config
+from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
+from autotune.domain.ports.compilers import Compilers, Describer
 from autotune.domain.problem import Problem
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
-from autotune.errors import AutotuneError, InvalidInputError
-from autotune.ports.compilers import Compilers, Describer
+from autotune.estimating.space import Space
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject, explore_space
 

@@ -6,18 +6,18 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from autotune.calls.listening import LISTENER
+from autotune.declaring.calls.listening import LISTENER
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import UndeclaredKernel, Workload, WorkloadProblem
 from autotune.domain.workload_text import workload_text
-from autotune.errors import InvalidInputError
 
 
 class CollectedWorkload:
     """What was found so far; equal problems are one, with the sum of their weights."""
 
     def __init__(self) -> None:
-        from autotune.catalogue.discovery import installed_kernels
-        from autotune.child.loading import Loader
+        from autotune.compiling.child.loading import Loader
+        from autotune.declaring.discovery import installed_kernels
 
         self._loader = Loader()
         self._catalogue = installed_kernels()
@@ -33,7 +33,7 @@ class CollectedWorkload:
         """
         import jax
 
-        from autotune.child.collecting import Heard, kernels_of
+        from autotune.compiling.child.collecting import Heard, kernels_of
 
         jax.clear_caches()  # what jit has traced before would be heard of by nobody
         token = LISTENER.set(Heard())  # what matching builds is no call of the model
@@ -68,7 +68,7 @@ class CollectedWorkload:
     def _add(
         self, problems: Iterable[WorkloadProblem], undeclared: Iterable[UndeclaredKernel]
     ) -> None:
-        from autotune.child.collecting import merged
+        from autotune.compiling.child.collecting import merged
 
         self._problems = merged([*self._problems, *problems])
         self._undeclared = merged([*self._undeclared, *undeclared])
@@ -86,7 +86,7 @@ def collect() -> Iterator[CollectedWorkload]:
         raise InvalidInputError(
             'this module collects while it is collected: put that under if __name__ == "__main__":'
         )
-    from autotune.child.collecting import Heard
+    from autotune.compiling.child.collecting import Heard
 
     heard, workload = Heard(), CollectedWorkload()
     token = LISTENER.set(heard)

@@ -6,7 +6,7 @@
     attention.search(q, k, v, chip="v6e", trials=30)
     attention(q, k, v)
 
-A ``Kernel`` behind another face: ``autotune.calls`` makes one for each form of call.
+A ``Kernel`` behind another face: ``autotune.declaring.calls`` makes one for each form of call.
 """
 
 import functools
@@ -20,17 +20,17 @@ from contextvars import ContextVar
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
-from autotune.calls.function import PARAMS, FunctionKernel
-from autotune.calls.listening import LISTENER
-from autotune.calls.place import place_of
+from autotune.answering.matching import DEFAULT
+from autotune.answering.sources import Source
+from autotune.answering.tuned import Tuned, TunedConfig, error_sentence
+from autotune.declaring.calls.function import PARAMS, FunctionKernel
+from autotune.declaring.calls.listening import LISTENER
+from autotune.declaring.calls.place import place_of
+from autotune.declaring.kernel import Blocks, Kernel
 from autotune.domain.config import AxisValue
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import Problem
-from autotune.errors import InvalidInputError
-from autotune.kernel import Blocks, Kernel
-from autotune.lookups.matching import DEFAULT
-from autotune.runtime.sources import Source
-from autotune.runtime.tuned import Tuned, TunedConfig, error_sentence
 
 if TYPE_CHECKING:
     from autotune.python.notebook import Tuning

@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from autotune.domain.config import AxisValue, Config
+from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.job import DEFAULT_TRIALS
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record import Record
-from autotune.errors import AutotuneError, InvalidInputError
 
 if TYPE_CHECKING:
-    from autotune.calls.function import FunctionKernel
-    from autotune.compiler.pool import CompilerPool
+    from autotune.answering.sources import Source
+    from autotune.answering.tuned import TunedConfig
+    from autotune.compiling.pool import CompilerPool
+    from autotune.declaring.calls.function import FunctionKernel
     from autotune.publishing.publish import Publication
-    from autotune.runtime.sources import Source
-    from autotune.runtime.tuned import TunedConfig
     from autotune.searching.config_estimate import ConfigEstimate
     from autotune.searching.result import SearchResult
     from autotune.searching.subject import Subject
@@ -208,8 +208,8 @@ def compare(
 ) -> str:
     """Why one of two configs is faster, in the words of ``autotune explain``; the rest as in
     ``estimate``. Raises ``AutotuneError`` where one of them has no estimate."""
-    from autotune.cost_model.comparison import compare as compared
     from autotune.domain.comparison import NamedEstimate
+    from autotune.estimating.cost_model.comparison import compare as compared
     from autotune.wording.comparison import why
 
     if len(configs) != 2:
@@ -232,7 +232,7 @@ def lookup(
     """What a call of a decorated function takes, and where it comes from. ``source``: as in
     ``autotune.configure``. Raises nothing for a config that is missing."""
     given = dict(locals())
-    from autotune.runtime.sources import open_source
+    from autotune.answering.sources import open_source
 
     _refuse_doubtful(lookup, kernel, args, given)
     opened = None if source is None else open_source(source)
@@ -265,8 +265,8 @@ def _refuse_doubtful(
 
 @contextmanager
 def _pool(python: str | None, size: int) -> "Iterator[CompilerPool]":
-    from autotune.compiler.libtpu import IN_COMPILER
-    from autotune.compiler.pool import CompilerPool
+    from autotune.compiling.libtpu import IN_COMPILER
+    from autotune.compiling.pool import CompilerPool
 
     if os.environ.get(IN_COMPILER):
         raise AutotuneError(
@@ -287,7 +287,7 @@ def _subject(
     dtype: Any,
     options: Mapping[str, OptionValue] | None,
 ) -> "Subject":
-    from autotune.runtime.tuned import dtype_name
+    from autotune.answering.tuned import dtype_name
     from autotune.searching.subject import describe_subject
 
     if isinstance(kernel, TunableFunction):
@@ -309,7 +309,7 @@ def _subject(
             "give a function under autotune.tunable with its arguments, or the name of a "
             "declaration (matmul, path/to/file.py:NAME) with shape="
         )
-    from autotune.catalogue.discovery import find_kernel
+    from autotune.declaring.discovery import find_kernel
 
     name = None if dtype is None else dtype_name(dtype)
     if isinstance(shape, str):

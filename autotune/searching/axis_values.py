@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 
 from autotune.domain.config import AxisValue
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
-from autotune.errors import InvalidInputError
 
 
 def narrowed(choices: Choices, wanted: Mapping[str, Sequence[str]]) -> Choices:

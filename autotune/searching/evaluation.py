@@ -4,16 +4,16 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from datetime import UTC, datetime
 
-from autotune.candidates import rules
-from autotune.cost_model.estimate import estimate
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
+from autotune.domain.ports.compilers import CandidateCompiler
+from autotune.domain.ports.search import SearchStore
 from autotune.domain.trial import Trial, default_trial
-from autotune.ports.compilers import CandidateCompiler
-from autotune.ports.search import SearchStore
+from autotune.estimating import rules
+from autotune.estimating.cost_model.estimate import estimate
 from autotune.searching.subject import Subject
 
 

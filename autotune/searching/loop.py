@@ -8,17 +8,17 @@ from itertools import chain, takewhile
 from math import exp, inf
 from typing import NamedTuple, Protocol
 
-from autotune.candidates.space import Candidate, Space, climb, limit_named
-from autotune.candidates.survey import survey
-from autotune.candidates.vmem import limit_bytes, limit_rungs
-from autotune.cost_model.estimate import MODEL
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
+from autotune.domain.ports.compilers import CandidateCompiler
+from autotune.domain.ports.search import SearchStore
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
-from autotune.ports.compilers import CandidateCompiler
-from autotune.ports.search import SearchStore
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.space import Candidate, Space, climb, limit_named
+from autotune.estimating.survey import survey
+from autotune.estimating.vmem import limit_bytes, limit_rungs
 from autotune.searching.evaluation import compile_config, evaluate, keep_trials, outcome_of
 from autotune.searching.limits import SearchLimits
 from autotune.searching.predicted_default import is_enough, predicted

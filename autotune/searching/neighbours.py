@@ -4,9 +4,9 @@ from collections.abc import Collection, Sequence
 from itertools import takewhile
 from math import log2
 
-from autotune.candidates.space import Candidate
 from autotune.domain.config import AxisValue, Config
 from autotune.domain.trace import Trace
+from autotune.estimating.space import Candidate
 
 # In doublings of a size: how far another grid order, or another value that is no size, is away.
 _ANOTHER_KIND = 1.0

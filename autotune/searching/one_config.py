@@ -4,14 +4,14 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from autotune.candidates import rules
-from autotune.candidates.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.ports.compilers import Compilers, Tracer
 from autotune.domain.trace import Trace
-from autotune.errors import InvalidInputError
-from autotune.ports.compilers import Compilers, Tracer
+from autotune.estimating import rules
+from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal
 from autotune.searching.axis_values import axis_value
 from autotune.searching.config_estimate import ConfigEstimate
 from autotune.searching.evaluation import evaluate

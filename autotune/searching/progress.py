@@ -5,9 +5,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Self
 
-from autotune.candidates.space import Space
 from autotune.domain.outcome import OutcomeKind
 from autotune.domain.trial import Trial
+from autotune.estimating.space import Space
 from autotune.wording.units import micros, seconds
 
 _SHORT: dict[str, str] = {

@@ -2,10 +2,10 @@
 
 from dataclasses import dataclass
 
-from autotune.candidates.space import Space
 from autotune.domain.config import Config
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
+from autotune.estimating.space import Space
 from autotune.searching.subject import Subject
 
 

@@ -9,11 +9,11 @@ from math import inf
 
 from threadpoolctl import threadpool_limits
 
-from autotune.candidates.space import Space
 from autotune.domain.config import Config
-from autotune.errors import StoreError
-from autotune.ports.compilers import CandidateCompiler
-from autotune.ports.search import SearchStore
+from autotune.domain.errors import StoreError
+from autotune.domain.ports.compilers import CandidateCompiler
+from autotune.domain.ports.search import SearchStore
+from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Observer, Search, open_search
 from autotune.searching.result import SearchResult

@@ -12,7 +12,7 @@ from optuna.distributions import BaseDistribution, CategoricalDistribution
 from optuna.samplers import TPESampler
 from optuna.trial import TrialState, create_trial
 
-from autotune.candidates.space import Candidate
+from autotune.estimating.space import Candidate
 from autotune.searching.neighbours import Neighbours
 from autotune.searching.surrogate import Posterior, Surrogate
 

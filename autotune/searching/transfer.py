@@ -15,21 +15,22 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
 
-from autotune.candidates.space import Candidate, Space
-from autotune.cost_model.estimate import MODEL
-from autotune.cost_model.prediction import (
-    Pipeline,
-    StepFacts,
-    pipeline,
-    predicted_us,
-    step_facts,
-)
 from autotune.domain.chip import ChipInfo
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
 from autotune.domain.step_cost import StepCost
 from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.cost_model.prediction import (
+    Pipeline,
+    StepFacts,
+    pipeline,
+    predicted_us,
+    step_facts,
+)
+from autotune.estimating.simulator.constants import CHIPS
+from autotune.estimating.space import Candidate, Space
 from autotune.searching.surrogate import (
     Array,
     Posterior,
@@ -38,7 +39,6 @@ from autotune.searching.surrogate import (
     matern,
     whitening,
 )
-from autotune.simulator.constants import CHIPS
 
 MOST_TRIALS = 150  # of others, and of its own, that teach: a fit takes a third of a second
 FEWEST_TRIALS = 3  # of other problems, before they are believed more than the roofline

@@ -4,14 +4,14 @@ won for it on other chips and with other toolchains."""
 from collections.abc import Callable, Sequence
 from math import inf
 
-from autotune.candidates.space import Candidate, Space
 from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.known_configs import KnownConfigs
 from autotune.domain.record import Record
 from autotune.domain.trial import Trial
-from autotune.errors import InvalidInputError
-from autotune.ports.compilers import Compilers
-from autotune.ports.known_configs import KnownConfigs
+from autotune.estimating.space import Candidate, Space
 from autotune.searching.one_config import config_judge
 from autotune.searching.subject import Subject
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain.chip import Chip
-from autotune.errors import CompilerUnavailableError, InvalidInputError
+from autotune.domain.errors import CompilerUnavailableError, InvalidInputError
 from autotune.tables.python_source import ConstructorCall, imports_of
 from autotune.tables.python_table import PythonTable
 from autotune.tables.table import TableRow
 
-_CHILD = Path(__file__).parents[1] / "child"
+_CHILD = Path(__file__).parents[1] / "compiling" / "child"
 _LIMIT_S = 600.0
 _KINDS = {  # ``Device.device_kind``, as libraries read it
     Chip.V4: "TPU v4",

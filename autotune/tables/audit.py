@@ -9,23 +9,23 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
-from autotune.catalogue.discovery import named_kernel
-from autotune.checking.follow_up import RetuneObserver
-from autotune.checking.prior import PriorConfig
-from autotune.checking.record_check import RecordChecker
-from autotune.cost_model.comparison import margin
-from autotune.cost_model.estimate import MODEL
+from autotune.declaring.discovery import named_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.search import WorkerStore
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record_check import CheckVerdict
-from autotune.errors import InvalidInputError, KernelImportError, NoLegalConfigError
-from autotune.ports.compilers import Compilers
-from autotune.ports.search import WorkerStore
+from autotune.estimating.cost_model.comparison import margin
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.publishing.checking.follow_up import RetuneObserver
+from autotune.publishing.checking.prior import PriorConfig
+from autotune.publishing.checking.record_check import RecordChecker
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
 from autotune.searching.one_config import config_judge

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.record import Method, Record
-from autotune.errors import InvalidInputError
 from autotune.tables.asking import LookupAnswer, ask_child, ask_lookup, kind_of
 from autotune.tables.formats import FoundTable, find_tables, formats_named, read_table
 from autotune.tables.python_table import PythonTable

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 from autotune.tables.maxtext import MaxTextFlags
 from autotune.tables.plain import VARIABLE, PlainTable, is_own
 from autotune.tables.python_formats import PYTHON_FORMATS

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.domain.chip import parse_chip
+from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.known_config import KnownConfig
-from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 
 _BLOCKS = {

@@ -17,9 +17,9 @@ from pprint import pformat
 from typing import Any
 
 from autotune.domain.chip import Chip, parse_chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.problem import parsed_parts
-from autotune.errors import InvalidInputError
 from autotune.tables.python_source import entries
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 from autotune.tables.table import UnreadRow
 
 _SUMS = {

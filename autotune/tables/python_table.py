@@ -6,8 +6,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.known_config import KnownConfig, named
-from autotune.errors import InvalidInputError
 from autotune.tables.python_source import ConstructorCall, Entry, entries, variables, with_rows
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from autotune.answering import rules
 from autotune.domain.rule import CostTerm, ShapeRule
-from autotune.lookups import rules
 from autotune.tables.rule_traffic import array_us
 
 MOST_NAMES = 3  # in a product that costs: with all of them there are too many products

@@ -7,23 +7,23 @@ from dataclasses import dataclass, field, replace
 from math import gcd, isfinite, log
 from statistics import mean, median
 
-from autotune.candidates.vmem import vmem_use
-from autotune.cost_model.estimate import MODEL
+from autotune.answering.distance import size_of
+from autotune.answering.matching import NEAREST, Index
+from autotune.answering.rule_answers import ruled_config, unshown_config
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import WrongResult
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.search import SearchStore
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
-from autotune.lookups.distance import size_of
-from autotune.lookups.matching import NEAREST, Index
-from autotune.lookups.rule_answers import ruled_config, unshown_config
-from autotune.ports.compilers import Compilers
-from autotune.ports.search import SearchStore
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.vmem import vmem_use
 from autotune.publishing.publish import wrong_result
 from autotune.searching.evaluation import keep_trial
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one

@@ -7,10 +7,10 @@ from datetime import datetime
 from math import isfinite
 from typing import Any
 
+from autotune.answering import rules
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import identity_of
 from autotune.domain.record import Record
-from autotune.errors import InvalidInputError
-from autotune.lookups import rules
 from autotune.wording.match import by_rule
 
 _CONFIG = '''

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import nnls
 
+from autotune.answering import rules
 from autotune.domain.rule import HbmTerm, ShapeRule
-from autotune.lookups import rules
 
 _EXACT = 0.005  # of the traffic: a sum of arrays and how often each is read again is no fit
 _MOST_NAMES = 3  # dimensions of an array

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from autotune.answering import rules
 from autotune.domain.config import Config
 from autotune.domain.rule import ShapeRule, TreeNode
-from autotune.lookups import rules
 from autotune.tables.rule_costs import call_us
 from autotune.tables.shape_rule import Known, Passed, fitting_rows
 

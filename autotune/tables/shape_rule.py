@@ -11,13 +11,13 @@ from typing import Any, NamedTuple
 import numpy as np
 from scipy.optimize import nnls
 
-from autotune.cost_model.estimate import MODEL
+from autotune.answering import rules
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate
 from autotune.domain.rule import BlockAxis, CompiledBlocks, SeenRange, ShapeRule, VmemTerm
 from autotune.domain.trial import Trial
-from autotune.lookups import rules
+from autotune.estimating.cost_model.estimate import MODEL
 from autotune.tables.rule_costs import MOST_NAMES, FittedCosts, with_diagonal
 from autotune.tables.rule_traffic import with_traffic
 

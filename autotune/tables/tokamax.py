@@ -11,8 +11,8 @@ from typing import Any
 
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.dtype import parse_dtype
+from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.known_config import KnownConfig
-from autotune.errors import InvalidInputError, UnknownNameError
 from autotune.tables.asking import kind_of
 from autotune.tables.table import UNTYPED, Table, TableRow, UnreadRow
 

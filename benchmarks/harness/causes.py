@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from autotune.candidates.vmem import operand_bytes, scratch_bytes
 from autotune.domain.trace import Operand
+from autotune.estimating.vmem import operand_bytes, scratch_bytes
 from benchmarks.harness.evidence import VmemEvidence
 from benchmarks.harness.points import MIB, CandidatePoint
 

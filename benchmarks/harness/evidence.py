@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler import libtpu
+from autotune.compiling import libtpu
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
@@ -116,9 +116,9 @@ def _compiled(kernel: str, problem: Mapping[str, Any], config: Config, chip: str
     """Compile one candidate; the name under which the compiler dumps its kernel."""
     import jax
 
-    from autotune.child.chips import abstract_mesh, compile_only_device
-    from autotune.child.compile.build import specs
-    from autotune.child.loading import Loader
+    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.compile.build import specs
+    from autotune.compiling.child.loading import Loader
     from autotune.domain.chip import Chip
 
     declared = Loader().kernel(find_kernel(kernel))

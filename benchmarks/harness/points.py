@@ -10,16 +10,16 @@ from typing import TypeVar
 from rich.console import Console
 from rich.progress import Progress
 
-from autotune.candidates import rules
-from autotune.candidates.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import AxisValue, Config, make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
+from autotune.estimating import rules
+from autotune.estimating.vmem import VmemUse, limit_bytes, lowest_rung, vmem_use
 from autotune.wording.violation import violation_text
 
 T = TypeVar("T")

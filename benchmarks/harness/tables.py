@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from autotune.candidates.space import Candidate, Space, climb, explore
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
@@ -21,6 +20,7 @@ from autotune.domain.outcome import (
     Outcome,
     OutOfVmem,
 )
+from autotune.estimating.space import Candidate, Space, climb, explore
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject
 
@@ -120,8 +120,10 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 def _model_digest() -> str:
     """Of the code that turns a listing into microseconds."""
-    files = [*sorted((_ROOT / "autotune/simulator").glob("*.py"))]
-    sources = [path.read_bytes() for path in [*files, _ROOT / "autotune/cost_model/estimate.py"]]
+    files = [*sorted((_ROOT / "autotune/estimating/simulator").glob("*.py"))]
+    sources = [
+        path.read_bytes() for path in [*files, _ROOT / "autotune/estimating/cost_model/estimate.py"]
+    ]
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:12]
 
 

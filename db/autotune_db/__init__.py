@@ -1,11 +1,11 @@
-"""The database behind ``autotune.ports``: SQLite or PostgreSQL. Rows never leave here.
+"""The database behind ``domain.ports``: SQLite or PostgreSQL. Rows never leave here.
 
 It needs the extra ``store``, which ``search``, ``serve`` and ``postgres`` bring along.
 """
 
 from importlib.util import find_spec
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 
 if not (find_spec("sqlalchemy") and find_spec("alembic")):
     raise StoreError("a database needs SQLAlchemy: pip install 'pallas-autotune[store]'")

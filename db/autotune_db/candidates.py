@@ -21,7 +21,7 @@ from autotune_db.tables import CANDIDATES
 
 
 class SqlCandidates(Adapter):
-    """Implements ``autotune.ports.push.CandidateTarget`` and ``CandidateStore``."""
+    """Implements ``autotune.domain.ports.push.CandidateTarget`` and ``CandidateStore``."""
 
     def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         specs = list(kernels)

@@ -22,7 +22,7 @@ _Of, _Target = KEYS.alias(), KEYS.alias()
 
 
 class SqlCheckPages(Adapter):
-    """Implements ``autotune.ports.pages.CheckPages``."""
+    """Implements ``autotune.domain.ports.pages.CheckPages``."""
 
     def check_counts(self) -> Sequence[CheckCount]:
         columns = (_Target.c.kernel, _Target.c.chip, *_versions(_Of), *_versions(_Target))

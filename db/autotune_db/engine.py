@@ -13,7 +13,7 @@ from urllib.parse import quote
 from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.pool import QueuePool
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 from autotune_db.failure import BUSY_TIMEOUT_S, is_locked
 from autotune_db.url import Database
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from sqlalchemy import exc
 from sqlalchemy.exc import DBAPIError
 
-from autotune.errors import StoreError, UnstorableError
+from autotune.domain.errors import StoreError, UnstorableError
 from autotune_db.url import VARIABLE, Database
 
 BUSY_TIMEOUT_S = 60

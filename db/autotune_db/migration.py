@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, Engine, Text, column, inspect, select, table, text
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 from autotune_db.engine import open_engine, use_write_ahead_log, writing
 from autotune_db.failure import translated
 from autotune_db.tables import PREFIX

@@ -10,11 +10,11 @@ from typing import Any
 from sqlalchemy import Connection, func, insert, select
 
 from autotune.domain.check import Check
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.record import Method, Record
 from autotune.domain.result import KeyResult, Pushed
-from autotune.errors import InvalidInputError
 from autotune_db import query, rows, snapshots
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note, some_of

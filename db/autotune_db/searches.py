@@ -15,7 +15,7 @@ from autotune_db.tables import SEARCHES
 
 
 class SqlSearches(Adapter):
-    """Implements ``autotune.ports.search.SearchStatuses``."""
+    """Implements ``autotune.domain.ports.search.SearchStatuses``."""
 
     def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
         said = {

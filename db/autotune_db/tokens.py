@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, insert, select, update
 
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.token import Token, check_name
-from autotune.errors import InvalidInputError
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note
@@ -24,7 +24,7 @@ def digest_of(secret: str) -> str:
 
 
 class SqlTokens(Adapter):
-    """Implements ``autotune.ports.access.Tokens``."""
+    """Implements ``autotune.domain.ports.access.Tokens``."""
 
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
         check_name(name)

@@ -9,7 +9,7 @@ import platformdirs
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 
 VARIABLE = "AUTOTUNE_DATABASE_URL"
 FILE_VARIABLE = "AUTOTUNE_DATABASE_URL_FILE"

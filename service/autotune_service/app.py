@@ -9,7 +9,7 @@ from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.routing import Mount, Router
 
-from autotune import __version__
+from autotune.domain.version import VERSION
 from autotune_db import SqlStore, open_store
 from autotune_service.api import checks, configs, lookup, queue, reading, writing
 from autotune_service.dependencies import BEARER
@@ -107,7 +107,7 @@ def _api(closed: bool) -> FastAPI:
     what is an application's own is in the state that its lifespan yields."""
     api = FastAPI(
         title="pallas-autotune",
-        version=__version__,
+        version=VERSION,
         description=_DOC,
         openapi_tags=_TAGS,
         middleware=[Middleware(HeadMiddleware), Middleware(SafeHeadersMiddleware)],

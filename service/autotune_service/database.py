@@ -6,7 +6,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
 
-from autotune.errors import StoreError, UnstorableError
+from autotune.domain.errors import StoreError, UnstorableError
 from autotune_service.errors import HttpError, unavailable
 
 T = TypeVar("T")

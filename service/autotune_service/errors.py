@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 
 _log = logging.getLogger("autotune.service")
 

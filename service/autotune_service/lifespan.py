@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 from autotune_db import SqlStore
 from autotune_service.database import DatabaseThreads
 from autotune_service.middleware.access import Access

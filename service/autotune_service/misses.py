@@ -4,9 +4,9 @@ import asyncio
 import logging
 from functools import partial
 
+from autotune.domain.errors import StoreError
 from autotune.domain.key import Key
-from autotune.errors import StoreError
-from autotune.ports.lookup import MissCounter
+from autotune.domain.ports.lookup import MissCounter
 
 _log = logging.getLogger("autotune.service")
 

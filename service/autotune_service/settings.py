@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 
 _PREFIX = "AUTOTUNE_SERVICE_"
 _TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")

@@ -7,17 +7,17 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import NamedTuple
 
+from autotune.answering.bundle import bundle_to_bytes, is_possible, new_bundle, slim
+from autotune.answering.layered import Layered
+from autotune.answering.matching import EXACT, KINDS, Index, beside_default, exact_match
 from autotune.domain.chip import Chip
+from autotune.domain.errors import StoreError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
+from autotune.domain.ports.lookup import SnapshotStore
 from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import StoreError
-from autotune.lookups.bundle import bundle_to_bytes, is_possible, new_bundle, slim
-from autotune.lookups.layered import Layered
-from autotune.lookups.matching import EXACT, KINDS, Index, beside_default, exact_match
-from autotune.ports.lookup import SnapshotStore
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
 

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from autotune.answering import matching
+from autotune.answering.matching import Index
 from autotune.domain.key import Key
 from autotune.domain.result import KeyResult
-from autotune.lookups import matching
-from autotune.lookups.matching import Index
 from autotune_db import open_store
 from autotune_service import errors
 from autotune_service.api import lookup, questions

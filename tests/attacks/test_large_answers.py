@@ -5,9 +5,9 @@ import tracemalloc
 
 import pytest
 
-from autotune.errors import InvalidInputError
-from autotune.lookups import bundle
-from autotune.lookups.bundle import bundle_from_bytes
+from autotune.answering import bundle
+from autotune.answering.bundle import bundle_from_bytes
+from autotune.domain.errors import InvalidInputError
 
 MIB = 1 << 20
 

@@ -7,7 +7,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from autotune.lookups.matching import KINDS
+from autotune.answering.matching import KINDS
 from autotune_db import SqlStore
 from tests.samples.matching import question
 from tests.servers.service import Running, asked, running

@@ -11,7 +11,7 @@ import pytest
 
 from autotune.cli import diagnosis
 from autotune.cli.diagnosis import Condition, Finding
-from autotune.environments import packages
+from autotune.compiling.environments import packages
 from autotune_db import open_store
 from tests.servers.commands import COMMAND, autotune, autotune_here
 from tests.servers.service import running

@@ -139,7 +139,7 @@ def test_errors_are_json_when_json_is_asked_for(tmp_path: Path) -> None:
 
 def test_without_an_installed_toolchain_lookup_asks_for_one(tmp_path: Path) -> None:
     from autotune.cli.options import parse_toolchain
-    from autotune.errors import InvalidInputError
+    from autotune.domain.errors import InvalidInputError
 
     with pytest.raises(InvalidInputError, match="is not of the form"):
         parse_toolchain("jax=1")
@@ -151,8 +151,8 @@ ODD_KERNEL = """
 import jax
 from jax.experimental import pallas as pl
 
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid, compiler_params
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.pallas import Grid, compiler_params
 
 
 def build(problem, config):

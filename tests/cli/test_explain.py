@@ -21,7 +21,7 @@ from autotune.domain.outcome import (
     WrongResult,
 )
 from autotune.domain.record import Evidence, Method
-from autotune.simulator.drawing.picture import Picture
+from autotune.estimating.simulator.drawing.picture import Picture
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.estimates import estimate, parts

@@ -63,7 +63,7 @@ def test_a_command_that_reads_the_database_imports_no_mapper(
 ) -> None:
     """A third of its time, with what else only other commands need."""
     new_store(tmp_path / "x.db", two_records).close()
-    heavy = ("sqlalchemy.orm", "alembic", "autotune.runtime.client", "http.client", *HEAVY)
+    heavy = ("sqlalchemy.orm", "alembic", "autotune.answering.client", "http.client", *HEAVY)
     done = subprocess.run(
         [sys.executable, "-c", PROBE.format(args=args, heavy=heavy)],
         capture_output=True,

@@ -8,17 +8,17 @@ from typing import Any
 
 import pytest
 
-from autotune.candidates.space import Space
 from autotune.cli.observer import ReportingObserver
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
+from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
 from autotune.domain.outcome import Illegal
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
-from autotune.errors import StoreError
+from autotune.estimating.space import Space
 from autotune.searching.progress import Silent
 
 KEY = Key(

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.finished import SearchQuestion, finished
 from autotune.cli.report import SearchReport, print_report, report_html, report_text
-from autotune.cost_model.estimate import MODEL
+from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.job import Progress
@@ -25,6 +24,7 @@ from autotune.domain.problem import ProblemSpec
 from autotune.domain.record import Evidence
 from autotune.domain.toolchain import installed_toolchain
 from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.publish import Publication
 from autotune_db import open_store
 from tests.samples import estimates, records
@@ -166,7 +166,7 @@ from autotune.cli.main import main
 try:
     main(sys.argv[1:])
 finally:
-    print("STARTED", {"optuna", "autotune.compiler.process"} & set(sys.modules))
+    print("STARTED", {"optuna", "autotune.compiling.process"} & set(sys.modules))
 """
 
 

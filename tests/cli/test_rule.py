@@ -8,6 +8,7 @@ from typing import Any, Self
 
 import pytest
 
+from autotune.answering.matching import RULE, Index
 from autotune.domain.config import Config
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.key import Key
@@ -15,10 +16,9 @@ from autotune.domain.outcome import CompileFailed, Estimate, Estimated
 from autotune.domain.record import Evidence
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
-from autotune.lookups.matching import RULE, Index
 from autotune_db import SqlStore, open_store
+from tests.answering.test_rules import BLOCKS, LENGTHS, config, estimated
 from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
-from tests.lookups.test_rules import BLOCKS, LENGTHS, config, estimated
 from tests.samples.matching import NOON, SPEC, question, record
 from tests.samples.records import save_trial
 from tests.samples.traces import V5E

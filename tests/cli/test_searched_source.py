@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.check_upgrade import find_refs
 from autotune.cli.searched_source import kernel_of
+from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.chip import Chip
 from autotune.domain.job import Progress
 from autotune.domain.kernel_spec import KernelSpec

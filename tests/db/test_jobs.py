@@ -1,4 +1,4 @@
-"""The contract of ``autotune.ports.jobs.Jobs`` and ``Tokens``, on SQLite and a real PostgreSQL."""
+"""The contract of ``domain.ports.Jobs`` and ``Tokens``, on SQLite and a real PostgreSQL."""
 
 import subprocess
 import sys
@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Progress, Request, State
+from autotune.domain.ports.access import Tokens
+from autotune.domain.ports.jobs import Jobs
 from autotune.domain.token import ADMIN, READER, WRITER
-from autotune.errors import InvalidInputError
-from autotune.ports.access import Tokens
-from autotune.ports.jobs import Jobs
 from autotune_db import query
 from autotune_db.store import SqlStore, open_store
 from tests.samples.records import NOON, key

@@ -11,7 +11,7 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine, inspect
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 from autotune_db import current, open_store, upgrade
 from autotune_db.engine import open_engine, writing
 from autotune_db.migration import HEAD, VERSION_TABLE, config_for

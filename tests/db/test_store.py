@@ -13,9 +13,19 @@ from sqlalchemy import event, select
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
+from autotune.domain.ports import (
+    access,
+    checks,
+    history,
+    jobs,
+    known_configs,
+    lookup,
+    pages,
+    push,
+    search,
+)
 from autotune.domain.problem import Problem
 from autotune.domain.trial import KeySummary
-from autotune.ports import access, checks, history, jobs, known_configs, lookup, pages, push, search
 from autotune_db import query
 from autotune_db.audit import SqlAudit
 from autotune_db.browse import SqlBrowse

@@ -6,7 +6,7 @@ import platformdirs
 import pytest
 from sqlalchemy import make_url
 
-from autotune.errors import StoreError
+from autotune.domain.errors import StoreError
 from autotune_db.url import FILE_VARIABLE, VARIABLE, parse_database
 
 

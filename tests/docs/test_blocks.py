@@ -23,7 +23,7 @@ import pytest
 import yaml
 
 from autotune.cli.main import cli
-from autotune.environments.environment import FOLDER_VARIABLE
+from autotune.compiling.environments.environment import FOLDER_VARIABLE
 from tests.servers.environments import folder_with
 from tests.servers.service import free_port
 

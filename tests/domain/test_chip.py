@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from autotune.domain.chip import Chip, aliases, parse_chip
-from autotune.errors import UnknownNameError
+from autotune.domain.errors import UnknownNameError
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
-from autotune.simulator.drawing.picture import Picture
+from autotune.estimating.simulator.drawing.picture import Picture
 from tests.samples.records import OUTCOMES, estimate
 
 RECORDED = Path(__file__).parents[1] / "recorded" / "values"

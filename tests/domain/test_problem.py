@@ -6,13 +6,13 @@ from hypothesis import strategies as st
 
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.dtype import parse_dtype
+from autotune.domain.errors import InvalidInputError, UnknownNameError
 from autotune.domain.problem import (
     MAX_DIMENSION,
     Option,
     Problem,
     ProblemSpec,
 )
-from autotune.errors import InvalidInputError, UnknownNameError
 
 SPEC = ProblemSpec(
     dims=("m", "k", "n"),

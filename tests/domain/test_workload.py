@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.workload import (
     UndeclaredKernel,
     Workload,
@@ -9,7 +10,6 @@ from autotune.domain.workload import (
     weighted_times,
 )
 from autotune.domain.workload_text import read_workload, workload_text
-from autotune.errors import InvalidInputError
 
 TEXT = '''chips = ["v5e"]
 # [[problem]]

@@ -2,10 +2,10 @@
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler import libtpu
-from autotune.compiler.client import Compiler
-from autotune.compiler.process import CompilerProcess
+from autotune.compiling import libtpu
+from autotune.compiling.client import Compiler
+from autotune.compiling.process import CompilerProcess
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import ASSEMBLED
 from autotune.domain.config import make_config

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel, fingerprint
 from autotune.cli.options import installed_toolchain
+from autotune.declaring.discovery import find_kernel, fingerprint
 from autotune.domain.compiled import ASSEMBLED
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated

@@ -2,8 +2,8 @@
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef

@@ -3,12 +3,12 @@ wherever they come, and there is none without them."""
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.estimate import estimate
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import counted_loops
 from tests.samples.counted_loops import ROWS, TURNS
 

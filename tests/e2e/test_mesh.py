@@ -2,12 +2,12 @@
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.estimate import estimate
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import CompileFailed, Estimated, NotEstimated
+from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import meshed
 
 REF = find_kernel(f"{meshed.__file__}:KERNEL")

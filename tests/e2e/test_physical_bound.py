@@ -9,15 +9,15 @@ from collections.abc import Iterator, Mapping
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.estimate import estimate
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import AxisValue, make_config
+from autotune.domain.errors import AutotuneError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated
 from autotune.domain.problem import Problem
-from autotune.errors import AutotuneError
+from autotune.estimating.cost_model.estimate import estimate
 from benchmarks.field import CASES as FIELD
 from tests.e2e.test_from_jax import KERNELS
 

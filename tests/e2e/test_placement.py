@@ -8,12 +8,12 @@ import pytest
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
+from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
 from autotune.domain.config import make_config
-from autotune.kernel import Array, Axis, Kernel
 
 CACHE = (512, 128)
 

@@ -4,13 +4,13 @@ from collections import Counter
 
 import pytest
 
-from autotune.candidates import rules
-from autotune.candidates.space import Space, climb
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, OutOfVmem
+from autotune.estimating import rules
+from autotune.estimating.space import Space, climb
 from autotune.searching.evaluation import compile_config, evaluate, outcome_of
 from autotune.searching.subject import Subject, describe_subject, explore_space
 

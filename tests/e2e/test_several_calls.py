@@ -2,14 +2,14 @@
 
 import pytest
 
-from autotune.candidates import rules
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
-from autotune.cost_model.estimate import estimate
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import make_config
 from autotune.domain.outcome import Estimated, NotEstimated
+from autotune.estimating import rules
+from autotune.estimating.cost_model.estimate import estimate
 from tests.samples import several_calls
 
 REF = find_kernel(f"{several_calls.__file__}:KERNEL")

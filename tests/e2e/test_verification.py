@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 
@@ -16,8 +16,8 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid, compiler_params
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.pallas import Grid, compiler_params
 
 
 def build(problem, config):

@@ -5,11 +5,11 @@ from importlib.metadata import version
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.environments.environment import find_environment
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
-from autotune.environments.environment import find_environment
 from autotune.wording.publication import verification
 from tests.servers.environments import folder_with
 

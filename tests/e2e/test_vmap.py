@@ -2,10 +2,10 @@
 
 import pytest
 
-from autotune.candidates.space import explore
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
+from autotune.estimating.space import explore
 from tests.samples import vmapped
 
 REF = find_kernel(f"{vmapped.__file__}:KERNEL")

@@ -14,18 +14,18 @@ from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Failure, Outcome
+from autotune.domain.ports.compilers import Compilers
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Verdict
-from autotune.ports.compilers import Compilers
 
 TOOLCHAIN = Toolchain(jax="1", jaxlib="1", libtpu="1")
 
 
 class FakeCompilers:
-    """Implements ``autotune.ports.compilers.Compilers`` without a process: each answer is there at
+    """Implements ``domain.ports.Compilers`` without a process: each answer is there at
     once, by functions of the config where it depends on one. Remembers what it was asked."""
 
     size = 2

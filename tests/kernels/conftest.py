@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.config import make_config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Kernel
 
 # Of the largest value. A bfloat16 has 8 significant bits, so rounding the result costs 2^-9 and
 # rounding attention's weights before they meet the values as much again; in float32 only the order

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.declaring.kernel import Kernel
 from autotune.domain.config import make_config
 from autotune.domain.problem import Problem
-from autotune.kernel import Kernel
 from autotune_kernels import (
     flash_attention,
     gathered_matmul,

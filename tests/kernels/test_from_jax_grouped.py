@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.declaring.kernel import Kernel
 from autotune.domain.problem import Problem
-from autotune.kernel import Kernel
 from autotune_kernels.from_jax.megablox import GMM, TGMM
 
 Check = Callable[..., None]

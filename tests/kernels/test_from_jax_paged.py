@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from autotune.child.chips import abstract_mesh
+from autotune.compiling.child.chips import abstract_mesh
+from autotune.declaring.kernel import Kernel
 from autotune.domain.config import make_config
 from autotune.domain.problem import Problem
-from autotune.kernel import Kernel
 from autotune_kernels.from_jax.paged_attention import PAGED, _demand_two_cores
 from autotune_kernels.from_jax.ragged_paged_attention import RAGGED
 

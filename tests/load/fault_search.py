@@ -7,11 +7,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.candidates.space import Space
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.trial import Trial
+from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.progress import Silent
 from autotune.searching.result import SearchResult

@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Any
 
+from autotune.answering.push import result_to_data
 from autotune.domain.chip import Chip
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config
@@ -16,7 +17,6 @@ from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
-from autotune.remote.push import result_to_data
 
 SPEC = KernelSpec(
     name="loaded",

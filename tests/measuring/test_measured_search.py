@@ -5,14 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.catalogue.discovery import find_kernel
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.job import Request, State
-from autotune.jobs.worker import Worker
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session
 from autotune.publishing import timing
+from autotune.publishing.jobs.worker import Worker
 from autotune.publishing.publish import publish
 from autotune.searching.limits import SearchLimits
 from autotune.searching.run import run_search

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
+from autotune.answering.bundle import read_bundle
 from autotune.domain.chip import Chip
-from autotune.lookups.bundle import read_bundle
 from autotune_db import SqlStore, current, open_store, upgrade
 from autotune_db.migration import HEAD
 from tests.servers.commands import assert_one_sentence, autotune_here

@@ -1,4 +1,4 @@
-"""The contract of ``autotune.runtime.sources.Source``, which each implementation inherits: a model
+"""The contract of ``answering.sources.Source``, which each implementation inherits: a model
 gets its configs from a service, a bundle file or a database."""
 
 from collections.abc import Callable, Iterator
@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.client import Client
+from autotune.answering.sources import BundleSource, Source, StoreSource
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.record import Record
-from autotune.lookups.bundle import new_bundle, write_bundle
-from autotune.runtime.client import Client
-from autotune.runtime.sources import BundleSource, Source, StoreSource
 from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record

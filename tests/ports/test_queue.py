@@ -1,4 +1,4 @@
-"""The contract of ``autotune.ports.jobs.Queue``, which each implementation inherits: the database's
+"""The contract of ``domain.ports.Queue``, which each implementation inherits: the database's
 own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
 import threading
@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from sqlalchemy import Connection, select, update
 
+from autotune.answering.http import Remote
+from autotune.answering.queue import RemoteJobs
 from autotune.domain.job import (
     MOST_ATTEMPTS,
     MOST_LOG,
@@ -21,11 +23,9 @@ from autotune.domain.job import (
     Request,
     State,
 )
+from autotune.domain.ports.jobs import Queue
 from autotune.domain.token import WRITER
-from autotune.jobs.worker import Lease
-from autotune.ports.jobs import Queue
-from autotune.remote.http import Remote
-from autotune.remote.queue import RemoteJobs
+from autotune.publishing.jobs.worker import Lease
 from autotune_db import SqlStore, open_store
 from autotune_db.tables import JOBS
 from tests.samples.matching import SPEC, question, record

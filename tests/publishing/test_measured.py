@@ -5,13 +5,13 @@ from typing import Any
 
 import pytest
 
+from autotune.answering.push import _of_measurement
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config, make_config
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
 from autotune.domain.outcome import Estimated
 from autotune.domain.record import Record
 from autotune.publishing.measured import shortlist
-from autotune.remote.push import _of_measurement
 from tests.publishing.test_publish import estimated, run, verified_blocks
 
 Given = Callable[[Sequence[MeasurementCandidate], Config | None], Measurement | NotMeasured]

@@ -9,8 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from autotune.candidates.roofline import Roofline
-from autotune.candidates.space import Candidate, Space
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_ref import KernelRef
@@ -23,6 +21,8 @@ from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import FailedCheck, Verdict
+from autotune.estimating.roofline import Roofline
+from autotune.estimating.space import Candidate, Space
 from autotune.publishing.publish import Publication, finalists, publish
 from autotune.publishing.ties import by_rule, ties
 from autotune.searching.result import SearchResult

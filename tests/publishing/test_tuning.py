@@ -9,10 +9,10 @@ import click
 import pytest
 
 from autotune.cli.tune import _interpreters, tune
+from autotune.compiling.environments.environment import FOLDER_VARIABLE, Environment, keep
+from autotune.domain.errors import StoreError
 from autotune.domain.verdict import Verdict
 from autotune.domain.workload import Workload, WorkloadProblem
-from autotune.environments.environment import FOLDER_VARIABLE, Environment, keep
-from autotune.errors import StoreError
 from autotune.publishing.publish import Publication
 from autotune.publishing.tuning import Plan, TuningTask, tune_all
 from autotune.publishing.whole_model import find_problems

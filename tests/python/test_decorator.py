@@ -14,16 +14,16 @@ import numpy as np
 import pytest
 
 import autotune
-from autotune.calls.text import option_value
-from autotune.child.loading import Loader
-from autotune.child.verify import gate
+from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.matching import exact_match
+from autotune.compiling.child.loading import Loader
+from autotune.compiling.child.verify import gate
+from autotune.declaring.calls.text import option_value
 from autotune.domain.chip import Chip
 from autotune.domain.config import make_config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.key import Key
 from autotune.domain.verdict import Standard
-from autotune.lookups.bundle import new_bundle, write_bundle
-from autotune.lookups.matching import exact_match
 from autotune.python.decorator import _fast_key
 from tests.samples import decorated
 from tests.samples.decorated import Options, Weights, checked, half, scaled, with_tree
@@ -53,10 +53,10 @@ def grid(function: Any, *args: Any, **kwargs: Any) -> tuple[int, ...]:
 
 def published(tmp_path: Path, config: dict[str, Any]) -> str:
     """A bundle with this config for ``scaled(X, W)``."""
-    toolchain = autotune.runtime.tuned.installed_toolchain()
+    toolchain = autotune.answering.tuned.installed_toolchain()
     assert toolchain is not None
     kernel = scaled.kernel(X, W)
-    from autotune.catalogue.discovery import fingerprint
+    from autotune.declaring.discovery import fingerprint
 
     key = Key(
         kernel="plain_scaled",

@@ -17,7 +17,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[1]))
 
-from autotune.compiler import libtpu  # noqa: E402
+from autotune.compiling import libtpu  # noqa: E402
 from autotune.domain.chip import Chip  # noqa: E402
 
 MOST_CHARACTERS = 20_000
@@ -117,7 +117,7 @@ def refusal(chip: Chip, function: Callable[..., Any], shapes: list[Any]) -> dict
     import jax
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
 
     device = compile_only_device(chip)
     sharding = SingleDeviceSharding(device)

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from autotune.compiler import libtpu
+from autotune.compiling import libtpu
 
 FOLDER = Path(__file__).with_name("modules")
 _ROOT = Path(__file__).resolve().parents[2]
@@ -21,7 +21,7 @@ _BODY = re.compile(r'"custom_call_config":\{"body":"[^"]*"')
 _SOURCE = """
 import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
-from autotune.child.chips import compile_only_device
+from autotune.compiling.child.chips import compile_only_device
 from autotune.domain.chip import Chip
 from jax.sharding import SingleDeviceSharding
 

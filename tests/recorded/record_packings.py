@@ -15,7 +15,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from autotune.compiler import libtpu
+from autotune.compiling import libtpu
 from autotune.domain.chip import Chip
 
 FOLDER = Path(__file__).with_name("packings")
@@ -24,13 +24,13 @@ _CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 _SOURCE = """
 import sys
 from pathlib import Path
-from autotune.compiler import libtpu
+from autotune.compiling import libtpu
 folder = Path(sys.argv[1])
 if sys.argv[3] == "log":
     libtpu.log_the_packing(folder)
 import jax, jax.numpy as jnp
 from jax.experimental import pallas as pl
-from autotune.child.chips import compile_only_device
+from autotune.compiling.child.chips import compile_only_device
 from autotune.domain.chip import Chip
 from jax.sharding import SingleDeviceSharding
 
@@ -91,7 +91,7 @@ def _compiled(python: str, chip: Chip, what: str) -> tuple[str, dict[str, str], 
             ).stdout.strip()
         if what == "listing":
             return version, libtpu.listings(dump), ""
-        from autotune.simulator.assembly import function_name
+        from autotune.estimating.simulator.assembly import function_name
 
         found = {function_name(text): text for text in libtpu.operations(dump)}
         return version, found, log.read_text(errors="replace")

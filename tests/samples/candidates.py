@@ -2,10 +2,10 @@
 
 from math import log2
 
-from autotune.candidates.roofline import Roofline
-from autotune.candidates.space import Candidate
 from autotune.domain.config import Config, make_config
 from autotune.domain.trace import Scratch, Trace
+from autotune.estimating.roofline import Roofline
+from autotune.estimating.space import Candidate
 
 SIZES = (128, 256, 512, 1024, 2048, 4096)
 ORDERS = (("m", "n"), ("n", "m"))

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain.key import Key
+from autotune.domain.ports.lookup import SnapshotStore
 from autotune.domain.record import Record
-from autotune.ports.lookup import SnapshotStore
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 

@@ -25,10 +25,10 @@ from jax.experimental import pallas as pl
 from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.pallas import Grid, compiler_params
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid, compiler_params
 
 LOG_VARIABLE = "FAULTY_KERNEL_LOG"
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
 from autotune import Array, Axis, Config, Kernel, Problem
-from autotune.pallas import compiler_params
+from autotune.declaring.pallas import compiler_params
 
 
 def _kernel(x: Any, y: Any, out: Any) -> None:

@@ -10,9 +10,9 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 from jax.sharding import PartitionSpec
 
+from autotune.declaring.kernel import Array, Kernel, block
 from autotune.domain.config import Config
 from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Kernel, block
 
 WIDTH = 512
 

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
 
 
 def _inputs(problem: Problem) -> list[Array]:

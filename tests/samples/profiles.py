@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from jax.profiler import ProfileData
 
-from autotune.child.measure.xspace import Plane, planes
+from autotune.compiling.child.measure.xspace import Plane, planes
 
 EPOCH_NS = 1_763_750_000_123_456_789
 

@@ -8,8 +8,8 @@ import functools
 import gzip
 from pathlib import Path
 
-from autotune.simulator import NotSimulated, Simulation, simulate
-from autotune.simulator.run import cycles_as_libtpu_counts
+from autotune.estimating.simulator import NotSimulated, Simulation, simulate
+from autotune.estimating.simulator.run import cycles_as_libtpu_counts
 
 _LIBTPU = {"0.6.2": "0.0.17.1", "0.9.2": "0.0.37", "0.10.2": "0.0.42.1", "0.12.0.1": "0.0.50.1"}
 FOLDER = Path(__file__).parents[1] / "recorded" / "listings"

@@ -18,11 +18,11 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
+from autotune.domain.ports.search import SearchStore
 from autotune.domain.problem import Option, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
-from autotune.ports.search import SearchStore
 
 NOON = datetime(2026, 1, 2, 12, 0, 0, 123456, tzinfo=UTC)
 TOKYO_NOON = datetime(2026, 1, 2, 12, tzinfo=timezone(timedelta(hours=9)))

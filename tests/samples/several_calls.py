@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import pallas as pl
 
+from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.config import Config
 from autotune.domain.problem import Option, Problem
-from autotune.kernel import Array, Axis, Kernel
 
 TURNS = 3
 WIDTH = 512

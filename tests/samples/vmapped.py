@@ -7,10 +7,10 @@ import jax
 import jax.numpy as jnp
 from jax.experimental import pallas as pl
 
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.pallas import compiler_params
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import compiler_params
 
 WIDTH = 256
 

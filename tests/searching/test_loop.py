@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
-from autotune.candidates.space import Candidate, Judged, Space
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Attempt, Compiled
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutOfVmem
 from autotune.domain.trial import Trial
+from autotune.estimating.space import Candidate, Judged, Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import open_search
 from autotune.searching.result import SearchResult

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from autotune.candidates.space import Candidate
+from autotune.estimating.space import Candidate
 from autotune.searching.neighbours import Neighbours, is_ragged
 from tests.samples import candidates as candidatesamples
 from tests.samples.traces import operand

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-from autotune.candidates.space import PassedOn, default_config
 from autotune.domain.config import Config, make_config
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Estimated, Illegal
-from autotune.errors import InvalidInputError
+from autotune.estimating.space import PassedOn, default_config
 from autotune.searching.axis_values import narrowed, wanted_values
 from autotune.searching.one_config import ConfigJudge
 from autotune.wording.command import config_text

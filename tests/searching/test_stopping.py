@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from autotune.candidates.space import Space
 from autotune.domain.compiled import Attempt
 from autotune.domain.config import make_config
+from autotune.domain.errors import CompilerUnavailableError, StoreError
 from autotune.domain.outcome import CompileFailed
 from autotune.domain.trial import Trial
-from autotune.errors import CompilerUnavailableError, StoreError
+from autotune.estimating.space import Space
 from autotune.searching.loop import Search
 from autotune.searching.run import run_together
 

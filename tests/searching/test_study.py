@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from optuna.trial import TrialState
 
-from autotune.candidates.space import Candidate
+from autotune.estimating.space import Candidate
 from autotune.searching.study import METHODS, CandidateStudy, coordinates
 from tests.samples.candidates import candidate, fits, space, time_us
 

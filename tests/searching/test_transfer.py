@@ -10,9 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from autotune.candidates.roofline import roofline
-from autotune.candidates.space import Candidate, Space
-from autotune.cost_model.prediction import pipeline, predicted_us
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled
 from autotune.domain.config import Config, make_config
@@ -23,6 +20,9 @@ from autotune.domain.step_cost import StepCost
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.xla_verdict import expected_range
+from autotune.estimating.cost_model.prediction import pipeline, predicted_us
+from autotune.estimating.roofline import roofline
+from autotune.estimating.space import Candidate, Space
 from autotune.searching.evaluation import evaluate, keep_trial
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Search, open_search

@@ -6,9 +6,9 @@ from pathlib import Path
 import platformdirs
 import pytest
 
-from autotune.environments.create import create_environment
-from autotune.environments.environment import FOLDER_VARIABLE
-from autotune.errors import AutotuneError
+from autotune.compiling.environments.create import create_environment
+from autotune.compiling.environments.environment import FOLDER_VARIABLE
+from autotune.domain.errors import AutotuneError
 
 
 def folder_with(release: str) -> Path:

@@ -17,8 +17,8 @@ from typing import Any
 import uvicorn
 
 from autotune.domain.codec import to_data
+from autotune.domain.errors import StoreError
 from autotune.domain.key import Key
-from autotune.errors import StoreError
 from autotune_db import SqlStore
 from autotune_service.app import create_app
 from autotune_service.server import options

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 
+from autotune.answering.client import Client
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
+from autotune.domain.errors import ServiceError
 from autotune.domain.outcome import Estimated, OutOfVmem
 from autotune.domain.record_check import CheckVerdict, RecordCheck
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import ServiceError
-from autotune.runtime.client import Client
 from autotune_db import SqlStore, open_store
 from tests.samples.dashboard import EVIL
 from tests.samples.matching import NOON, SPEC, question, record
@@ -164,7 +164,7 @@ class TestList:
     def test_the_client_lists_them_all(
         self, service: Running, store: SqlStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("autotune.runtime.client._CHECKS_AT_ONCE", 2)
+        monkeypatch.setattr("autotune.answering.client._CHECKS_AT_ONCE", 2)
         client, kept = Client(service.url), store.checks()
         assert len(kept) == 4 and client.checks() == kept
         some = client.checks(kernel="mm", chip="v5e", verdict=CheckVerdict.SAME, toolchain=NEW)

@@ -7,20 +7,20 @@ from urllib.parse import urlencode
 
 import pytest
 
-from autotune.catalogue.discovery import fingerprint
-from autotune.checking.noting import as_record_check
+from autotune.answering.bundle import bundle_from_bytes
+from autotune.answering.client import Client
+from autotune.answering.matching import Index
+from autotune.answering.push import result_to_data
+from autotune.answering.tuned import Tuned
+from autotune.declaring.discovery import fingerprint
+from autotune.declaring.kernel import Axis, Kernel
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult
 from autotune.domain.toolchain import Toolchain
-from autotune.kernel import Axis, Kernel
-from autotune.lookups.bundle import bundle_from_bytes
-from autotune.lookups.matching import Index
-from autotune.remote.push import result_to_data
-from autotune.runtime.client import Client
-from autotune.runtime.tuned import Tuned
+from autotune.publishing.checking.noting import as_record_check
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 from tests.servers.service import Running, running, until

@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
+from autotune.answering.bundle import read_bundle
+from autotune.answering.client import Client
+from autotune.answering.rule_answers import ruled_config
 from autotune.domain.chip import Chip
 from autotune.domain.codec import from_data, to_data
 from autotune.domain.record import Record
-from autotune.lookups.bundle import read_bundle
-from autotune.lookups.rule_answers import ruled_config
-from autotune.runtime.client import Client
 from autotune_db import SqlStore
 from autotune_service import snapshot_cache
 from autotune_service.api import questions

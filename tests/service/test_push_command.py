@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.answering.http import Remote
+from autotune.answering.push import send
+from autotune.domain.errors import ServiceError
 from autotune.domain.result import KeyResult
-from autotune.errors import ServiceError
-from autotune.remote.http import Remote
-from autotune.remote.push import send
 from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record, ruled
@@ -70,7 +70,7 @@ class TestPush:
     def test_many_go_in_parts(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("autotune.remote.push._MOST_RESULTS", 3)
+        monkeypatch.setattr("autotune.answering.push._MOST_RESULTS", 3)
         results = [KeyResult(record=record(question(m))) for m in range(1, 9)]
         parts = list(send(Remote(service.url, 20.0, writer), [SPEC], results))
         assert [count for count, _ in parts] == [3, 3, 2]
@@ -86,7 +86,7 @@ class TestPush:
     def test_a_service_that_comes_back_is_tried_again(
         self, service: Running, store: SqlStore, writer: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("autotune.remote.push._PAUSES_S", (0.0, 0.0))
+        monkeypatch.setattr("autotune.answering.push._PAUSES_S", (0.0, 0.0))
         remote = Remote(service.url, 20.0, writer)
         real = remote._call
         failures: list[Exception] = [OSError("reset"), ServiceError("busy", 503)]

@@ -9,11 +9,11 @@ import pytest
 
 from autotune.domain.job import State
 from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.ports.compilers import Compilers
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.toolchain import Toolchain
-from autotune.jobs.worker import Worker
-from autotune.ports.compilers import Compilers
+from autotune.publishing.jobs.worker import Worker
 from autotune_db import SqlStore
 from tests.fakes.compiler import FakeCompilers
 from tests.samples.database import new_store

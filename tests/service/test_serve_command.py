@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lookups.bundle import read_bundle
-from autotune.runtime.client import Client
+from autotune.answering.bundle import read_bundle
+from autotune.answering.client import Client
 from autotune_db import SqlStore
 from tests.samples.database import new_store
 from tests.samples.matching import SPEC, question, record

@@ -17,8 +17,8 @@ from typing import Any, cast
 
 import pytest
 
+from autotune.domain.errors import StoreError
 from autotune.domain.token import ADMIN
-from autotune.errors import StoreError
 from autotune_db import SqlStore, open_store
 from autotune_service.misses import MissBuffer
 from tests.load.faults import (

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from autotune.errors import InvalidInputError
+from autotune.domain.errors import InvalidInputError
 from autotune_service.settings import Settings, from_environment, to_environment
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.lookups.bundle import bundle_from_bytes
+from autotune.answering.bundle import bundle_from_bytes
 from autotune_db import SqlStore, open_store
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record

@@ -6,10 +6,12 @@ from typing import Any
 
 import pytest
 
+from autotune.answering.push import kernel_to_data, possible_check, result_to_data
 from autotune.domain import outcome as outcomes
 from autotune.domain.check import Check
 from autotune.domain.codec import to_data
 from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.explanation import Explanation
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
@@ -24,8 +26,6 @@ from autotune.domain.step_cost import StepCost
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 from autotune.domain.verdict import Proof
-from autotune.errors import InvalidInputError
-from autotune.remote.push import kernel_to_data, possible_check, result_to_data
 from autotune_service.api import uploads
 from autotune_service.api.fields import Part
 from tests.samples.matching import SPEC, question, record

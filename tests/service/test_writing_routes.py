@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 import pytest
 
+from autotune.answering.push import result_to_data
 from autotune.domain.codec import to_data
 from autotune.domain.job import Ability, Progress, Request, State
 from autotune.domain.outcome import Illegal
@@ -13,7 +14,6 @@ from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals, Refused
 from autotune.domain.result import KeyResult
 from autotune.domain.trial import Trial
-from autotune.remote.push import result_to_data
 from autotune_db import SqlStore
 from tests.samples.database import latest_snapshot
 from tests.samples.matching import SPEC, question, record

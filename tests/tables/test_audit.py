@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from autotune.catalogue.discovery import named_kernel
-from autotune.child.table_lookup import _row
 from autotune.cli.audit import _write
+from autotune.compiling.child.table_lookup import _row
+from autotune.declaring.discovery import named_kernel
 from autotune.domain.chip import Chip
+from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, UnknownNameError
 from autotune.domain.known_config import KnownConfig
 from autotune.domain.problem import ProblemSpec
-from autotune.errors import CompilerUnavailableError, InvalidInputError, UnknownNameError
 from autotune.tables.audit import Reach, RowAudit, RowStanding, TableAudit, _Judge, _Row
 from autotune.tables.formats import find_tables
 from tests.samples.tables import FLASH, LIBRARY, QUANTIZED

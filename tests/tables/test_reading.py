@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.problem import Problem
-from autotune.errors import InvalidInputError
 from autotune.tables.formats import FoundTable, find_tables, format_named
 from autotune.tables.python_source import entries
 from autotune.tables.python_table import PythonTable

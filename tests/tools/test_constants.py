@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.simulator import constants
+from autotune.estimating.simulator import constants
 from tools.calibration import constants as fit
 
 FILES = [(chip, series) for chip in ("v5e", "v6e", "v7x") for series in constants.files(chip)]

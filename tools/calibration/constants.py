@@ -19,12 +19,12 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from autotune.simulator import constants, dma
-from autotune.simulator.bundles import Listing, parse
-from autotune.simulator.constants import ChipConstants, StallModel
-from autotune.simulator.extrapolation import STAGES, finish
-from autotune.simulator.outcome import UnfitError
-from autotune.simulator.run import record
+from autotune.estimating.simulator import constants, dma
+from autotune.estimating.simulator.bundles import Listing, parse
+from autotune.estimating.simulator.constants import ChipConstants, StallModel
+from autotune.estimating.simulator.extrapolation import STAGES, finish
+from autotune.estimating.simulator.outcome import UnfitError
+from autotune.estimating.simulator.run import record
 from tools.calibration.corpus import DEFAULT_FOLDER, Reference, load
 from tools.calibration.samples import PROBES
 

@@ -24,7 +24,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.progress import Progress
 
-from autotune.compiler.process import ChildDiedError, ChildTimedOutError, CompilerProcess
+from autotune.compiling.process import ChildDiedError, ChildTimedOutError, CompilerProcess
 from tools.calibration.samples import PROBES, SWEEPS, Sample, find, samples
 
 DEFAULT_FOLDER = user_cache_path("pallas-autotune") / "calibration"

@@ -16,7 +16,7 @@ from itertools import combinations
 from operator import itemgetter
 from pathlib import Path
 
-from autotune.simulator import constants
+from autotune.estimating.simulator import constants
 from tools.calibration.agreement import Pair, load_all, quantile, ratio_error
 from tools.calibration.corpus import DEFAULT_FOLDER
 from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of

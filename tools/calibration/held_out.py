@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-from autotune.cost_model.estimate import regime
-from autotune.simulator import NotSimulated, simulate
-from autotune.simulator.run import cycles_as_libtpu_counts
+from autotune.estimating.cost_model.estimate import regime
+from autotune.estimating.simulator import NotSimulated, simulate
+from autotune.estimating.simulator.run import cycles_as_libtpu_counts
 from tools.calibration.agreement import Pair
 from tools.calibration.corpus import CHIPS, Reference, load
 from tools.calibration.samples import SWEEPS

@@ -14,8 +14,8 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from autotune.child.compile import hlo
-from autotune.compiler import libtpu
+from autotune.compiling import libtpu
+from autotune.compiling.child.compile import hlo
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def _profiled(request: dict[str, Any], dump: Path) -> dict[str, Any]:
     import jax.numpy as jnp
     from jax.sharding import SingleDeviceSharding
 
-    from autotune.child.chips import abstract_mesh, compile_only_device
+    from autotune.compiling.child.chips import abstract_mesh, compile_only_device
     from autotune.domain.chip import Chip
     from tools.calibration.samples import build, find
 

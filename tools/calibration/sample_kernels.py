@@ -13,9 +13,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.declaring.kernel import Kernel
 from autotune.domain.config import make_config
 from autotune.domain.problem import Problem
-from autotune.kernel import Kernel
 from autotune_kernels import flash_attention as flash_module
 from autotune_kernels import matmul as matmul_module
 

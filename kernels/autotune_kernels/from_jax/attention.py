@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from autotune.kernel import block_sizes
+from autotune.declaring.kernel import block_sizes
 
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
 

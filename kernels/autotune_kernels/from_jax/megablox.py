@@ -14,7 +14,7 @@ import numpy as np
 from jax import lax
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem, block
-from autotune.kernel import block_sizes
+from autotune.declaring.kernel import block_sizes
 from autotune_kernels.from_jax import versions
 
 _SEED = 0

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
-from autotune.kernel import block_sizes
+from autotune.declaring.kernel import block_sizes
 from autotune_kernels.packages import needing, part
 
 _OPS = "tokamax._src.ops.linear_softmax_cross_entropy_loss.pallas_mosaic_tpu"

@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from autotune import Array, Axis, Config, Kernel, Option, Problem
-from autotune.kernel import block_sizes
+from autotune.declaring.kernel import block_sizes
 from autotune_kernels.from_tpu_inference import checked, telling, told
 from autotune_kernels.packages import part
 

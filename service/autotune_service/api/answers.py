@@ -4,8 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
+from autotune.answering.matching import Match
 from autotune.domain.codec import to_data
-from autotune.lookups.matching import Match
 
 
 def encode(match: Match) -> bytes:

@@ -8,10 +8,10 @@ from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import Response
 
+from autotune.answering.matching import EXACT
+from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import InvalidInputError
-from autotune.lookups.matching import EXACT
 from autotune_service.api.lookup import wanted_snapshot
 from autotune_service.api.questions import Printable, chip_of, fingerprint_of
 from autotune_service.api.schema import ConfigResponse, SnapshotName

@@ -5,9 +5,9 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, AwareDatetime, BaseModel, BeforeValidator, ConfigDict, Field
 
+from autotune.answering.push import MOST_CHARACTERS
 from autotune.domain.outcome import LEAST_US, MOST_US
 from autotune.domain.problem import MAX_DIMENSION
-from autotune.remote.push import MOST_CHARACTERS
 
 MOST_NAMES = 64
 _MOST_BYTES = 10**18

@@ -22,8 +22,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 from typing_extensions import TypedDict
 
+from autotune.answering.matching import EXACT, KINDS, MatchKind, beside_default
 from autotune.domain.key import Key
-from autotune.lookups.matching import EXACT, KINDS, MatchKind, beside_default
 from autotune_service.api.questions import (
     MAX_QUESTIONS,
     Name,

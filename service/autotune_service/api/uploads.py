@@ -1,7 +1,7 @@
 """What a tuning machine may send, field by field. It is data and stays data.
 
 The same forms as ``autotune.domain.codec`` writes; what a field means stands at its class. That the
-parts fit each other is for ``autotune.remote.push.checked``.
+parts fit each other is for ``autotune.answering.push.checked``.
 """
 
 from typing import Annotated, Any, Literal, Self

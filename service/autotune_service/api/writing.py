@@ -9,16 +9,16 @@ from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
-from autotune.checking.noting import tell_of
+from autotune.answering.push import checked, possible_check
 from autotune.domain.check import Check
+from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.job import Request as Wanted
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.problem import Problem
 from autotune.domain.result import KeyResult, Pushed
 from autotune.domain.token import ADMIN
 from autotune.domain.toolchain import Toolchain
-from autotune.errors import InvalidInputError, StoreError
-from autotune.remote.push import checked, possible_check
+from autotune.publishing.checking.noting import tell_of
 from autotune_service.api.bodies import BodyRoute
 from autotune_service.api.reading import Number, job_data
 from autotune_service.api.schema import JobData, JobRequest, Made, PushResponse

@@ -10,8 +10,8 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from autotune.domain.ports.access import Tokens
 from autotune.domain.token import READER, WRITER, Token
-from autotune.ports.access import Tokens
 from autotune_db.tokens import digest_of
 from autotune_service.database import DatabaseThreads
 from autotune_service.errors import HttpError

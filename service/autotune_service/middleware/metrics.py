@@ -18,9 +18,9 @@ from prometheus_client import (
     multiprocess,
 )
 
-from autotune import __version__
+from autotune.answering.matching import EXACT, KINDS
 from autotune.domain.job import State
-from autotune.lookups.matching import EXACT, KINDS
+from autotune.domain.version import VERSION
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 DIRECTORY = "PROMETHEUS_MULTIPROC_DIR"
@@ -101,7 +101,7 @@ class Meter:
         self._made_at: datetime | None = None
         for match in self._answers:
             _lookups.labels(match)  # 0 is a value: a rate needs one to begin with
-        _build.labels(__version__, platform.python_version()).set(1)
+        _build.labels(VERSION, platform.python_version()).set(1)
 
     def answered(self, match: str, count: int = 1, *, kernel: str = OTHER) -> None:
         """``kernel``: one that is known, of a question that is not refused."""

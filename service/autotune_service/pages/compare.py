@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 from fastapi import APIRouter, Request, Response
 
-from autotune.cost_model.comparison import compare
 from autotune.domain.browsing import NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
-from autotune.ports.pages import Pages
+from autotune.domain.ports.pages import Pages
+from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS

@@ -7,8 +7,8 @@ from math import exp, log
 from statistics import median
 
 from autotune.domain.key import Key
+from autotune.domain.ports.pages import KeyPages
 from autotune.domain.record import Record
-from autotune.ports.pages import KeyPages
 from autotune.wording.units import ratio
 from autotune_service.pages.speed import speed
 from autotune_service.snapshot_cache import IndexedSnapshot

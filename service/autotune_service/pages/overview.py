@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from weakref import WeakKeyDictionary
 
+from autotune.answering.versions import versions_of
 from autotune.domain.browsing import History, RunningSearch, TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.job import Job
+from autotune.domain.ports.pages import KeyPages
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
-from autotune.lookups.versions import versions_of
-from autotune.ports.pages import KeyPages
 from autotune.wording.units import ratio
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.gains import (

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from importlib.util import find_spec
 
-from autotune.cost_model.comparison import compare
 from autotune.domain.browsing import Improvement, NumberedTrial, SearchedKey
 from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
+from autotune.domain.ports.pages import ProblemPages
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
-from autotune.ports.pages import ProblemPages
+from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS, part_us

@@ -16,8 +16,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import Scope
 
-from autotune import __version__
 from autotune.domain.key import Key
+from autotune.domain.version import VERSION
 from autotune.wording.command import search_command
 from autotune.wording.measurement import run_line
 from autotune.wording.publication import default_time, times_default, verified_label, who_says
@@ -175,7 +175,7 @@ def _environment() -> Environment:
         count=_count,
     )
     environment.globals.update(
-        version=__version__,
+        version=VERSION,
         link=link,
         ratio=ratio,
         times_default=times_default,

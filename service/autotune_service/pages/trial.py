@@ -14,8 +14,8 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
+from autotune.domain.ports.pages import TrialPages
 from autotune.domain.record import Record
-from autotune.ports.pages import TrialPages
 from autotune.wording.command import reproduce
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS

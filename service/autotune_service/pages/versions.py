@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from autotune.domain.browsing import NumberedTrial, SameConfig, SearchedKey
 from autotune.domain.config import Config
+from autotune.domain.ports.pages import KeyPages
 from autotune.domain.record import Record
-from autotune.ports.pages import KeyPages
 from autotune.wording.units import error_bar, mebibytes, micros
 from autotune_service.pages.candidates import ESTIMATED, GROUPS, LEAST_US, escaped, group_of
 from autotune_service.pages.overview import newest_first

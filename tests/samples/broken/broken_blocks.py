@@ -22,10 +22,10 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.declaring.pallas import Grid
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
-from autotune.pallas import Grid
 
 _ROWS = 8
 _BY_ROWS = blocks("block_rows", "rows", _ROWS)

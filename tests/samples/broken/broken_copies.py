@@ -19,9 +19,9 @@ from broken_parts import (
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.declaring.kernel import Array, Kernel
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Kernel
 
 _ROWS = 8
 _BUFFER = pltpu.VMEM((_ROWS, LANES), jnp.float32)

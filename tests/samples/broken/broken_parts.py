@@ -6,9 +6,9 @@ from jax import lax
 from jax import numpy as jnp
 from jax.experimental import pallas as pl
 
+from autotune.declaring.kernel import Axis
+from autotune.declaring.pallas import compiler_params
 from autotune.domain.config import Config
-from autotune.kernel import Axis
-from autotune.pallas import compiler_params
 
 LANES = 128
 PARALLEL, ARBITRARY = "parallel", "arbitrary"

@@ -21,9 +21,9 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import tpu as pltpu
 
+from autotune.declaring.kernel import Array, Axis, Kernel
 from autotune.domain.config import Config
 from autotune.domain.problem import Problem
-from autotune.kernel import Array, Axis, Kernel
 
 _BLOCK_M, _BLOCK_K = 16, 128
 

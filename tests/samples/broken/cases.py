@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from autotune.compiler.client import Compiler
-from autotune.compiler.pool import CompilerPool
+from autotune.compiling.client import Compiler
+from autotune.compiling.pool import CompilerPool
 from autotune.domain.chip import Chip
 from autotune.domain.config import AxisValue, make_config
 from autotune.domain.kernel_ref import KernelRef

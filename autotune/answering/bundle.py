@@ -1,0 +1,155 @@
+"""Published records in one file: what a model server starts from when there is no service.
+
+Gzipped JSON: ``{"format": …, "snapshot": number or null, "created_at": …, "records": […],
+"kernels": […]}``. The same records in the same order give the same bytes. Files of older versions
+have no ``kernels``.
+"""
+
+import gzip
+import json
+import os
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from autotune.domain.claims import has_possible_config
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.record import Record
+
+FORMAT = "pallas-autotune bundle 1"
+MOST_BYTES = 256 << 20  # of text: some 190,000 records
+Specs = Mapping[tuple[str, str], KernelSpec]
+"""Descriptions of kernels by name and fingerprint."""
+
+_GZIP = 16 + zlib.MAX_WBITS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordBundle:
+    """``snapshot``: its number where the records are one snapshot of a service. ``kernels``: what
+    is known of those of the records, to tell whether a config suits another shape."""
+
+    records: tuple[Record, ...]
+    created_at: datetime
+    snapshot: int | None = None
+    kernels: tuple[KernelSpec, ...] = ()
+
+
+def new_bundle(
+    records: Sequence[Record],
+    snapshot: int | None = None,
+    kernels: Sequence[KernelSpec] = (),
+    created_at: datetime | None = None,
+) -> RecordBundle:
+    """Made now, unless another time is given. Kernels without a record are left out, and so are
+    records with a time or a config that cannot be."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    possible = [record for record in records if is_possible(record, specs)]
+    used = {(record.key.kernel, record.key.fingerprint) for record in possible}
+    return RecordBundle(
+        records=tuple(map(slim, possible)),
+        created_at=created_at or datetime.now(UTC),
+        snapshot=snapshot,
+        kernels=tuple(spec for spec in kernels if (spec.name, spec.fingerprint) in used),
+    )
+
+
+def slim(record: Record) -> Record:
+    """Without what explains its estimate: that is for people, and large."""
+    if record.estimate.explanation is None:
+        return record
+    return replace(record, estimate=replace(record.estimate, explanation=None))
+
+
+def bundle_to_bytes(bundle: RecordBundle) -> bytes:
+    """``bundle_from_bytes`` is the inverse."""
+    data = {
+        "format": FORMAT,
+        "snapshot": bundle.snapshot,
+        "created_at": bundle.created_at.isoformat(),
+        "records": [to_data(record) for record in bundle.records],
+        "kernels": [to_data(spec) for spec in bundle.kernels],
+    }
+    return gzip.compress(json.dumps(data, separators=(",", ":")).encode(), mtime=0)
+
+
+def _decompressed(content: bytes) -> bytes:
+    """Raises ``ValueError``, before it takes more memory than a bundle may have."""
+    reader = zlib.decompressobj(wbits=_GZIP)
+    text = reader.decompress(content, MOST_BYTES + 1)
+    if len(text) > MOST_BYTES:
+        raise ValueError(f"it has more than {MOST_BYTES >> 20} MiB of text")
+    if not reader.eof or reader.unused_data:
+        raise ValueError("its end is missing, or something follows it")
+    return text
+
+
+def bundle_from_bytes(content: bytes, name: str = "the bundle") -> RecordBundle:
+    """Raises ``InvalidInputError`` with a sentence that calls it ``name``."""
+    try:
+        data: dict[str, Any] = json.loads(_decompressed(content))
+        told = data.get("format")
+    except (OSError, EOFError, ValueError, AttributeError, zlib.error) as error:
+        raise InvalidInputError(f"{name} is not a bundle of records: {error}") from error
+    if told != FORMAT:
+        raise InvalidInputError(f"{name} has the format {told!r}, this version reads {FORMAT!r}")
+    try:
+        kernels = tuple(from_data(KernelSpec, spec) for spec in data.get("kernels", ()))
+        specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+        return RecordBundle(
+            records=tuple(_record(one, specs) for one in data["records"]),
+            created_at=datetime.fromisoformat(data["created_at"]),
+            snapshot=data["snapshot"],
+            kernels=kernels,
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise InvalidInputError(f"{name} holds a record that cannot be read: {error}") from error
+
+
+def _record(data: Any, kernels: Specs) -> Record:
+    record = from_data(Record, data)
+    if not record.has_possible_times:
+        raise ValueError(f"{record.key} has a time that is not positive and finite")
+    if not is_possible(record, kernels):
+        raise ValueError(f"{record.key} has a config that its kernel cannot have: {record.config}")
+    return record
+
+
+def is_possible(record: Record, kernels: Specs) -> bool:
+    """Whether it may be handed on. Older versions took times, and configs, that cannot be."""
+    spec = kernels.get((record.key.kernel, record.key.fingerprint))
+    return record.has_possible_times and has_possible_config(record, spec)
+
+
+def write_bundle(path: Path, bundle: RecordBundle) -> None:
+    """All of it or nothing: readers never see half a file. Raises ``OSError``."""
+    write_whole(path, bundle_to_bytes(bundle))
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """All of it or nothing. Raises ``OSError``."""
+    import tempfile  # only here: reading happens before every start of a model
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+        Path(temporary).chmod(0o644)
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def read_bundle(path: Path) -> RecordBundle:
+    """Raises ``InvalidInputError`` for a file that is missing, damaged or of another format."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise InvalidInputError(f"{path} cannot be read: {error.strerror}") from error
+    return bundle_from_bytes(content, str(path))

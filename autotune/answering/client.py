@@ -1,0 +1,388 @@
+"""Tuned configs for a model server, all in one call, whatever state the service is in.
+
+    client = Client("http://tuning:8700", cache="/var/cache/model/configs.bundle")
+    for question, answer in zip(questions, client.lookup(questions)):
+        ...  # answer.config, answer.match …; None: the kernel's own default
+
+A service that is down, slow, or answers what cannot be read is logged once; the answers then come
+from the snapshot that was kept on disk, else they are *default*. Only the standard library and
+light modules of this package are imported: this runs before every start of a model.
+"""
+
+import json
+import logging
+import random
+import threading
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, TypeGuard
+from urllib.parse import quote, urlencode
+
+from autotune.answering.bundle import bundle_from_bytes, read_bundle, write_whole
+from autotune.answering.http import Remote
+from autotune.answering.matching import (
+    DEFAULT,
+    EXACT,
+    KINDS,
+    RULE,
+    Index,
+    Match,
+    MatchKind,
+    beside_default,
+    checked_kinds,
+)
+from autotune.domain.check import Check
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
+from autotune.domain.errors import AutotuneError, InvalidInputError, ServiceError
+from autotune.domain.key import Identity, Key, identity_of, may_be_same
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.toolchain import Toolchain
+from autotune.wording.match import not_accepted
+
+_log = logging.getLogger("autotune")
+
+MAX_QUESTIONS = 1_000  # in one call; more are asked for in several, of one snapshot
+_CHECKS_AT_ONCE = 1_000
+_MOST_PAGES = 1_000
+_DOWNLOAD_S = 60.0  # for a whole snapshot, which nobody waits for
+_NOT_UNDERSTOOD = 422
+_TOO_MANY_CALLS = 429  # in this second: it does not fail
+_RETRY_AFTER_S = 30.0  # a service that failed is left alone: else each question would wait
+_ALL = beside_default(KINDS)
+
+
+class Client:
+    """Asks the service at ``url``; ``None``: only what ``cache`` holds, a bundle file.
+
+    ``cache``: where the newest snapshot is kept, written in the background after a call that was
+    answered from a newer one. ``timeout_s``: for a whole call, connecting included. ``snapshot``:
+    ask for this one instead of the newest. ``strict``: raise ``ServiceError`` instead of falling
+    back. ``token``: for a service that is closed, by default what ``AUTOTUNE_TOKEN`` holds. Safe to
+    share between threads. It is a ``Source`` for ``autotune.Tuned``.
+    """
+
+    def __init__(
+        self,
+        url: str | None,
+        *,
+        cache: str | Path | None = None,
+        timeout_s: float = 2.0,
+        snapshot: int | None = None,
+        strict: bool = False,
+        token: str | None = None,
+    ) -> None:
+        """Nothing is asked yet. Raises ``InvalidInputError`` for what is no address."""
+        self._service = None if url is None else Remote(url, timeout_s, token)
+        self._cache = None if cache is None else Path(cache)
+        self._pinned, self._strict = snapshot, strict
+        self._answers: dict[tuple[Identity, frozenset[str]], Match] = {}
+        self._disk: Index | None = None
+        self._retry_after = 0.0
+        self._takes_accept = True  # an older service does not
+        self._warned = False
+        self._refresh_thread: threading.Thread | None = None
+        self._refresh_lock = threading.Lock()  # asked for, and after a lookup
+        self.snapshot: int | None = None
+        """The snapshot that the last answers came from; None before, and for defaults."""
+
+    def __str__(self) -> str:
+        return str(self._service or self._cache)
+
+    def lookup(self, questions: Sequence[Key], accept: Collection[str] = KINDS) -> list[Match]:
+        """One answer each, in the same order, all from one snapshot: the best of an accepted kind.
+
+        Raises ``InvalidInputError`` for a kind that there is not, and nothing else unless
+        ``strict``: then ``ServiceError`` when the service cannot be used.
+        """
+        accept = checked_kinds(accept)
+        try:
+            answers = self._ask(questions, accept)
+        except Exception as error:
+            if self._strict and isinstance(error, AutotuneError):
+                raise
+            if self._strict:
+                why = f"{type(error).__name__}: {error}"
+                raise ServiceError(f"the service cannot be used: {why}") from error
+            self._warn_once(error)
+            answers = self._offline(questions, accept)
+        for key, answer in zip(questions, answers, strict=True):
+            self._answers[identity_of(key), beside_default(accept)] = answer
+        return answers
+
+    def lookup_shape(
+        self,
+        kernel: str,
+        shape: str,
+        dtype: str | None = None,
+        options: Sequence[str] = (),
+        *,
+        chip: str,
+        toolchain: Toolchain,
+    ) -> Match:
+        """The answer for a problem in the words of the command line, for the newest version of the
+        kernel that has records: the service knows its dimensions.
+
+        For people: raises ``ServiceError`` with the sentence of the service.
+        """
+        query = {**asdict(toolchain), "chip": chip, "shape": shape, "option": list(options)}
+        query |= {"dtype": dtype} if dtype else {}
+        query |= {"snapshot": str(self._pinned)} if self._pinned is not None else {}
+        with self._for_people() as service:
+            path = f"/v1/configs/{quote(kernel, safe='')}?{urlencode(query, doseq=True)}"
+            found = json.loads(service.call("GET", path))
+            self.snapshot = int(found["snapshot"])
+            return _match(None, found)
+
+    def checks(
+        self,
+        *,
+        kernel: str | None = None,
+        chip: str | None = None,
+        made_with: Toolchain | None = None,
+        toolchain: Toolchain | None = None,
+        verdict: CheckVerdict | None = None,
+    ) -> list[Check]:
+        """What became of published configs under other toolchains and on other chips, the last ones
+        first. ``made_with``, ``toolchain``: those of the records, and those of the checks.
+
+        For people: raises ``ServiceError`` with the sentence of the service.
+        """
+        asked = {"kernel": kernel, "chip": chip, "verdict": verdict}
+        asked |= {
+            name: ",".join(asdict(versions).values())
+            for name, versions in (("made_with", made_with), ("toolchain", toolchain))
+            if versions is not None
+        }
+        query = {name: value for name, value in asked.items() if value is not None}
+        found: list[Check] = []
+        with self._for_people() as service:
+            for _ in range(_MOST_PAGES):
+                path = f"/v1/checks?{urlencode({**query, 'limit': _CHECKS_AT_ONCE})}"
+                page = json.loads(service.call("GET", path))
+                found += [from_data(Check, one["check"]) for one in page["checks"]]
+                if page["next"] is None:
+                    return found
+                if "cursor" in query and int(page["next"]) >= int(query["cursor"]):
+                    break
+                query["cursor"] = page["next"]
+        raise ServiceError("its list of checks does not end")
+
+    @contextmanager
+    def _for_people(self) -> Iterator[Remote]:
+        """The service; whatever is wrong with it or its answer becomes one sentence."""
+        if self._service is None:
+            raise InvalidInputError("no service was given")
+        try:
+            yield self._service
+        except ServiceError:
+            raise
+        except Exception as error:
+            why = f"{type(error).__name__}: {error}"
+            raise ServiceError(f"the service at {self._service} cannot be used: {why}") from error
+
+    def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
+        """The best answer of an accepted kind; asks only for what no ``lookup`` has asked for."""
+        own, accept = identity_of(key), checked_kinds(accept)
+        for kinds in (KINDS, accept):
+            known = self._answers.get((own, beside_default(kinds)))
+            if known is not None and known.kind in (*accept, DEFAULT):
+                return known  # the best of all is the best of some, and a default says why itself
+        return self.lookup([key], accept)[0]
+
+    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
+        """The service has counted it when it was asked."""
+
+    def refresh(self) -> bool:
+        """Keeps the snapshot of the last answers, else the newest, on disk; whether it is there
+        now. Raises ``ServiceError`` when the service cannot be used, ``OSError`` of the disk."""
+        if self._service is None or self._cache is None:
+            return False
+        wanted = self.snapshot if self.snapshot is not None else self._pinned
+        with self._refresh_lock:
+            if wanted is None or self._label() != self._label_of(wanted):
+                path = f"/v1/snapshots/{_name(wanted)}"
+                content = self._service.call("GET", path, timeout_s=_DOWNLOAD_S)
+                number = bundle_from_bytes(content, "the snapshot of the service").snapshot
+                write_whole(self._cache, content)
+                write_whole(self._label_path(), self._label_of(number).encode())
+        return True
+
+    def _ask(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
+        if self._service is None or not questions:
+            return self._offline(questions, accept)
+        if time.monotonic() < self._retry_after and not self._strict:
+            raise ServiceError("the service failed a moment ago")
+        answers: list[Match] = []
+        snapshot = self._pinned
+        try:
+            for start in range(0, len(questions), MAX_QUESTIONS):
+                part = questions[start : start + MAX_QUESTIONS]
+                snapshot, found = self._ask_at_once(self._service, part, accept, snapshot)
+                answers += found
+        except Exception as error:
+            if not _is_busy(error):
+                self._retry_after = time.monotonic() + _RETRY_AFTER_S
+            raise
+        self.snapshot = snapshot
+        self._start_refresh()
+        return answers
+
+    def _ask_at_once(
+        self, remote: Remote, questions: Sequence[Key], accept: Collection[str], pinned: int | None
+    ) -> tuple[int, list[Match]]:
+        data = {"questions": [to_data(key) for key in questions], "snapshot": pinned}
+        kinds = beside_default(accept)
+        found = self._post(remote, data, {} if kinds == _ALL else {"accept": sorted(kinds)})
+        number, answers = found["snapshot"], found["answers"]
+        if type(number) is not int or pinned not in (None, number):
+            raise ServiceError(f"it answered from snapshot {number!r} instead of {pinned}")
+        matches = [_match(*pair) for pair in zip(questions, answers, strict=True)]
+        return number, [one if one.kind in (*kinds, DEFAULT) else _refused(one) for one in matches]
+
+    def _post(self, remote: Remote, data: Mapping[str, Any], newer: Mapping[str, Any]) -> Any:
+        """``newer``: what an older service does not know, and refuses."""
+        if newer and self._takes_accept:
+            try:
+                return json.loads(_patiently(remote, json.dumps({**data, **newer}).encode()))
+            except ServiceError as error:
+                if error.status != _NOT_UNDERSTOOD:
+                    raise
+        found = json.loads(_patiently(remote, json.dumps(data).encode()))
+        if newer:
+            self._takes_accept = False
+        return found
+
+    def _offline(self, questions: Sequence[Key], accept: Collection[str]) -> list[Match]:
+        index = self._disk_index()
+        return [index.match(key, accept) for key in questions]
+
+    def _disk_index(self) -> Index:
+        if self._disk is None:
+            self._disk, self.snapshot = Index(), None
+            try:
+                if self._cache is not None:
+                    bundle = read_bundle(self._cache)
+                    self._disk = Index(bundle.records, bundle.kernels)
+                    self.snapshot = bundle.snapshot
+            except Exception as error:  # a damaged file must not stop a model either
+                if self._strict:
+                    raise
+                _log.warning("autotune: no snapshot on disk can be used (%s)", error)
+        return self._disk
+
+    def _warn_once(self, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "autotune: the service at %s cannot be used (%s: %s): configs come from the "
+                "snapshot on disk where there is one, else they are defaults",
+                self._service,
+                type(error).__name__,
+                error,
+            )
+
+    def _start_refresh(self) -> None:
+        if self._cache is None or (self._refresh_thread and self._refresh_thread.is_alive()):
+            return
+        self._refresh_thread = threading.Thread(target=self._refresh_quietly, daemon=True)
+        self._refresh_thread.start()
+
+    def _refresh_quietly(self) -> None:
+        try:
+            self.refresh()
+        except Exception as error:
+            _log.warning("autotune: the snapshot could not be kept on disk (%s)", error)
+
+    def _label_path(self) -> Path:
+        """Beside the cache: what is in it, so that it need not be read to know."""
+        assert self._cache is not None
+        return self._cache.with_name(self._cache.name + ".note")
+
+    def _label_of(self, number: int | None) -> str:
+        return f"snapshot {number} of {self._service}"
+
+    def _label(self) -> str | None:
+        try:
+            there = self._cache is not None and self._cache.exists()
+            return self._label_path().read_text() if there else None
+        except OSError:
+            return None
+
+
+def _refused(found: Match) -> Match:
+    return Match(kind=DEFAULT, config=None, record=None, why=not_accepted(found.kind))
+
+
+def _patiently(remote: Remote, body: bytes) -> bytes:
+    """A service that takes no more calls in this second is asked again, while the time allows."""
+    deadline, left_s = time.monotonic() + remote.timeout_s, remote.timeout_s
+    busy: ServiceError | None = None
+    while True:
+        try:
+            return remote.call("POST", "/v1/lookup", body, left_s)
+        except Exception as error:
+            if not _is_busy(error):
+                raise busy or error from None  # too little time was left for another answer
+            busy = error
+        pause_s = max(0.1, busy.retry_after_s * random.uniform(1, 1.5))  # noqa: S311 (not all at once)
+        if time.monotonic() + pause_s >= deadline:
+            raise busy
+        time.sleep(pause_s)
+        left_s = max(deadline - time.monotonic(), 0.001)
+
+
+def _is_busy(error: Exception) -> TypeGuard[ServiceError]:
+    return isinstance(error, ServiceError) and error.status == _TOO_MANY_CALLS
+
+
+def _match(key: Key | None, data: Mapping[str, Any]) -> Match:
+    """Raises ``ServiceError`` for an answer to something else."""
+    if "error" in data:
+        why = str(data["error"]["message"])
+        _log.warning("autotune: a kernel takes its default: %s", why)
+        return Match(kind=DEFAULT, config=None, record=None, why=why)
+    kind = data["match"]
+    if kind not in KINDS:  # a newer service has words that cannot be judged here
+        why = (
+            f"the service answered {str(kind)[:50]!r}, which this version does not know: upgrade it"
+        )
+        _log.warning("autotune: a kernel takes its default: %s", why)
+        return Match(kind=DEFAULT, config=None, record=None, why=why)
+    record = data["record"] and from_data(Record, data["record"])
+    config = data["config"] and from_data(Config, data["config"])
+    if (record is None) != (kind == DEFAULT) or not _fits(key, kind, record):
+        raise ServiceError(f"it answered {kind!r} with a record that does not fit the question")
+    if record is not None and config != record.config and kind != RULE:
+        raise ServiceError("it answered with a config that is not the one of its record")
+    check = from_data(RecordCheck, data["check"]) if data.get("check") else None
+    return Match(
+        kind=MatchKind(kind),
+        config=config,
+        record=record,
+        why=str(data["why"]),
+        check=check,
+        expected_regret=data.get("expected_regret"),
+    )
+
+
+def _fits(key: Key | None, kind: str, record: Record | None) -> bool:
+    if record is None or key is None:
+        return True
+    if kind == EXACT:
+        return may_be_same(record.key, key)
+    found = record.key
+    return (found.kernel, found.fingerprint, found.chip, found.problem.dtype) == (
+        key.kernel,
+        key.fingerprint,
+        key.chip,
+        key.problem.dtype,
+    )
+
+
+def _name(number: int | None) -> str:
+    return "latest" if number is None else str(number)

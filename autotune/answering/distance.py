@@ -1,0 +1,38 @@
+"""How far two problems, or two toolchains, are from each other."""
+
+from collections.abc import Iterable
+from itertools import zip_longest
+from math import log2
+
+from autotune.answering.versions import versions_of
+from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.toolchain import Toolchain
+
+
+def size_of(problem: Problem) -> float:
+    """The sum of the logarithms of all dimensions."""
+    return sum(log2(size) for _, size in problem.dims)
+
+
+def distance_of(asked: Problem, tuned: Problem) -> float:
+    """The sum of |log2 ratio| over the dimensions."""
+    sizes = dict(tuned.dims)
+    return round(sum(abs(log2(size / sizes[name])) for name, size in sorted(asked.dims)), 9)
+
+
+def nearest_toolchain(asked: Toolchain, records: Iterable[Record]) -> Record:
+    """By its versions: the first part that differs decides, in jax, then libtpu, then jaxlib; of
+    two that are equally far the newer."""
+    gaps = [(_gaps(asked, record.key.toolchain), record) for record in records]
+    least = min(gap for gap, _ in gaps)
+    closest = [record for gap, record in gaps if gap == least]
+    return max(closest, key=lambda one: (versions_of(one.key.toolchain), one.key.toolchain))
+
+
+def _gaps(asked: Toolchain, tuned: Toolchain) -> list[list[int]]:
+    pairs = zip(versions_of(asked), versions_of(tuned), strict=True)
+    return [
+        [abs(x - y) for x, y in zip_longest(one.release, other.release, fillvalue=0)]
+        for one, other in pairs
+    ]

@@ -1,0 +1,364 @@
+"""Which published record answers a question: *exact*, *toolchain*, *rule*,
+*nearest*, or *default*.
+
+Pure functions of the records of one snapshot: the same question has the same answer for ever, in
+the service and in the client that holds the snapshot. What cannot be shown to be legal and within
+VMEM by arithmetic is not offered.
+"""
+
+from bisect import bisect
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import partial
+from heapq import merge
+from itertools import islice
+from math import prod
+from typing import TYPE_CHECKING, Any
+
+from autotune.answering.distance import distance_of, nearest_toolchain, size_of
+from autotune.answering.layered import Layered
+from autotune.answering.rule_answers import AskedRule, newest_rule
+from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Identity, Key, identity_of
+from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.record_check import RecordCheck
+from autotune.domain.snapshot import Change
+from autotune.domain.toolchain import Toolchain
+from autotune.wording import match as words
+
+if TYPE_CHECKING:
+    from autotune.domain.ports.lookup import LookupStore
+
+
+class MatchKind(StrEnum):
+    """How an answer fits the question, the best first."""
+
+    EXACT = "exact"
+    TOOLCHAIN = "toolchain"
+    RULE = "rule"
+    NEAREST = "nearest"
+    DEFAULT = "default"
+
+
+EXACT, TOOLCHAIN, RULE, NEAREST, DEFAULT = KINDS = tuple(MatchKind)
+
+_Group = tuple[Any, ...]
+_Groups = Layered[_Group, dict[Identity, Record]]
+Cuts = tuple[tuple[str, str], ...]
+
+_BySize = Sequence[tuple[float, tuple[tuple[str, int], ...], Record]]
+"""Records of a group with their size, the smallest first."""
+
+_MOST_LOOKED_AT = 500  # records, the closest in size, some microseconds each
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Match:
+    """``config`` and ``record`` are None for *default*: the kernel's own default is meant then,
+    which only its declaration knows. ``why`` is one sentence. ``check``: what is known of the
+    config under the toolchain that was asked for, where it was tuned with another one. Of *rule*
+    the ``record`` is the one that carries it, and the ``expected_regret`` its median one."""
+
+    kind: MatchKind
+    config: Config | None
+    record: Record | None
+    why: str
+    check: RecordCheck | None = None
+    expected_regret: float | None = None
+
+
+class Index:
+    """The records of one snapshot, one for each key, ready to be asked. Never changes."""
+
+    def __init__(self, records: Iterable[Record] = (), kernels: Iterable[KernelSpec] = ()) -> None:
+        self.kernels = {(spec.name, spec.fingerprint): spec for spec in kernels}
+        self._exact: Layered[Identity, Record] = Layered()
+        self._toolchains: _Groups = Layered()
+        self._shapes: _Groups = Layered()
+        self._rules: _Groups = Layered()
+        self._by_size: dict[_Group, _BySize] = {}  # of the groups that were asked for
+        self._choosers: dict[_Group, AskedRule | None] = {}  # of these, too
+        self._change(records, ())
+
+    def changed(self, change: Change, kernels: Iterable[KernelSpec]) -> "Index":
+        """Another index, with the records in the place of those of the same keys."""
+        new = Index(kernels=(*self.kernels.values(), *kernels))
+        new._exact, new._toolchains, new._shapes = self._exact, self._toolchains, self._shapes
+        new._rules = self._rules
+        new._change(change.records, change.removed)
+        return new
+
+    def __len__(self) -> int:
+        return len(self._exact)
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._exact.values()
+
+    def exact(self, key: Key) -> Record | None:
+        """The record of exactly this key."""
+        return self._exact.get(identity_of(key))
+
+    def match(self, key: Key, accept: Collection[str] = KINDS) -> Match:
+        """The best answer of an accepted kind, in the order of the words above."""
+        key = self._as_declared(key)
+        asked = identity_of(key)
+        record = self._exact.get(asked)
+        if record is not None and EXACT in accept:
+            return exact_match(record)
+        others = [one for one in self._any_versions(asked) if one is not record]
+        broken = [one for one in others if _is_unusable(one, key.toolchain)]
+        found = self._inexact(key, asked, others, {one.config for one in broken}, accept)
+        if found is None and len(beside_default(accept)) < len(KINDS) - 1:
+            best = self.match(key)
+            if best.kind != DEFAULT:
+                return _default(words.not_accepted(best.kind))
+        if not broken:
+            return found or _default(self._why_nothing(key, asked))
+        why = words.known_not_to_work(nearest_toolchain(key.toolchain, broken), key.toolchain)
+        return replace(found, why=f"{found.why}; {why}") if found else _default(why)
+
+    def _why_nothing(self, key: Key, asked: Identity) -> str:
+        """Where the source of the kernel changed, what was published for the earlier one."""
+        earlier = [
+            record
+            for name, version in self.kernels
+            if name == key.kernel and version != key.fingerprint
+            for record in self._any_versions(asked._replace(fingerprint=version))
+        ]
+        if not earlier:
+            return words.nothing_published(key)
+        return words.source_changed(max(earlier, key=lambda one: one.created_at))
+
+    def _any_versions(self, own: Identity) -> Iterable[Record]:
+        return (self._toolchains.get(_any_toolchain(own)) or {}).values()
+
+    def _inexact(
+        self,
+        key: Key,
+        asked: Identity,
+        others: Sequence[Record],
+        broken: Collection[Config],
+        accept: Collection[str],
+    ) -> Match | None:
+        """``broken``: configs that are known not to work for this problem there, whoever's."""
+        usable = [one for one in others if one.config not in broken]
+        if usable and TOOLCHAIN in accept:
+            record = nearest_toolchain(key.toolchain, usable)
+            return _match(
+                TOOLCHAIN,
+                record,
+                words.other_toolchain(record, key.toolchain),
+                record.check(key.toolchain),
+            )
+        by_rule = self._by_rule(key.problem, asked) if RULE in accept else None
+        if by_rule is not None and by_rule.config not in broken:
+            return by_rule
+        cuts = self._cuts(key) if NEAREST in accept else ()
+        near = cuts and self._nearest(key.problem, _any_shape(asked, cuts), cuts, broken)
+        return _match(NEAREST, near, words.other_shape(near)) if near else None
+
+    def _by_rule(self, problem: Problem, asked: Identity) -> Match | None:
+        """By the newest rule of the kernel there."""
+        group = any_problem(asked)
+        carriers = self._rules.get(group)
+        if not carriers:
+            return None
+        if group not in self._choosers:
+            self._choosers[group] = newest_rule(carriers.values())
+        found = self._choosers[group]
+        config = found and found.config(problem)
+        if not found or config is None:
+            return None
+        return Match(
+            kind=RULE,
+            config=config,
+            record=found.record,
+            why=words.by_rule(found.rule),
+            expected_regret=found.rule.median_regret,
+        )
+
+    def _nearest(
+        self, asked: Problem, group: _Group, cuts: Cuts, broken: Collection[Config]
+    ) -> Record | None:
+        """The safe one of another shape that is closest, among those that are closest in size: a
+        distance is never less than the difference of the sizes."""
+        size, best, least = size_of(asked), None, (float("inf"), ())
+        around = _outward(self._sorted(group), size)
+        for other, dims, record in islice(around, _MOST_LOOKED_AT):
+            if abs(other - size) > least[0] + _ROUNDING:
+                break
+            gap: tuple[float, Any] = (distance_of(asked, record.key.problem), dims)
+            if not gap[0] or gap >= least or record.config in broken:
+                continue
+            if is_safe(record, asked, cuts):
+                best, least = record, gap
+        return best
+
+    def _sorted(self, group: _Group) -> _BySize:
+        found = self._by_size.get(group)
+        if found is None:
+            problems = ((one.key.problem, one) for one in (self._shapes.get(group) or {}).values())
+            entries = (
+                (size_of(problem), tuple(sorted(problem.dims)), one) for problem, one in problems
+            )
+            found = self._by_size[group] = sorted(entries, key=lambda entry: entry[:2])
+        return found
+
+    def _as_declared(self, key: Key) -> Key:
+        """In the spelling of its kernel, where that is known and takes such a problem."""
+        spec = self.kernels.get((key.kernel, key.fingerprint))
+        try:
+            return key.declared(spec.problems) if spec else key
+        except InvalidInputError:
+            return key
+
+    def _cuts(self, key: Key) -> Cuts:
+        spec = self.kernels.get((key.kernel, key.fingerprint))
+        return spec.cuts if spec else ()
+
+    def _change(self, records: Iterable[Record], removed: Iterable[Key]) -> None:
+        put = {identity_of(record.key): record for record in records}
+        gone = {identity_of(key): key for key in removed}
+        self._exact = self._exact.changed(put, gone)
+        self._toolchains = _regroup(self._toolchains, put, gone, lambda own, _: _any_toolchain(own))
+        self._shapes = _regroup(self._shapes, put, gone, self._shape_group)
+        ruled = {own: record for own, record in put.items() if record.rule is not None}
+        if not ruled and not len(self._rules):
+            return
+        old = gone | {own: record.key for own, record in put.items()}
+        self._rules = _regroup(self._rules, ruled, old, partial(self._rule_group, ruled))
+
+    def _rule_group(self, ruled: Mapping[Identity, Record], own: Identity, _: Key) -> _Group | None:
+        """None where no record has, or had, a rule."""
+        group = any_problem(own)
+        return group if own in ruled or self._rules.get(group) else None
+
+    def _shape_group(self, own: Identity, key: Key) -> _Group | None:
+        """None: no other shape is ever offered for this kernel."""
+        cuts = self._cuts(key)
+        return _any_shape(own, cuts) if cuts else None
+
+
+def beside_default(accept: Collection[str]) -> frozenset[str]:
+    """*default* is always an answer."""
+    return frozenset(accept) - {DEFAULT}
+
+
+def checked_kinds(accept: Collection[str]) -> tuple[str, ...]:
+    """Raises ``InvalidInputError`` for one that there is not."""
+    given = (accept,) if isinstance(accept, str) else tuple(accept)
+    for kind in given:
+        if kind not in KINDS:
+            raise InvalidInputError(f"accept={kind!r}: choose among {', '.join(KINDS[:-1])}")
+    return given
+
+
+def exact_match(record: Record) -> Match:
+    """The answer to what a record was published for."""
+    return _match(EXACT, record, words.EXACT)
+
+
+def match_in(store: "LookupStore", key: Key, accept: Collection[str] = KINDS) -> Match:
+    """From the newest snapshot of a database. Raises ``StoreError``."""
+    if EXACT in accept and (record := store.record(key)):
+        return exact_match(record)
+    return Index(store.records(key.kernel, key.chip), store.kernels()).match(key, accept)
+
+
+def is_safe(record: Record, problem: Problem, cuts: Cuts) -> bool:
+    """Whether the config of a record can be shown to be legal and feasible for another shape of
+    the same kernel, dtype, options, chip and toolchain.
+
+    Legal: a dimension that no axis cuts, or that was one block, must be the same: with a second
+    block its axis may no longer be parallel, nor stand where it does in the grid order, and a
+    block that was the whole may be misaligned. Else a block must not exceed the dimension, and
+    must divide it where it did.
+
+    Feasible: the blocks are unchanged, so the buffers of what is cut are. What a kernel keeps
+    whole grows with the dimensions that grew, at most by their ratios: so much more than was used
+    must be allowed.
+    """
+    tuned, axes = dict(record.key.problem.dims), dict(record.config.axes)
+    grown = []
+    for dim, asked in problem.dims:
+        before = tuned.get(dim, 0)
+        if asked == before:
+            continue
+        blocks = [axes.get(axis) for axis, cut in cuts if cut == dim]
+        if not blocks or not all(_still_cuts(block, before, asked) for block in blocks):
+            return False
+        grown.append(-(-asked // before))  # rounded up: tiles are padded
+    used, allowed = record.estimate.vmem_used_bytes, record.estimate.vmem_allowed_bytes
+    return prod(grown) <= 1 or used * prod(grown) <= allowed
+
+
+def _still_cuts(block: Any, before: int, asked: int) -> bool:
+    if type(block) is not int or not 0 < block < before or block > asked:
+        return False
+    return before % block != 0 or asked % block == 0
+
+
+def _is_unusable(record: Record, toolchain: Toolchain) -> bool:
+    known = record.check(toolchain)
+    return known is not None and not known.verdict.is_usable
+
+
+def _outward(entries: _BySize, size: float) -> Iterator[tuple[float, Any, Record]]:
+    """From the one that is closest in size to the farthest."""
+    middle = bisect(entries, size, key=lambda entry: entry[0])
+    smaller = map(entries.__getitem__, range(middle - 1, -1, -1))
+    larger = map(entries.__getitem__, range(middle, len(entries)))
+    return merge(smaller, larger, key=lambda entry: abs(entry[0] - size))
+
+
+def _any_toolchain(own: Identity) -> _Group:
+    return own._replace(versions=("", "", ""))
+
+
+def any_problem(own: Identity) -> Identity:
+    """Of the same dtype and options: what one rule is of."""
+    return own._replace(dims=())
+
+
+def _any_shape(own: Identity, cuts: Cuts) -> _Group:
+    """Without the sizes of dimensions that are cut; all others must be equal anyway."""
+    cut = {dim for _, dim in cuts}
+    dims = tuple((name, 0 if name in cut else size) for name, size in own.dims)
+    return own._replace(dims=dims)
+
+
+def _regroup(
+    groups: _Groups,
+    put: Mapping[Identity, Record],
+    gone: Mapping[Identity, Key],
+    name_of: Callable[[Identity, Key], _Group | None],
+) -> _Groups:
+    """``name_of``: of the group that a key stands in, if it stands in one."""
+    fresh: dict[_Group, dict[Identity, Record]] = {}
+
+    def group(own: Identity, key: Key) -> dict[Identity, Record]:
+        name = name_of(own, key)
+        if name is None:
+            return {}
+        if name not in fresh:
+            fresh[name] = dict(groups.get(name) or {})
+        return fresh[name]
+
+    for own, key in gone.items():
+        group(own, key).pop(own, None)
+    for own, record in put.items():
+        group(own, record.key)[own] = record
+    return groups.changed(fresh)
+
+
+def _match(kind: MatchKind, record: Record, why: str, check: RecordCheck | None = None) -> Match:
+    return Match(kind=kind, config=record.config, record=record, why=why, check=check)
+
+
+def _default(why: str) -> Match:
+    return Match(kind=DEFAULT, config=None, record=None, why=why)

@@ -1,0 +1,242 @@
+"""Sending what was tuned here to a service, and what a service must not take."""
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any
+
+from autotune.answering.http import Remote
+from autotune.domain.check import Check
+from autotune.domain.claims import impossible
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.errors import InvalidInputError, ServiceError
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.measurement import DEVICE_TIME
+from autotune.domain.outcome import Estimated, Outcome
+from autotune.domain.ports.push import ResultStore
+from autotune.domain.record import Method, Record
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.result import KeyResult, Pushed
+
+MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
+
+_MOST_BYTES = 8 << 20  # of one call; the service takes twice as much
+_MOST_RESULTS = 500
+_MOST_CHECKS = 50  # each with the compiler's message, which may be long
+_MOST_AHEAD = timedelta(hours=1)  # of another machine's clock
+_NOISE = 1.02  # the medians of all samples may differ so, where pairs of them decided
+_PAUSES_S = (1.0, 5.0)
+MAY_PASS = (408, 429, 500, 502, 503, 504)
+"""Statuses of a service that may be back soon."""
+
+
+def checked(result: KeyResult, spec: KernelSpec | None, now: datetime) -> KeyResult:
+    """The result, its key in the spelling of its kernel, which ``spec`` describes.
+
+    Raises ``InvalidInputError`` with one sentence for what cannot be true or must not be published.
+    """
+    key = result.record.key
+    if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
+        raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
+    record = replace(result.record, key=key.declared(spec.problems), checked_by="", rule=None)
+    why = _of_result(result, spec, now) or _of_record(record)
+    if why is not None:
+        raise InvalidInputError(why)
+    return replace(result, record=record)
+
+
+def _of_result(result: KeyResult, spec: KernelSpec, now: datetime) -> str | None:
+    made_at = result.record.created_at
+    if made_at > now + _MOST_AHEAD:
+        return f"it was made at {made_at.isoformat()}, which is yet to come"
+    default = result.record.default.config
+    others = {trial.config for trial in result.trials} | ({default} if default else set())
+    for config in (result.record.config, *others):
+        why = impossible(config, default, spec, result.record.key)
+        if why is not None:
+            return why
+    return None
+
+
+def _of_record(record: Record) -> str | None:
+    if not record.verified:
+        return f"it was not verified: {record.verification}"[:300]
+    estimate, default = record.estimate, record.default
+    if estimate.vmem_used_bytes > estimate.vmem_allowed_bytes:
+        return "it uses more VMEM than is allowed"
+    if record.is_default and record.config != default.config:
+        return "it is called the default and has another config"
+    if record.method == Method.MEASURED:
+        return _of_measurement(record)
+    if default.time_us is not None and estimate.time_us > default.time_us:
+        return f"it is slower than the default, which takes {default.time_us:g} us"
+    return None
+
+
+def _of_measurement(record: Record) -> str | None:
+    found = record.measurement
+    if found is None or found.void:
+        return "it is called measured and has no measurement that decides"
+    if found.method != DEVICE_TIME:
+        return f"it was measured by {found.method}, which is no time of a TPU"
+    own = found.of(record.config)
+    if own is None or own.refused or not own.samples_us:
+        return "it is called measured and its config was not"
+    default = record.default.config and found.of(record.default.config)
+    if default and default.median_us and (own.median_us or 0.0) > default.median_us * _NOISE:
+        return f"it was measured to be slower than the default: {default.median_us:g} us"
+    return None
+
+
+def possible_check(check: Check, spec: KernelSpec | None, now: datetime) -> Check:
+    """The check, its key in the spelling of its kernel, which ``spec`` describes, without what only
+    its machine understands.
+
+    Raises ``InvalidInputError`` with one sentence for what cannot be true.
+    """
+    key = check.key
+    if spec is None or (spec.name, spec.fingerprint) != (key.kernel, key.fingerprint):
+        raise InvalidInputError(f"there is no description of {key.kernel} [{key.fingerprint}]")
+    if check.against:
+        raise InvalidInputError("it compares two sources, which only its machine has")
+    declared = replace(
+        check,
+        key=key.declared(spec.problems),
+        winner=check.winner and _to_send(check.winner),
+        default=check.default and _to_send(check.default),
+        before_vmem_bytes=None,
+        vmem_bytes=None,
+        asked="",
+    )
+    why = impossible(check.config, None, spec, declared.key) or _of_check(declared, now)
+    if why is not None:
+        raise InvalidInputError(why)
+    return declared
+
+
+def _of_check(check: Check, now: datetime) -> str | None:
+    if check.checked_at > now + _MOST_AHEAD:
+        return f"it was made at {check.checked_at.isoformat()}, which is yet to come"
+    if check.target == check.key:
+        return "a record is not checked where it was made"
+    if (check.cause is None) is (check.verdict is CheckVerdict.NOT_CHECKED):
+        return "it has a cause if, and only if, it was not checked"
+    if check.verdict is CheckVerdict.NEEDS_LIMIT and not check.least_limit_bytes:
+        return "it does not say which limit is needed"
+    compiles = isinstance(check.winner, Estimated)
+    if compiles if check.verdict is CheckVerdict.BROKEN else check.verdict.compiles > compiles:
+        return (
+            f"it is called {check.verdict}, and its winner {'has' if compiles else 'has no'} time"
+        )
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Batch:
+    """As many results as fit into one call."""
+
+    kernels: Sequence[Mapping[str, Any]]
+    results: Sequence[Mapping[str, Any]]
+
+
+def send(
+    remote: Remote, kernels: Iterable[KernelSpec], results: Iterable[KeyResult]
+) -> Iterator[tuple[int, Pushed]]:
+    """Push in parts; after each, how many results it had and what became of them.
+
+    A part is tried again when the service may be back soon: what is there already changes nothing.
+    Raises ``ServiceError``.
+    """
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    for part in _parts(specs, results):
+        body = json.dumps({"kernels": part.kernels, "results": part.results}).encode()
+        yield len(part.results), from_data(Pushed, json.loads(_insist(remote, body)))
+
+
+def send_checks(
+    remote: Remote, kernels: Iterable[KernelSpec], checks: Sequence[Check]
+) -> Iterator[Pushed]:
+    """The same for checks, after the records that they are about."""
+    specs = {(spec.name, spec.fingerprint): spec for spec in kernels}
+    for start in range(0, len(checks), _MOST_CHECKS):
+        some = checks[start : start + _MOST_CHECKS]
+        part = _part(specs, {(one.key.kernel, one.key.fingerprint) for one in some}, [])
+        data = [_clipped(to_data(one)) for one in some]
+        body = json.dumps({"kernels": part.kernels, "results": [], "checks": data}).encode()
+        yield Pushed(**json.loads(_insist(remote, body)))
+
+
+def _insist(remote: Remote, body: bytes) -> bytes:
+    for pause_s in _PAUSES_S:
+        try:
+            return remote.call("POST", "/v1/results", body)
+        except ServiceError as error:
+            if error.status not in MAY_PASS:
+                raise
+        except OSError:
+            pass
+        time.sleep(pause_s)
+    return remote.call("POST", "/v1/results", body)
+
+
+def _parts(
+    specs: Mapping[tuple[str, str], KernelSpec], results: Iterable[KeyResult]
+) -> Iterator[_Batch]:
+    used: set[tuple[str, str]] = set()
+    some: list[Mapping[str, Any]] = []
+    size = 0
+    for result in results:
+        data = result_to_data(result)
+        length = len(json.dumps(data))
+        if some and (size + length > _MOST_BYTES or len(some) == _MOST_RESULTS):
+            yield _part(specs, used, some)
+            used, some, size = set(), [], 0
+        used.add((result.record.key.kernel, result.record.key.fingerprint))
+        some.append(data)
+        size += length
+    if some:
+        yield _part(specs, used, some)
+
+
+def _part(
+    specs: Mapping[tuple[str, str], KernelSpec],
+    used: set[tuple[str, str]],
+    some: list[Mapping[str, Any]],
+) -> _Batch:
+    kernels = [kernel_to_data(specs[name]) for name in sorted(used) if name in specs]
+    return _Batch(kernels=kernels, results=some)
+
+
+def whole_result(store: ResultStore, record: Record) -> KeyResult:
+    """A record with all that its search has found."""
+    trials, refusals = store.trials(record.key), store.refusals(record.key)
+    return KeyResult(record=record, trials=tuple(trials), refusals=refusals)
+
+
+def result_to_data(result: KeyResult) -> dict[str, Any]:
+    """Plain JSON data, as ``POST /v1/results`` takes it: longer texts end with an ellipsis. Without
+    refusals it says nothing of them: older versions take it. Rules stay where they were made."""
+    trials = (replace(trial, outcome=_to_send(trial.outcome)) for trial in result.trials)
+    record = replace(result.record, rule=None)
+    data: dict[str, Any] = _clipped(to_data(replace(result, record=record, trials=tuple(trials))))
+    return data
+
+
+def kernel_to_data(spec: KernelSpec) -> dict[str, Any]:
+    """The same of a description, without what only the machine with its source understands."""
+    return to_data(replace(spec, form=""))
+
+
+def _to_send(outcome: Outcome) -> Outcome:
+    """Without what predictions learn from: those of a service do not learn from others' trials."""
+    return replace(outcome, step=None) if isinstance(outcome, Estimated) else outcome
+
+
+def _clipped(data: Any) -> Any:
+    if isinstance(data, str):
+        return data if len(data) <= MOST_CHARACTERS else data[: MOST_CHARACTERS - 1] + "…"
+    if isinstance(data, dict):
+        return {name: _clipped(value) for name, value in data.items()}
+    return list(map(_clipped, data)) if isinstance(data, list | tuple) else data

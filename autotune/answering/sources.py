@@ -1,0 +1,162 @@
+"""Where a model's configs come from: a service, a bundle, a database; and the one setting for it.
+
+    autotune.configure(source="http://tuning:8700")
+
+or ``AUTOTUNE_SOURCE`` in the environment. No JAX and no database is imported before it is needed.
+"""
+
+import os
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol
+
+from autotune.answering.bundle import read_bundle
+from autotune.answering.client import Client
+from autotune.answering.matching import (
+    DEFAULT,
+    KINDS,
+    Index,
+    Match,
+    MatchKind,
+    checked_kinds,
+    match_in,
+)
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Key
+from autotune.domain.ports.lookup import RuntimeStore
+
+ENVIRONMENT = "AUTOTUNE_SOURCE"
+ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*
+
+
+class Source(Protocol):
+    """Where published records come from. Both may raise: the runtime then takes the default."""
+
+    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
+        """The best answer of an accepted kind, else *default*."""
+
+    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
+        """Take note of a key that has no record of its own, and got this."""
+
+
+class BundleSource:
+    """Records of a bundle file, read when the first is asked for. ``misses`` counts by key."""
+
+    def __init__(self, path: str | Path) -> None:
+        self._path = Path(path)
+        self._index: Index | None = None
+        self.misses: dict[Key, int] = {}
+
+    def __str__(self) -> str:
+        return str(self._path)
+
+    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
+        """Raises ``InvalidInputError`` for a file that cannot be read."""
+        if self._index is None:
+            bundle = read_bundle(self._path)
+            self._index = Index(bundle.records, bundle.kernels)
+        return self._index.match(key, accept)
+
+    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:  # noqa: ARG002
+        self.misses[key] = self.misses.get(key, 0) + 1
+
+
+class StoreSource:
+    """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
+
+    def __init__(self, store: RuntimeStore) -> None:
+        self._store = store
+
+    def __str__(self) -> str:
+        return str(self._store)
+
+    def match(self, key: Key, accept: Collection[str] = ACCEPT) -> Match:
+        return match_in(self._store, key, accept)
+
+    def miss(self, key: Key, kind: MatchKind = DEFAULT) -> None:
+        self._store.save_misses({(key, kind): 1})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """What ``configure`` has set. ``chip``: None is the one that JAX sees first."""
+
+    source: Source | None = None
+    accept: tuple[str, ...] = ACCEPT
+    chip: str | None = None
+
+
+_settings: SourceSettings | None = None
+
+
+def configure(
+    source: "str | Path | Source | None" = None,
+    *,
+    accept: Collection[str] = ACCEPT,
+    chip: str | None = None,
+) -> None:
+    """Say where the configs of this process come from; what was answered before stays.
+
+    ``source``: the URL of a service, a bundle file, a database (its URL or file), or an object like
+    ``Client``; None: what ``AUTOTUNE_SOURCE`` says. ``accept``: which answers are taken beside the
+    kernel's default. ``chip``: the TPU to answer for, by default the one that JAX sees first.
+    Raises ``InvalidInputError`` for what is none of these.
+    """
+    global _settings
+    _settings = SourceSettings(source=_opened(source), accept=checked_kinds(accept), chip=chip)
+
+
+def settings() -> SourceSettings:
+    """What was configured, else what the environment says. Raises ``InvalidInputError`` as
+    ``configure`` does."""
+    if _settings is None:
+        configure()
+    assert _settings is not None
+    return _settings
+
+
+def _opened(source: "str | Path | Source | None") -> Source | None:
+    given = os.environ.get(ENVIRONMENT, "") if source is None else source
+    return None if given == "" else open_source(given)
+
+
+def open_source(source: "str | Path | Source") -> Source:
+    """The service, bundle or database at a URL or path; an object as it is. Raises
+    ``AutotuneError``."""
+    if not isinstance(source, str | Path):
+        return source
+    place = str(source)
+    if place.startswith(("http://", "https://")):
+        return Client(place)
+    if "://" not in place and not _is_sqlite(Path(place)):
+        path = Path(place)
+        if not path.is_file():
+            raise InvalidInputError(
+                f"there is no file {path.absolute()}: a source is the URL of a service, a bundle "
+                "that `autotune export` wrote, or a database"
+            )
+        return BundleSource(path)
+    return StoreSource(import_module("autotune_db").open_store(place))
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with path.open("rb") as file:
+            return file.read(15) == b"SQLite format 3"
+    except OSError:
+        return False
+
+
+def with_settings(
+    source: Source | None, accept: Collection[str] | None, chip: str | None
+) -> SourceSettings:
+    """What a caller has said for itself in the place of what is configured."""
+    # what the environment says may not open, and is not asked for beside a source
+    found = settings() if source is None else replace(_settings or SourceSettings(), source=source)
+    return replace(
+        found,
+        accept=found.accept if accept is None else checked_kinds(accept),
+        chip=chip or found.chip,
+    )

@@ -1,0 +1,239 @@
+"""The tuned config of a problem, in model code, while it is traced.
+
+    TUNED = Tuned(KERNEL, declared_in=__file__, source=BundleSource("configs.bundle"))
+
+    def scale(x):
+        problem = TUNED.problem(dtype=x.dtype, rows=x.shape[0], columns=x.shape[1])
+        return KERNEL.build(problem, TUNED.config(problem))(x)
+
+The first answer for a problem stays: a function that is traced again gets the same config. Nothing
+here raises because a config is missing or a source is broken: the answer is then the kernel's
+default, logged once for each problem. No JAX is imported here.
+"""
+
+import logging
+import sys
+import threading
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shlex import quote
+from typing import Any
+
+from autotune.answering.fitting import misfit
+from autotune.answering.matching import (
+    DEFAULT,
+    EXACT,
+    KINDS,
+    Match,
+    MatchKind,
+    checked_kinds,
+)
+from autotune.answering.sources import ENVIRONMENT, Source, with_settings
+from autotune.declaring.calls.listening import LISTENER
+from autotune.declaring.discovery import fingerprint
+from autotune.declaring.kernel import Kernel
+from autotune.domain.chip import parse_chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.errors import AutotuneError, InvalidInputError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.key import Key
+from autotune.domain.problem import OptionValue, Problem
+from autotune.domain.record import Record
+from autotune.domain.toolchain import Toolchain, installed_toolchain
+from autotune.wording.command import problem_arguments
+
+_log = logging.getLogger("autotune")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TunedConfig:
+    """``match``: *exact*, *toolchain*, *rule*, *nearest* or *default*; ``record``: what it
+    comes from, None for a default; ``why``: one sentence."""
+
+    config: Config
+    match: str
+    record: Record | None = None
+    why: str = ""
+
+
+class Tuned:
+    """A kernel with the records that are published for it.
+
+    ``declared_in`` and ``attribute``: the file that declares the kernel, and its name there: what
+    was tuned from another version of that file is not taken. A relative path is beside the file
+    that says it. ``source``: by default what ``autotune.configure`` or ``AUTOTUNE_SOURCE`` says.
+    ``accept``: which answers are taken beside the default. ``chip``: the TPU to answer for, by
+    default the one that JAX sees first. ``toolchain``: by default what is installed.
+    """
+
+    def __init__(
+        self,
+        kernel: Kernel,
+        *,
+        declared_in: str | Path,
+        source: Source | None = None,
+        attribute: str = "KERNEL",
+        accept: Collection[str] | None = None,
+        chip: str | None = None,
+        toolchain: Toolchain | None = None,
+    ) -> None:
+        """Raises ``InvalidInputError`` for an answer to accept that there is not."""
+        beside = sys._getframe(1).f_globals.get("__file__") or ""
+        path = Path(beside).absolute().parent / declared_in if beside else Path(declared_in)
+        self._use(kernel, KernelRef(path=str(path), attribute=attribute))
+        self.source = source
+        self._accept = None if accept is None else checked_kinds(accept)
+        self._chip, self._toolchain = chip, toolchain
+
+    @classmethod
+    def at(cls, kernel: Kernel, ref: KernelRef, source: Source | None = None) -> "Tuned":
+        """A kernel that stands at ``ref``; without a source with what is configured."""
+        made = cls.__new__(cls)
+        made._use(kernel, ref)
+        made.source, made._accept, made._chip, made._toolchain = source, None, None, None
+        return made
+
+    def _use(self, kernel: Kernel, ref: KernelRef) -> None:
+        self.kernel, self._ref = kernel, ref
+        self._fingerprint = ""  # read once, at the first question
+        self._answers: dict[Problem, TunedConfig] = {}
+        self._lock = threading.Lock()
+
+    def problem(self, *, dtype: Any = None, **sizes: OptionValue) -> Problem:
+        """The problem with these dimensions and options; ``dtype``: its name, a NumPy dtype, or a
+        type such as ``jnp.float32``.
+
+        Raises ``InvalidInputError`` with a sentence for names and values that the kernel does not
+        have: that is a mistake in the calling code.
+        """
+        spec = self.kernel.problem_spec
+        dims: dict[str, Any] = {name: sizes.pop(name) for name in spec.dims if name in sizes}
+        return spec.problem(dims, None if dtype is None else dtype_name(dtype), sizes)
+
+    def config(self, problem: Problem) -> Config:
+        """The published config, or the kernel's default."""
+        return self.answer(problem).config
+
+    def answer(self, problem: Problem) -> TunedConfig:
+        """The same for a problem as long as the process lives."""
+        listener = LISTENER.get()
+        if listener is not None and not self.kernel.form:
+            listener.asked(self._ref, problem)
+        found = self._answers.get(problem)
+        if found is None:
+            with self._lock:
+                found = self._answers.get(problem) or self._look_up(problem)
+                self._answers[problem] = found
+        return found
+
+    def _look_up(self, problem: Problem) -> TunedConfig:
+        chip = self._chip
+        try:
+            found = with_settings(self.source, self._accept, chip)
+            chip = found.chip
+            if found.source is None:
+                why = f"no source is set: autotune.configure(source=…) or {ENVIRONMENT}"
+                return self._default(problem, chip, why, logging.INFO)
+            key = self._key(problem, chip)
+            match, wrong, is_published = self._fitting(found.source, key, found.accept)
+        except Exception as error:  # a broken source must not stop a model from starting
+            why = f"no config can be looked up ({error_sentence(error)})"
+            return self._default(problem, chip, why)
+        if not is_published:
+            self._record_miss(found.source, key, match.kind)
+        if match.record is None or match.config is None:
+            return self._default(problem, chip, f"{wrong or match.why}; {self._remedy(key)}")
+        if wrong:
+            _log.warning("autotune: %s", wrong)
+        level = logging.INFO if match.kind == EXACT else logging.WARNING
+        _log.log(level, "autotune: %s takes %s, %s: %s", self, match.config, match.kind, match.why)
+        return TunedConfig(
+            config=match.config, match=match.kind, record=match.record, why=match.why
+        )
+
+    def _fitting(
+        self, source: Source, key: Key, accept: Collection[str]
+    ) -> tuple[Match, str, bool]:
+        """The best answer whose config can be handed to the kernel; what is wrong with a better
+        one, empty where nothing is; whether the key has a record of its own, accepted or not."""
+        wrong, left, is_published = "", {*accept, EXACT}, False
+        while True:
+            match = source.match(key, [kind for kind in KINDS if kind in left])
+            is_published = is_published or match.kind == EXACT
+            if (
+                match.kind in left and match.kind not in accept
+            ):  # only whether it is there was asked
+                left.remove(match.kind)
+                continue
+            if match.config is None or not (bad := misfit(self.kernel, key.problem, match.config)):
+                return match, wrong, is_published
+            wrong = f"what {source} published for it, {match.config}, does not fit: {bad}"
+            if match.kind not in left:  # it answers what was not asked for
+                default = replace(match, kind=DEFAULT, config=None, record=None)
+                return default, wrong, is_published
+            left.remove(match.kind)
+
+    def __str__(self) -> str:
+        return f"{self.kernel.name} ({self._ref})"
+
+    def _remedy(self, key: Key) -> str:
+        call = self.kernel.call and self.kernel.call(key.problem)
+        if not Path(self._ref.path).is_file():  # a notebook's
+            return f"search it with {self._ref.attribute}.search(…, chip={key.chip.value!r})"
+        place = quote(f"{self._ref.path}:{self._ref.attribute}")
+        asked = f"--args {quote(call)}" if call else problem_arguments(key.problem)
+        return f"search it with `autotune search {place} {asked} --chip {key.chip}`"
+
+    def _record_miss(self, source: Source, key: Key, kind: MatchKind) -> None:
+        try:
+            source.miss(key, kind)
+        except Exception as error:
+            _log.warning("autotune: a miss could not be recorded (%s)", error_sentence(error))
+
+    def _default(
+        self, problem: Problem, chip: str | None, why: str, level: int = logging.WARNING
+    ) -> TunedConfig:
+        axes = self.kernel.default_axes(problem, _chip_name(chip))
+        config = make_config(axes, grid_order=self.kernel.grid)
+        _log.log(level, "autotune: %s takes its default, %s: %s", self, config, why)
+        return TunedConfig(config=config, match=DEFAULT, why=why)
+
+    def _key(self, problem: Problem, chip: str | None) -> Key:
+        self._toolchain = self._toolchain or installed_toolchain()
+        if self._toolchain is None:
+            raise InvalidInputError("no JAX with libtpu is installed here")
+        self._fingerprint = self._fingerprint or fingerprint(self._ref, self.kernel.form)
+        return Key(
+            kernel=self.kernel.name,
+            fingerprint=self._fingerprint,
+            problem=problem,
+            chip=parse_chip(chip or _first_device_kind()),
+            toolchain=self._toolchain,
+        )
+
+
+def _chip_name(chip: str | None) -> str | None:
+    try:
+        return parse_chip(chip or _first_device_kind()).value
+    except Exception:  # no TPU: what the kernel takes anywhere
+        return None
+
+
+def dtype_name(dtype: Any) -> str:
+    """``jnp.float32`` has no name but that of its dtype; ``np.float32`` that of its class."""
+    for one in (dtype, getattr(dtype, "dtype", None)):
+        name = getattr(one, "name", None)
+        if isinstance(name, str):
+            return name
+    return str(dtype.__name__ if isinstance(dtype, type) else dtype)
+
+
+def _first_device_kind() -> str:
+    import jax
+
+    return str(jax.devices()[0].device_kind)
+
+
+def error_sentence(error: Exception) -> str:
+    return str(error) if isinstance(error, AutotuneError) else f"{type(error).__name__}: {error}"

@@ -1,1 +1,0 @@
-"""Which configs there are: the rules, VMEM bytes, the roofline, and the space made of them."""

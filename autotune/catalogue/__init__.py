@@ -1,1 +1,0 @@
-"""Finding kernels: where they are declared, their sources and their fingerprints."""

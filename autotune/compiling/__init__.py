@@ -1,0 +1,1 @@
+"""Asking TPU compilers: processes here or on a farm, their child side, and environments."""

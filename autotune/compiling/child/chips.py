@@ -1,0 +1,355 @@
+"""What this toolchain knows of a chip, in the child: from JAX, and from the compiler's refusals."""
+
+import inspect
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
+from dataclasses import fields
+from functools import cache, wraps
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from autotune.compiling import libtpu
+from autotune.compiling.child.listings import listings
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.estimating.simulator.bundles import parse
+
+_LIMIT = re.compile(r"limit ([\d.]+)M exceeded|of ([\d.]+)M vmem")
+_TILED = re.compile(r"block shape .* is not divisible by tiling")
+
+
+@cache
+def chip_info(chip: Chip, dump: Path) -> ChipInfo:
+    """Capacities from JAX; the scoped limit and habits of the compiler from tiny kernels, which
+    take 0.2 s each to compile.
+
+    Raises ``ValueError`` with a sentence when this toolchain does not know the chip.
+    """
+    try:
+        device = compile_only_device(chip)
+    except Exception as error:
+        raise ValueError(
+            f"this libtpu cannot compile for {chip}: {str(error).splitlines()[0][:200]}"
+        ) from error
+    info = _tpu_info(chip)
+    capacity = info["vmem_capacity_bytes"]
+    limit = _scoped_limit(chip, device, capacity)
+    return ChipInfo(
+        chip=chip,
+        device_kind=device.device_kind,
+        num_cores=getattr(device, "num_cores", 1),
+        scoped_vmem_bytes=limit,
+        single_buffer_fallback=_drops_double_buffering(device, limit),
+        whole_tiles_up_to_bits=_whole_tiles_up_to_bits(device),
+        places_operands_in_vmem=_places_operands(chip, device, dump),
+        **info,
+    )
+
+
+Axes = Mapping[str, int]
+"""Of a kernel's mesh: names and sizes; empty for one device."""
+
+
+@cache
+def _compile_only_devices(chip: Chip, count: int) -> Sequence[Any]:
+    """Devices that nothing can run on, for compiling. Kept: each costs a millisecond, and every
+    candidate asks."""
+    from jax.experimental import topologies
+
+    return tuple(topologies.get_topology_desc(**libtpu.topology(chip, count)).devices)[:count]
+
+
+def compile_only_device(chip: Chip) -> Any:
+    """Raises what JAX raises."""
+    return _compile_only_devices(chip, 1)[0]
+
+
+def compile_only_target(chip: Chip, axes: Axes) -> Any:
+    """A device, or the mesh of as many as the axes need. Raises what JAX raises."""
+    if not axes:
+        return compile_only_device(chip)
+    return mesh_of(_compile_only_devices(chip, prod(axes.values())), axes)
+
+
+def mesh_of(devices: Sequence[Any], axes: Axes) -> Any:
+    """A mesh of just as many devices."""
+    from jax.sharding import Mesh
+
+    found = np.array(devices, dtype=object).reshape(tuple(axes.values()))
+    return Mesh(found, tuple(axes), **_automatic(len(axes)))
+
+
+@contextmanager
+def told_of(chip: Chip | None, axes: Axes) -> Iterator[None]:
+    """Tells code under trace which TPU it is for, where that is known, and its mesh. Much of it
+    asks ``jax.default_backend()`` whether to interpret: here it runs on a CPU for a TPU."""
+    import jax
+
+    if chip is None:
+        yield
+        return
+    asked, token = jax.default_backend, _TRACING.set(True)
+    jax.default_backend = lambda: "tpu"
+    _forget_info()
+    try:
+        with abstract_mesh(compile_only_target(chip, axes)):
+            yield
+    finally:
+        jax.default_backend = asked
+        _TRACING.reset(token)
+
+
+@contextmanager
+def attached(chip: Chip | None) -> Iterator[None]:
+    """To code under trace this machine has that chip, as many of it as JAX has devices here: models
+    ask ``jax.devices()`` which way they go, and make meshes of them."""
+    import jax
+
+    if chip is None:
+        yield
+        return
+    devices = list(_compile_only_devices(chip, jax.device_count()))
+    asked = {name: getattr(jax, name) for name in ("devices", "local_devices", "make_mesh")}
+
+    def given(name: str, *args: Any, **kwargs: Any) -> inspect.BoundArguments:
+        return inspect.signature(asked[name]).bind(*args, **kwargs)
+
+    def listing(name: str) -> Callable[..., Any]:
+        @wraps(asked[name])
+        def listed(*args: Any, **kwargs: Any) -> Any:
+            of_tpu = given(name, *args, **kwargs).arguments.get("backend") in (None, "tpu")
+            return list(devices) if of_tpu else asked[name](*args, **kwargs)
+
+        return listed
+
+    @wraps(jax.make_mesh)
+    def make_mesh(*args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("devices") is None:
+            shape = given("make_mesh", *args, **kwargs).args[0]  # jax 0.12 has renamed it
+            kwargs["devices"] = devices[: prod(shape)]
+        return asked["make_mesh"](*args, **kwargs)
+
+    jax.devices, jax.local_devices = listing("devices"), listing("local_devices")
+    jax.make_mesh = make_mesh
+    backend, jax.default_backend = jax.default_backend, lambda: "tpu"
+    try:
+        yield
+    finally:
+        jax.default_backend = backend
+        for name, function in asked.items():
+            setattr(jax, name, function)
+
+
+def abstract_mesh(target: Any) -> AbstractContextManager[Any]:
+    """The ambient mesh that tells code under trace which TPU it is for (needed for rank-1 blocks
+    and by kernels that ask ``get_tpu_info``), a device or a mesh; nothing on a JAX that has no such
+    thing."""
+    import jax.sharding as sharding
+
+    if not hasattr(sharding, "use_abstract_mesh") or not hasattr(sharding, "AbstractDevice"):
+        return nullcontext()
+    axes = dict(target.shape) if isinstance(target, sharding.Mesh) else {"device": 1}
+    device = target.devices.flat[0] if isinstance(target, sharding.Mesh) else target
+    wanted = {
+        "device_kind": device.device_kind,
+        "num_cores": getattr(device, "num_cores", 1),
+        "platform": "tpu",
+    }
+    known = inspect.signature(sharding.AbstractDevice).parameters
+    kind = _watched(sharding.AbstractDevice) if _TRACING.get() else sharding.AbstractDevice
+    described = kind(**{n: v for n, v in wanted.items() if n in known})
+    mesh = sharding.AbstractMesh(
+        tuple(axes.values()), tuple(axes), abstract_device=described, **_automatic(len(axes))
+    )
+    context: AbstractContextManager[Any] = sharding.use_abstract_mesh(mesh)
+    return context
+
+
+READS: set[str] = set()
+"""What code under trace has asked of its device since this process began."""
+
+_TRACING = ContextVar("_TRACING", default=False)
+"""Not while it is lowered: then JAX itself asks."""
+
+
+def _forget_info() -> None:
+    """What lowering has asked for: ``get_tpu_info`` keeps it, and would not ask for a kernel."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    getattr(getattr(pltpu, "get_tpu_info", None), "cache_clear", lambda: None)()
+
+
+@cache
+def _watched(kind: type[Any]) -> type[Any]:
+    """Devices that note who asks for their kind: what does not is the same on every chip. JAX
+    compares and hashes them all the time, which is not asking."""
+
+    names = [field.name for field in fields(kind)]
+
+    def fields_of(device: Any) -> tuple[Any, ...]:
+        return tuple(object.__getattribute__(device, name) for name in names)
+
+    class WatchedDevice(kind):  # type: ignore[misc]
+        def __getattribute__(self, name: str) -> Any:
+            if name in ("device_kind", "num_cores") and _TRACING.get():
+                READS.add(name)
+            return object.__getattribute__(self, name)
+
+        def __eq__(self, other: object) -> bool:
+            return isinstance(other, kind) and fields_of(self) == fields_of(other)
+
+        def __hash__(self) -> int:
+            return hash(fields_of(self))
+
+        def __reduce__(self) -> Any:
+            """JAX keeps shapes that name it, and they are written with a program."""
+            return kind, fields_of(self)
+
+    return WatchedDevice
+
+
+def _automatic(count: int) -> dict[str, Any]:
+    """Axes that XLA divides arrays over: they are explicit by default from jax 0.11 on."""
+    import jax.sharding as sharding
+
+    kinds = getattr(sharding, "AxisType", None)
+    return {} if kinds is None else {"axis_types": (kinds.Auto,) * count}
+
+
+def _tpu_info(chip: Chip) -> dict[str, Any]:
+    """Fields of ``ChipInfo`` from JAX. A JAX without ``get_tpu_info_for_chip`` knows the figures
+    by device kind only; those of v7x are not in it, but it cannot compile for v7x either."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    if hasattr(pltpu, "get_tpu_info_for_chip"):
+        version = next(v for v in pltpu.ChipVersion if str(v) == _version_name(chip))
+        info = pltpu.get_tpu_info_for_chip(version, chip.cores_per_device)
+    else:
+        info = _published(chip)
+    return {
+        "vmem_capacity_bytes": info.vmem_capacity_bytes,
+        "hbm_capacity_bytes": info.hbm_capacity_bytes,
+        "hbm_bytes_per_s": float(info.mem_bw_bytes_per_second),
+        "bf16_ops_per_s": float(info.bf16_ops_per_second),
+        "int8_ops_per_s": float(info.int8_ops_per_second),
+        "fp8_ops_per_s": float(getattr(info, "fp8_ops_per_second", 0)),
+    }
+
+
+def _version_name(chip: Chip) -> str:
+    return "7x" if chip is Chip.V7X else chip.value
+
+
+def _published(chip: Chip) -> Any:
+    """``get_tpu_info_for_chip`` of jax 0.10.2, for a JAX that has none (0.6 and 0.7)."""
+    from types import SimpleNamespace
+
+    mib = 1 << 20
+    vmem, hbm, bandwidth, bf16, int8 = {
+        Chip.V2: (16 * mib, 8.0e9, 358e9, 23e12, 0.0),
+        Chip.V3: (16 * mib, 17.2e9, 412.5e9, 70e12, 0.0),
+        Chip.V4: (16 * mib, 17.2e9, 615e9, 137.5e12, 0.0),
+        Chip.V5E: (128 * mib, 17.2e9, 820e9, 197e12, 394e12),
+        Chip.V5P: (64 * mib, 51.5e9, 1230e9, 229.5e12, 459e12),
+        Chip.V6E: (128 * mib, 34.4e9, 1640e9, 920e12, 1840e12),
+        Chip.V7X: (64 * mib, 103e9, 3700e9, 1155e12, 0.0),
+    }[chip]
+    return SimpleNamespace(
+        vmem_capacity_bytes=vmem,
+        hbm_capacity_bytes=round(hbm),
+        mem_bw_bytes_per_second=bandwidth,
+        bf16_ops_per_second=bf16,
+        int8_ops_per_second=int8,
+    )
+
+
+def _scoped_limit(chip: Chip, device: Any, capacity: int) -> int:
+    """The limit that the compiler names when it refuses a kernel that asks for no limit.
+
+    The scratch of the probe is above every scoped limit and below the capacity: above the
+    capacity the compiler refuses earlier and names the capacity. When it compiles there is no
+    lower limit (v2, v3, v4).
+    """
+    refusal = _try(device, _copy_kernel(8, 8, scratch_bytes=capacity // 4 * 3))
+    if refusal is None:
+        return capacity
+    found = _LIMIT.search(refusal)
+    if not found:
+        raise ValueError(f"the compiler does not tell its VMEM limit for {chip}: {refusal!r:.200}")
+    return min(round(float(found.group(1) or found.group(2)) * 2**20), capacity)
+
+
+def _drops_double_buffering(device: Any, limit: int) -> bool:
+    """A copy whose blocks fit once but not twice: does the compiler accept it?"""
+    rows = limit // 3 // (128 * 4) // 8 * 8
+    return _try(device, _copy_kernel(rows * 4, rows)) is None
+
+
+def _whole_tiles_up_to_bits(device: Any) -> int:
+    """Of the widest dtype whose blocks of eight rows the compiler refuses; it takes those of 16
+    bits on every chip and version seen."""
+    return next((bits for bits in (8, 4) if _wants_whole_tiles(device, f"int{bits}")), 0)
+
+
+def _wants_whole_tiles(device: Any, dtype: str) -> bool:
+    return bool(_TILED.search(_try(device, _copy_kernel(128, 8, dtype=dtype)) or ""))
+
+
+def _places_operands(chip: Chip, device: Any, dump: Path) -> bool:
+    """A small copy: does its listing take an operand from VMEM instead of HBM?"""
+    libtpu.clear(dump)
+    _try(device, _copy_kernel(1024, 256))
+    found = [parse(one.listing) for one in listings(dump, chip).values() if one.is_kernel]
+    libtpu.clear(dump)
+    return any(operand.memory == "vmem" for one in found for operand in one.operands)
+
+
+def _copy_kernel(
+    rows: int, block: int, scratch_bytes: int = 0, dtype: str = "float32"
+) -> tuple[Callable[..., Any], Any]:
+    """A kernel that moves blocks and computes next to nothing: it compiles in a moment.
+
+    With ``scratch_bytes`` it has a scratch buffer of that size that outlives a step.
+    """
+    import jax
+    import jax.numpy as jnp
+    from jax.experimental import pallas as pl
+    from jax.experimental.pallas import tpu as pltpu
+
+    def body(x: Any, out: Any, *scratch: Any) -> None:
+        out[0:8, :] = x[0:8, :]
+        for buffer in scratch:
+            buffer[0:8, :] = x[0:8, :] + buffer[8:16, :]
+            out[0:8, :] = buffer[0:8, :]
+
+    spec = pl.BlockSpec((block, 128), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct((rows, 128), jnp.dtype(dtype))
+    buffers = [pltpu.VMEM((scratch_bytes // 512, 128), jnp.float32)] if scratch_bytes else []
+    function = pl.pallas_call(
+        body,
+        grid=(rows // block,),
+        in_specs=[spec],
+        out_specs=spec,
+        out_shape=shape,
+        scratch_shapes=buffers,
+    )
+    return function, shape
+
+
+def _try(device: Any, kernel: tuple[Callable[..., Any], Any]) -> str | None:
+    """None when it compiles for the device, else the compiler's message."""
+    import jax
+    from jax.sharding import SingleDeviceSharding
+
+    function, shape = kernel
+    spec = jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=SingleDeviceSharding(device))
+    try:
+        with abstract_mesh(device):
+            jax.jit(function).trace(spec).lower().compile()
+    except Exception as error:  # every refusal is an answer here
+        return str(error)
+    return None

@@ -1,0 +1,177 @@
+"""The kernels that a model calls: traced with abstract values, nothing is compiled or run."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from autotune.compiling.child.chips import attached, compile_only_device, told_of
+from autotune.compiling.child.loading import Loader
+from autotune.compiling.child.matching import KnownKernels
+from autotune.compiling.child.pallas_calls import MARK, ModelCalls
+from autotune.compiling.protocol import Collected
+from autotune.declaring.calls.listening import LISTENER
+from autotune.declaring.calls.text import AbstractArray, read_arguments
+from autotune.domain.chip import Chip
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+from autotune.domain.workload import UndeclaredKernel, WorkloadProblem, workload_problem
+
+_Weighted = TypeVar("_Weighted", WorkloadProblem, UndeclaredKernel)
+
+
+def collect(
+    loader: Loader, ref: KernelRef, chip: Chip | None, catalogue: Mapping[str, KernelRef]
+) -> Collected:
+    """Each kernel with how often the function runs it. Raises ``LoadError``."""
+    function = loader.function(ref)
+    home = getattr(function, "__globals__", {})
+    given = {name: _abstract(value) for name, value in read_arguments(ref.call, home).items()}
+    return kernels_of(function, (), given, loader, catalogue, chip)[1]
+
+
+def kernels_of(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    loader: Loader,
+    catalogue: Mapping[str, KernelRef],
+    chip: Chip | None = None,
+) -> tuple[Exception | None, Collected]:
+    """Each kernel with how often such a call runs it, and what ended the trace before its end.
+    What has no arrays among the arguments is static."""
+    placed = [str(place) for place in range(len(args))]
+    given = {**dict(zip(placed, args, strict=True)), **kwargs}
+    dynamic = {name: value for name, value in given.items() if _has_arrays(value)}
+
+    def step(arrays: Any) -> Any:
+        every = given | arrays
+        first = [every.pop(place) for place in placed]
+        return function(*first, **every)
+
+    tries: list[tuple[Heard, Any]] = []
+    for told in _surroundings(chip):
+        tries.append(_traced(step, dynamic, told))
+        if not isinstance(tries[-1][1], Exception):
+            break
+    traced = [one for one in tries if not isinstance(one[1], Exception)]
+    heard, closed = (traced or tries)[0]
+    if isinstance(closed, Exception):
+        errors = dict.fromkeys(f"{type(error).__name__}: {error}" for _, error in tries)
+        return closed, Collected(
+            heard.untraced(), [], "; or, told otherwise of the chip, ".join(errors)
+        )
+    calls = ModelCalls()
+    calls.walk(closed, 1, counted=False)
+    with told_of(chip, {}):  # some declarations ask for it, too
+        return None, _named(heard, calls, KnownKernels(loader, catalogue))
+
+
+def _surroundings(chip: Chip | None) -> Iterator[AbstractContextManager[Any]]:
+    """What a model may need to be told of the chip. Which of it was right is known when it is
+    traced: a mesh of its own contradicts the ambient one; some ask the default device what it can,
+    but arrays cannot be made on one that is not there."""
+    import jax
+
+    with attached(chip):
+        yield told_of(chip, {})
+        if chip is not None:
+            yield nullcontext()
+            with jax.default_device(compile_only_device(chip)):
+                yield told_of(chip, {})
+
+
+def _traced(
+    step: Callable[[Any], Any], arrays: Any, told: AbstractContextManager[Any]
+) -> tuple["Heard", Any]:
+    """What was heard, and the jaxpr, or what it was ended by."""
+    import jax
+
+    heard = Heard()
+    token = LISTENER.set(heard)
+    try:
+        with told:
+            return heard, jax.make_jaxpr(step)(arrays)
+    except Exception as error:
+        return heard, error
+    finally:
+        LISTENER.reset(token)
+
+
+def _named(heard: "Heard", calls: ModelCalls, known: KnownKernels) -> Collected:
+    problems = [
+        _of_ref(heard.calls[number], weight=float(times)) for number, times in calls.marked.items()
+    ]
+    left = dict(calls.found)
+    tuned = dict.fromkeys(heard.problems, 0)
+    for is_of in (known.is_just, known.is_of):  # problems can differ in an option alone
+        for ref, problem in tuned:
+            for one in [one for one in left if is_of(ref, problem, one)]:
+                tuned[ref, problem] += left.pop(one) * one.batch
+    for (ref, problem), times in tuned.items():
+        weight = float(times or heard.problems.count((ref, problem)))
+        problems.append(workload_problem(f"{ref.path}:{ref.attribute}", problem, weight))
+    undeclared = []
+    for one, times in left.items():
+        match = known.match(one)
+        if match is not None:
+            problems.append(replace(match, weight=float(times * one.batch)))
+        else:
+            undeclared.append(replace(one.undeclared, weight=float(times)))
+    return Collected(merged(problems), undeclared)
+
+
+def merged(found: Iterable[_Weighted]) -> list[_Weighted]:
+    """Equal ones are one, with the sum of their weights."""
+    weights: dict[_Weighted, float] = {}
+    for one in found:
+        alike = replace(one, weight=1.0)
+        weights[alike] = weights.get(alike, 0.0) + one.weight
+    return [replace(one, weight=weight) for one, weight in weights.items()]
+
+
+def _of_ref(ref: KernelRef, weight: float) -> WorkloadProblem:
+    return WorkloadProblem(kernel=f"{ref.path}:{ref.attribute}", args=ref.call, weight=weight)
+
+
+class Heard:
+    """A listener that marks what a decorated function does with the number of its call."""
+
+    def __init__(self) -> None:
+        self.calls: list[KernelRef] = []
+        self.problems: list[tuple[KernelRef, Problem]] = []
+
+    def called(self, ref: KernelRef) -> AbstractContextManager[Any]:
+        import jax
+
+        self.calls.append(ref)
+        scope: AbstractContextManager[Any] = jax.named_scope(f"{MARK}{len(self.calls) - 1}")
+        return scope
+
+    def asked(self, ref: KernelRef, problem: Problem) -> None:
+        self.problems.append((ref, problem))
+
+    def untraced(self) -> list[WorkloadProblem]:
+        """What is known without the whole: loops are not counted."""
+        named = [_of_ref(ref, 1.0) for ref in self.calls]
+        asked = [workload_problem(f"{r.path}:{r.attribute}", p, 1.0) for r, p in self.problems]
+        return merged([*named, *asked])
+
+
+def _abstract(value: Any) -> Any:
+    """With JAX's abstract arrays."""
+    import jax
+
+    if isinstance(value, AbstractArray):
+        return jax.ShapeDtypeStruct(value.shape, value.dtype)
+    if isinstance(value, dict):
+        return {key: _abstract(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_abstract, value))
+    return value
+
+
+def _has_arrays(value: Any) -> bool:
+    import jax
+
+    return any(hasattr(leaf, "shape") for leaf in jax.tree_util.tree_leaves(value))

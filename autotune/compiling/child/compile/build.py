@@ -1,0 +1,365 @@
+"""Tracing and compiling one candidate, in the child."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+from autotune.compiling import libtpu, protocol
+from autotune.compiling.child.chips import abstract_mesh, compile_only_target, told_of
+from autotune.compiling.child.compile import hlo, matching, module
+from autotune.compiling.child.compile.hlo import KernelCall
+from autotune.compiling.child.listings import FinalListing, listings, program
+from autotune.compiling.child.serving import StageError
+from autotune.compiling.child.trace import reader
+from autotune.compiling.child.trace.pallas_call import Call
+from autotune.declaring.kernel import Array, Kernel
+from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.compiled import XlaCost
+from autotune.domain.config import Config
+from autotune.domain.operation import ScheduledOperation
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
+from autotune.estimating.simulator import NotSimulated, Simulation, simulate
+from autotune.estimating.simulator.bundles import Listing
+from autotune.estimating.simulator.drawing.timeline import timeline
+
+_DEPENDS_ON_DATA = (
+    "how often it runs depends on data, by a branch or a loop around it: where integers decide "
+    "that, give them as values of their Array"
+)
+
+
+_SENDS = (
+    "it sends to other devices (a remote DMA or a barrier): its time depends on when they are ready"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _MadeCall:
+    """``name``: of the compiled instruction. ``listing``: of the kernel, or None with the
+    ``refusal`` why; ``scalars``: known contents of operands by number."""
+
+    name: str
+    listing: str | Listing | None
+    refusal: str
+    vmem_bytes: int
+    scalars: dict[int, list[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Made:
+    """What the compiler made of a config: of each call of the function, in its order, and of all
+    that runs. ``program``: a hash of the kernels' listings."""
+
+    seconds: float
+    program: str
+    calls: list[_MadeCall]
+    schedule: list[ScheduledOperation]
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    """What the rules read is what is compiled: the calls of a config's function, the function as
+    JAX has traced it (``jax.stages.Traced``), and the device or mesh that it is for."""
+
+    calls: Sequence[Call]
+    traced: Any
+    target: Any
+
+
+def trace_config(
+    kernel: Kernel, problem: Problem, config: Config, *, orders: bool, chip: Chip | None = None
+) -> list[Trace]:
+    """Traces of a config, in all orders of a named grid if asked. Raises ``StageError``.
+
+    Code that asks for the TPU while it is traced is told of the chip, where one is given.
+    """
+    turned = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
+    staged = _staged(kernel, problem, config, chip)
+    with _refusing():
+        found = reader.traces(staged.calls, turned)
+    if turned is None or not found[0].more:
+        return found
+    # Each call has a grid of its own: the kernel itself says what an order means for it.
+    ordered = [config.replace(grid_order=order) for order in permutations(config.grid_order)]
+    return [trace_config(kernel, problem, one, orders=False, chip=chip)[0] for one in ordered]
+
+
+def compile_config(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
+) -> tuple[Trace, Mapping[str, Any]]:
+    """The trace of a config and what the compiler made of it (fields of ``Compiled``)."""
+    trace, made = _listed(kernel, problem, config, chip, dump)
+    first, *more = [
+        {"seconds": made.seconds, "program": made.program, **_simulated(call, chip)}
+        for call in made.calls
+    ]
+    return trace, {**first, "more": more, "schedule": [to_data(one) for one in made.schedule]}
+
+
+def draw_config(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path, steps: int
+) -> Mapping[str, Any]:
+    """Hash of the program that a config compiles to, and the picture of its first and last steps,
+    or the refusal why there is none."""
+    _, made = _listed(kernel, problem, config, chip, dump)
+    call, *more = made.calls
+    refusal = f"the function makes {len(more) + 1} pallas_calls: one is drawn" if more else ""
+    if call.listing is None or refusal:
+        return {"program": made.program, "picture": None, "refusal": refusal or call.refusal}
+    drawn = timeline(
+        call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars, steps=steps
+    )
+    if isinstance(drawn, NotSimulated):
+        return {"program": made.program, "picture": None, "refusal": drawn.reason}
+    return {"program": made.program, "picture": dataclasses.asdict(drawn), "refusal": ""}
+
+
+def compile_baseline(kernel: Kernel, problem: Problem, chip: Chip, dump: Path) -> XlaCost:
+    """What the compiler made of the plain-XLA version."""
+    arrays = list(kernel.inputs(problem))
+    function = plain_xla(kernel, problem)
+    target = compile_only_target(chip, kernel.mesh_axes(problem))
+    with abstract_mesh(target):
+        done = _traced(in_hbm(function, arrays), arrays, target).lower().compile()
+    listed = listings(dump, chip)
+    libtpu.clear(dump)
+    cost = done.cost_analysis() or {}
+    cost = cost[0] if isinstance(cost, (list, tuple)) else cost
+    return XlaCost(
+        flops=float(cost.get("flops", 0.0)),
+        schedule=tuple(_scheduled(done.as_text(), listed, None, chip)),
+    )
+
+
+def plain_xla(kernel: Kernel, problem: Problem) -> Callable[..., Any]:
+    """The competitor. Raises ``StageError`` where none is known."""
+    make = kernel.baseline or kernel.reference
+    if make is None:
+        raise StageError(protocol.REFUSED, ValueError("the kernel has no reference in plain JAX"))
+    return make(problem)
+
+
+def built(
+    kernel: Kernel, problem: Problem, config: Config
+) -> tuple[Callable[..., Any], Sequence[Array]]:
+    """The function of a config and its arguments. Raises ``StageError``, at the stage *constraint*
+    for a config that the declaration refuses."""
+    try:
+        sentence = kernel.constraint(problem, config) if kernel.constraint else None
+        made = None if sentence else (kernel.build(problem, config), kernel.inputs(problem))
+    except Exception as error:
+        raise StageError("build", error) from error
+    if made is None:
+        raise StageError("constraint", ValueError(sentence))
+    return made
+
+
+def _listed(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip, dump: Path
+) -> tuple[Trace, _Made]:
+    """Trace and compile a config, and take up its listing. Raises ``StageError``."""
+    staged = _staged(kernel, problem, config, chip)
+    _Last.question = None  # compiled once more, the same trace would be listed by nobody
+    started = time.perf_counter()
+    text = _compile(staged, dump)
+    seconds = time.perf_counter() - started
+    listed = listings(dump, chip)
+    libtpu.clear(dump)
+    (trace,) = reader.traces(staged.calls)
+    made = _by_call(staged.calls, hlo.kernel_calls(text), listed)
+    return trace, _Made(
+        seconds=seconds,
+        program=program(listed.values()),
+        calls=made,
+        schedule=_scheduled(text, listed, [call.name for call in made], chip),
+    )
+
+
+def _by_call(
+    calls: Sequence[Call], compiled: Sequence[KernelCall], listed: Mapping[str, FinalListing]
+) -> list[_MadeCall]:
+    """What became of each call that runs."""
+    made = zip(calls, matching.match(calls, compiled), strict=True)
+    return [_made(call, one, listed) for call, one in made if call.runs != 0]
+
+
+def _made(call: Call, one: KernelCall | None, listed: Mapping[str, FinalListing]) -> _MadeCall:
+    final = None if one is None else listed.get(one.name)
+    listing, refusal = final and final.listing, ""
+    if call.runs is None:
+        listing, refusal = None, _DEPENDS_ON_DATA
+    elif call.sends:
+        listing, refusal = None, _SENDS
+    elif listing is None:
+        refusal = f"the compiler lists no program of its own for {call.name}"
+    return _MadeCall(
+        name=one.name if one else "",
+        listing=listing,
+        refusal=refusal,
+        vmem_bytes=one.vmem_bytes if one else 0,
+        scalars=_flat(call.scalar_operands()),
+    )
+
+
+class _Last:
+    """What was traced last: the rules are asked of a config just before it is compiled."""
+
+    question: tuple[Kernel, Problem, Config, Chip | None] | None = None
+    answer: _Staged
+
+
+def _staged(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> _Staged:
+    """Code that asks for the TPU while it is traced is told of the chip. Raises ``StageError``."""
+    known, question = _Last.question, (kernel, problem, config, chip)
+    if known is None or known[0] is not kernel or known[1:] != question[1:]:
+        _Last.question = None
+        with _refusing():
+            axes = kernel.mesh_axes(problem)
+            with told_of(chip, axes):
+                function, arrays = built(kernel, problem, config)
+                target = None if chip is None else compile_only_target(chip, axes)
+                _Last.answer = _trace(function, arrays, target)
+        _Last.question = question
+    return _Last.answer
+
+
+def _trace(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> _Staged:
+    traced = _traced(function, arrays, target)
+    there = in_hbm(function, arrays)
+    compiled = traced if there is function else _traced(there, arrays, target)
+    return _Staged(reader.calls(traced.jaxpr, arrays), compiled, target)
+
+
+def _traced(function: Callable[..., Any], arrays: Sequence[Array], target: Any) -> Any:
+    import jax
+
+    donated = tuple(n for n, array in enumerate(arrays) if array.donated)
+    return jax.jit(function, donate_argnums=donated).trace(*specs(arrays, target))
+
+
+def in_hbm(function: Callable[..., Any], arrays: Sequence[Array]) -> Callable[..., Any]:
+    """The function with the arguments in HBM that are to be there. One that is donated needs no
+    constraint: what shares its memory with an output is there already."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    constrained = getattr(pltpu, "with_memory_space_constraint", None)  # older ones have none
+    kept = [array.memory == "hbm" and not array.donated for array in arrays]
+    if constrained is None or not any(kept):
+        return function
+
+    def constrained_function(*given: Any) -> Any:
+        known = zip(given, kept, strict=True)
+        return function(*(constrained(x, pltpu.HBM) if here else x for x, here in known))
+
+    return constrained_function
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """What is raised is about the kernel."""
+    try:
+        yield
+    except StageError:
+        raise
+    except Exception as error:
+        is_refusal = isinstance(error, reader.NotTunableError)
+        raise StageError(protocol.REFUSED if is_refusal else "trace", error) from error
+
+
+def _compile(staged: _Staged, dump: Path) -> str:
+    libtpu.clear(dump)
+    try:
+        with abstract_mesh(staged.target):
+            return str(staged.traced.lower().compile().as_text())
+    except Exception as error:
+        libtpu.clear(dump)
+        raise StageError("compile", error) from error
+
+
+def specs(arrays: Sequence[Array], target: Any) -> list[Any]:
+    """Abstract arguments on a device, or divided over a mesh; nowhere without a target."""
+    import jax
+
+    return [
+        jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=target and placed(array, target))
+        for array, one in zip(arrays, reader.abstract(arrays), strict=True)
+    ]
+
+
+def placed(array: Array, target: Any) -> Any:
+    """Where an argument lies, and in which layout."""
+    from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceSharding
+
+    sharding: Any = (
+        NamedSharding(target, PartitionSpec(*array.spec))
+        if isinstance(target, Mesh)
+        else SingleDeviceSharding(target)
+    )
+    if not array.row_major:
+        return sharding
+    from jax.experimental import layout
+
+    order = tuple(range(len(array.shape)))
+    if hasattr(layout, "DeviceLocalLayout"):  # up to jax 0.6
+        return layout.Layout(layout.DeviceLocalLayout(order), sharding)
+    return layout.Format(layout.Layout(order), sharding)
+
+
+def _simulated(call: _MadeCall, chip: Chip) -> dict[str, Any]:
+    """VMEM and simulation of a kernel."""
+    started = time.perf_counter()
+    simulation, refusal = None, call.refusal
+    if call.listing is not None:
+        result = simulate(
+            call.listing, chip=chip.value, libtpu=libtpu.version(), scalars=call.scalars
+        )
+        if isinstance(result, NotSimulated):
+            refusal = result.reason
+        else:
+            simulation = dataclasses.asdict(result)
+    return {
+        "vmem_used_bytes": call.vmem_bytes,
+        "simulation": simulation,
+        "refusal": refusal,
+        "simulate_s": time.perf_counter() - started,
+    }
+
+
+def _scheduled(
+    text: str, listed: Mapping[str, FinalListing], kernels: Sequence[str] | None, chip: Chip
+) -> list[ScheduledOperation]:
+    """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
+    the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
+    has unrolled, which count as runs of the call. None: of a plain version, which is XLA's."""
+    found = []
+    for one in module.schedule(text):
+        if kernels is not None and one.name in kernels:
+            found.append(replace(one, kernel=kernels.index(one.name)))
+            continue
+        final = listed.get(one.name)
+        if kernels is not None and final and final.is_kernel:
+            continue
+        result = _of_xla(final.listing, chip) if final else None
+        us = result.us_shared if isinstance(result, Simulation) else None
+        refusal = result.reason if isinstance(result, NotSimulated) else ""
+        found.append(replace(one, simulated_us=us, refusal=refusal))
+    return found
+
+
+@lru_cache(maxsize=256)  # candidates have most of XLA's operations in common
+def _of_xla(listing: str | Listing, chip: Chip) -> Simulation | NotSimulated:
+    """An operation of XLA, by its own schedule."""
+    return simulate(listing, chip=chip.value, libtpu=libtpu.version(), scalars={})
+
+
+def _flat(scalars: Mapping[int, Any]) -> dict[int, list[int]]:
+    """Elements in row-major order, by operand number."""
+    return {number: array.reshape(-1).tolist() for number, array in scalars.items()}

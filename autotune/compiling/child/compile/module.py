@@ -1,0 +1,289 @@
+"""The schedule of a compiled HLO module: the kernels, and what XLA does around them, in the order
+in which the chip runs it."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from math import prod
+
+from autotune.compiling.child.compile.hlo import CYCLES, instructions
+from autotune.domain.operation import Phase, ScheduledOperation
+from autotune.domain.tiling import round_up
+
+_COMPUTATION = re.compile(r"^(ENTRY )?%([\w.-]+) \(.*\{$", re.M)
+_HEAD = re.compile(r"%([\w.-]+) = (.*?) ([a-z][\w-]*)\(", re.S)
+_ARRAY = re.compile(r"\b([a-z]+)(\d*)(e\d+m\d+\w*)?\[([\d,]*)\](?:\{([^{}]*)\})?")
+_NAME = re.compile(r"%([\w.-]+)")
+_CALLED = re.compile(r"\b(calls|to_apply|body|condition|\w+_computations?)=(\{[^}]*\}|%[\w.-]+)")
+_TRIPS = re.compile(r'"known_trip_count":\{"n":"(\d+)"')
+_TILE = re.compile(r"T\(([\d,]+)\)")
+_SPACE = re.compile(r"S\((\d+)\)")
+_NUMBER = re.compile(r"^\d+")
+_NO_IDEA = 2**62  # what XLA writes where it has no idea of the cycles
+
+_FREE = (
+    *("parameter", "constant", "bitcast", "tuple", "get-tuple-element", "after-all"),
+    *("partition-id", "replica-id", "opt-barrier", "domain"),
+)
+_PARTIAL = ("slice", "dynamic-slice", "gather")  # read of their operand what they return
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Instruction:
+    name: str
+    opcode: str
+    result: str
+    operands: tuple[str, ...]
+    text: str
+    """What follows the opcode: operands and attributes."""
+    is_root: bool
+
+    @property
+    def called(self) -> tuple[str, ...]:
+        """Computations that it calls, a loop's condition apart."""
+        found = (n for what, n in _CALLED.findall(self.text) if what != "condition")
+        return tuple(name for names in found for name in _NAME.findall(names))
+
+
+_Computation = Mapping[str, _Instruction]
+
+
+def schedule(hlo: str) -> tuple[ScheduledOperation, ...]:
+    """What runs of a scheduled module, kernels among it; loops are unrolled into ``runs``."""
+    computations, entry = _parsed(hlo)
+    return tuple(_Walk(computations).operations(entry, 1))
+
+
+def _parsed(hlo: str) -> tuple[dict[str, _Computation], str]:
+    """All computations by name, and the name of the entry."""
+    heads = list(_COMPUTATION.finditer(hlo))
+    ends = [head.start() for head in heads[1:]] + [len(hlo)]
+    found: dict[str, _Computation] = {
+        head[2]: {one.name: one for one in _instructions(hlo[head.end() : end])}
+        for head, end in zip(heads, ends, strict=True)
+    }
+    return found, next((head[2] for head in heads if head[1]), "")
+
+
+def _instructions(body: str) -> Iterator[_Instruction]:
+    for root, text in instructions(body):
+        head = _HEAD.match(text)
+        if head is None:
+            continue
+        rest = text[head.end() :]
+        operands = _NAME.findall(rest[: _closing(rest)])
+        yield _Instruction(
+            name=head[1],
+            result=head[2],
+            opcode=head[3],
+            operands=tuple(operands),
+            text=rest,
+            is_root=root,
+        )
+
+
+def _closing(text: str) -> int:
+    """Where the parenthesis that is open at the start closes."""
+    depth = 1
+    for place, letter in enumerate(text):
+        depth += (letter == "(") - (letter == ")")
+        if depth == 0:
+            return place
+    return len(text)
+
+
+@dataclass(frozen=True, slots=True)
+class _Walk:
+    computations: Mapping[str, _Computation]
+
+    def operations(self, name: str, runs: int | None) -> Iterator[ScheduledOperation]:
+        """Those of a computation and of what it calls. ``runs``: None where it is not known."""
+        own = self.computations.get(name, {})
+        for one in own.values():
+            if one.opcode == "while":
+                trips = self._trips(one, own)
+                often = None if runs is None or trips is None else runs * trips
+                yield from self._of_all(one, often)
+            elif one.opcode == "conditional":
+                yield from self._of_all(one, None)
+            elif one.opcode == "call":
+                yield from self._of_all(one, runs)
+            elif one.opcode not in _FREE and "S(6)" not in one.result:
+                yield self._operation(one, own, runs)
+
+    def _of_all(self, one: _Instruction, runs: int | None) -> Iterator[ScheduledOperation]:
+        for called in one.called:
+            yield from self.operations(called, runs)
+
+    def _operation(
+        self, one: _Instruction, own: _Computation, runs: int | None
+    ) -> ScheduledOperation:
+        cycles = CYCLES.search(one.text)
+        expected = int(cycles[1]) if cycles else 0
+        phase = next((p for p in (Phase.START, Phase.DONE) if one.opcode.endswith(f"-{p}")), None)
+        return ScheduledOperation(
+            name=one.name,
+            opcode=one.opcode.removesuffix(f"-{phase}") if phase else one.opcode,
+            runs=runs,
+            phase=phase or Phase.WHOLE,
+            awaits=one.operands[0] if phase == Phase.DONE and one.operands else "",
+            hbm_bytes=0 if phase == Phase.DONE else self._hbm_bytes(one, own),
+            expected_cycles=0 if expected >= _NO_IDEA else expected,
+        )
+
+    def _hbm_bytes(self, one: _Instruction, own: _Computation) -> int:
+        """What it reads and writes in HBM, tiles padded."""
+        if one.opcode.endswith("-start"):
+            return _copied_bytes(one.result)
+        written = sum(_arrays_bytes(one.result))
+        operands = [own[name].result for name in one.operands if name in own]
+        if one.opcode in _PARTIAL:
+            operands = [one.result]
+        if one.opcode == "dynamic-update-slice":
+            return 2 * sum(_arrays_bytes(operands[1])) if len(operands) > 1 else 0
+        if one.opcode == "fusion" and one.called:
+            return self._fused_bytes(one.called[0], operands, written)
+        return written + sum(sum(_arrays_bytes(text)) for text in operands)
+
+    def _fused_bytes(self, name: str, operands: list[str], written: int) -> int:
+        """Of a fusion: an operand that is only sliced is read in slices; one that is updated in
+        place is written where it is updated."""
+        inner = self.computations.get(name, {})
+        total = written
+        for number, text in enumerate(operands):
+            users = _users(inner, number)
+            whole = sum(_arrays_bytes(text))
+            if users and all(user.opcode in _PARTIAL for user in users):
+                total += min(whole, sum(sum(_arrays_bytes(u.result, text)) for u in users))
+            elif users and all(user.opcode == "dynamic-update-slice" for user in users):
+                changed = sum(sum(_arrays_bytes(inner[u.operands[1]].result, text)) for u in users)
+                total += changed - min(written, whole)
+            else:
+                total += whole
+        return max(0, total)
+
+    def _trips(self, loop: _Instruction, own: _Computation) -> int | None:
+        """How often a loop runs, where XLA says it, or where nothing but a count from zero by one
+        to a constant ends it."""
+        known = _TRIPS.search(loop.text)
+        if known:
+            return int(known[1])
+        condition, body = (self._named(what, loop) for what in ("condition", "body"))
+        root = _root(condition)
+        if root is None or "direction=LT" not in root.text:
+            return None
+        counter, limit = (condition.get(name) for name in root.operands)
+        place = _place(counter)
+        if place is None or not _counts_by_one(body, place):
+            return None
+        start = self._constant(counter, loop, own)
+        last = self._constant(limit, loop, own)
+        return last if start == 0 and last is not None and last >= 0 else None
+
+    def _named(self, what: str, loop: _Instruction) -> _Computation:
+        found = re.search(rf"{what}=%([\w.-]+)", loop.text)
+        return self.computations.get(found[1], {}) if found else {}
+
+    def _constant(
+        self, one: _Instruction | None, loop: _Instruction, own: _Computation
+    ) -> int | None:
+        """An integer of a loop's condition, through the tuple that the loop begins with."""
+        place = _place(one)
+        if place is not None:
+            start = own.get(loop.operands[0])
+            if start is None or start.opcode != "tuple":
+                return None
+            one = own.get(start.operands[place])
+        return _integer(_copied(one, own))
+
+
+def _root(computation: _Computation) -> _Instruction | None:
+    """What a computation returns."""
+    return next((one for one in computation.values() if one.is_root), None)
+
+
+def _copied(one: _Instruction | None, own: _Computation) -> _Instruction | None:
+    """What an instruction is a copy of, or itself."""
+    while one is not None and one.opcode in ("copy", "bitcast"):
+        one = own.get(one.operands[0])
+    return one
+
+
+def _place(one: _Instruction | None) -> int | None:
+    """Which element of a tuple an instruction takes."""
+    if one is None or one.opcode != "get-tuple-element":
+        return None
+    index = re.search(r"index=(\d+)", one.text)
+    return int(index[1]) if index else None
+
+
+def _integer(one: _Instruction | None) -> int | None:
+    if one is None or one.opcode != "constant" or not one.result.startswith(("s32", "u32")):
+        return None
+    found = _NUMBER.match(one.text)
+    return int(found[0]) if found else None
+
+
+def _counts_by_one(body: _Computation, place: int) -> bool:
+    """Whether a loop's body adds one to this element of its tuple."""
+    root = _root(body)
+    if root is None or root.opcode != "tuple" or place >= len(root.operands):
+        return False
+    step = _copied(body.get(root.operands[place]), body)
+    if step is None or step.opcode != "add":
+        return False
+    added = [body.get(name) for name in step.operands]
+    return place in map(_place, added) and 1 in map(_integer, added)
+
+
+def _users(inner: _Computation, number: int) -> list[_Instruction]:
+    """What takes a parameter of a fused computation as its first operand; none where something
+    takes it as another one."""
+    given = next((one.name for one in inner.values() if _is_parameter(one, number)), None)
+    users = [one for one in inner.values() if given in one.operands]
+    return users if all(one.operands[0] == given for one in users) else []
+
+
+def _is_parameter(one: _Instruction, number: int) -> bool:
+    return one.opcode == "parameter" and one.text.startswith(f"{number})")
+
+
+def _arrays_bytes(types: str, placed_as: str | None = None) -> list[int]:
+    """Bytes in HBM of each array of a type; 0 for those that lie elsewhere. ``placed_as``: the
+    type whose memory counts, for what a fusion has inside."""
+    arrays = list(_ARRAY.finditer(types))
+    where = [_in_hbm(a[5] or "") for a in arrays]
+    if placed_as is not None:
+        outer = _ARRAY.search(placed_as)
+        where = [outer is None or _in_hbm(outer[5] or "")] * len(arrays)
+    return [_padded_bytes(a) if hbm else 0 for a, hbm in zip(arrays, where, strict=True)]
+
+
+def _copied_bytes(types: str) -> int:
+    """Of a copy or slice that is started: operand and result, in either order, of which the smaller
+    is what moves, then its context. Where an index is among the operands, they stand together."""
+    arrays = list(_ARRAY.finditer(types))
+    if types.startswith("(("):
+        rest = types[2 + _closing(types[2:]) :]
+        arrays = [arrays[0], *_ARRAY.finditer(rest)]
+    moved = min(map(_padded_bytes, arrays[:2]), default=0)
+    return moved * sum(_in_hbm(array[5] or "") for array in arrays[:2])
+
+
+def _in_hbm(layout: str) -> bool:
+    space = _SPACE.search(layout)
+    return space is None or space[1] == "0"
+
+
+def _padded_bytes(array: re.Match[str]) -> int:
+    """With the padding of its tiles: the last sizes, in the order of the layout."""
+    width = 8 if array[1] == "pred" else int(array[2] or 0)
+    sizes = [int(size) for size in array[4].split(",") if size]
+    order, _, tiles = (array[5] or "").partition(":")
+    minor = [int(axis) for axis in order.split(",") if axis] or [*reversed(range(len(sizes)))]
+    tile = _TILE.search(tiles)
+    shape = [sizes[axis] for axis in reversed(minor)]
+    for back, least in enumerate(reversed(tile[1].split(",") if tile else []), 1):
+        if back <= len(shape):
+            shape[-back] = round_up(shape[-back], int(least))
+    return prod(shape) * width // 8

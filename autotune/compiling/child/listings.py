@@ -1,0 +1,66 @@
+"""The final listings of what a child has compiled last."""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from autotune.compiling import libtpu, protocol
+from autotune.compiling.child.serving import StageError
+from autotune.domain.chip import Chip
+from autotune.domain.compiled import ASSEMBLED
+from autotune.estimating.simulator import constants
+from autotune.estimating.simulator.assembly import (
+    AssemblyError,
+    assemble,
+    function_name,
+    placements,
+)
+from autotune.estimating.simulator.bundles import Listing
+
+_PROGRAM_LETTERS = 16
+_KERNEL = "custom-call"
+
+
+class FinalListing(NamedTuple):
+    """Of a Pallas call, or of XLA's own fusion or copy: as libtpu prints it or put together.
+    ``identity``: equal texts are of equal programs."""
+
+    listing: str | Listing
+    is_kernel: bool
+    identity: str
+
+
+def listings(dump: Path, chip: Chip) -> dict[str, FinalListing]:
+    """By name of the instruction. Put together where libtpu was asked for operations and log.
+
+    Raises ``StageError`` where those do not fit together: the question is to be asked again of a
+    process that has libtpu print the listings.
+    """
+    if not libtpu.packing_is_logged():
+        return {
+            name: FinalListing(text, libtpu.is_kernel(text), text)
+            for name, text in libtpu.listings(dump).items()
+        }
+    placed, opcodes = placements(libtpu.packing_log()), libtpu.opcodes(dump)
+    timed = chip.value in constants.CHIPS
+    slots = constants.load(chip.value, libtpu.version()).delay_slots if timed else 0
+    found = {}
+    try:
+        for text in libtpu.operations(dump):
+            name = function_name(text)
+            made = assemble(text, placed.get(name, {}), delay_slots=slots)
+            if name in opcodes and len(made.listing.bundles) > 1:  # else it does nothing
+                is_kernel = opcodes[name] == _KERNEL
+                found[name] = FinalListing(made.listing, is_kernel, made.digest)
+    except AssemblyError as error:
+        raise StageError(protocol.LISTING, error) from error
+    return found
+
+
+def program(listed: Iterable[FinalListing]) -> str:
+    """A hash of the kernels among them."""
+    kernels = "".join(one.identity for one in listed if one.is_kernel)
+    whole = hashlib.sha256(kernels.encode()).hexdigest()
+    how = ASSEMBLED if libtpu.packing_is_logged() else ""
+    return (how + whole)[:_PROGRAM_LETTERS]

@@ -1,0 +1,264 @@
+"""Loading a kernel declaration, in the child: the only place that executes a user's module."""
+
+import importlib
+import importlib.util
+import linecache
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from autotune.declaring.calls.function import FunctionKernel
+from autotune.declaring.kernel import Kernel
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+
+_DECLARATIONS = (Kernel, FunctionKernel)
+
+
+class LoadError(Exception):
+    """The declaration cannot be loaded; the message is a sentence for the user."""
+
+
+class NameLoadError(LoadError):
+    """The file has no declaration of that name."""
+
+
+class PinnedPackages:
+    """Import finder that takes named top-level packages from fixed folders, before anything else
+    on the path that happens to have the same name."""
+
+    def __init__(self) -> None:
+        self.roots: dict[str, str] = {}
+
+    def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        root = self.roots.get(name) if path is None else None
+        return PathFinder.find_spec(name, [root]) if root else None
+
+
+class CopiedTrees:
+    """Import finder that takes what lies in a working tree from a copy of it, another revision.
+    What the copy lacks (generated files, compiled extensions) is taken from the tree."""
+
+    def __init__(self) -> None:
+        self.copies: dict[str, str] = {}
+        """By the tree that each is a copy of; absolute, without links."""
+
+    def find_spec(self, name: str, path: Any = None, _target: Any = None) -> ModuleSpec | None:
+        if not self.copies or _is_own(name):
+            return None
+        found = None
+        if path is None:
+            others = (finder for finder in sys.meta_path if finder is not self)
+            found = next((s for f in others if (s := f.find_spec(name, None))), None)
+            path = _folders_of(found) if found else sys.path
+        return self._in_copies(name, path) or found
+
+    def strays(self) -> list[str]:
+        """Modules that came from a tree although its copy has them: loaded before it was known, or
+        past the import system."""
+        found = []
+        for name, module in list(sys.modules.items()):
+            file = getattr(module, "__file__", None)
+            if _is_own(name) or not isinstance(file, str):
+                continue
+            moved = Path(self._moved(file) or file).resolve()
+            if moved != Path(file).resolve() and moved.is_file():
+                found.append(name)
+        return sorted(found)
+
+    def _in_copies(self, name: str, path: Iterable[str]) -> ModuleSpec | None:
+        """None where nothing of the path is in a tree, or a copy of one."""
+        back = {copy: tree for tree, copy in self.copies.items()}
+        places = [self._moved(one) or one for one in path]
+        trees = [tree for one in places if (tree := _moved(one, back))]
+        if not trees:
+            return None
+        found = PathFinder.find_spec(name, places) or PathFinder.find_spec(name, trees)
+        if found and found.submodule_search_locations is not None:
+            # Of a namespace package Python would search sys.path again, which names the tree.
+            found.submodule_search_locations = list(found.submodule_search_locations)
+        return found
+
+    def _moved(self, place: str) -> str | None:
+        """In the copy, where it is in a tree; a copy may be inside its tree."""
+        is_copy = _moved(place, {copy: copy for copy in self.copies.values()})
+        return is_copy or _moved(place, self.copies)
+
+
+def _is_own(name: str) -> bool:
+    """Of this program, which the tree may be that of: it is not what is compared."""
+    return name.partition(".")[0] in ("__main__", "autotune")
+
+
+def _folders_of(spec: ModuleSpec) -> list[str]:
+    """The folders that a top-level module was found in."""
+    files = list(spec.submodule_search_locations or ())
+    if not files and spec.has_location and spec.origin:
+        files = [spec.origin]
+    return [str(Path(file).resolve().parent) for file in files]
+
+
+def _moved(place: str, copies: Mapping[str, str]) -> str | None:
+    """The same place in another tree, without links; None for one that is in none."""
+    real = Path(place).resolve()
+    for tree, other in copies.items():
+        if real.is_relative_to(tree):
+            return str(Path(other) / real.relative_to(tree))
+    return None
+
+
+class Loader:
+    """Loads each declaration once."""
+
+    def __init__(self) -> None:
+        self._pinned, self._copied = PinnedPackages(), CopiedTrees()
+        sys.meta_path[:0] = [self._copied, self._pinned]
+        self._kernels: dict[KernelRef, Kernel] = {}
+        self._found: dict[KernelRef, Kernel | FunctionKernel] = {}
+
+    def kernel(self, ref: KernelRef) -> Kernel:
+        """The declaration at ``ref``. Raises ``LoadError``."""
+        if ref not in self._kernels:
+            found = self._declared(ref)
+            if isinstance(found, FunctionKernel):
+                with _saying_which(ref):
+                    found = found.kernel(found.read(_call(ref, found)))
+            self._kernels[ref] = found
+        return self._kernels[ref]
+
+    def problem(self, ref: KernelRef) -> Problem:
+        """Of the call that ``ref`` names. Raises ``LoadError``."""
+        found = self._declared(ref)
+        if isinstance(found, Kernel):
+            raise LoadError(f"{ref} is a declaration: say the problem with --shape, not --args")
+        with _saying_which(ref):
+            return found.problem(found.read(_call(ref, found)))
+
+    def function(self, ref: KernelRef) -> Any:
+        """What can be called at ``ref``, tunable or not. Raises ``LoadError``."""
+        found: Any = self._imported(ref)
+        for part in ref.attribute.split("."):
+            found = getattr(found, part, None)
+        if not callable(found):
+            raise NameLoadError(f"{ref.module or ref.path} has no function {ref.attribute}")
+        return found
+
+    def _declared(self, ref: KernelRef) -> Kernel | FunctionKernel:
+        """What stands in the module, which is executed once."""
+        place = replace(ref, call="")
+        if place not in self._found:
+            self._found[place] = self._load(place)
+        return self._found[place]
+
+    def _load(self, ref: KernelRef) -> Kernel | FunctionKernel:
+        if ref.copy:
+            self._copied.copies[ref.copy_of] = ref.copy
+        module = self._imported(ref)
+        if ref.copy and (strays := self._copied.strays()):
+            raise LoadError(
+                f"{ref.path} cannot be compared: {', '.join(strays)} came from {ref.copy_of}, not "
+                "from the other revision; is it imported as Python starts?"
+            )
+        found = _attribute(module, ref.attribute)
+        if not isinstance(found, Kernel | FunctionKernel):
+            names = [n for n in vars(module) if isinstance(_attribute(module, n), _DECLARATIONS)]
+            raise NameLoadError(
+                f"{ref.path} has no kernel declaration called {ref.attribute}: "
+                + (f"it has {', '.join(names)}" if names else "an autotune.Kernel is needed")
+            )
+        return found
+
+    def _imported(self, ref: KernelRef) -> ModuleType:
+        try:
+            return self._module(ref)
+        except LoadError:
+            raise
+        except (Exception, SystemExit) as error:
+            file = ref.path or ref.module
+            raise LoadError(
+                f"the kernel file {file} does not import: {type(error).__name__}: {error}"
+            ) from error
+
+    def _module(self, ref: KernelRef) -> ModuleType:
+        if ref.module:
+            if ref.root:
+                self._pinned.roots[ref.module.partition(".")[0]] = ref.root
+            return importlib.import_module(ref.module)
+        name = f"autotune_user_kernel_{abs(hash((ref.path, ref.source))):x}"
+        if ref.source:
+            return _from_text(name, ref)
+        root, package = _package_of(Path(ref.path))
+        if package:  # relative imports are of it
+            self._pinned.roots[package[0]] = str(root)
+            name = ".".join((*package, name))
+        spec = importlib.util.spec_from_file_location(name, ref.path)
+        if spec is None or spec.loader is None:
+            raise LoadError(f"{ref.path} is not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        _find_beside(ref)
+        try:
+            spec.loader.exec_module(module)
+        except BaseException:
+            del sys.modules[name]
+            raise
+        return module
+
+
+def _package_of(path: Path) -> tuple[Path, tuple[str, ...]]:
+    """The folder that holds the top-level package of a file, and the packages down to it."""
+    root = path.parent
+    while (root / "__init__.py").is_file():
+        root = root.parent
+    return root, path.parent.relative_to(root).parts
+
+
+def _from_text(name: str, ref: KernelRef) -> ModuleType:
+    """A module of a notebook's cells."""
+    module = ModuleType(name)
+    sys.modules[name] = module
+    _find_beside(ref)
+    lines = ref.source.splitlines(keepends=True)
+    linecache.cache[name] = (len(ref.source), None, lines, name)  # for tracebacks
+    try:
+        exec(compile(ref.source, name, "exec"), vars(module))  # noqa: S102 (what this process is for)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def _find_beside(ref: KernelRef) -> None:
+    """Modules beside the declaration can be imported."""
+    folder = str(Path(ref.path).parent)
+    if folder not in sys.path:
+        sys.path.append(folder)
+
+
+def _attribute(module: ModuleType, name: str) -> Any:
+    """What a dotted name means; of a decorated function its declaration."""
+    found: Any = module
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found if isinstance(found, Kernel) else getattr(found, "declaration", None)
+
+
+def _call(ref: KernelRef, found: FunctionKernel) -> str:
+    if ref.call:
+        return ref.call
+    arrays = ", ".join(f"{name}=…" for name in found.signature.parameters if name not in found.axes)
+    raise LoadError(f"{ref} is a decorated function: say how it is called, with --args {arrays!r}")
+
+
+@contextmanager
+def _saying_which(ref: KernelRef) -> Iterator[None]:
+    try:
+        yield
+    except InvalidInputError as error:
+        raise LoadError(f"{ref}: {error}") from error

@@ -1,0 +1,90 @@
+"""The measuring child: the only process that opens the accelerator. Run as a script, like the
+compiler's worker, whose protocol it speaks."""
+
+import sys
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(Path(__file__).resolve().parents[4]))
+    import autotune  # noqa: F401  (cached, so that the folder can leave the path again)
+
+    sys.path.pop(0)
+    sys.path[:] = [p for p in sys.path if p != str(Path(__file__).resolve().parent)]
+    from autotune.compiling.child.guardian import stand_guard
+
+    stand_guard(Path(sys.argv[1]).parent)  # before NumPy starts its threads
+
+from autotune.compiling import measuring_protocol as protocol
+from autotune.compiling.child.loading import Loader, LoadError
+from autotune.compiling.child.measure import device as accelerator
+from autotune.compiling.child.measure import programs
+from autotune.compiling.child.serving import StageError, answered, serve
+from autotune.compiling.measuring_protocol import Device, Loaded, Sample, Samples
+from autotune.compiling.protocol import LOAD, OfProblem
+from autotune.declaring.kernel import Kernel
+from autotune.domain.measurement import NotMeasured
+from autotune.domain.problem import Problem
+
+STAGES: dict[type[BaseException], str] = {
+    accelerator.CannotOpenError: protocol.OPEN,
+    LoadError: LOAD,
+    BaseException: protocol.RUN,
+}
+
+
+class Measurer:
+    """One handler per question; every answer is plain JSON data."""
+
+    def __init__(self) -> None:
+        self.loader = Loader()
+        self.device: Any = None
+        self.programs: dict[str, Any] = {}
+        self.inputs: accelerator.Inputs = []
+        self.taken = 0
+
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
+        return answered(self, protocol.AnyQuestion, request, STAGES)
+
+    def do_open(self, asked: protocol.OpenDevice) -> Device:
+        self.device = accelerator.open_device(asked.number)
+        return accelerator.description(self.device)
+
+    def do_inputs(self, asked: protocol.MakeInputs) -> None:
+        self.inputs = accelerator.rotated_inputs(*self._subject(asked), asked.seed, self.device)
+
+    def do_load(self, asked: protocol.LoadProgram) -> Loaded:
+        program, loaded = None, Loaded(compiled_here=asked.path is None)
+        if asked.path is not None:
+            try:
+                program = programs.load(Path(asked.path), self.device)
+            except StageError as error:
+                loaded = Loaded(compiled_here=True, refusal=str(error))
+        if program is None:
+            program = programs.compiled(
+                *self._subject(asked), asked.config, asked.name, asked.chip, self.device
+            )
+        accelerator.warm_up(program, self.inputs)
+        self.programs[asked.name] = program
+        return loaded
+
+    def do_sample(self, asked: protocol.TakeSamples) -> Samples:
+        times = accelerator.timed(asked.order, self.programs, self.inputs, self.taken, self.device)
+        self.taken += len(asked.order)
+        return Samples([_sample(time) for time in times])
+
+    def _subject(self, asked: OfProblem[Any]) -> tuple[Kernel, Problem]:
+        return self.loader.kernel(asked.ref), asked.problem
+
+
+def _sample(time: int | NotMeasured) -> Sample:
+    return Sample(None, time.reason) if isinstance(time, NotMeasured) else Sample(time)
+
+
+def main() -> None:
+    """``worker.py FOLDER``."""
+    serve(lambda: Measurer().answer)
+
+
+if __name__ == "__main__":
+    main()

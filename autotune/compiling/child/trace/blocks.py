@@ -1,0 +1,105 @@
+"""What a ``BlockMapping`` of a ``pallas_call`` says: array, block, memory space, what moves."""
+
+from collections.abc import Sequence
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.compiling.child.trace.visits import Visits
+from autotune.domain.dtype import bits, memory_bits
+from autotune.domain.tiling import round_up, sublane_tile, values_per_word
+from autotune.domain.trace import Operand
+
+
+def operand_of(mapping: Any, found: Visits, is_output: bool) -> Operand:
+    """What a ``BlockMapping`` says, and what is known of its visits."""
+    array = array_of(mapping)
+    shape, block, dtype = tuple(array.shape), block_shape(mapping), str(array.dtype)
+    mode = mapping.pipeline_mode
+    return Operand(
+        name=str(mapping.origin),
+        is_output=is_output,
+        shape=shape,
+        block=block,
+        dtype=dtype,
+        space=memory_space(mapping.block_aval),
+        varies=found.varies,
+        exclusive=found.exclusive,
+        fetches=found.fetches,
+        blocks=found.blocks,
+        blocks_total=prod(-(-s // b) for s, b in zip(shape, block, strict=True)),
+        hbm_bytes=_operand_bytes(mapping, found, dtype),
+        exact=found.exact,
+        buffers=int(getattr(mode, "buffer_count", 0) or 0),
+    )
+
+
+def _operand_bytes(mapping: Any, found: Any, dtype: str) -> int:
+    """An operand that the kernel moves by hand is counted once, whole."""
+    if memory_space(mapping.block_aval) in ("any", "hbm"):
+        return int(prod(array_of(mapping).shape)) * memory_bits(dtype) // 8
+    return int(found.elements) * memory_bits(dtype) // 8
+
+
+def array_of(mapping: Any) -> Any:
+    """Shape and dtype of the whole array, over JAX versions."""
+    found = getattr(mapping, "array_aval", None)
+    return mapping.array_shape_dtype if found is None else found
+
+
+def block_shape(mapping: Any) -> tuple[int, ...]:
+    """Elements of a block; squeezed dimensions are 1."""
+    sizes = []
+    for dimension in mapping.block_shape:
+        size = getattr(dimension, "block_size", dimension)
+        sizes.append(size if isinstance(size, int) else 1)
+    return tuple(sizes)
+
+
+def moved_sizes(mapping: Any, index: Sequence[Any], rank: int) -> tuple[Any, ...]:
+    """Elements that each visit moves, by dimension. ``index``: of the visited block, over a grid of
+    so many axes."""
+    bounds = zip(
+        _starts(mapping, index), block_shape(mapping), array_of(mapping).shape, strict=True
+    )
+    return tuple(_padded([_moved(*one, rank) for one in bounds], mapping))
+
+
+def _starts(mapping: Any, index: Sequence[Any]) -> list[Any]:
+    """First element of the visited block in each dimension; ``Element`` indices are elements."""
+    starts = []
+    for dimension, size, i in zip(mapping.block_shape, block_shape(mapping), index, strict=True):
+        is_element = type(dimension).__name__ in ("Element", "BoundedSlice")
+        starts.append(i if i is None or is_element else i * size)
+    return starts
+
+
+def _moved(start: Any, size: int, extent: int, rank: int) -> Any:
+    """Elements that a visit moves in one dimension: blocks are clipped at the array's end."""
+    if start is None:
+        return np.full((1,) * rank, min(size, extent))
+    return np.clip(extent - start, 0, size)
+
+
+def _padded(sizes: list[Any], mapping: Any) -> list[Any]:
+    """HBM arrays are tiled too: what moves is whole lanes and whole sublane tiles."""
+    if len(sizes) < 2:
+        return sizes
+    array = array_of(mapping)
+    tile = sublane_tile(array.shape[-2], values_per_word(str(array.dtype)))
+    return [*sizes[:-2], round_up(sizes[-2], tile), round_up(sizes[-1], 128)]
+
+
+def memory_space(aval: Any) -> str:
+    """Over JAX versions; all kinds of semaphores are one."""
+    space = getattr(aval, "memory_space", None)
+    if space is None:
+        return "default"
+    name = str(getattr(space, "value", space)).lower()
+    return "semaphore" if "sem" in name else name
+
+
+def value_bytes(aval: Any) -> int:
+    """Unpadded."""
+    return int(prod(aval.shape)) * bits(str(aval.dtype)) // 8

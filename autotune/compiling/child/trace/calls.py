@@ -1,0 +1,201 @@
+"""Finding each ``pallas_call`` in a function's jaxpr, how often it runs, and what is known of its
+operands."""
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.compiling.child.trace.mapped import as_pallas_call
+from autotune.compiling.child.trace.scalars import called_jaxpr, constants, open_jaxpr
+
+_DIVIDED = "shard_map"
+_SMALL_ELEMENTS = 1 << 20  # only small integer arrays are computed ahead
+
+
+@dataclass(frozen=True, slots=True)
+class Boundary:
+    """Variables of one jaxpr that are arguments or results of the outermost function, and those
+    that something in this jaxpr uses."""
+
+    arguments: frozenset[Any]
+    results: frozenset[Any]
+    used: frozenset[Any]
+
+    @classmethod
+    def of(cls, jaxpr: Any) -> "Boundary":
+        plain = open_jaxpr(jaxpr)
+        return cls(_variables(plain.invars), _variables(plain.outvars), _used(plain))
+
+    def inside(self, eqn: Any, inner: Any) -> "Boundary":
+        """The same for a jaxpr that ``eqn`` calls with its operands one to one."""
+        plain = open_jaxpr(inner)
+        if len(plain.invars) != len(eqn.invars) or not _hands_over(eqn):
+            return Boundary(frozenset(), frozenset(), _used(plain))
+        given = zip(plain.invars, eqn.invars, strict=True)
+        made = zip(plain.outvars, eqn.outvars, strict=True)
+        return Boundary(
+            _variables(i for i, v in given if not hasattr(v, "val") and v in self.arguments),
+            _variables(i for i, v in made if v in self.results),
+            _used(plain),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TracedCall:
+    """A ``pallas_call`` equation; ``known``: its operands, None where they are not known; ``runs``:
+    how often the function makes the call, None where that depends on data."""
+
+    eqn: Any
+    known: list[Any]
+    boundary: Boundary
+    runs: int | None
+
+
+def pallas_calls(jaxpr: Any, known: Sequence[Any]) -> Iterator[TracedCall]:
+    """Each ``pallas_call`` with the values of its operands that follow from ``known`` inputs, in
+    the order of the program. Those in a branch that is not taken run 0 times."""
+    return _calls(jaxpr, known, Boundary.of(jaxpr), 1)
+
+
+def _used(plain: Any) -> frozenset[Any]:
+    read = [v for eqn in plain.eqns for v in eqn.invars]
+    return _variables([*read, *plain.outvars])
+
+
+def _variables(found: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(v for v in found if not hasattr(v, "val"))
+
+
+def _calls(
+    jaxpr: Any, known: Sequence[Any], boundary: Boundary, runs: int | None
+) -> Iterator[TracedCall]:
+    plain = open_jaxpr(jaxpr)
+    values: dict[Any, Any] = dict(zip(plain.invars, known, strict=False))
+    values.update(constants(jaxpr))
+
+    def value(var: Any) -> Any:
+        return np.asarray(var.val) if hasattr(var, "val") else values.get(var)
+
+    for eqn in plain.eqns:
+        inputs = [value(v) for v in eqn.invars]
+        call = as_pallas_call(eqn)
+        if call is not None:
+            yield TracedCall(eqn=call, known=inputs, boundary=boundary, runs=runs)
+            continue
+        found = known_values(eqn, inputs)
+        if all(one is not None for one in found):
+            values.update(zip(eqn.outvars, found, strict=True))
+            continue
+        for inner, times in inner_jaxprs(eqn, inputs):
+            passed = _passed(eqn, inputs)
+            yield from _calls(inner, passed, boundary.inside(eqn, inner), _product(runs, times))
+
+
+def inner_jaxprs(eqn: Any, inputs: list[Any]) -> Iterator[tuple[Any, int | None]]:
+    """The jaxprs in an equation, and how often each runs when it does."""
+    if eqn.primitive.name == "cond":
+        taken = inputs[0]
+        for number, branch in enumerate(eqn.params["branches"]):
+            yield branch, None if taken is None else int(number == int(taken))
+        return
+    times = {"scan": eqn.params.get("length"), "while": None}.get(eqn.primitive.name, 1)
+    for param in eqn.params.values():
+        for inner in param if isinstance(param, (tuple, list)) else (param,):
+            if hasattr(open_jaxpr(inner), "eqns"):
+                yield inner, times
+
+
+def walked(jaxpr: Any) -> Iterator[Any]:
+    """The equations of all that a function does, kernel bodies included."""
+    for eqn in open_jaxpr(jaxpr).eqns:
+        yield eqn
+        for inner, _ in inner_jaxprs(eqn, [None]):
+            yield from walked(inner)
+
+
+def sends(eqn: Any) -> bool:
+    """Whether it speaks to other devices: a remote DMA or a barrier."""
+    import jax
+
+    if eqn.primitive.name != "dma_start":
+        return bool(eqn.primitive.name == "get_barrier_semaphore")
+    *_, device = jax.tree_util.tree_unflatten(eqn.params["tree"], eqn.invars)
+    return device is not None
+
+
+def _product(runs: int | None, times: int | None) -> int | None:
+    if 0 in (runs, times):
+        return 0
+    return None if runs is None or times is None else runs * times
+
+
+def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """The known inputs of a jaxpr inside ``eqn``: none where the operands are not its inputs one
+    to one. What a loop carries changes from turn to turn."""
+    if eqn.primitive.name == "cond":
+        return inputs[1:]  # the first chooses the branch
+    if eqn.primitive.name == _DIVIDED:
+        own = open_jaxpr(eqn.params["jaxpr"]).invars
+        return [_of_first_device(one, v.aval.shape) for one, v in zip(inputs, own, strict=True)]
+    return inputs if called_jaxpr(eqn) is not None else []
+
+
+def _hands_over(eqn: Any) -> bool:
+    """Whether the operands are the inputs of the jaxpr inside one to one, whole or divided."""
+    return called_jaxpr(eqn) is not None or eqn.primitive.name == _DIVIDED
+
+
+def _of_first_device(value: Any, shape: Sequence[int]) -> Any:
+    return None if value is None else value[tuple(slice(size) for size in shape)]
+
+
+def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
+    """The outputs of an equation whose inputs are all known and whose outputs are small; each is
+    None otherwise."""
+    across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
+    known = all(one is not None for one in inputs) and not across_devices
+    known = known and eqn.primitive.name != _DIVIDED
+    if known and _is_small(eqn) and not _holds_a_call(eqn):
+        return _compute(eqn, list(inputs))
+    return [None] * len(eqn.outvars)
+
+
+def _holds_a_call(eqn: Any) -> bool:
+    """Whether it is a ``pallas_call``, or has one inside."""
+    if as_pallas_call(eqn) is not None:
+        return True
+    inner = [plain for one, _ in inner_jaxprs(eqn, [None]) if (plain := open_jaxpr(one))]
+    return any(_holds_a_call(one) for plain in inner for one in plain.eqns)
+
+
+def _is_small(eqn: Any) -> bool:
+    return all(prod(getattr(v.aval, "shape", ())) <= _SMALL_ELEMENTS for v in eqn.outvars)
+
+
+def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
+    """One equation on the CPU, at once: scalars that are prepared outside the kernel. What is
+    traced for a chip is computed without one: jax 0.12 refuses a mesh of no devices."""
+    import jax
+    import jax.sharding as sharding
+
+    params = eqn.primitive.get_bind_params(eqn.params)
+    functions, params = params if isinstance(params, tuple) else ((), params)  # a pair up to 0.8
+    nothing = sharding.AbstractMesh((), ())
+    entered = getattr(sharding, "use_abstract_mesh", nullcontext)  # not in jax 0.6
+    if "ctx_mesh" in params:
+        params = {**params, "ctx_mesh": nothing}
+
+    def computed() -> list[Any]:
+        out = eqn.primitive.bind(*functions, *inputs, **params)
+        return list(out) if eqn.primitive.multiple_results else [out]
+
+    with entered(nothing):
+        found = computed()
+        if any(isinstance(one, jax.core.Tracer) for one in found):  # somebody traces around this
+            with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses some of a mesh
+                found = computed()
+        return list(map(np.asarray, found))

@@ -1,0 +1,262 @@
+"""One ``pallas_call`` equation as ``Trace``s."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from autotune.compiling.child.trace.blocks import (
+    array_of,
+    block_shape,
+    memory_space,
+    moved_sizes,
+    operand_of,
+    value_bytes,
+)
+from autotune.compiling.child.trace.body import Body, analyse
+from autotune.compiling.child.trace.calls import TracedCall, sends, walked
+from autotune.compiling.child.trace.scalars import axis_index, evaluate, open_jaxpr
+from autotune.compiling.child.trace.visits import BlockWalk, same_walk, visits
+from autotune.domain.trace import Operand, Scratch, Trace
+
+_SMEM_BYTES = 1 << 20  # the largest ``TpuInfo.smem_capacity_bytes`` of any chip
+
+
+class Call:
+    """One ``pallas_call`` equation, with the values that are known of its scalar operands.
+
+    ``io_bytes``: of the whole function where it makes no other call.
+    """
+
+    def __init__(self, found: TracedCall, io_bytes: int | None) -> None:
+        eqn, known = found.eqn, found.known
+        self.eqn, self.boundary, self.runs, self.known = eqn, found.boundary, found.runs, known
+        self.name = name_of(eqn)
+        self.io_bytes = _moved_bytes(eqn) if io_bytes is None else io_bytes
+        self.mapping = eqn.params["grid_mapping"]
+        dynamic = self.mapping.num_dynamic_grid_bounds
+        self.scalars = list(known[dynamic : dynamic + self.mapping.num_index_operands])
+        self.grid = _static_grid(self.mapping.grid, known[:dynamic])
+        self.walks = [self._walk(b) for b in self.mapping.block_mappings]
+        self.body = self._body()
+        self.sends = any(map(sends, walked(eqn.params["jaxpr"])))
+
+    def traces(self, orders: Sequence[Sequence[int]] | None) -> list[Trace]:
+        """``orders``: of the axes that the kernel was written for; others stay before them."""
+        named = self._named_axes()
+        added = [axis for axis in range(len(self.grid)) if axis not in named]
+        wanted = orders or [range(len(named))]
+        return [self._trace((*added, *(named[axis] for axis in order))) for order in wanted]
+
+    def scalar_operands(self) -> dict[int, Any]:
+        """Integers that the kernel can read as scalars and whose contents are known, by operand
+        number, as NumPy arrays: given by the caller, constants of the function, or computed from
+        both ahead of the call."""
+        known = [n for n, value in enumerate(self.known) if value is not None]
+        values = {n: np.asarray(self.known[n]) for n in known if self._may_be_scalars(n)}
+        return {n: value for n, value in values.items() if np.issubdtype(value.dtype, np.integer)}
+
+    @property
+    def is_unchecked(self) -> bool:
+        """Whether the kernel turns the checks of memory bounds off."""
+        return bool(compiler_params(self.eqn).get("disable_bounds_checks"))
+
+    def unread_buffers(self) -> tuple[int, ...]:
+        """Outputs that nothing uses, by number among the arrays that a call needs: inputs first,
+        then the outputs that have memory of their own."""
+        aliased = set(dict(self.eqn.params["input_output_aliases"]).values())
+        own = [n for n in range(len(self.eqn.outvars)) if n not in aliased]
+        first = self.mapping.num_inputs
+        return tuple(first + place for place, n in enumerate(own) if self._is_unread(n))
+
+    def _is_unread(self, output: int) -> bool:
+        return self.eqn.outvars[output] not in self.boundary.used
+
+    def _may_be_scalars(self, number: int) -> bool:
+        """Grid bounds, scalar prefetch, what lies in SMEM, and what the kernel may copy there."""
+        block = number - self.mapping.num_dynamic_grid_bounds - self.mapping.num_index_operands
+        if block < 0:
+            return True
+        mapping = self.mapping.block_mappings[block]
+        space, array = memory_space(mapping.block_aval), array_of(mapping)
+        return space == "smem" or (space in ("any", "hbm") and value_bytes(array) <= _SMEM_BYTES)
+
+    def _trace(self, order: tuple[int, ...]) -> Trace:
+        grid = tuple(self.grid[axis] for axis in order)
+        walks = [walk.permuted(order) for walk in self.walks]
+        operands, notes = [], list(dict.fromkeys(self.body.notes))
+        for number, (mapping, walk) in enumerate(
+            zip(self.mapping.block_mappings, walks, strict=True)
+        ):
+            found = visits(walk, grid)
+            if not found.exact:
+                notes.append(f"block visits of operand {number} are not known exactly")
+            operand = operand_of(mapping, found, number >= self.mapping.num_inputs)
+            operands.append(self._outside(number, operand))
+        aliases, safe = self._aliases(walks)
+        params = compiler_params(self.eqn)
+        return Trace(
+            grid=grid,
+            operands=tuple(operands),
+            scratch=self._scratch(order),
+            scalar_operands=self.mapping.num_dynamic_grid_bounds + len(self._scalar_vars()),
+            scalar_prefetch_bytes=sum(value_bytes(v.aval) for v in self._scalar_vars()),
+            aliases=aliases,
+            alias_safe=safe,
+            dimension_semantics=self._semantics(params),
+            vmem_limit_bytes=params.get("vmem_limit_bytes"),
+            mxu_flops=round(self.body.mxu_flops),
+            least_mxu_flops=int(self.body.sure_flops.get(self.body.mxu_dtype or "", 0)),
+            vector_ops=round(self.body.vector_ops),
+            mxu_dtype=self.body.mxu_dtype,
+            io_bytes=self.io_bytes,
+            kept_bytes=self.body.kept_bytes,
+            notes=tuple(notes),
+            name=self.name,
+            runs=self.runs,
+            added_axes=tuple(
+                axis for axis, own in enumerate(order) if own not in self._named_axes()
+            ),
+        )
+
+    def shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
+        """Of what goes in and of what comes out."""
+        given, made = (
+            [tuple(var.aval.shape) for var in some] for some in (self.eqn.invars, self.eqn.outvars)
+        )
+        return given, made
+
+    def _scalar_vars(self) -> list[Any]:
+        start = self.mapping.num_dynamic_grid_bounds
+        return list(self.eqn.invars[start : start + self.mapping.num_index_operands])
+
+    def _outside(self, number: int, operand: Operand) -> Operand:
+        """With what a blocked operand is to the whole function."""
+        output = number - self.mapping.num_inputs
+        if output >= 0:
+            at_boundary = self.eqn.outvars[output] in self.boundary.results
+            return replace(operand, at_boundary=at_boundary, is_unread=self._is_unread(output))
+        skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
+        var = self.eqn.invars[skipped + number]
+        at_boundary = not hasattr(var, "val") and var in self.boundary.arguments
+        return replace(operand, at_boundary=at_boundary)
+
+    def _walk(self, mapping: Any) -> BlockWalk:
+        rank = len(self.grid)
+        ids = [axis_index(self.grid, axis) for axis in range(rank)]
+        refs = {rank + n: value for n, value in enumerate(self.scalars)}
+        index = evaluate(mapping.index_map_jaxpr, ids, refs, rank)
+        return BlockWalk(index=tuple(index), sizes=moved_sizes(mapping, index, rank))
+
+    def _named_axes(self) -> list[int]:
+        """The grid axes that the kernel was written for: ``vmap`` adds others."""
+        added = getattr(self.mapping, "vmapped_dims", ())
+        return [axis for axis in range(len(self.grid)) if axis not in added]
+
+    def _semantics(self, params: dict[str, Any]) -> tuple[str, ...]:
+        """As JAX completes them: axes that ``vmap`` adds are parallel, and the others arbitrary
+        when nothing is said of them. Empty when there is nothing to say of any."""
+        given = [
+            str(getattr(s, "value", s)).lower() for s in params.get("dimension_semantics") or ()
+        ]
+        named = self._named_axes()
+        if not given and len(named) < len(self.grid):
+            given = ["arbitrary"] * len(named)
+        if len(given) != len(named):
+            return tuple(given)
+        each = dict(zip(named, given, strict=True))
+        return tuple(each.get(axis, "parallel") for axis in range(len(self.grid)))
+
+    def _body(self) -> Body:
+        jaxpr = self.eqn.params["jaxpr"]
+        known = [*self.scalars, *map(self._whole_scalars, range(self.mapping.num_inputs))]
+        return analyse(jaxpr, self.grid, known, self._scratch_places(), self._named_axes())
+
+    def _whole_scalars(self, number: int) -> Any:
+        """Known contents of an input that lies in SMEM as a whole, or None."""
+        mapping = self.mapping.block_mappings[number]
+        is_whole = block_shape(mapping) == tuple(array_of(mapping).shape)
+        if memory_space(mapping.block_aval) != "smem" or not is_whole:
+            return None
+        return self.known[self.mapping.num_dynamic_grid_bounds + len(self.scalars) + number]
+
+    def _scratch_places(self) -> list[int]:
+        """Arguments of the body that are scratch memory: unread outputs and what is declared so."""
+        count = len(open_jaxpr(self.eqn.params["jaxpr"]).invars)
+        first = count - self.mapping.num_scratch_operands
+        outputs = range(first - len(self.eqn.outvars), first)
+        unread = [place for n, place in enumerate(outputs) if self._is_unread(n)]
+        return [*unread, *range(first, count)]
+
+    def _scratch(self, order: tuple[int, ...]) -> tuple[Scratch, ...]:
+        invars = open_jaxpr(self.eqn.params["jaxpr"]).invars
+        declared = len(invars) - self.mapping.num_scratch_operands
+        found = []
+        for position in self._scratch_places():
+            var = invars[position]
+            space = "output" if position < declared else memory_space(var.aval)
+            if "sem" in space:
+                continue
+            reset = self.body.carried.get(position, ())
+            found.append(
+                Scratch(
+                    shape=tuple(var.aval.shape),
+                    dtype=str(var.aval.dtype),
+                    space="vmem" if space == "default" else space,
+                    carried=position in self.body.carried,
+                    reset_axes=None if reset is None else tuple(order.index(a) for a in reset),
+                )
+            )
+        return tuple(found)
+
+    def _aliases(self, walks: list[BlockWalk]) -> tuple[tuple[tuple[int, int], ...], bool]:
+        skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
+        found, safe = [], True
+        for given, out in dict(self.eqn.params["input_output_aliases"]).items():
+            source, target = given - skipped, self.mapping.num_inputs + out
+            found.append((source, target))
+            blocks = (self.mapping.block_mappings[source], self.mapping.block_mappings[target])
+            if memory_space(blocks[0].block_aval) in ("any", "hbm"):
+                continue
+            same_block = block_shape(blocks[0]) == block_shape(blocks[1])
+            safe = safe and same_block and same_walk(walks[source], walks[target])
+        return tuple(found), safe
+
+
+def name_of(eqn: Any) -> str:
+    """Of the kernel, as the compiler is told; over JAX versions."""
+    given = eqn.params.get("name") or getattr(eqn.params.get("name_and_src_info"), "name", None)
+    plain = open_jaxpr(eqn.params["jaxpr"])
+    return str(given or getattr(plain.debug_info, "func_name", "") or "kernel")
+
+
+def _moved_bytes(eqn: Any) -> int:
+    """Operands and results of a call once, but for those that stay in HBM: nothing says how much
+    of them it needs."""
+    mapping = eqn.params["grid_mapping"]
+    moved = [b for b in mapping.block_mappings if memory_space(b.block_aval) not in ("any", "hbm")]
+    return sum(value_bytes(array_of(b)) for b in moved)
+
+
+def _static_grid(grid: Sequence[Any], dynamic: Sequence[Any]) -> tuple[int, ...]:
+    bounds = iter(dynamic)
+    sizes = [g if isinstance(g, int) else next(bounds) for g in grid]
+    if any(s is None for s in sizes):
+        raise ValueError("the grid is dynamic and its bounds do not follow from the inputs")
+    return tuple(int(s) for s in sizes)
+
+
+def compiler_params(eqn: Any) -> dict[str, Any]:
+    """The Mosaic parameters as a dictionary, over JAX versions; empty when none were given."""
+    params = eqn.params["compiler_params"]
+    if params is None:
+        return {}
+    if hasattr(params, "get"):  # jax 0.6: a mapping by backend
+        params = params.get("mosaic", params.get("mosaic_tpu", {}))
+    if hasattr(params, "get"):
+        return dict(params)
+    return {
+        name: getattr(params, name, None)
+        for name in ("dimension_semantics", "vmem_limit_bytes", "disable_bounds_checks")
+    }

@@ -1,0 +1,278 @@
+"""Running a candidate against its reference on small problems, in the child."""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import cached_property
+from itertools import count, cycle, islice
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from autotune.compiling.child.chips import told_of
+from autotune.compiling.child.trace import reader
+from autotune.compiling.child.trace.calls import walked
+from autotune.compiling.child.trace.mapped import as_pallas_call
+from autotune.compiling.child.trace.pallas_call import Call
+from autotune.compiling.child.verify import interpreter
+from autotune.compiling.child.verify.compare import Difference, compare, errors_of
+from autotune.compiling.child.verify.interpreter import EAGER, LATE, NotRunError, Run, WrongRunError
+from autotune.compiling.child.verify.numbers import values
+from autotune.compiling.child.verify.reduced import reduced_problems
+from autotune.compiling.child.verify.tolerance import Errors, allowed_errors, reduction_length
+from autotune.compiling.child.verify.work import is_bounded, work_of
+from autotune.declaring.kernel import Kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.problem import Problem
+from autotune.domain.verdict import Proof, ProofLevel, Standard, Verdict
+
+_RUNS = 3
+_FEWEST_RUNS = 2  # of both small problems, or of the only one with DMAs late and early
+_MOST_WORK = 20_000.0  # of all runs, by ``work_of``: more is run less often, or short only
+_MOST_BLOCKS = 4  # of a default config that is the reference, on an axis
+
+
+def check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None = None) -> Verdict:
+    """Whether a config gives the reference's result in :data:`_RUNS` runs of small problems, or
+    :data:`_FEWEST_RUNS` where these are more than :data:`_MOST_WORK`. Each is in another order of
+    the parallel axes, with other numbers, with DMAs late and early in turn. Long dimensions that no
+    axis cuts are short at first, and then as they are where that is known to be no more than
+    :data:`_MOST_WORK`: what passed is not lost in a loop that depends on data.
+
+    What is run follows from the problem and the config alone: on a machine that is busy or slow it
+    proves as much, or runs into the limit of the question.
+
+    ``ok`` is None where this JAX cannot do it, or cannot trace the kernel so. Code that asks for
+    the TPU while it is traced is told of ``chip``.
+    """
+    started = time.perf_counter()
+    verdict = _check(kernel, problem, config, chip)
+    standard = Standard.REFERENCE if kernel.reference else Standard.DEFAULT
+    proof = replace(verdict.proof, standard=standard)
+    return replace(verdict, seconds=time.perf_counter() - started, proof=proof)
+
+
+def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> Verdict:
+    reason = interpreter.unsupported()
+    if reason:
+        return Verdict(ok=None, reason=reason, not_run=True)
+    if _draws_random_numbers(kernel, problem, config, chip):
+        return Verdict(
+            ok=None,
+            reason="it draws random numbers inside the kernel (pltpu.prng_*): its results cannot "
+            "be compared with those of another program",
+        )
+
+    def can_build(small: Problem) -> bool:
+        return _can_build(kernel, small, config, chip)
+
+    short, whole = (
+        [
+            _Subject(kernel, small, config, chip)
+            for small in reduced_problems(kernel, problem, config, can_build, shorten=shorten)
+        ]
+        for shorten in (True, False)
+    )
+    verdict = _verdict(short)
+    is_same = [one.problem for one in short] == [one.problem for one in whole]
+    is_little = all(one.is_bounded for one in whole) and _is_little(whole)
+    return verdict if is_same or not verdict.ok or not is_little else _verdict(whole)
+
+
+def _is_little(subjects: Sequence["_Subject"]) -> bool:
+    """Whether all runs are no more than :data:`_MOST_WORK`."""
+    runs = islice(cycle(subjects), _RUNS)
+    return sum(subject.work for subject in runs) <= _MOST_WORK
+
+
+def _verdict(subjects: Sequence["_Subject"]) -> Verdict:
+    lacks: list[str] = []
+    for level in ProofLevel:
+        verdict = _run_in(level, subjects, "; ".join(lacks))
+        if not verdict.not_run:
+            return verdict
+        if verdict.reason not in lacks:
+            lacks.append(verdict.reason)
+    return replace(verdict, reason=f"interpret mode cannot run it: {lacks[0]}")
+
+
+def _run_in(level: ProofLevel, subjects: Sequence["_Subject"], lacks: str) -> Verdict:
+    """The verdict of one level. What only the plain interpreter calls wrong is not known to be: it
+    is not what runs on a TPU."""
+    proof, worst, runs = Proof(level=level, lacks=lacks), 0.0, 0
+    problems = [subject.problem for subject in subjects]
+    wanted = _RUNS if _is_little(subjects) else _FEWEST_RUNS
+    for seed, subject, dmas in islice(zip(count(), cycle(subjects), _dmas(problems)), wanted):
+        run = subject.run(seed, dmas, level)
+        what = f"{run}, {subject.problem}"
+        try:
+            difference = subject.compared(run)
+        except NotRunError as error:
+            return Verdict(ok=None, reason=str(error), runs=runs, not_run=True)
+        except WrongRunError as error:
+            return Verdict(ok=False, reason=f"{error} ({what})", check=error.check, runs=runs)
+        worst = max(worst, difference.error)
+        if difference.check:
+            return Verdict(
+                ok=None if level is ProofLevel.PLAIN else False,
+                reason=f"{difference.reason} ({what})",
+                check=difference.check,
+                error=difference.error,
+                where=difference.where,
+                runs=runs,
+                proof=proof,
+            )
+        runs += 1
+    tested = " and ".join(str(small) for small in problems)
+    said = f"{runs} run{'s' * (runs > 1)} of {tested}"
+    return Verdict(ok=True, reason=said, error=worst, runs=runs, proof=proof)
+
+
+def _can_build(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> bool:
+    """Whether the kernel traces for the problem to calls that do something, and its reference; what
+    they say of another one is not asked here. A ``pallas_call`` takes lengths that do not fit, a
+    reference does not."""
+    import jax
+
+    with told_of(chip, kernel.mesh_axes(problem)):
+        try:
+            arrays = reader.abstract(kernel.inputs(problem))
+            if _is_idle(jax.make_jaxpr(kernel.build(problem, config))(*arrays)):
+                return False
+            if kernel.reference is not None:
+                jax.eval_shape(kernel.reference(problem), *arrays)
+        except Exception:
+            return False
+    return True
+
+
+def _is_idle(jaxpr: Any) -> bool:
+    """Whether a static grid is empty: a kernel that divides a length by a constant has that where
+    the length is short."""
+    calls = [call for eqn in walked(jaxpr) if (call := as_pallas_call(eqn)) is not None]
+    return any(0 in call.params["grid_mapping"].grid for call in calls)
+
+
+def _draws_random_numbers(
+    kernel: Kernel, problem: Problem, config: Config, chip: Chip | None
+) -> bool:
+    """Whether there is a ``pltpu.prng_*`` in it; no where it cannot be traced as it is."""
+    try:
+        with told_of(chip, kernel.mesh_axes(problem)):
+            names = reader.primitives_of(kernel.build(problem, config), kernel.inputs(problem))
+    except Exception:  # what cannot be traced is reported by the run
+        return False
+    return any(name.startswith("prng_") for name in names)
+
+
+def _dmas(problems: Sequence[Problem]) -> Any:
+    """The first problem has its DMAs late and early, the second early."""
+    return cycle([LATE, EAGER] if len(problems) == 1 else [LATE, EAGER, EAGER])
+
+
+class _Subject:
+    """A config on one small problem; what does not depend on the numbers is made once."""
+
+    def __init__(self, kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) -> None:
+        import jax
+
+        self.kernel, self.problem, self.config, self.chip = kernel, problem, config, chip
+        self.arrays, self.axes = kernel.inputs(problem), kernel.mesh_axes(problem)
+        self.reference = kernel.reference and jax.jit(kernel.reference(problem))
+        self.baseline = kernel.baseline and jax.jit(kernel.baseline(problem))
+
+    @cached_property
+    def _calls(self) -> list[Call]:
+        """None where the kernel cannot be looked into."""
+        try:
+            with told_of(self.chip, self.axes):
+                return reader.find(self._build(), self.arrays)
+        except Exception:  # what cannot be traced is reported by the run
+            return []
+
+    def run(self, seed: int, dmas: str, level: ProofLevel) -> Run:
+        """As the kernel says: outputs that nobody reads, and whether it does without checks."""
+        unread = self._calls[0].unread_buffers() if len(self._calls) == 1 else ()
+        unchecked = any(call.is_unchecked for call in self._calls)
+        return Run(seed=seed, dmas=dmas, unread=unread, level=level, unchecked=unchecked)
+
+    @property
+    def work(self) -> float:
+        """Of one run; each device of a mesh does its own."""
+        return prod(self.axes.values()) * work_of(self._calls)
+
+    @property
+    def is_bounded(self) -> bool:
+        return is_bounded(self._calls)
+
+    def compared(self, run: Run) -> Difference:
+        """With the numbers of the run's seed. Raises ``NotRunError`` and ``WrongRunError``."""
+        given = [
+            values(array, np.random.default_rng([run.seed, n]))
+            for n, array in enumerate(self.arrays)
+        ]
+        expected = self._expected(given, run.level)
+        found = interpreter.outputs(self._build, given, run, self.chip, self.axes)
+        inputs = [array.dtype for array in given]
+        allowed = [
+            allowed_errors([*inputs, want.dtype], self._length, natural)
+            for want, natural in zip(expected, self._natural_errors(given, expected), strict=True)
+        ]
+        return compare(found, expected, allowed)
+
+    def _expected(self, given: Sequence[Any], level: ProofLevel) -> list[Any]:
+        """Of the reference, or of the default config where there is none. Raises ``NotRunError``
+        where that cannot be had."""
+        if self.reference is not None:
+            return _outputs(self.reference, given)
+        config = fitting_default(self.kernel, self.problem, self.chip)
+        plain = self.run(0, EAGER, level)
+        try:
+            return interpreter.outputs(
+                lambda: self.kernel.build(self.problem, config),
+                given,
+                plain,
+                self.chip,
+                self.axes,
+            )
+        except (NotRunError, WrongRunError) as error:
+            raise NotRunError(
+                f"the default config, {config}, which is its reference: {error}"
+            ) from error
+
+    def _build(self) -> Callable[..., Any]:
+        return self.kernel.build(self.problem, self.config)
+
+    @cached_property
+    def _length(self) -> int:
+        if self.kernel.reference is None:
+            return max(size for array in self.arrays for size in (1, *array.shape))
+        return reduction_length(self.kernel.reference(self.problem), reader.abstract(self.arrays))
+
+    def _natural_errors(self, given: Sequence[Any], expected: Sequence[Any]) -> list[Errors | None]:
+        """By how much plain XLA in the problem's own dtypes is off, by output; None where the
+        declaration has no baseline."""
+        if self.baseline is None:
+            return [None] * len(expected)
+        found = _outputs(self.baseline, given)
+        return [errors_of(got, want) for got, want in zip(found, expected, strict=True)]
+
+
+def fitting_default(kernel: Kernel, problem: Problem, chip: Chip | None) -> Config:
+    """The default config; a block that does not divide a small dimension, or cuts it into many, is
+    as long as that: interpret mode takes milliseconds for each."""
+    axes = kernel.default_axes(problem, None if chip is None else chip.value)
+    for axis in kernel.axes:
+        size = axes.get(axis.name)
+        extent = 0 if axis.dim is None else problem[axis.dim]
+        if type(size) is int and size > 0 and (extent % size or extent > _MOST_BLOCKS * size):
+            axes[axis.name] = extent
+    return make_config(axes, grid_order=kernel.grid)
+
+
+def _outputs(function: Callable[..., Any], given: Sequence[Any]) -> list[Any]:
+    import jax
+
+    return [np.asarray(array) for array in jax.tree_util.tree_leaves(function(*given))]

@@ -1,0 +1,264 @@
+"""Pallas TPU interpret mode: two cores, random orders of the parallel axes, race detection,
+uninitialised memory is NaN, out-of-bounds reads raise, DMAs early or late."""
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import wraps
+from math import prod
+from typing import Any
+
+from autotune.compiling.child.chips import Axes, mesh_of, told_of
+from autotune.compiling.child.verify.grids import with_static_grids
+from autotune.compiling.child.verify.repairs import repaired
+from autotune.domain.chip import Chip
+from autotune.domain.verdict import FailedCheck, ProofLevel
+
+EAGER, LATE = "eager", "on_wait"
+"""When a DMA moves its bytes: as it starts, or not before somebody waits for it."""
+
+_ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception): ")
+# The kernel's own Python has run by then: these are about what the interpreter cannot do.
+_INTERPRETER_LACKS = re.compile(
+    r"[\w.]*(NotImplementedError|AttributeError|TypeError|AssertionError):"
+)
+_ENDED_THREAD = re.compile(r"Error: Computation failed on .* with exception:")
+_NAMED = {
+    FailedCheck.BOUNDS: re.compile(r"out[- ]of[- ]bounds", re.IGNORECASE),
+    FailedCheck.REVISITED: re.compile(r"Revisited block"),
+}
+
+
+class NotRunError(Exception):
+    """Interpret mode cannot trace or run the kernel: it is not known to be wrong."""
+
+
+class WrongRunError(Exception):
+    """The run itself shows that the kernel is wrong; ``check`` as in ``Verdict``."""
+
+    def __init__(self, check: FailedCheck, reason: str) -> None:
+        super().__init__(reason)
+        self.check = check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """``seed`` chooses the order of the parallel axes. ``unread``: buffers in HBM that nobody
+    reads after the call, by their number among the kernel's arrays; they may be written twice.
+    ``unchecked``: loads past the end of a buffer in VMEM are let through."""
+
+    seed: int
+    dmas: str
+    unread: tuple[int, ...] = ()
+    level: ProofLevel = ProofLevel.FULL
+    unchecked: bool = False
+
+    def __str__(self) -> str:
+        dmas = f"DMAs {'early' if self.dmas == EAGER else 'late'}"
+        return {
+            ProofLevel.FULL: f"two cores, seed {self.seed}, {dmas}",
+            ProofLevel.ONE_CORE: f"one core, seed {self.seed}, {dmas}",
+            ProofLevel.PLAIN: f"plain interpret mode, seed {self.seed}",
+        }[self.level]
+
+
+def unsupported() -> str | None:
+    """Why this JAX cannot run a kernel so, or None."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    if not hasattr(pltpu, "force_tpu_interpret_mode"):
+        return "this JAX has no way to run a kernel as it is in interpret mode"
+    return None
+
+
+def outputs(
+    build: Callable[[], Callable[..., Any]],
+    given: Sequence[Any],
+    run: Run,
+    chip: Chip | None,
+    axes: Axes,
+) -> list[Any]:
+    """NumPy arrays of the function that ``build`` gives: a ``pallas_call`` takes up interpret mode
+    as it is made. Raises ``NotRunError`` and ``WrongRunError``."""
+    import jax
+    import numpy as np
+    from jax.experimental.pallas import tpu as pltpu
+
+    try:
+        with (
+            _forced(run),
+            repaired(unchecked=run.unchecked),
+            _watched(run.unread) as raced,
+            _on_mesh(axes),
+        ):
+            compiled = _compiled(_built(build), given, chip, axes)
+            found = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
+    except NotRunError:
+        pltpu.reset_tpu_interpret_mode_state()
+        raise
+    except Exception as error:
+        pltpu.reset_tpu_interpret_mode_state()
+        reason = _root_cause(error)
+        if run.level is ProofLevel.PLAIN or _INTERPRETER_LACKS.match(reason):
+            raise NotRunError(reason) from error
+        check = next(
+            (name for name, words in _NAMED.items() if words.search(reason)), FailedCheck.RUN
+        )
+        raise WrongRunError(check, reason) from error
+    if raced:
+        reason = f"a data race between grid steps, cores or DMAs: {raced[0]}"
+        raise WrongRunError(FailedCheck.RACE, reason)
+    return found
+
+
+def _built(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:
+    try:
+        return build()
+    except Exception as error:
+        raise NotRunError(_root_cause(error)) from error
+
+
+def _on_mesh(axes: Axes) -> AbstractContextManager[Any]:
+    """The mesh of a kernel, of CPU devices. Raises ``NotRunError`` where they are too few."""
+    import jax
+
+    if not axes:
+        return nullcontext()
+    count, here = prod(axes.values()), jax.devices("cpu")
+    if count > len(here):
+        raise NotRunError(f"its mesh has {count} devices, interpret mode here has {len(here)}")
+    enter = getattr(jax, "set_mesh", None) or jax.sharding.use_mesh
+    context: AbstractContextManager[Any] = enter(mesh_of(here[:count], axes))
+    return context
+
+
+def _compiled(
+    function: Callable[..., Any], given: Sequence[Any], chip: Chip | None, axes: Axes
+) -> Any:
+    """The function for the CPU. One that does not trace as it is may be asking for the TPU: it is
+    traced again where there seems to be one."""
+    import jax
+
+    try:
+        return jax.jit(with_static_grids(function, given)).trace(*given).lower().compile()
+    except Exception as error:
+        if chip is None or axes:
+            raise NotRunError(_root_cause(error)) from error
+    try:
+        with told_of(chip, axes):
+            traced = jax.jit(with_static_grids(function, given)).trace(*given)
+        lowered = traced.lower(lowering_platforms=("cpu",))
+        known = inspect.signature(lowered.compile).parameters
+        here = {"device_assignment": tuple(jax.devices("cpu")[:1])}
+        return lowered.compile(**{name: value for name, value in here.items() if name in known})
+    except Exception as error:
+        raise NotRunError(_root_cause(error)) from error
+
+
+def _root_cause(error: Exception) -> str:
+    """The interpreter raises inside callbacks: what went wrong is the last error that is named.
+    That a thread has ended says nothing: what ended it stands before or after."""
+    text = f"{type(error).__name__}: {error}"
+    lines = [line.strip() for line in text.splitlines() if _ERROR_LINE.match(line)]
+    named = [line for line in lines if not _ENDED_THREAD.search(line)] or lines
+    return (named or text.splitlines())[-1][:240]
+
+
+@contextmanager
+def _forced(run: Run) -> Iterator[None]:
+    """Each ``pallas_call`` that is made takes up interpret mode. The switch for the plain one is
+    JAX's own, but has no public name."""
+    from jax.experimental.pallas import tpu as pltpu
+
+    if run.level is not ProofLevel.PLAIN:
+        with pltpu.force_tpu_interpret_mode(_params(pltpu, run)):
+            yield
+        return
+    try:
+        from jax._src.config import pallas_tpu_interpret_mode_context_manager as switch
+
+        before = switch.swap_local(True)
+    except (ImportError, AttributeError) as error:
+        raise NotRunError("this JAX has no switch for plain interpret mode") from error
+    try:
+        yield
+    finally:
+        switch.set_local(before)
+
+
+def _params(pltpu: Any, run: Run) -> Any:
+    """Over JAX versions: 0.11 renamed the cores, 0.12 raises on a race unless told to warn."""
+    full = run.level is ProofLevel.FULL
+    known = {f.name for f in dataclasses.fields(pltpu.InterpretParams)}
+    cores = "num_cores_or_threads" if "num_cores_or_threads" in known else "num_cores_per_device"
+    return pltpu.InterpretParams(
+        detect_races=full,
+        out_of_bounds_reads="raise",
+        uninitialized_memory="nan",
+        dma_execution_mode=run.dmas,
+        random_seed=run.seed,
+        **{cores: 2 if full else 1},
+        **({"on_race": "warn"} if "on_race" in known else {}),
+    )
+
+
+@contextmanager
+def _watched(unread: Sequence[int]) -> Iterator[list[str]]:
+    """The first race in any of the calls: JAX itself remembers whether the last has one. Without
+    DMAs that move nothing, which up to jax 0.12 race with all others, and without ``unread`` arrays
+    in HBM, which are numbered as they are allocated: the inputs, then the outputs that share no
+    memory with an input."""
+    from jax._src.pallas.mosaic.interpret.race_detection_state import RaceDetectionState
+
+    ids = _buffer_ids(unread) if unread else frozenset()
+    raced: list[str] = []
+    checks = {name: getattr(RaceDetectionState, name) for name in ("check_read", "check_write")}
+    for name, check in checks.items():
+        setattr(RaceDetectionState, name, _except_for(check, ids, raced))
+    try:
+        yield raced
+    finally:
+        for name, check in checks.items():
+            setattr(RaceDetectionState, name, check)
+
+
+def _buffer_ids(buffers: Sequence[int]) -> frozenset[int]:
+    from jax._src.pallas.mosaic.interpret.shared_memory import SharedMemory
+
+    fields = {field.name: field for field in dataclasses.fields(SharedMemory)}
+    counters: Any = fields["next_buffer_id"].default_factory
+    first = counters()[None]
+    return frozenset(first + number for number in buffers)
+
+
+def _except_for(
+    check: Callable[..., None], ids: frozenset[int], raced: list[str]
+) -> Callable[..., None]:
+    signature = inspect.signature(check)
+
+    @wraps(check)
+    def checked(*args: Any, **more: Any) -> None:
+        given = signature.bind(*args, **more).arguments
+        space, number, *_ = given["buffer_key"]
+        is_unwatched = str(space).lower() in ("hbm", "any") and int(number) in ids
+        if not (is_unwatched or any(map(_is_empty, given["rnge"]))):
+            check(*args, **more)
+            if given["self"].races_found and not raced:
+                kind, place = (
+                    check.__name__.removeprefix("check_"),
+                    ", ".join(map(_part, given["rnge"])),
+                )
+                raced.append(f"a {kind} of [{place}] in {space} is not ordered with another access")
+
+    return checked
+
+
+def _part(part: Any) -> str:
+    return f"{part.start or 0}:{part.stop}" if isinstance(part, slice) else str(part)
+
+
+def _is_empty(part: Any) -> bool:
+    return isinstance(part, slice) and part.stop is not None and part.stop <= (part.start or 0)

@@ -1,0 +1,161 @@
+"""Making an environment from the package index, with uv where it is installed, else with pip.
+
+It is made in its own folder and counts only once its note is there: what a kill leaves behind is
+made again by the same command.
+"""
+
+import fcntl
+import importlib.util
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from autotune.compiling.environments.environment import Environment, environments, keep
+from autotune.compiling.environments.interpreters import fitting_interpreter
+from autotune.compiling.environments.probe import Interpreter, last_words, probe
+from autotune.domain.errors import AutotuneError, InvalidInputError
+
+_NEEDED = ("numpy",)  # what the compiling child imports beside JAX
+_MOST_FORGOTTEN = 5
+
+Announce = Callable[[str], None]
+
+
+def create_environment(
+    folder: Path,
+    release: str,
+    *,
+    extra: Sequence[str] = (),
+    python: str | None = None,
+    announce: Announce = lambda _: None,
+) -> Environment:
+    """An environment for ``release`` (``jax==0.6.2`` or ``0.6.2``); the one that is there already.
+
+    ``extra``: packages beside it. ``python``: the interpreter to build on. Raises
+    ``InvalidInputError`` for what cannot be had, ``AutotuneError`` for what fails on the way.
+    """
+    version = _version_of(release)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _alone(folder / f".{version}.lock", announce):
+        for one in environments(folder):
+            if one.name == version and set(extra) <= set(one.extra):
+                return one
+        announce(f"asking the package index about jax {version}")
+        requires = _requires_python(version)
+        base, _ = fitting_interpreter(requires, f"jax {version}", python)
+        home = folder / version
+        shutil.rmtree(home, ignore_errors=True)
+        announce(f"making an environment with {base}")
+        tool = _Installer(base, home)
+        tool.make()
+        announce(f"installing jax[tpu]=={version}")
+        tool.install(f"jax[tpu]=={version}", *_NEEDED, *extra)
+        found = _import_or_complete(tool, announce)
+        made = Environment(
+            name=version,
+            python=str(tool.python),
+            python_version=found.python_version,
+            toolchain=found.toolchain,
+            extra=tuple(extra),
+        )
+        keep(folder, made)
+    return made
+
+
+class _Installer:
+    """uv or pip on one folder. Raises ``AutotuneError`` with the tool's own last words."""
+
+    def __init__(self, base: str, home: Path) -> None:
+        self._base, self._home = base, home
+        self.python = home / "bin" / "python"
+        self._uv = _uv()
+
+    def make(self) -> None:
+        if self._uv:
+            _run([*self._uv, "venv", "--quiet", "--python", self._base, str(self._home)])
+        else:
+            _run([self._base, "-m", "venv", str(self._home)])
+
+    def install(self, *packages: str) -> None:
+        if self._uv:
+            _run([*self._uv, "pip", "install", "--quiet", "--python", str(self.python), *packages])
+        else:
+            pip = [str(self.python), "-m", "pip", "install", "--quiet"]
+            _run([*pip, "--disable-pip-version-check", *packages])
+
+
+def _uv() -> list[str] | None:
+    found = shutil.which("uv")
+    if found:
+        return [found]
+    return [sys.executable, "-m", "uv"] if importlib.util.find_spec("uv") else None
+
+
+def _version_of(release: str) -> str:
+    try:
+        wanted = Requirement(release if release[:1].isalpha() else f"jax=={release}")
+    except InvalidRequirement:
+        raise _no_release(release) from None
+    pins = [spec.version for spec in wanted.specifier if spec.operator == "=="]
+    if wanted.name != "jax" or len(pins) != 1 or len(wanted.specifier) != 1 or "*" in pins[0]:
+        raise _no_release(release)
+    return pins[0]
+
+
+def _no_release(release: str) -> InvalidInputError:
+    return InvalidInputError(f"{release!r} is not a release of JAX: write it as jax==0.10.2")
+
+
+def _requires_python(version: str) -> str:
+    """What the release says of Python: read from its metadata, nothing is installed."""
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--quiet"]
+    command += ["--ignore-requires-python", "--ignore-installed", "--disable-pip-version-check"]
+    done = subprocess.run(
+        [*command, "--report", "-", f"jax=={version}"], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise InvalidInputError(
+            f"jax {version} cannot be had from the package index: {last_words(done.stderr)}"
+        )
+    metadata = json.loads(done.stdout)["install"][0]["metadata"]
+    return str(metadata.get("requires_python", ""))
+
+
+def _import_or_complete(tool: _Installer, announce: Announce) -> Interpreter:
+    """What is in the environment. What a release forgot to ask for is installed beside it."""
+    for _ in range(_MOST_FORGOTTEN):
+        found = probe(str(tool.python))
+        if isinstance(found, Interpreter):
+            return found
+        if found.lacks is None:
+            raise AutotuneError(f"JAX cannot be imported there: {found.message}")
+        announce(f"installing {found.lacks}, which this release of JAX forgot to ask for")
+        tool.install(found.lacks)
+    raise AutotuneError("JAX cannot be imported there: it lacks one package after another")
+
+
+def _run(command: Sequence[str]) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError as error:
+        raise AutotuneError(f"{command[0]} cannot be started: {error.strerror}") from error
+    if done.returncode:
+        raise AutotuneError(f"`{' '.join(command[:4])} …` failed: {last_words(done.stderr)}")
+
+
+@contextmanager
+def _alone(lock: Path, announce: Announce) -> Iterator[None]:
+    """Two commands that make the same environment: the second waits, and finds it made."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            announce("another command is making it: waiting")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield

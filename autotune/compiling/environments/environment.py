@@ -1,0 +1,89 @@
+"""An environment on disk, and finding the one that is meant."""
+
+import json
+import os
+import shutil
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import platformdirs
+from packaging.version import Version
+
+from autotune.domain.errors import UnknownNameError
+from autotune.domain.toolchain import Toolchain
+
+FOLDER_VARIABLE = "AUTOTUNE_ENVIRONMENTS"
+_NOTE = "autotune-environment.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Environment:
+    """A virtual environment that was finished. ``name``: the version of its jax; ``python``: the
+    path of its interpreter; ``extra``: what was installed beside jax."""
+
+    name: str
+    python: str
+    python_version: str
+    toolchain: Toolchain
+    extra: tuple[str, ...] = ()
+
+
+def environments_folder() -> Path:
+    """Where environments are kept: ``$AUTOTUNE_ENVIRONMENTS``, else in the user's data."""
+    given = os.environ.get(FOLDER_VARIABLE)
+    own = Path(platformdirs.user_data_dir("pallas-autotune")) / "environments"
+    return Path(given).expanduser().absolute() if given else own
+
+
+def environments(folder: Path) -> list[Environment]:
+    """The finished ones, the newest jax first."""
+    notes = sorted(folder.glob(f"*/{_NOTE}"))
+    found = [_read(note) for note in notes]
+    return sorted((one for one in found if one), key=lambda one: Version(one.name), reverse=True)
+
+
+def find_environment(folder: Path, wanted: str) -> Environment:
+    """The one with this version of jax, or the newest of those that begin with it (``0.12`` is
+    0.12.0.1). Raises ``UnknownNameError``."""
+    known = environments(folder)
+    for one in known:
+        if one.name == wanted:
+            return one
+    for one in known:
+        if one.name.startswith(wanted + "."):
+            return one
+    have = f"there are {', '.join(one.name for one in known)}" if known else "there is none yet"
+    raise UnknownNameError(
+        f"no environment has jax {wanted} ({have}): make it with `autotune env create "
+        f"jax=={wanted}`"
+    )
+
+
+def keep(folder: Path, environment: Environment) -> None:
+    """Write the note that makes an environment a finished one; it comes last."""
+    note = folder / environment.name / _NOTE
+    new = note.with_suffix(".new")
+    new.write_text(json.dumps(asdict(environment), indent=2), encoding="utf-8")
+    new.replace(note)
+
+
+def remove(folder: Path, environment: Environment) -> None:
+    """Delete it, the note first: what is half deleted is no environment."""
+    home = folder / environment.name
+    (home / _NOTE).unlink(missing_ok=True)
+    shutil.rmtree(home)
+
+
+def _read(note: Path) -> Environment | None:
+    """None for a note that was not written by this command."""
+    try:
+        data = json.loads(note.read_text(encoding="utf-8"))
+        return Environment(
+            **{
+                **data,
+                "toolchain": Toolchain(**data["toolchain"]),
+                "extra": tuple(data["extra"]),
+            }
+        )
+    except (OSError, ValueError, TypeError, KeyError):
+        return None

@@ -1,0 +1,248 @@
+"""One child from the parent's side: ask, wait with a limit, kill, start again. What compiles runs
+behind it, and what measures."""
+
+import contextlib
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from autotune.compiling import libtpu, protocol
+from autotune.compiling.exchange import exchange
+from autotune.compiling.process_tree import MemoryWatch, TimeWatch, kill_family
+from autotune.domain.errors import CompilerUnavailableError
+
+WORKER = Path(__file__).with_name("child") / "worker.py"
+_LEAST_POLL_S, _MOST_POLL_S = 0.1, 0.5  # each look takes a third of a millisecond on a busy machine
+_FASTEST = 8 << 30  # bytes a second, by which a child's memory grows
+_REAP_S = 5.0
+_LOG_TAIL_LINES, _LOG_TAIL_BYTES = 12, 8192
+_NEEDED_BYTES = 64 << 20  # the listings of one large kernel, with room to spare
+START_LIMIT_S = 120.0
+DEFAULT_MEMORY_BYTES = 8 << 30
+
+_NOTES = re.compile(r"^(?:I\d{4} |\t).*\n", re.M)  # of libtpu's log what is no warning
+
+Environment = Callable[[Path, Mapping[str, str]], dict[str, str]]
+
+
+class ChildTimedOutError(Exception):
+    """The child did not answer within the limit and was killed."""
+
+
+class ChildDiedError(Exception):
+    """The child ended without an answer. ``log_tail``: the last lines that it wrote meanwhile."""
+
+    def __init__(self, reason: str, log_tail: str) -> None:
+        super().__init__(reason)
+        self.log_tail = log_tail
+
+
+class CompilerInterruptedError(Exception):
+    """The parent wants no answer any more. It says nothing of the candidate."""
+
+
+class CompilerProcess:
+    """A child that is started on first use and again after each death.
+
+    ``python``: the interpreter to run it under. ``memory_bytes``: resident memory, its own
+    descendants included, above which the child is killed. ``worker``: the script that it runs,
+    ``environment``: what it sees, from its folder and ours. ``what`` names it in sentences.
+    ``given_up``: whether nobody waits for what is asked, looked at in the thread that asks.
+    Not for use from two threads at a time, except ``interrupt``.
+    """
+
+    def __init__(
+        self,
+        python: str = sys.executable,
+        memory_bytes: int = DEFAULT_MEMORY_BYTES,
+        worker: Path = WORKER,
+        environment: Environment = libtpu.child_environment,
+        what: str = "compiler process",
+        given_up: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self.python = python
+        self._memory_bytes, self._worker = memory_bytes, worker
+        self._environment, self._what, self._given_up = environment, what, given_up
+        self._child: subprocess.Popen[bytes] | None = None
+        self._folder: Path | None = None
+        self._stopped = False
+        self._whole_listing = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the next ``ask`` meets a child that is there already."""
+        return self._child is not None
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> dict[str, Any]:
+        """The child's answer.
+
+        Raises ``ChildTimedOutError`` or ``ChildDiedError``; either way the child is gone and the
+        next call starts another. ``CompilerInterruptedError`` after ``interrupt`` and ``close``,
+        and where it is given up.
+        """
+        if self._stopped or self._given_up():
+            raise CompilerInterruptedError
+        try:
+            child = self._child or self._start()
+            self._prepare_folder()
+            watch = self._watch(child, limit_s)
+            data = json.dumps(request).encode() + b"\n"
+            line = exchange(child, data, lambda: next(watch))
+            answer = self._parsed(child, line)
+        except BaseException:
+            self.stop()
+            raise
+        if self._whole_listing or _stage(answer) != protocol.LISTING:
+            return answer
+        self._whole_listing = True  # for good: libtpu reads its switches once
+        self.stop()
+        return self.ask(request, limit_s)
+
+    def interrupt(self) -> None:
+        """Make a running ``ask`` fail soon, and every later one at once. May be called from
+        another thread."""
+        self._stopped = True
+
+    def close(self) -> None:
+        """Kill the child with everything that it started and remove its folder, for good."""
+        self._stopped = True
+        self.stop()
+
+    def stop(self) -> None:
+        """The same, but the next ``ask`` starts another child. What Ctrl-C cuts short can be
+        called again."""
+        child = self._child
+        if child is not None:
+            kill_family(child.pid)
+            child.kill()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_REAP_S)
+            for pipe in (child.stdin, child.stdout):
+                if pipe is not None:
+                    with contextlib.suppress(OSError):
+                        pipe.close()
+            self._child = None
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        with _no_folder():
+            self._folder = folder = Path(tempfile.mkdtemp(prefix="autotune-compiler-", dir=_temp()))
+            dump = folder / "dump"
+            dump.mkdir()
+            log = (folder / "log").open("ab")  # appending: the log is cut while it is written
+        try:
+            with log:
+                self._child = subprocess.Popen(
+                    [self.python, "-P", "-u", str(self._worker), str(dump)],
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.PIPE,
+                    stderr=log,
+                    bufsize=0,
+                    env=self._environment(dump, {**os.environ, **self._switches()}),
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise CompilerUnavailableError(
+                f"the interpreter {self.python} cannot be started: {error.strerror}"
+            ) from error
+        return self._child
+
+    def _switches(self) -> dict[str, str]:
+        return {libtpu.WHOLE_LISTING: "1"} if self._whole_listing else {}
+
+    def _prepare_folder(self) -> None:
+        """Room for the listings, and a log that holds one request: it would grow without end."""
+        assert self._folder is not None
+        with _no_folder():
+            os.truncate(self._folder / "log", 0)
+            free = shutil.disk_usage(self._folder).free
+        if free < _NEEDED_BYTES:
+            raise CompilerUnavailableError(
+                f"only {free >> 20} MiB are free in {self._folder.parent}, the compiler needs "
+                f"{_NEEDED_BYTES >> 20} for its listings: make room, or set TMPDIR"
+            )
+
+    def _watch(self, child: subprocess.Popen[bytes], limit_s: float) -> Iterator[float]:
+        """Each step looks at the clock and the child's memory, and raises to end the wait, or says
+        for how long neither can be over its limit."""
+        memory, clock = MemoryWatch(child.pid), TimeWatch(child.pid, limit_s)
+        while True:
+            if self._stopped or self._given_up():
+                raise CompilerInterruptedError
+            if clock.is_over():
+                raise ChildTimedOutError(f"no answer within {limit_s:g} s")
+            room = self._memory_bytes - memory.resident_bytes()
+            if room < 0:
+                raise self._died(
+                    f"out of memory: killed at the limit of {self._memory_bytes / 2**30:.1f} GiB"
+                )
+            pause_s = min(_MOST_POLL_S, room / _FASTEST, clock.left_s())
+            yield max(_LEAST_POLL_S, pause_s)
+
+    def _parsed(self, child: subprocess.Popen[bytes], line: bytes | None) -> dict[str, Any]:
+        if line is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(_REAP_S)
+            raise self._died(_cause_of_death(self._what, child.returncode))
+        with contextlib.suppress(ValueError):
+            answer = json.loads(line)
+            if isinstance(answer, dict):
+                return answer
+        raise self._died(f"the {self._what} answered nonsense: {line[:80]!r}")
+
+    def _died(self, reason: str) -> ChildDiedError:
+        text = b""
+        with contextlib.suppress(OSError):
+            if self._folder is not None:
+                with (self._folder / "log").open("rb") as log:
+                    log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
+                    text = log.read()
+        lines = _NOTES.sub("", text.decode(errors="replace")).splitlines()
+        return ChildDiedError(reason, "\n".join(lines[-_LOG_TAIL_LINES:]))
+
+
+def _stage(answer: Mapping[str, Any]) -> str | None:
+    """At which stage a question failed, if it did."""
+    error = answer.get("error")
+    return error.get("stage") if isinstance(error, dict) else None
+
+
+def _cause_of_death(what: str, code: int | None) -> str:
+    """A sentence about a return code, negative for a signal."""
+    if code is None:
+        return f"the {what} closed its pipe and did not end"
+    if code >= 0:
+        return f"the {what} ended with exit code {code} in the middle of its work"
+    try:
+        name = f"{signal.Signals(-code).name} ({signal.strsignal(-code)})"
+    except ValueError:
+        name = f"signal {-code}"
+    hint = ", sent from outside: most often the system has run out of memory"
+    return f"the {what} died of {name}{hint if -code == signal.SIGKILL else ''}"
+
+
+def _temp() -> str | None:
+    """None for the usual place. libtpu's switches are parted by spaces, so its folder has none."""
+    return "/tmp" if any(c.isspace() for c in tempfile.gettempdir()) else None  # noqa: S108
+
+
+@contextlib.contextmanager
+def _no_folder() -> Iterator[None]:
+    """The one place that speaks of a temporary folder that cannot be used."""
+    try:
+        yield
+    except OSError as error:
+        raise CompilerUnavailableError(
+            f"no temporary folder can be made for the compiler ({error.strerror}): make room, or "
+            "set TMPDIR to a folder that can be written"
+        ) from error

@@ -1,0 +1,1 @@
+"""Kernels as users declare them: axes, arrays, fingerprints, calls of decorated functions."""

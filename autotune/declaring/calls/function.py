@@ -1,0 +1,365 @@
+"""A function with block sizes among its keyword arguments, as a ``Kernel``: one for each form of
+call. JAX is imported where a kernel is built, which is where it is traced."""
+
+import inspect
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from math import gcd
+from typing import Any
+
+from autotune.declaring.calls.text import (
+    AbstractArray,
+    arguments_text,
+    has_arrays,
+    is_named_tuple,
+    is_record,
+    mapped,
+    option_value,
+    read_arguments,
+    record_fields,
+    value_text,
+)
+from autotune.declaring.kernel import Array, Axis, Blocks, Kernel
+from autotune.domain.config import AxisValue, Config
+from autotune.domain.dtype import DTYPES, parse_dtype
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.problem import Option, Problem
+
+Arguments = Mapping[str, Any]
+"""By parameter, but for the axes; arrays are ``AbstractArray``."""
+
+PARAMS = ("dimension_semantics", "vmem_limit_bytes")
+"""A function that has these parameters gets those of the config."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionKernel:
+    """What ``autotune.tunable`` says of a function.
+
+    ``axes``: for each block parameter the values worth trying. ``dims``: names of the dimensions by
+    argument. ``reference``: None: the function itself with its default config.
+    """
+
+    name: str
+    function: Callable[..., Any]
+    axes: Mapping[str, Blocks | Sequence[AxisValue]]
+    dims: str | Mapping[str, str] = ""
+    reference: Callable[..., Any] | None = None
+    signature: inspect.Signature = field(init=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Raises ``ValueError`` with a sentence for axes that are no parameters with a default."""
+        signature = inspect.signature(self.function)
+        for name in self.axes:
+            parameter = signature.parameters.get(name)
+            if parameter is None or type(parameter.default) not in (int, str, bool):
+                raise ValueError(
+                    f"{name} of {self.name} is to be tuned: the function needs a parameter of this "
+                    f"name with a number, text, True or False as its default, as in {name}=128"
+                )
+        object.__setattr__(self, "signature", signature)
+
+    @property
+    def defaults(self) -> dict[str, AxisValue]:
+        """The config that the function has without tuning."""
+        return {name: self.signature.parameters[name].default for name in self.axes}
+
+    @property
+    def default_config(self) -> Config:
+        return Config(axes=tuple(self.defaults.items()))
+
+    @property
+    def home(self) -> str:
+        return str(getattr(self.function, "__module__", ""))
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Arguments:
+        """Of a call with arrays, or with anything that has their shape and dtype. Raises
+        ``TypeError`` as the call would."""
+        bound = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if k not in PARAMS})
+        bound.apply_defaults()
+        found: dict[str, Any] = {}
+        for name, value in bound.arguments.items():
+            kind = self.signature.parameters[name].kind
+            if name in self.axes or name in PARAMS:
+                continue
+            if kind is inspect.Parameter.VAR_KEYWORD:
+                found |= {key: abstract(item) for key, item in value.items()}
+            else:
+                found[name] = abstract(value)
+        return found
+
+    def read(self, text: str) -> Arguments:
+        """Of a call in words. Raises ``InvalidInputError``."""
+        home = getattr(inspect.unwrap(self.function), "__globals__", {})
+        given = read_arguments(text, home)
+        axes = [name for name in given if name in self.axes]
+        if axes:
+            raise InvalidInputError(f"{', '.join(axes)} of {self.name} is what is tuned")
+        try:
+            return self.arguments(*_placed(self.signature, given))
+        except TypeError as error:
+            raise InvalidInputError(f"{self.name} cannot be called so: {error}") from error
+
+    def text(self, arguments: Arguments) -> str:
+        """``read`` is the inverse. Raises ``InvalidInputError`` for what cannot be written."""
+        return arguments_text(arguments, self.home)
+
+    def problem(self, arguments: Arguments) -> Problem:
+        """The key of a call: its sizes by name, the dtype of its first floating array, and as
+        options its static arguments and what dtypes differ. Raises ``InvalidInputError``."""
+        form = _Form(self, arguments)
+        return Problem(
+            dims=tuple(form.sizes().items()),
+            dtype=form.dtype,
+            options=tuple(form.options().items()),
+        )
+
+    def kernel(self, arguments: Arguments) -> Kernel:
+        """The declaration for calls of this form. Raises ``InvalidInputError``."""
+        form = _Form(self, arguments)
+        sizes = form.sizes()
+        default = self.defaults
+        return Kernel(
+            name=self.name,
+            dims=tuple(sizes),
+            dtypes=(form.dtype, *(one for one in DTYPES if one != form.dtype)),
+            options=tuple(
+                Option(name=name, choices=(), default=value)
+                for name, value in form.options().items()
+            ),
+            axes=tuple(self._axis(name, form) for name in self.axes),
+            default=lambda _: default,
+            inputs=form.inputs,
+            build=lambda _, config: form.bound(self.function, config),
+            reference=self._reference(form),
+            reduced=form.reduced,
+            form=form.text(),
+            call=form.call,
+            doc=inspect.getdoc(self.function) or "",
+        )
+
+    def _reference(self, form: "_Form") -> Callable[[Problem], Callable[..., Any]] | None:
+        given = self.reference
+        if given is None:
+            return None
+        return lambda _: form.bound(given, None)
+
+    def _axis(self, name: str, form: "_Form") -> Axis:
+        values, default = self.axes[name], self.defaults[name]
+        if isinstance(values, Blocks):
+            axis = values.axis(name, form.dim_named(name, values.dim))
+        else:
+            some = list(values)
+            axis = Axis(name=name, choices=lambda _: some)
+
+        def choices(problem: Problem) -> list[AxisValue]:
+            return list(dict.fromkeys([*axis.choices(problem), default]))
+
+        return Axis(name=name, choices=choices, dim=axis.dim)
+
+
+def abstract(value: Any) -> Any:
+    """The same tree with ``AbstractArray`` in the place of arrays."""
+    if isinstance(value, AbstractArray):
+        return value
+    if hasattr(value, "shape") and hasattr(value, "dtype") and not isinstance(value, type):
+        return AbstractArray(tuple(map(int, value.shape)), _dtype_name(value.dtype))
+    if type(value) is dict:
+        return {key: abstract(item) for key, item in value.items()}
+    if is_named_tuple(value) or is_record(value):
+        items = {key: abstract(item) for key, item in record_fields(value).items()}
+        return type(value)(**items) if any(map(has_arrays, items.values())) else value
+    if type(value) in (list, tuple):
+        return type(value)(abstract(item) for item in value)
+    return value
+
+
+def _dtype_name(dtype: Any) -> str:
+    return parse_dtype(str(getattr(dtype, "name", dtype)))
+
+
+class _Form:
+    """The form of a call: what its arrays and their dimensions are called."""
+
+    def __init__(self, kernel: FunctionKernel, arguments: Arguments) -> None:
+        self.kernel, self.arguments = kernel, arguments
+        self.arrays: dict[str, AbstractArray] = {}
+        self.static: dict[str, Any] = {}
+        for name, value in arguments.items():
+            mapped(value, name, self._note)
+        if not self.arrays:
+            raise InvalidInputError(f"{kernel.name} is called without an array")
+        dtypes = [array.dtype for array in self.arrays.values()]
+        self.dtype = next((one for one in dtypes if "float" in one), dtypes[0])
+        self._named = self._declared()
+
+    def _note(self, path: str, leaf: Any) -> None:
+        if isinstance(leaf, AbstractArray):
+            self.arrays[path] = leaf
+        else:
+            self.static[path] = leaf
+
+    def _declared(self) -> dict[str, list[str]]:
+        """The names that were given, by array."""
+        given = self.kernel.dims
+        if isinstance(given, str):
+            given = dict(zip(self.arrays, filter(None, given.split(",")), strict=False))
+        found = {path: names.split() for path, names in given.items()}
+        for path, names in found.items():
+            array = self.arrays.get(path)
+            if array is not None and len(array.shape) != len(names):
+                raise InvalidInputError(
+                    f"{path} of {self.kernel.name} is {array}: dims= names {len(names)} "
+                    f"dimensions, {' '.join(names)}"
+                )
+        return found
+
+    def names(self, path: str) -> list[str]:
+        """Of the dimensions of an array: argument and place where none are given."""
+        places = [f"{path}.{place}" for place in range(len(self.arrays[path].shape))]
+        return self._named.get(path, places)
+
+    def sizes(self) -> dict[str, int]:
+        """All dimensions. Raises ``InvalidInputError`` where a name has two sizes."""
+        found: dict[str, tuple[int, str]] = {}
+        for path, array in self.arrays.items():
+            for name, size in zip(self.names(path), array.shape, strict=True):
+                known, other = found.setdefault(name, (size, path))
+                if known != size:
+                    raise InvalidInputError(
+                        f"dimension {name} of {self.kernel.name} is {known} in {other} and {size} "
+                        f"in {path}"
+                    )
+        return {name: size for name, (size, _) in found.items()}
+
+    def options(self) -> dict[str, Any]:
+        """Static arguments, and dtypes that are not that of the problem."""
+        home = self.kernel.home
+        dtypes = {
+            f"{path}.dtype": array.dtype
+            for path, array in self.arrays.items()
+            if array.dtype != self.dtype
+        }
+        return {p: option_value(leaf, home) for p, leaf in self.static.items()} | dtypes
+
+    def text(self) -> str:
+        """All of the form that sizes and options do not say."""
+
+        def shown(path: str, leaf: Any) -> Any:
+            return self.names(path) if isinstance(leaf, AbstractArray) else ""
+
+        tree = {name: mapped(value, name, shown) for name, value in self.arguments.items()}
+        return f"{value_text(tree, self.kernel.home)} {sorted(self.options())}"
+
+    def call(self, problem: Problem) -> str:
+        """In words."""
+        arrays = {one.name: AbstractArray(one.shape, one.dtype) for one in self.inputs(problem)}
+        return self.kernel.text(self._filled(arrays))
+
+    def _filled(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments with these arrays in their places."""
+        return {
+            name: mapped(value, name, lambda path, leaf: arrays.get(path, leaf))
+            for name, value in self.arguments.items()
+        }
+
+    def dim_named(self, axis: str, dim: str) -> str:
+        """``q.-2`` is the last but one of q. Raises ``InvalidInputError`` where there is none."""
+        path, _, place = dim.rpartition(".")
+        if path in self.arrays and place.lstrip("-").isdigit():
+            names, number = self.names(path), int(place)
+            if -len(names) <= number < len(names):
+                return names[number]
+        elif dim in self.sizes():
+            return dim
+        raise InvalidInputError(
+            f"{axis} of {self.kernel.name} cuts dimension {dim!r}: this call has "
+            f"{', '.join(self.sizes())}"
+        )
+
+    def inputs(self, problem: Problem) -> list[Array]:
+        """The arrays of a call, as large as the problem says."""
+        options = dict(problem.options)
+        return [
+            Array(
+                name=path,
+                shape=tuple(problem[name] for name in self.names(path)),
+                dtype=str(options.get(f"{path}.dtype", problem.dtype)),
+            )
+            for path in self.arrays
+        ]
+
+    def bound(self, function: Callable[..., Any], config: Config | None) -> Callable[..., Any]:
+        """A function of the arrays alone. Without a config the axes are left out, and whatever else
+        a reference does not take."""
+        paths = list(self.arrays)
+        values = {} if config is None else dict(config.axes)
+        taken = inspect.signature(function).parameters
+        if config is not None:
+            values |= {name: getattr(config, name) for name in PARAMS if name in taken}
+
+        def call(*arrays: Any) -> Any:
+            tree = self._filled(dict(zip(paths, arrays, strict=True)))
+            return _called(function, tree | values, lenient=config is None)
+
+        return call
+
+    def reduced(self, problem: Problem) -> Problem:
+        """Batch and heads made small: what divides them all, at each place before the last two.
+        The same problem where the function does not take that."""
+        small = problem.with_dims(**self._small_dims(problem))
+        return small if self._traces(small, self.kernel.default_config) else problem
+
+    def _small_dims(self, problem: Problem) -> dict[str, int]:
+        kernel, cut = self.kernel, set[str]()
+        for axis, values in kernel.axes.items():
+            if isinstance(values, Blocks):
+                cut.add(self.dim_named(axis, values.dim))
+        places: dict[int, set[str]] = {}
+        for path in self.arrays:
+            for place, name in enumerate(self.names(path)[:-2]):
+                places.setdefault(place, set()).add(name)
+        found: dict[str, int] = {}
+        for names in places.values():
+            common = gcd(*(problem[name] for name in names))
+            if common > 2:
+                found |= {n: problem[n] // common * 2 for n in names if n not in cut}
+        return found
+
+    def _traces(self, problem: Problem, config: Config) -> bool:
+        import jax
+
+        arrays = [
+            jax.ShapeDtypeStruct(array.shape, getattr(jax.numpy, array.dtype))
+            for array in self.inputs(problem)
+        ]
+        try:
+            jax.eval_shape(self.bound(self.kernel.function, config), *arrays)
+        except Exception:  # whatever it is: it is verified as it stands
+            return False
+        return True
+
+
+def _called(function: Callable[..., Any], values: dict[str, Any], *, lenient: bool) -> Any:
+    """With arguments by name. ``lenient``: what it does not take is left out."""
+    signature = inspect.signature(function)
+    known = signature.parameters
+    if lenient and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+        values = {name: value for name, value in values.items() if name in known}
+    args, kwargs = _placed(signature, values)
+    return function(*args, **kwargs)
+
+
+def _placed(
+    signature: inspect.Signature, values: Mapping[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments by name, those that take no name in their places, after defaults where there are
+    arguments before ``*args`` that are not given."""
+    own = OrderedDict(
+        (name, values.get(name, one.default))
+        for name, one in signature.parameters.items()
+        if one.kind is not one.VAR_KEYWORD and (name in values or one.default is not one.empty)
+    )
+    bound = inspect.BoundArguments(signature, own)
+    return bound.args, bound.kwargs | {n: v for n, v in values.items() if n not in own}

@@ -1,0 +1,278 @@
+"""The arguments of a call as text, and back: ``q=bf16[2,4096,128], causal=True, f=jax.nn.gelu``.
+
+Python's own expressions, read without running any: literals, containers, what can be imported by
+name, dataclasses and named tuples by their fields, and ``dtype[sizes]`` for an array.
+"""
+
+import ast
+import enum
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from importlib import import_module
+from typing import Any
+
+from autotune.domain.dtype import DTYPES, parse_dtype
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.problem import OptionValue
+
+_WORDS = {"true": True, "false": False, "none": None, "inf": float("inf"), "nan": float("nan")}
+
+
+_WRITTEN = (
+    *(ast.Constant, ast.UnaryOp, ast.USub, ast.Tuple, ast.List, ast.Dict, ast.Subscript),
+    *(ast.Call, ast.keyword, ast.Name, ast.Attribute, ast.Load),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class AbstractArray:
+    """An array without its numbers. ``dtype``: its full name."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+    def __str__(self) -> str:
+        return f"{self.dtype}[{','.join(map(str, self.shape)) or '()'}]"
+
+
+def is_named_tuple(value: Any) -> bool:
+    return isinstance(value, tuple) and hasattr(value, "_fields")
+
+
+def is_record(value: Any) -> bool:
+    """An instance of a dataclass."""
+    return is_dataclass(value) and not isinstance(value, type | AbstractArray)
+
+
+def record_fields(value: Any) -> dict[str, Any]:
+    """Of a dataclass or a named tuple: what it can be made of again."""
+    if is_named_tuple(value):
+        return dict(value._asdict())
+    return {field.name: getattr(value, field.name) for field in fields(value) if field.init}
+
+
+def arguments_text(arguments: Mapping[str, Any], home: str = "") -> str:
+    """``home``: the module in which names need no prefix. ``read_arguments`` is the inverse.
+
+    Raises ``InvalidInputError`` for what cannot be written down.
+    """
+    return ", ".join(f"{name}={value_text(value, home)}" for name, value in arguments.items())
+
+
+def value_text(value: Any, home: str = "") -> str:
+    """One value. Raises ``InvalidInputError`` for what cannot be written down."""
+    if isinstance(value, enum.Enum):
+        return f"{_name(type(value), home)}.{value.name}"
+    if value is None or type(value) in (bool, int, float, complex, str, bytes):
+        return repr(value)
+    if isinstance(value, AbstractArray):
+        return str(value)
+    if is_named_tuple(value) or is_record(value):
+        return f"{_name(type(value), home)}({arguments_text(record_fields(value), home)})"
+    if type(value) in (list, tuple, dict):
+        return _container_text(value, home)
+    if hasattr(value, "newbyteorder") and not isinstance(value, type) and _dtype_name(value):
+        return f"numpy.dtype({value.name!r})"
+    return _name(value, home)
+
+
+def option_value(value: Any, home: str = "") -> OptionValue:
+    """A static argument in a problem: as it is, or its text. ``x.dtype``, ``jnp.float32`` and
+    ``np.float32`` are one."""
+    if type(value) in (bool, int):
+        found: OptionValue = value
+        return found
+    if type(value) is str and not _is_literal(value):
+        node = expression(value)
+        is_known = isinstance(node, ast.Name) and not _is_defined(value, home)
+        return value if node is None or is_known else repr(value)
+    dtype = _dtype_name(value)
+    return f"jax.numpy.{dtype}" if dtype in DTYPES else value_text(value, home)
+
+
+def _dtype_name(value: Any) -> str | None:
+    """Of a dtype, or of what could be the type of its numbers."""
+    kind = value if isinstance(value, type) else type(value)
+    if kind.__module__.partition(".")[0] not in ("numpy", "jax", "ml_dtypes"):
+        return None
+    return getattr(value, "__name__" if isinstance(value, type) else "name", None)
+
+
+def expression(text: str) -> ast.expr | None:
+    """What ``value_text`` can have written, as one argument; None of other text."""
+    try:
+        call = ast.parse(f"_(_={text})", mode="eval").body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return None
+    if not isinstance(call, ast.Call) or call.args or len(call.keywords) != 1:
+        return None
+    node = call.keywords[0].value
+    known = _is_literal(text) or all(isinstance(one, _WRITTEN) for one in ast.walk(node))
+    return node if known else None
+
+
+def read_arguments(text: str, home: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments by name. ``home``: names that need no prefix.
+
+    Raises ``InvalidInputError`` with the part that cannot be read.
+    """
+    try:
+        call = ast.parse(f"_({text})", mode="eval").body
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            return _keywords(call, home)
+        raise SyntaxError("a bracket is closed that was not opened")
+    except InvalidInputError:
+        raise
+    except Exception as error:  # of the module or the class that is named, too
+        why = getattr(error, "msg", error)
+        raise InvalidInputError(f"the arguments {text!r} cannot be read: {why}") from error
+
+
+def _keywords(call: ast.Call, home: Mapping[str, Any]) -> dict[str, Any]:
+    names = {word.arg for word in call.keywords}
+    if call.args or None in names or len(names) < len(call.keywords):
+        raise InvalidInputError(f"{ast.unparse(call)}: say each argument once, as name=value")
+    return {str(word.arg): _read(word.value, home) for word in call.keywords}
+
+
+def _read(node: ast.expr, home: Mapping[str, Any]) -> Any:
+    match node:
+        case ast.Constant():
+            return node.value
+        case ast.UnaryOp(op=ast.USub()):
+            return -_read(node.operand, home)
+        case ast.Tuple() | ast.List():
+            items = [_read(item, home) for item in node.elts]
+            return tuple(items) if isinstance(node, ast.Tuple) else items
+        case ast.Dict() if all(node.keys):  # {**other} has none
+            pairs = zip(node.keys, node.values, strict=True)
+            return {_read(key, home): _read(item, home) for key, item in pairs if key is not None}
+        case ast.Subscript(value=ast.Name(id=name)):
+            return _array(name, _read(node.slice, home))
+        case ast.Call(args=[ast.Constant(value=str(name))]) if _dotted(node) == "numpy.dtype":
+            return import_module("numpy").dtype(name)
+        case ast.Call():
+            made = _found(ast.unparse(node.func), home)
+            if not (isinstance(made, type) and (is_dataclass(made) or hasattr(made, "_fields"))):
+                raise InvalidInputError(
+                    f"{ast.unparse(node)} is not called: only dataclasses and named tuples are"
+                )
+            return made(**_keywords(node, home))
+        case ast.Name() | ast.Attribute():
+            return _found(ast.unparse(node), home)
+    raise InvalidInputError(f"{ast.unparse(node)} is no value of an argument")
+
+
+def _dotted(call: ast.Call) -> str:
+    return ast.unparse(call.func)
+
+
+def _array(dtype: str, sizes: Any) -> AbstractArray:
+    shape = sizes if isinstance(sizes, tuple) else (sizes,)
+    for size in shape:
+        if type(size) is not int or size < 0:
+            raise InvalidInputError(f"{dtype}[{size}]: a size of an array is a whole number")
+    return AbstractArray(shape, parse_dtype(dtype))
+
+
+def _found(name: str, home: Mapping[str, Any]) -> Any:
+    """What a dotted name means: at home, else imported."""
+    first, *rest = name.split(".")
+    if first in home:
+        return _attribute(home[first], rest, name)
+    if not rest:
+        if first.lower() in _WORDS:
+            return _WORDS[first.lower()]
+        return first  # text needs no quotes on a command line
+    for cut in range(len(rest), 0, -1):
+        try:
+            module = import_module(".".join([first, *rest[: cut - 1]]))
+        except ImportError:
+            continue
+        return _attribute(module, rest[cut - 1 :], name)
+    raise InvalidInputError(f"{name} cannot be imported")
+
+
+def _attribute(found: Any, names: list[str], whole: str) -> Any:
+    for name in names:
+        try:
+            found = getattr(found, name)
+        except AttributeError as error:
+            raise InvalidInputError(f"there is no {whole}: {error}") from error
+    return found
+
+
+def _container_text(value: Any, home: str) -> str:
+    if isinstance(value, dict):
+        pairs = (f"{value_text(k, home)}: {value_text(v, home)}" for k, v in value.items())
+        return f"{{{', '.join(pairs)}}}"
+    items = [value_text(item, home) for item in value]
+    if isinstance(value, list):
+        return f"[{', '.join(items)}]"
+    return f"({', '.join(items)}{',' * (len(items) == 1)})"
+
+
+def _name(value: Any, home: str) -> str:
+    """The name under which a value can be imported."""
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if (
+        not isinstance(module, str)
+        or not isinstance(name, str)
+        or not _is_under(value, module, name)
+    ):
+        raise InvalidInputError(
+            f"{value!r} cannot be written down: give text, numbers, dataclasses of these, or what "
+            "can be imported by name"
+        )
+    return name if module == home else f"{_public(value, module, name)}.{name}"
+
+
+def _public(value: Any, module: str, name: str) -> str:
+    """``jax.nn`` rather than ``jax._src.nn.functions``, which may be moved at any time."""
+    parts = [part for part in module.split(".") if not part.startswith("_")]
+    shorter = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
+    return next((one for one in shorter if _is_under(value, one, name)), module)
+
+
+def _is_defined(name: str, home: str) -> bool:
+    return hasattr(sys.modules.get(home), name)
+
+
+def _is_under(value: Any, module: str, name: str) -> bool:
+    found: Any = sys.modules.get(module)
+    for part in name.split("."):
+        found = getattr(found, part, None)
+    return found is value
+
+
+def _is_literal(text: str) -> bool:
+    try:
+        ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text.lower() in _WORDS
+    return True
+
+
+def mapped(value: Any, path: str, change: Callable[[str, Any], Any]) -> Any:
+    """The same tree with every leaf changed. A leaf is an array, or what holds no array at all; its
+    path is ``argument.field.0``."""
+    if isinstance(value, AbstractArray) or not has_arrays(value):
+        return change(path, value)
+    if isinstance(value, dict):
+        return {key: mapped(item, f"{path}.{key}", change) for key, item in value.items()}
+    if is_named_tuple(value) or is_record(value):
+        items = record_fields(value).items()
+        return type(value)(**{key: mapped(item, f"{path}.{key}", change) for key, item in items})
+    return type(value)(mapped(item, f"{path}.{n}", change) for n, item in enumerate(value))
+
+
+def has_arrays(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(has_arrays, value.values()))
+    if is_named_tuple(value) or is_record(value):
+        return any(map(has_arrays, record_fields(value).values()))
+    return isinstance(value, AbstractArray) or (
+        isinstance(value, list | tuple) and any(map(has_arrays, value))
+    )

@@ -1,0 +1,84 @@
+"""Finding kernels: the ``autotune.kernels`` entry-point group, or ``path/to/file.py:NAME``.
+
+Nothing is imported here: a kernel's module may need JAX, so it is loaded where compiling happens.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
+from pathlib import Path
+
+from autotune.declaring.sources import code
+from autotune.domain.errors import KernelImportError, UnknownNameError
+from autotune.domain.kernel_ref import KernelRef
+
+GROUP = "autotune.kernels"
+
+
+def catalogue() -> Mapping[str, KernelRef | str]:
+    """Installed kernels by name; a sentence instead of a reference for one that is broken."""
+    found: dict[str, KernelRef | str] = {}
+    for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
+        found[point.name] = _installed(point)
+    return found
+
+
+def installed_kernels() -> dict[str, KernelRef]:
+    """Those of the catalogue that are not broken."""
+    return {name: ref for name, ref in catalogue().items() if isinstance(ref, KernelRef)}
+
+
+def find_kernel(name: str) -> KernelRef:
+    """The kernel called ``name``, or the one in ``path/to/file.py:NAME``.
+
+    Raises ``UnknownNameError`` or ``KernelImportError`` with one sentence.
+    """
+    return _from_file(name) if ".py" in name else named_kernel(name)
+
+
+def named_kernel(name: str) -> KernelRef:
+    """The kernel of the catalogue; no file, whoever named it. Raises as ``find_kernel``."""
+    known = catalogue()
+    if name not in known:
+        raise UnknownNameError(
+            f"unknown kernel {name!r}: choose one of {', '.join(known) or 'none installed'}, or "
+            "give path/to/file.py:NAME"
+        )
+    found = known[name]
+    if isinstance(found, str):
+        raise KernelImportError(found)
+    return found
+
+
+def fingerprint(ref: KernelRef, form: str = "") -> str:
+    """Twelve hex digits of what the kernel runs, and of its ``form`` of call: the statements that
+    its declaration rests on, here and in the modules that it imports from beside it. Not of
+    comments, docstrings, layout, its default config and the choices of its axes. Raises
+    ``OSError``."""
+    statements = code(Path(ref.path), ref.attribute, ref.source)
+    parts = [*statements, ref.attribute, *filter(None, [form])]
+    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+
+
+def _from_file(text: str) -> KernelRef:
+    path, _, attribute = text.rpartition(":")
+    if not path or path.endswith(("/", "\\")):
+        path, attribute = text, "KERNEL"
+    if not Path(path).is_file():
+        raise KernelImportError(f"there is no kernel file {path}")
+    return KernelRef(path=str(Path(path).resolve()), attribute=attribute)
+
+
+def _installed(point: EntryPoint) -> KernelRef | str:
+    package = point.module.partition(".")[0]
+    spec = find_spec(package)  # of a top-level package: nothing is imported
+    places = [*(spec.submodule_search_locations or ()), spec.origin] if spec else []
+    if not places or places[0] is None:
+        return f"kernel {point.name}: the package {package} cannot be found"
+    root = Path(places[0]).resolve().parent
+    place = root.joinpath(*point.module.split("."))
+    path = place / "__init__.py" if place.is_dir() else place.with_suffix(".py")
+    if not path.is_file():
+        return f"kernel {point.name}: there is no module {point.module} at {path}"
+    return KernelRef(path=str(path), attribute=point.attr, module=point.module, root=str(root))

@@ -1,0 +1,205 @@
+"""What a kernel runs, as far as it can be read: the statements that it rests on, in its own file
+and in those that it imports from beside it. Nothing is executed: imports inside functions count,
+imports by computed names do not."""
+
+import ast
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from os.path import commonpath
+from pathlib import Path
+from threading import Lock
+
+from autotune.declaring import normal
+from autotune.declaring.slices import bound_by, reachable, used_names
+
+_ENGINE = "autotune"  # a newer engine tunes the same kernel
+
+_PARSING = Lock()
+"""Python before 3.12.3 counts for all threads together how deep ``ast.parse`` is: now and then one
+of them raises ``SystemError`` (CPython's issue 106905)."""
+
+Names = set[str] | None
+"""Of a module; None: all of it."""
+
+
+def code(path: Path, attribute: str, source: str = "") -> list[str]:
+    """What ``attribute`` of a module rests on, statement by statement. ``source``: in the place of
+    the file. Raises ``OSError``."""
+    path = path.resolve()
+    modules = _reached(path, attribute, source)
+    found: list[str] = []
+    for file in [path, *sorted(modules.keys() - {path})]:
+        found += modules[file].text
+    return found
+
+
+def files(path: Path, attribute: str) -> list[Path]:
+    """The files that ``code`` reads, that of the declaration first."""
+    path = path.resolve()
+    return [path, *sorted(_reached(path, attribute, "").keys() - {path})]
+
+
+def all_files(path: Path) -> tuple[Path, list[Path]]:
+    """What a module needs to be imported, as far as it is beside it, its own file first; and the
+    folder that holds all of it with the packages that it is in. Raises ``OSError``."""
+    path = path.resolve()
+    found = [path, *sorted(_reached(path, None, "").keys() - {path})]
+    home = commonpath([_package_root(path).folder, *(file.parent for file in found)])
+    return Path(home), found
+
+
+@dataclass(frozen=True, slots=True)
+class _Root:
+    """The folder that holds the outermost package of a kernel, and the name of that package where
+    the folder holds what was installed: what lies beside it there is not the kernel's own."""
+
+    folder: Path
+    only: str | None
+
+    def holds(self, base: Path, package: str) -> bool:
+        return base != self.folder or self.only in (None, package)
+
+
+class _Module:
+    """A file, and what is wanted of it so far."""
+
+    def __init__(self, path: Path, source: str) -> None:
+        self.path, self.text, self.wanted = path, list[str](), set[str]()
+        self.whole = False
+        self._raw = source or path.read_text(encoding="utf-8")
+        try:
+            with _PARSING:
+                parsed = normal.without_docstring(ast.parse(self._raw).body)
+            self._body: list[ast.stmt] | None = parsed
+            self._axes = normal.tuned(parsed)
+        except (ValueError, SyntaxError):
+            self._body = None  # it cannot be imported either
+        self._plain: set[int] = set()
+
+    def want(self, names: Names) -> list[ast.stmt] | None:
+        """The statements behind all that was wanted; None where nothing is new."""
+        if self.text and (self.whole or (names is not None and names <= self.wanted)):
+            return None
+        self.whole |= names is None
+        self.wanted |= names or set()
+        if self._body is None:
+            self.text = [self._raw]
+            return []
+        wanted = self.wanted
+        statements, needed = reachable(self._body, wanted, self._prepare)
+        if self.whole:
+            statements = self._body
+            for stmt in statements:
+                self._prepare(stmt)
+                needed |= used_names(stmt, needed)
+        self.text = [f"{self.path.name}:", *(_text(stmt, needed) for stmt in statements)]
+        return [_needed_part(stmt, needed, self.whole) for stmt in statements]
+
+    def _prepare(self, stmt: ast.stmt) -> None:
+        if id(stmt) not in self._plain:
+            self._plain.add(id(stmt))
+            normal.plain(stmt, self._axes)
+
+
+def _reached(path: Path, attribute: str | None, source: str) -> dict[Path, _Module]:
+    """``attribute``: None for all of each module."""
+    root = _package_root(path)
+    found = {path: _Module(path, source)}
+    first = None if attribute is None else {attribute.partition(".")[0]}
+    todo: list[tuple[Path, Names]] = [(path, first)]
+    while todo:
+        file, names = todo.pop()
+        if file not in found:
+            try:
+                found[file] = _Module(file, "")
+            except (OSError, ValueError):
+                continue
+        statements = found[file].want(names if attribute else None)
+        if statements is None:
+            continue
+        if attribute is None:
+            todo += [(package, None) for package in _packages(file)]
+        for stmt in statements:
+            todo += _imported(stmt, statements, found[file], root)
+    return found
+
+
+def _text(stmt: ast.stmt, needed: set[str]) -> str:
+    return normal.text(_needed_part(stmt, needed, whole=False))
+
+
+def _needed_part(stmt: ast.stmt, needed: set[str], whole: bool) -> ast.stmt:
+    """Of an import at the top of a module the names that are needed."""
+    if whole or not isinstance(stmt, ast.Import | ast.ImportFrom):
+        return stmt
+    names = sorted(
+        (one for one in stmt.names if bound_by(one) in needed or one.name == "*"),
+        key=lambda one: (one.name, one.asname or ""),
+    )
+    if isinstance(stmt, ast.Import):
+        return ast.Import(names=names)
+    return ast.ImportFrom(module=stmt.module, names=names, level=stmt.level)
+
+
+def _used_of(name: str, statements: Sequence[ast.stmt]) -> Names:
+    """What is taken of a module; all where it is not only asked for attributes."""
+    found, asked = set[str](), set[int]()
+    for node in (node for stmt in statements for node in ast.walk(stmt)):
+        base = node.value if isinstance(node, ast.Attribute) else None
+        if isinstance(node, ast.Attribute) and isinstance(base, ast.Name) and base.id == name:
+            found.add(node.attr)
+            asked.add(id(base))
+    bare = (n for stmt in statements for n in ast.walk(stmt) if isinstance(n, ast.Name))
+    return None if any(n.id == name and id(n) not in asked for n in bare) else found
+
+
+def _imported(
+    stmt: ast.stmt, statements: Sequence[ast.stmt], module: _Module, root: _Root
+) -> Iterator[tuple[Path, Names]]:
+    """The files beside a module that one of its statements imports from, with the names."""
+    for node in ast.walk(stmt):
+        if isinstance(node, ast.Import):
+            for alias in node.names:
+                for base in (root.folder, module.path.parent):
+                    for file in _files(base, alias.name.split("."), root):
+                        dotted = "." in alias.name and not alias.asname
+                        yield file, None if dotted else _used_of(bound_by(alias), statements)
+        elif isinstance(node, ast.ImportFrom):
+            relative = module.path.parents[node.level - 1] if node.level else None
+            parts = node.module.split(".") if node.module else []
+            for base in (relative,) if relative else (root.folder, module.path.parent):
+                for alias in node.names:
+                    for file in _files(base, [*parts, alias.name], root):
+                        yield file, _used_of(bound_by(alias), statements)
+                    for file in _files(base, parts, root):
+                        yield file, None if alias.name == "*" else {alias.name}
+
+
+def _packages(path: Path) -> Iterator[Path]:
+    """What is executed before a module of a package: the packages that it is in."""
+    for folder in path.parents:
+        package = folder / "__init__.py"
+        if not package.is_file():
+            return
+        yield package
+
+
+def _package_root(path: Path) -> _Root:
+    """Its own folder where a file is in no package. The same however the kernel is named: by its
+    file or as an installed one."""
+    outermost = path
+    while (outermost.parent / "__init__.py").is_file():
+        outermost = outermost.parent
+    folder = outermost.parent
+    installed = next(folder.glob("*.dist-info"), None) is not None
+    return _Root(folder, outermost.stem if installed else None)
+
+
+def _files(base: Path, parts: list[str], root: _Root) -> Iterator[Path]:
+    """The file of a module or of a package; nothing for one that is installed elsewhere."""
+    if not parts or parts[0] == _ENGINE or not root.holds(base, parts[0]):
+        return
+    place = base.joinpath(*parts)
+    for file in (place.with_name(place.name + ".py"), place / "__init__.py"):
+        if file.is_file():
+            yield file.resolve()

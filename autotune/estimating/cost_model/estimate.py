@@ -1,0 +1,255 @@
+"""The *fast* question: microseconds of a compiled candidate, and what they are made of."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from autotune.domain import explanation as parts
+from autotune.domain.chip import ChipInfo
+from autotune.domain.compiled import Compiled
+from autotune.domain.explanation import Explanation
+from autotune.domain.operation import OperationTime
+from autotune.domain.outcome import CallTime, Estimate, Estimated, NotEstimated, Regime
+from autotune.domain.step_cost import StepCost
+from autotune.domain.trace import Trace
+from autotune.estimating.cost_model.operation import XlaTime, xla_time
+from autotune.estimating.cost_model.prediction import step_facts
+from autotune.estimating.roofline import physical_bound_us, roofline
+from autotune.estimating.simulator import Parts
+from autotune.estimating.simulator.constants import error_bar, resolution, xla_error
+from autotune.estimating.vmem import limit_bytes, vmem_by_name
+from autotune.wording.facts import below_bound_text
+
+MODEL = "schedule simulation 7"  # the number grows when the same listing gets another time
+
+# When the core waits for less than this share of the time, it is the core that limits.
+_WAIT_SHARE = 0.2
+
+_ROUNDING = 0.01  # of clocks and peaks as they are printed
+
+_LISTED_SHARE, _MOST_LISTED = 0.01, 8  # of XLA's operations, those that are kept by name
+
+
+def estimate(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimated | NotEstimated:
+    """Time from the simulated instruction schedules; no number where one was refused."""
+    used = max(call.vmem_used_bytes for call in compiled.calls)
+    refusal = _refusal(trace, compiled)
+    if refusal:
+        return NotEstimated(reason=refusal, vmem_used_bytes=used, program=compiled.program)
+    calls = zip(trace.calls, compiled.calls, strict=True)
+    found = [_from_simulation(call, made, chip) for call, made in calls]
+    impossible = next((e for e in found if _is_impossible(e)), None)
+    if impossible is not None and impossible.explanation is not None:
+        return NotEstimated(
+            reason=below_bound_text(impossible.time_us, impossible.explanation.roofline_us),
+            vmem_used_bytes=used,
+            program=compiled.program,
+        )
+    kernels = found[0] if len(found) == 1 and trace.runs == 1 else _together(trace, found)
+    runs = [call.runs or 1 for call in trace.calls]
+    around = xla_time(
+        compiled.schedule, [e.time_us * n for e, n in zip(found, runs, strict=True)], chip
+    )
+    return Estimated(
+        estimate=_with_xla(kernels, around),
+        program=compiled.program,
+        step=_step_cost(trace, compiled, chip) if runs == [1] and trace.steps else None,
+    )
+
+
+def _step_cost(trace: Trace, compiled: Compiled, chip: ChipInfo) -> StepCost:
+    run = compiled.simulation
+    assert run is not None
+    core_us = (run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6
+    return StepCost(
+        core_us=core_us / run["steps"],
+        facts=step_facts(trace, chip),
+        in_vmem=tuple(sorted(_placed(trace, run))),
+    )
+
+
+def _is_impossible(found: Estimate) -> bool:
+    """Whether a simulated time is below what the chip's peak rates allow: the listing or the trace
+    was misread, and a number would hide that."""
+    bound_us = found.explanation.roofline_us if found.explanation else 0.0
+    return found.time_us < bound_us * (1 - _ROUNDING)
+
+
+def _with_xla(kernels: Estimate, around: XlaTime) -> Estimate:
+    """The operation as a whole. Each part's error counts by its share of the time."""
+    assert kernels.explanation is not None
+    time_us = kernels.time_us + around.time_us
+    notes = list(kernels.notes)
+    if around.unknown:
+        notes.append(f"depends on data, counted by its bytes once: {', '.join(around.unknown)}")
+    if around.collectives:
+        notes.append(f"not timed: {', '.join(around.collectives)}, which wait for other devices")
+    error = kernels.error
+    if error is not None:
+        error = (error * kernels.time_us + xla_error() * around.time_us) / time_us
+    return replace(
+        kernels,
+        time_us=time_us,
+        xla_us=around.time_us,
+        hbm_bytes=kernels.hbm_bytes + around.hbm_bytes,
+        operations=_longest(around.operations, time_us),
+        error=None if around.unknown else error,
+        notes=tuple(notes),
+        explanation=replace(
+            kernels.explanation,
+            parts_us=(*kernels.explanation.parts_us, (parts.XLA, around.time_us)),
+        ),
+    )
+
+
+def _longest(operations: Sequence[OperationTime], time_us: float) -> tuple[OperationTime, ...]:
+    """Those that are worth a line, in the order of the schedule."""
+    worth = [one for one in operations if one.time_us >= _LISTED_SHARE * time_us]
+    most = sorted(worth, key=lambda one: -one.time_us)[:_MOST_LISTED]
+    return tuple(one for one in worth if one in most)
+
+
+def _refusal(trace: Trace, compiled: Compiled) -> str:
+    """Of the first call that has no simulation; it is named where there are several."""
+    for number, (call, made) in enumerate(zip(trace.calls, compiled.calls, strict=True), 1):
+        if made.simulation is None:
+            place = f"call {number} of {len(trace.calls)}, {call.name}: " if trace.more else ""
+            return place + made.refusal
+    return ""
+
+
+def _together(trace: Trace, found: Sequence[Estimate]) -> Estimate:
+    """Calls one after the other, each as often as it runs. What is no sum is that of the longest;
+    the error bar is the widest."""
+    runs = [call.runs or 1 for call in trace.calls]
+    each = list(zip(found, runs, strict=True))
+    longest = max(each, key=lambda one: one[0].time_us * one[1])[0]
+    names = [call.name for call in trace.calls]
+    errors = [e.error for e in found]
+    return replace(
+        longest,
+        **{name: sum(getattr(e, name) * n for e, n in each) for name in _SUMMED},
+        vmem_used_bytes=max(e.vmem_used_bytes for e in found),
+        error=None if None in errors else max(e for e in errors if e is not None),
+        resolution=max(e.resolution for e in found),
+        explanation=_explained_together([(e.explanation, n) for e, n in each]),
+        notes=tuple(
+            f"{name}: {note}" for name, e in zip(names, found, strict=True) for note in e.notes
+        ),
+        calls=tuple(
+            CallTime(
+                name=name,
+                runs=n,
+                time_us=e.time_us * n,
+                limited_by=e.limiting_part,
+                vmem_used_bytes=e.vmem_used_bytes,
+            )
+            for name, (e, n) in zip(names, each, strict=True)
+        ),
+    )
+
+
+_SUMMED = (
+    "time_us",
+    "compute_us",
+    "memory_us",
+    "overhead_us",
+    "fill_us",
+    "hbm_bytes",
+    "flops",
+)
+
+
+def _explained_together(found: Sequence[tuple[Explanation | None, int]]) -> Explanation:
+    each = [(e, n) for e, n in found if e is not None]
+    dmas = sum(e.dma_count * n for e, n in each)
+    return Explanation(
+        parts_us=tuple(
+            (name, sum(e.part_us(name) * n for e, n in each)) for name, _ in each[0][0].parts_us
+        ),
+        roofline_us=sum(e.roofline_us * n for e, n in each),
+        mxu_us=sum(e.mxu_us * n for e, n in each),
+        steps=sum(e.steps * n for e, n in each),
+        dma_count=dmas,
+        burst_bytes=sum(e.burst_bytes * e.dma_count * n for e, n in each) // max(1, dmas),
+        least_hbm_bytes=sum(e.least_hbm_bytes * n for e, n in each),
+        vmem=max((e.vmem for e, _ in each), key=lambda vmem: sum(size for _, size in vmem)),
+        spill_bundles=sum(e.spill_bundles for e, _ in each),
+    )
+
+
+def _from_simulation(trace: Trace, compiled: Compiled, chip: ChipInfo) -> Estimate:
+    """HBM bytes are the trace's (both cores), or what the simulated core moves where the kernel
+    itself says what that is. Operands that XLA put in VMEM ahead of the call move none.
+    """
+    run = compiled.simulation
+    assert run is not None
+    placed = _placed(trace, run)
+    moved = [op for n, op in enumerate(trace.operands) if n not in placed]
+    cores = roofline(replace(trace, runs=1, more=()), chip).cores
+    hbm_bytes = sum(op.hbm_bytes for op in moved)
+    if any(op.space in ("any", "hbm") for op in moved):  # what it needs of them is in its listing
+        hbm_bytes = (run["hbm_bytes_read"] + run["hbm_bytes_written"]) * cores
+    explained = _explanation(trace, run, chip)
+    limit = regime(Parts(**run["parts"]))
+    return Estimate(
+        time_us=float(run["us_shared"]),
+        compute_us=(run["bundle_cycles"] + run["stall_cycles"]) / run["clock_hz"] * 1e6,
+        memory_us=hbm_bytes / (cores * chip.hbm_bytes_per_s) * 1e6,
+        overhead_us=explained.part_us(parts.SCALAR) + explained.part_us(parts.LATENCY),
+        fill_us=explained.part_us(parts.FILL),
+        limited_by=limit,
+        model=MODEL,
+        vmem_used_bytes=compiled.vmem_used_bytes,
+        vmem_allowed_bytes=limit_bytes(trace.vmem_limit_bytes, chip),
+        hbm_bytes=hbm_bytes,
+        flops=trace.mxu_flops,
+        notes=(*run["notes"], *trace.notes),
+        error=error_bar(chip.chip.value, limit),
+        resolution=resolution(limit),
+        explanation=explained,
+    )
+
+
+def _placed(trace: Trace, run: Mapping[str, Any]) -> set[int]:
+    """Operands that XLA put in VMEM ahead of the call: they move no bytes in it."""
+    return {index - trace.scalar_operands for index in run["vmem_operands"]}
+
+
+def _explanation(trace: Trace, run: Mapping[str, Any], chip: ChipInfo) -> Explanation:
+    to_us, cycles = 1e6 / run["clock_hz"], run["parts"]
+    by_name = {
+        parts.ISSUE: cycles["vector"],
+        parts.SCALAR: cycles["scalar"],
+        parts.MATRIX: cycles["matrix_stall"],
+        parts.LANES: cycles["lane_stall"],
+        parts.HBM: cycles["hbm_wait"],
+        parts.LATENCY: cycles["latency_wait"],
+        parts.FILL: cycles["fill"],
+    }
+    return Explanation(
+        parts_us=tuple((name, count * to_us) for name, count in by_name.items()),
+        roofline_us=physical_bound_us(
+            trace, chip, run["hbm_bytes_read"] + run["hbm_bytes_written"], _placed(trace, run)
+        ),
+        mxu_us=run["mxu_busy_cycles"] * to_us,
+        steps=run["steps"],
+        dma_count=run["dma_count"],
+        burst_bytes=run["burst_bytes"],
+        least_hbm_bytes=trace.io_bytes,
+        vmem=vmem_by_name(trace, chip),
+        spill_bundles=run["spill_bundles"],
+    )
+
+
+def regime(cycles: Parts) -> Regime:
+    """Which error bar holds: what the core waits for where it waits much, else what it does."""
+    waits = {
+        Regime.HBM: cycles.hbm_wait,
+        Regime.STEP_OVERHEAD: cycles.latency_wait,
+        Regime.PIPELINE_FILL: cycles.fill,
+    }
+    busy = cycles.vector + cycles.scalar + cycles.matrix_stall + cycles.lane_stall
+    if sum(waits.values()) >= _WAIT_SHARE * (sum(waits.values()) + busy):
+        return max(waits, key=lambda name: waits[name])
+    return Regime.STEP_OVERHEAD if cycles.scalar > busy / 2 else Regime.COMPUTE

@@ -1,0 +1,108 @@
+"""How long what XLA does around the kernels keeps the chip, by the order of the compiled module.
+
+An operation takes what its own instruction schedule says (simulated as kernels are); one without,
+such as a copy by the DMA engine, what its bytes take at the chip's HBM rate; one whose schedule
+depends on data the longer of that and what XLA itself expects of it. A copy that was
+started ahead is waited for only as far as nothing else has hidden it.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from autotune.domain.chip import ChipInfo
+from autotune.domain.operation import OperationTime, Phase, ScheduledOperation
+from autotune.estimating.simulator import constants
+
+_MATTERS_SHARE = 0.01  # of the time: what takes less by its bytes may well depend on data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XlaTime:
+    """``time_us``: of the chip, kernels apart. ``operations``: each that takes any of it, in order.
+    ``unknown``: those that depend on data, in a loop or by themselves, where they could matter;
+    ``collectives``: what waits for other devices and is not timed."""
+
+    time_us: float
+    hbm_bytes: int
+    operations: tuple[OperationTime, ...]
+    unknown: tuple[str, ...]
+    collectives: tuple[str, ...]
+
+
+def xla_time(
+    schedule: Sequence[ScheduledOperation], kernels_us: Sequence[float], chip: ChipInfo
+) -> XlaTime:
+    """``kernels_us``: of each call of the function, all its runs together."""
+    clock = _Clock(hbm_bytes_per_us(chip), _us_per_cycle(chip))
+    for one in schedule:
+        if one.kernel is not None:
+            clock.now += kernels_us[one.kernel]
+        elif not one.is_collective:
+            clock.run(one)
+    own = [one for one in schedule if one.kernel is None]
+    return XlaTime(
+        time_us=sum(one.time_us for one in clock.waited),
+        hbm_bytes=sum(one.hbm_bytes * (one.runs or 1) for one in own),
+        operations=tuple(clock.waited),
+        unknown=tuple(
+            one.name
+            for one in own
+            if (one.runs is None or one.refusal)
+            and clock.once_us(one) >= _MATTERS_SHARE * clock.now
+        ),
+        collectives=tuple(one.name for one in own if one.is_collective),
+    )
+
+
+def hbm_bytes_per_us(chip: ChipInfo) -> float:
+    """Of all cores of a device together, with the efficiency that hardware showed where as much is
+    read as written."""
+    if chip.chip.value not in constants.CHIPS:
+        return chip.hbm_bytes_per_s * chip.num_cores / 1e6
+    core = constants.load(chip.chip.value)
+    read = core.hbm_bytes_per_cycle * core.clock_hz * chip.num_cores / 1e6
+    return read * 2 / (1 + core.write_cost)
+
+
+def _us_per_cycle(chip: ChipInfo) -> float:
+    known = chip.chip.value in constants.CHIPS
+    return 1e6 / constants.load(chip.chip.value).clock_hz if known else 0.0
+
+
+@dataclass(slots=True)
+class _Clock:
+    """``ends``: when each copy that was started ahead is done; they follow each other."""
+
+    bytes_per_us: float
+    us_per_cycle: float
+    now: float = 0.0
+    channel: float = 0.0
+    ends: dict[str, float] = field(default_factory=dict)
+    waited: list[OperationTime] = field(default_factory=list)
+
+    def run(self, one: ScheduledOperation) -> None:
+        runs = 1 if one.runs is None else one.runs
+        takes = runs * self.once_us(one)
+        if one.phase is Phase.START:
+            self.channel = max(self.channel, self.now) + takes
+            self.ends[one.name] = self.channel
+            return
+        if one.phase is Phase.DONE:
+            takes = max(0.0, self.ends.get(one.awaits, 0.0) - self.now)
+        self.now += takes
+        if takes > 0:
+            self.waited.append(
+                OperationTime(
+                    name=one.name,
+                    opcode=one.opcode,
+                    runs=runs,
+                    time_us=takes,
+                    hbm_bytes=one.hbm_bytes * runs,
+                )
+            )
+
+    def once_us(self, one: ScheduledOperation) -> float:
+        if one.simulated_us is not None:
+            return one.simulated_us
+        moved_us = one.hbm_bytes / self.bytes_per_us
+        return max(moved_us, one.expected_cycles * self.us_per_cycle) if one.refusal else moved_us

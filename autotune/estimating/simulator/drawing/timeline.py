@@ -1,0 +1,210 @@
+"""Draws a run: what the core, its units and the DMAs do in the first and last grid steps."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import chain, islice
+from math import prod
+from typing import Any
+
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.estimating.simulator import constants, dma
+from autotune.estimating.simulator.bundles import Listing, parse
+from autotune.estimating.simulator.dma import RunningTotals
+from autotune.estimating.simulator.drawing import transfers
+from autotune.estimating.simulator.drawing.activity import (
+    Activity,
+    Clock,
+    Stretch,
+    VisitCollector,
+    Wait,
+)
+from autotune.estimating.simulator.drawing.picture import CORE, STEPS, Picture, TraceSlice, Track
+from autotune.estimating.simulator.drawing.transfers import MOST_DMAS, Transfer
+from autotune.estimating.simulator.extrapolation import PIPELINE_STAGES, finish
+from autotune.estimating.simulator.lowering import WAITED
+from autotune.estimating.simulator.memory import Scalars
+from autotune.estimating.simulator.outcome import NotSimulated, UnfitError
+from autotune.estimating.simulator.run import record, settle
+
+_START = RunningTotals(*[0.0] * len(RunningTotals._fields))
+_UNITS = {"mxu": "MXU", "xlu": "cross-lane unit"}
+
+
+def timeline(
+    listing: str | Listing,
+    *,
+    chip: str,
+    libtpu: str | None = None,
+    scalars: Scalars | None = None,
+    steps: int = 4,
+    max_steps: int | None = None,
+) -> Picture | NotSimulated:
+    """Return the first and the last ``steps`` grid steps; the rest is as in ``simulate``."""
+    try:
+        if chip not in constants.CHIPS:
+            raise UnfitError(f"no model for chip {chip!r}: only {', '.join(constants.CHIPS)}")
+        known = constants.load(chip, libtpu)
+        parsed, given = parse(listing), scalars or {}
+        if max_steps is None:  # as many as simulate walks
+            max_steps = settle(parsed, known, given)[0].passes
+        return _Drawing(parsed, known, given, steps, max_steps).picture()
+    except UnfitError as reason:
+        return NotSimulated(str(reason))
+
+
+class _Drawing:
+    """A run cut into sections: before the outer loop, then each of its passes. ``points`` are the
+    totals at their bounds."""
+
+    def __init__(
+        self,
+        listing: Listing,
+        chip: constants.ChipConstants,
+        scalars: Scalars,
+        steps: int,
+        max_steps: int,
+    ) -> None:
+        self._listing, self._chip = listing, chip
+        # The pipeline's first pass only reads, its last one only writes: one more of each.
+        self._each_end = steps + listing.pipelined
+        self._visits = VisitCollector(self._each_end)
+        self._recording = record(listing, chip, scalars, max_steps, self._visits)
+        self._transfers: list[Transfer] = []
+        self._waits: list[Wait] = []
+        events, final = self._recording.events, self._recording.final
+        self._line = dma.replay(events, dma.shared(chip), final, self._watch)
+        ended = self._recording.passes_left is None
+        self._points = [_START, *self._line.points, *([self._line.end] if ended else [])]
+        self._bounds = [point.cycles for point in self._points]
+        passes = self._recording.passes + (self._recording.passes_left or 0)
+        self._steps = max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
+
+    def picture(self) -> Picture:
+        shown = self._shown()
+        dmas = transfers.tracks(islice(self._drawn(shown), MOST_DMAS), self._us)
+        return Picture(
+            tracks=(Track(STEPS, list(self._sections(shown))), *self._activity(shown), *dmas),
+            steps=self._steps,
+            total_us=self._us(finish(self._line, self._recording, self._listing).cycles),
+            drawn_us=self._us(self._bounds[-1]),
+            notes=tuple(self._notes(shown)),
+        )
+
+    def _watch(
+        self, kind: int, issued: float, begun: float, moved: float, arrived: float, size: float
+    ) -> None:
+        if kind == WAITED:
+            self._waits.append(Wait(issued, moved, arrived))
+        else:
+            self._transfers.append(Transfer(kind, issued, begun, moved, arrived, size))
+
+    def _us(self, cycles: float) -> float:
+        return cycles / self._chip.clock_hz * 1e6
+
+    def _shown(self) -> list[int]:
+        count = len(self._points) - 1
+        first = min(self._each_end + 1, count)
+        return [*range(first), *range(max(first, count - self._each_end), count)]
+
+    def _name(self, section: int) -> str:
+        """Steps and passes count from 0, as ``pl.program_id`` does."""
+        number = section - 1
+        if number < 0:
+            return "before the loop" if len(self._points) > 2 else "whole kernel"
+        if not self._listing.pipelined:
+            return f"pass {number}"
+        if number == 0:
+            return "first reads"
+        return f"step {number - 1}" if number <= self._steps else "last writes"
+
+    def _sections(self, shown: list[int]) -> Iterator[TraceSlice]:
+        """A slice for each section, and one for those between that are not shown."""
+        before = 0
+        for section in shown:
+            if section > before:
+                name = f"{self._name(before)} to {self._name(section - 1)}, not shown"
+                yield self._section(name, before, section, {})
+            yield self._section(
+                self._name(section), section, section + 1, self._grid_index(section)
+            )
+            before = section + 1
+
+    def _section(self, name: str, first: int, stop: int, details: dict[str, Any]) -> TraceSlice:
+        then, now = self._points[first], self._points[stop]
+        done = RunningTotals(*(b - a for a, b in zip(then, now, strict=True)))
+        parts = {name: self._us(cycles) for name, cycles in _parts(done).items()}
+        details = {
+            **details,
+            **{f"{name}, µs": round(us, 4) for name, us in parts.items() if us},
+            "MXUs busy, µs": round(self._us(done.mxu), 4),
+            "DMAs": round(done.reads + done.writes),
+            "bytes read": round(done.read_bytes),
+            "bytes written": round(done.written_bytes),
+        }
+        return TraceSlice(name, self._us(then.cycles), self._us(now.cycles), details)
+
+    def _grid_index(self, section: int) -> dict[str, Any]:
+        """Where in the grid the step is, where that is known. On a megacore, in the core's part."""
+        grid, number = self._listing.grid, section - 2
+        known = self._listing.pipelined and prod(grid) == self._steps
+        if not known or not 0 <= number < self._steps:
+            return {}
+        index = []
+        for bound in reversed(grid):
+            number, place = divmod(number, bound)
+            index.append(place)
+        return {"grid index": str(tuple(reversed(index)))}
+
+    def _activity(self, shown: list[int]) -> Iterator[Track]:
+        activity = Activity(self._listing, self._chip, Clock(self._waits))
+        visits = [self._visits.sections.get(section, []) for section in shown]
+        yield Track(CORE, [self._core_slice(stretch) for stretch in activity.core(visits)])
+        for unit, stretches in activity.units(list(chain.from_iterable(visits))).items():
+            name = f"{_UNITS[unit[:3]]} {unit[3:]}"
+            yield Track(name, [self._unit_slice(stretch) for stretch in stretches])
+
+    def _core_slice(self, stretch: Stretch) -> TraceSlice:
+        parts = {f"{kind}, µs": round(self._us(n), 4) for kind, n in stretch.cycles.items()}
+        details = parts if len(parts) > 1 else {}
+        return TraceSlice(stretch.kind, self._us(stretch.begin), self._us(stretch.end), details)
+
+    def _unit_slice(self, stretch: Stretch) -> TraceSlice:
+        busy = round(self._us(sum(stretch.cycles.values())), 4)
+        details = {"busy, µs": busy, "operations": stretch.operations}
+        return TraceSlice("busy", self._us(stretch.begin), self._us(stretch.end), details)
+
+    def _drawn(self, shown: list[int]) -> Iterator[tuple[Transfer, str]]:
+        """DMAs that are issued in the sections shown, or on their way when one begins."""
+        gaps = [self._bounds[n] for n in shown if n and n - 1 not in shown]
+        for one in self._transfers:
+            section = min(bisect_right(self._bounds, one.issued), len(self._bounds) - 1) - 1
+            if section in shown or any(one.issued < gap < one.arrived for gap in gaps):
+                yield one, self._name(section)
+
+    def _notes(self, shown: list[int]) -> Iterator[str]:
+        passes, left = self._recording.passes, self._recording.passes_left
+        if left is not None:
+            yield (
+                f"simulated are the first {passes} of {passes + left} passes of the outer loop, "
+                "the rest is extrapolated: the last steps drawn are the last simulated"
+            )
+        if self._chip.stalls is None:
+            yield f"{self._chip.name}: stalls and units are not modelled"
+        if self._visits.cut:
+            yield "core and units are drawn only for the begin of each long step"
+        if sum(1 for _ in self._drawn(shown)) > MOST_DMAS:
+            yield f"only the first {MOST_DMAS} DMAs are drawn"
+
+
+def _parts(done: RunningTotals) -> dict[str, float]:
+    """Cycles by part of the explanation; the pipeline fill is not told apart here."""
+    return {
+        ISSUE: done.bundles - done.scalar,
+        SCALAR: done.scalar,
+        MATRIX: done.walked - done.bundles - done.lane_stalls,
+        LANES: done.lane_stalls,
+        HBM: done.waited - done.latency_waited,
+        LATENCY: done.latency_waited,
+    }

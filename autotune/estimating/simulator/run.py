@@ -1,0 +1,205 @@
+"""Run a listing: parse, slice, walk, replay the DMAs, extrapolate."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.estimating.simulator import constants, dma, extrapolation
+from autotune.estimating.simulator.bundles import DYNAMIC_BOUND, Listing, parse
+from autotune.estimating.simulator.dma import Fill, RunningTotals, Timeline
+from autotune.estimating.simulator.extrapolation import PIPELINE_STAGES, Recording
+from autotune.estimating.simulator.graph import connect
+from autotune.estimating.simulator.lowering import BLOCK, STEP, Emit, Event, check_scalars, lower
+from autotune.estimating.simulator.memory import Scalars
+from autotune.estimating.simulator.outcome import NotSimulated, Parts, Simulation, UnfitError
+from autotune.estimating.simulator.slicing import cut
+from autotune.estimating.simulator.stalls import price
+
+MOST_BLOCKS = 4_000_000  # about two seconds; a loop that needs more is refused
+ON_CHIP = ("vmem", "cmem")  # where XLA may place operands before the call
+FEWEST_STEPS = 3  # below it there is no step between filling and draining the pipeline
+
+
+def simulate(
+    listing: str | Listing,
+    *,
+    chip: str,
+    libtpu: str | None = None,
+    scalars: Scalars | None = None,
+    max_steps: int | None = None,
+) -> Simulation | NotSimulated:
+    """Return the predicted time of the Pallas call of a ``final_bundles`` listing.
+
+    ``libtpu``: the version that made it; constants of the nearest series are used. ``scalars``
+    holds the contents of scalar-prefetch operands by operand index. A long run is stopped when its
+    periods have settled and extrapolated from there; with ``max_steps`` after so many passes.
+    """
+    try:
+        if chip not in constants.CHIPS:
+            timed = ", ".join(constants.CHIPS)
+            raise UnfitError(
+                f"no model for chip {chip!r}: only {timed} are timed, others compiled and checked"
+            )
+        known = constants.load(chip, libtpu)
+        stages = extrapolation.STAGES if max_steps is None else (max_steps,)
+        return _simulate(parse(listing), known, libtpu, scalars or {}, stages)
+    except UnfitError as reason:
+        return NotSimulated(str(reason))
+
+
+def cycles_as_libtpu_counts(
+    listing: str, *, chip: str, libtpu: str | None = None, scalars: Scalars | None = None
+) -> int:
+    """Return what libtpu's own static estimate would be: every DMA has the whole bandwidth.
+
+    Raises ``UnfitError`` for a listing that ``simulate`` refuses.
+    """
+    known, parsed = constants.load(chip, libtpu).as_libtpu_counts(), parse(listing)
+    recording, _, _ = settle(parsed, known, scalars or {})
+    line = dma.replay(recording.events, dma.independent(known), recording.final)
+    return round(extrapolation.finish(line, recording, parsed).cycles)
+
+
+def _simulate(
+    listing: Listing,
+    chip: constants.ChipConstants,
+    libtpu: str | None,
+    scalars: Scalars,
+    stages: tuple[int, ...],
+) -> Simulation:
+    recording, line, drift = settle(listing, chip, scalars, stages)
+    end = extrapolation.finish(line, recording, listing)
+    _check_traffic(listing, end)
+    return Simulation(
+        cycles_shared=round(end.cycles),
+        us_shared=end.cycles / chip.clock_hz * 1e6,
+        parts=_parts(end, line.fill),
+        steps=_grid_steps(listing, recording),
+        extrapolated=recording.passes_left is not None,
+        dma_count=round(end.reads + end.writes),
+        hbm_bytes_read=round(end.read_bytes),
+        hbm_bytes_written=round(end.written_bytes),
+        bundle_cycles=round(end.bundles),
+        stall_cycles=round(end.walked - end.bundles),
+        dma_wait_cycles=round(end.waited),
+        fill_cycles=round(line.fill.waited),
+        burst_bytes=round((end.read_bytes + end.written_bytes) / max(end.bursts, 1)),
+        mxu_busy_cycles=round(end.mxu),
+        spill_bundles=listing.spill_bundles,
+        vmem_operands=tuple(sorted(o.number for o in listing.operands if o.memory in ON_CHIP)),
+        clock_hz=chip.clock_hz,
+        constants=chip.libtpu,
+        notes=(
+            *_notes(listing, chip, libtpu, recording),
+            *extrapolation.notes(recording, drift),
+        ),
+    )
+
+
+def settle(
+    listing: Listing,
+    chip: constants.ChipConstants,
+    scalars: Scalars,
+    stages: tuple[int, ...] = extrapolation.STAGES,
+) -> tuple[Recording, Timeline, float]:
+    """Walk until the periods have settled or the stages are used up; the drift that is left.
+    Raises ``UnfitError`` where that is too much."""
+    for max_steps in stages:
+        recording = record(listing, chip, scalars, max_steps)
+        line = dma.replay(recording.events, dma.shared(chip), recording.final)
+        drift = extrapolation.drift(line, recording, listing)
+        if drift <= extrapolation.SETTLED:
+            break
+    if drift > extrapolation.UNSETTLED:
+        raise UnfitError(
+            f"after {recording.passes:,} passes of its loop, periods still differ by {drift:.0%}"
+        )
+    return recording, line, drift
+
+
+def record(
+    listing: Listing,
+    chip: constants.ChipConstants,
+    scalars: Scalars,
+    max_steps: int,
+    watch: Emit | None = None,
+) -> Recording:
+    """Walk the kernel; UnfitError where the walk does not end.
+
+    ``watch`` is told of every STEP and BLOCK, for a picture of the run.
+    """
+    part = cut(listing, scalars)
+    check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
+    graph = connect(listing, chip.delay_slots)
+    costs, told = price(listing, chip), watch is not None
+    program = lower(
+        listing,
+        graph,
+        part,
+        costs,
+        scalars,
+        granule_bytes=chip.granule_bytes,
+        tell_blocks=told,
+    )
+    events: list[Event] = []
+    emit = events.append if watch is None else _fork(events, watch)
+    clock, work, left, endless = program.walk(emit, max(max_steps, FEWEST_STEPS), MOST_BLOCKS)
+    if endless:
+        raise UnfitError(f"the kernel does not end within {MOST_BLOCKS} basic blocks")
+    passes = sum(1 for event in events if event[3] == STEP) - (left is not None)
+    return Recording(events, (clock, 0, 0, STEP, work), passes, left)
+
+
+def _fork(events: list[Event], watch: Emit) -> Emit:
+    def emit(event: Event) -> None:
+        if event[3] in (STEP, BLOCK):
+            watch(event)
+        if event[3] != BLOCK:
+            events.append(event)
+
+    return emit
+
+
+def _parts(end: RunningTotals, fill: Fill) -> Parts:
+    waited = max(0.0, end.waited - fill.waited)
+    latency = min(waited, max(0.0, end.latency_waited - fill.latency_waited))
+    return Parts(
+        vector=round(end.bundles - end.scalar),
+        scalar=round(end.scalar),
+        matrix_stall=round(end.walked - end.bundles - end.lane_stalls),
+        lane_stall=round(end.lane_stalls),
+        hbm_wait=round(waited - latency),
+        latency_wait=round(latency),
+        fill=round(end.waited - waited),
+    )
+
+
+def _grid_steps(listing: Listing, recording: Recording) -> int:
+    """The grid's own steps where the outer loop is the pipelined grid, else its passes."""
+    passes = recording.passes + (recording.passes_left or 0)
+    return max(passes - PIPELINE_STAGES if listing.pipelined else passes, 1)
+
+
+def _check_traffic(listing: Listing, end: RunningTotals) -> None:
+    in_hbm = [operand for operand in listing.operands if operand.memory == "hbm"]
+    if in_hbm and not end.reads + end.writes:
+        raise UnfitError("operands are in HBM and the kernel issued no DMA")
+
+
+def _notes(
+    listing: Listing, chip: constants.ChipConstants, libtpu: str | None, recording: Recording
+) -> tuple[str, ...]:
+    notes = []
+    if libtpu is not None and not (libtpu + ".").startswith(chip.libtpu + "."):
+        notes.append(
+            f"constants of {chip.name} are known for libtpu {chip.libtpu}, the nearest to {libtpu}"
+        )
+    if chip.stalls is None:
+        notes.append(f"{chip.name}: bundles alone: libtpu gives no estimate of its stalls")
+    moved = sorted(o.number for o in listing.operands if o.memory in ON_CHIP)
+    if moved:
+        notes.append(f"operands {moved} were in VMEM before the call")
+    steps = _grid_steps(listing, recording)
+    if listing.grid and DYNAMIC_BOUND not in listing.grid and math.prod(listing.grid) != steps:
+        notes.append(f"the grid is printed as {listing.grid}, the outer loop runs {steps} steps")
+    return tuple(notes)

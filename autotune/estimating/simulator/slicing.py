@@ -1,0 +1,310 @@
+"""The backward slice: the few scalar operations that decide when things happen.
+
+Roots are branch predicates, DMA predicates, sizes and semaphores, and waits. HBM and VMEM
+addresses vanish, and with them most of the scalar code.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from autotune.estimating.simulator.bundles import NO_MEMORY, CallOperand, Listing, Operation
+from autotune.estimating.simulator.memory import (
+    ScalarMemory,
+    Scalars,
+    constant,
+    copied_from,
+    layout,
+)
+from autotune.estimating.simulator.outcome import UnfitError
+from autotune.estimating.simulator.scalars import Expression, Instruction, understand, value_of
+
+_LOCAL_DMA = re.compile(r"dma\.(hbm|vmem|smem|cmem)_to_(hbm|vmem|smem|cmem)\Z")
+_LARGEST = 2**31 - 1  # above it a constant is negative
+_AMOUNT = re.compile(r", (\d{1,10})\Z")
+_STEP_BYTES = 512  # of a strided DMA (block shapes against printed strides, v5e to v7x)
+PHIS = ("sphi", "pphi")
+WAIT = "dma.done.wait"
+SIGNAL = "vsyncadd"  # a local copy done with vector loads and stores signals its semaphore so
+
+
+class Copy(NamedTuple):
+    """To scalar memory: from which operand, and where that begins."""
+
+    operand: int
+    source: Expression
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Slice:
+    """What must be executed: scalar instructions by name, roots, and stores that are read."""
+
+    instructions: Mapping[str, Instruction]
+    roots: Mapping[str, Instruction]  # DMAs, waits and branches, by name
+    stores: Mapping[str, Instruction]
+    poisoned: frozenset[str]  # stores whose value cannot be computed
+    phis_fed: Mapping[str, tuple[str, ...]]  # name -> the phis that may take its value
+    operands: Mapping[str, CallOperand]
+    memory: ScalarMemory
+    bursts: Mapping[str, int]  # DMA -> bytes of each contiguous piece, where it has strides
+    copies: Mapping[str, Copy | None]  # DMAs to scalar memory that a load may read, by name;
+    # None: what they bring is not known
+
+
+def cut(listing: Listing, scalars: Scalars) -> Slice:
+    """Return the slice of a listing; UnfitError where it holds an opcode that is not known."""
+    definitions, stores = _definitions(listing)
+    operands = {operand.name: operand for operand in listing.operands}
+    search = _Search(definitions=definitions, stores=stores, operands=operands)
+    roots = {root.name: root for root in map(_root, _root_operations(listing))}
+    for root in roots.values():
+        search.include(_needs(root))
+    to_smem = [root for root in roots.values() if root.opcode.endswith("_to_smem")]
+    copies = search.copies(to_smem, scalars)
+    return Slice(
+        instructions=search.found,
+        roots=roots,
+        stores=search.kept,
+        poisoned=frozenset(search.poisoned),
+        phis_fed=_phis_fed(search.found),
+        operands=operands,
+        memory=layout(listing, scalars, opaque=None in copies.values()),
+        bursts=_bursts(roots, definitions),
+        copies=copies,
+    )
+
+
+def _bursts(
+    roots: Mapping[str, Instruction], definitions: Mapping[str, Operation]
+) -> dict[str, int]:
+    """The last argument of a strided DMA: steps of 512 bytes between two jumps, a constant."""
+    found: dict[str, int] = {}
+    for name, root in roots.items():
+        if "steps_per_stride" in root.argument_names:
+            steps = root.arguments[root.argument_names.index("steps_per_stride")]
+            value = constant(steps, definitions)
+            if value is not None:
+                found[name] = value * _STEP_BYTES
+    return found
+
+
+def _definitions(listing: Listing) -> tuple[dict[str, Operation], list[Operation]]:
+    definitions: dict[str, Operation] = {}
+    stores: list[Operation] = []
+    popped: dict[str, int] = {}
+    for bundle in listing.bundles:
+        for printed in bundle.operations:
+            operation = printed
+            if operation.opcode == "spop.drf":
+                operation = _division(printed, definitions, popped)
+            if operation.opcode == "sst":
+                stores.append(operation)
+            elif definitions.setdefault(operation.name, operation) is not operation:
+                raise UnfitError(f"{operation.name} is defined twice")
+    return definitions, stores
+
+
+def _division(
+    pop: Operation, definitions: Mapping[str, Operation], popped: dict[str, int]
+) -> Operation:
+    """Name the result that a pop takes from a division: the quotient, then the remainder.
+
+    ``sdivrem`` ending in ``kRem`` gives the remainder only (seen on v5p), one without an ending or
+    with ``kDivAndRem`` (XLA's own loops) both; nothing else is known.
+    """
+    division = definitions.get(pop.text)
+    if division is None or division.opcode != "sdivrem.u32":
+        return pop
+    turn = popped[pop.text] = popped.get(pop.text, -1) + 1
+    arguments, _, kind = division.text.partition(" k")
+    only = kind == "Rem"
+    if kind not in ("", "DivAndRem", "Rem") or turn > (0 if only else 1):
+        return pop
+    result = "sremainder.u32" if only or turn else "squotient.u32"
+    return Operation(pop.name, result, arguments)
+
+
+def _root_operations(listing: Listing) -> list[Operation]:
+    return [
+        operation
+        for bundle in listing.bundles
+        for operation in bundle.operations
+        if operation.opcode == "sbr.rel"
+        or operation.opcode.startswith("dma.")
+        or _raises_semaphore(operation)
+    ]
+
+
+def _raises_semaphore(operation: Operation) -> bool:
+    """The vsyncadd after a wait lowers it by what was waited for: the wait itself does that."""
+    amount = _AMOUNT.search(operation.text) if operation.opcode == SIGNAL else None
+    return operation.opcode == SIGNAL and not (amount and int(amount[1]) > _LARGEST)
+
+
+def _root(operation: Operation) -> Instruction:
+    root = understand(operation)
+    if root.opcode not in ("sbr.rel", WAIT, SIGNAL):
+        _check_dma(root)
+    elif root.opcode != "sbr.rel" and len(root.arguments) != 2:
+        raise UnfitError(f"unreadable {root.opcode}: {operation.text[:60]!r}")
+    return root
+
+
+def _check_dma(root: Instruction) -> None:
+    """Arguments are source, size, destination, semaphore; their printed names are checked."""
+    if not _LOCAL_DMA.match(root.opcode):
+        raise UnfitError(f"unknown kind of DMA {root.opcode}")
+    names = root.argument_names
+    if len(names) < 4 or names[1] != "size_in_granules" or names[3] != "dst_syncflagno":
+        raise UnfitError(f"unreadable arguments of {root.opcode}")
+
+
+def _needs(root: Instruction) -> list[str]:
+    """Return the names that decide time: not the addresses of a DMA."""
+    decisive = root.arguments if root.opcode in (WAIT, SIGNAL) else root.arguments[1:4:2]
+    names = [name for argument in decisive for name in argument.reads]
+    return names + ([root.guard.predicate] if root.guard else [])
+
+
+@dataclass(kw_only=True, slots=True)
+class _Search:
+    """Work list of the backward slice."""
+
+    definitions: Mapping[str, Operation]
+    stores: list[Operation]
+    operands: Mapping[str, CallOperand]
+    found: dict[str, Instruction] = field(default_factory=dict)
+    kept: dict[str, Instruction] = field(default_factory=dict)
+    poisoned: set[str] = field(default_factory=set)
+
+    def include(self, names: list[str]) -> None:
+        """Add the names and all that their values depend on."""
+        waiting = list(names)
+        while waiting:
+            name = waiting.pop()
+            if name in self.found or name in self.operands:
+                continue
+            instruction = self._define(name)
+            self.found[name] = instruction
+            waiting += instruction.reads()
+            if instruction.opcode == "sld":
+                waiting += self._stored(instruction)
+
+    def _define(self, name: str) -> Instruction:
+        operation = self.definitions.get(name)
+        if operation is None:
+            raise UnfitError(f"{name} decides the time of this kernel and is never defined")
+        if ".f32" in operation.opcode:
+            raise UnfitError(f"a floating-point number decides the time ({operation.opcode})")
+        instruction = understand(operation)
+        if instruction.opcode not in (*PHIS, "sld"):
+            value_of(instruction)  # refuses what it does not know
+        return instruction
+
+    def _stored(self, load: Instruction) -> list[str]:
+        """Keep the stores that this load may read; return the names they need."""
+        needed: list[str] = []
+        for operation in self.stores:
+            if operation.name in self.kept or "[smem:" not in operation.text:
+                continue
+            store = understand(operation)
+            if not _may_read(load, store):
+                continue
+            self.kept[operation.name] = store
+            if load.slot or self._all_reads(store.arguments, self.operands) is not None:
+                needed += store.reads()
+            else:
+                self.poisoned.add(operation.name)
+                needed += _all_but_value(store)
+        return needed
+
+    def copies(self, waiting: list[Instruction], scalars: Scalars) -> dict[str, Copy | None]:
+        """What those copies to scalar memory bring that some load of the slice may read. To follow
+        one takes loads of its own."""
+        found: dict[str, Copy | None] = {}
+        while read := [copy for copy in waiting if self._is_read(copy)]:
+            found |= {copy.name: self.copied(copy, scalars) for copy in read}
+            waiting = [copy for copy in waiting if copy.name not in found]
+        return found
+
+    def _is_read(self, copy: Instruction) -> bool:
+        loads = [one for one in self.found.values() if one.opcode == "sld" and not one.slot]
+        return any(_may_be_one(load.address, copy.arguments[2]) for load in loads)
+
+    def copied(self, copy: Instruction, scalars: Scalars) -> Copy | None:
+        """What a copy to scalar memory reads; None where that, or where it writes, is not known."""
+        source = copied_from(copy, self.definitions, self.operands)
+        if source is None:
+            return None
+        known = {
+            name: operand
+            for name, operand in self.operands.items()
+            if operand.memory != NO_MEMORY or scalars.get(operand.number)
+        }
+        reads = self._all_reads([source, copy.arguments[2]], known) or ()
+        arrays = [known[n] for n in reads if n in known and known[n].memory != NO_MEMORY]
+        if len(arrays) != 1:
+            return None
+        self.include([*source.reads, *copy.arguments[2].reads])
+        return Copy(arrays[0].number, source)
+
+    def _all_reads(
+        self, values: Sequence[Expression], operands: Mapping[str, CallOperand]
+    ) -> set[str] | None:
+        """What values depend on; None where they cannot be computed."""
+        trial = _Search(definitions=self.definitions, stores=[], operands=operands)
+        try:
+            trial.include([name for value in values for name in value.reads])
+        except UnfitError:
+            return None
+        read = (name for one in trial.found.values() for name in one.reads())
+        return {*read, *(name for value in values for name in value.reads)}
+
+
+def _may_read(load: Instruction, store: Instruction) -> bool:
+    """Spill slots match by name; other addresses by allocation, where both are known."""
+    if load.slot or store.slot:
+        return load.slot == store.slot
+    return _may_be_one(load.address, store.address)
+
+
+def _may_be_one(one: Expression | None, other: Expression | None) -> bool:
+    bases = [base(one), base(other)]
+    return None in bases or bases[0] == bases[1]
+
+
+def base(address: Expression | None) -> str | None:
+    """Return the constant first term of an address, None where it begins with a value."""
+    first = address.source.strip("()").partition("+")[0] if address else ""
+    return first if first.isdigit() else None
+
+
+def _all_but_value(store: Instruction) -> list[str]:
+    names = list(store.address.reads) if store.address else []
+    return names + ([store.guard.predicate] if store.guard else [])
+
+
+def _phis_fed(found: Mapping[str, Instruction]) -> dict[str, tuple[str, ...]]:
+    """A phi takes the value its register got last: all its arguments share its register.
+
+    (A phi is no instruction: final bundles run with registers allocated, so whatever reaches
+    the phi must have been written to its own register.)
+    """
+    fed: dict[str, tuple[str, ...]] = {}
+    for phi in found.values():
+        if phi.opcode in PHIS:
+            for name in _phi_arguments(phi):
+                fed[name] = (*fed.get(name, ()), phi.name)
+    return fed
+
+
+def _phi_arguments(phi: Instruction) -> list[str]:
+    register = phi.name.rpartition("_")[2]
+    names = [name for argument in phi.arguments for name in argument.reads]
+    others = [name for name in names if name.rpartition("_")[2] != register]
+    if phi.guard or others or len(names) != len(phi.arguments):
+        raise UnfitError(f"the phi {phi.name} takes a value from another register")
+    return list(dict.fromkeys(names))

@@ -1,0 +1,347 @@
+"""All candidates of a problem that could work, each of them once.
+
+The raw space is the product of the declared axes; grid orders, ``dimension_semantics`` and the
+VMEM limit come from the rules. Two points that compile to the same program are one candidate.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import permutations, product
+from random import Random
+from typing import Any, TypeVar
+
+from autotune.domain.chip import ChipInfo
+from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
+from autotune.domain.errors import InvalidInputError, NoLegalConfigError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices
+from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
+from autotune.domain.ports.compilers import Tracer
+from autotune.domain.problem import Problem
+from autotune.domain.trace import Trace
+from autotune.estimating import rules
+from autotune.estimating.roofline import Roofline, roofline
+from autotune.estimating.vmem import (
+    VmemUse,
+    first_rung,
+    next_rung,
+    out_of_vmem,
+    over_limit,
+    vmem_use,
+    with_limit_source,
+)
+from autotune.wording.violation import refusal_group
+
+MAX_TRACED = 20_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """A config that may be compiled, with what is known of it before."""
+
+    config: Config
+    trace: Trace
+    roofline: Roofline
+    takes_limit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PassedOn:
+    """What of a config the kernel passes on to the compiler. A kernel that fixes its own
+    ``dimension_semantics`` or VMEM limit, as most of JAX's do, is tuned without."""
+
+    semantics: bool = True
+    limit: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A raw point, its grid order included. ``refused``: why it is not compiled under any semantics
+    and limit, None where it may be. Then ``least_bytes`` of VMEM are needed, it is compiled under
+    ``limit`` first and under each of the ``semantics``, the most parallel ones first;
+    ``sequential``: that the first axis that is not parallel in those must not be."""
+
+    config: Config
+    refused: Failure | None
+    least_bytes: int = 0
+    limit: int | None = None
+    semantics: tuple[tuple[str, ...], ...] = ((),)
+    sequential: Illegal | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Space:
+    """``candidates`` in the order of their roofline. ``refused`` counts raw points by reason, under
+    the first of those that differ in their figures only (``alike``: by what they have in common);
+    ``default`` is the default config, judged even when the rules refuse it. ``judged``: every raw
+    point that was traced; ``sampled``: not all were; ``climbed``: candidates that a search
+    has added."""
+
+    candidates: list[Candidate]
+    default: Config
+    default_verdict: Outcome | None
+    refused: Counter[str] = field(default_factory=Counter)
+    merged: int = 0
+    climbed: int = 0
+    raw_points: int = 0
+    sampled: bool = False
+    passed_on: PassedOn = field(default_factory=PassedOn)
+    alike: dict[str, str] = field(default_factory=dict)
+    judged: list[Judged] = field(default_factory=list)
+
+
+Progress = Callable[[int, int], None]
+_Refused = TypeVar("_Refused", bound=Failure | Illegal)
+
+
+def explore(
+    tracer: Tracer,
+    ref: KernelRef,
+    problem: Problem,
+    choices: Choices,
+    chip: ChipInfo,
+    progress: Progress = lambda _, __: None,
+) -> Space:
+    """Trace every raw point and keep the legal, feasible, different ones.
+
+    Raises ``NoLegalConfigError`` when none is left, ``InvalidInputError`` for a problem whose
+    arrays exceed the chip's HBM.
+    """
+    default = default_config(choices)
+    points = _points(choices)
+    sampled = len(points) > MAX_TRACED
+    if sampled:
+        points = Random(0).sample(points, MAX_TRACED)  # noqa: S311 (the same sample every time)
+    passed_on = passed_on_of(tracer, ref, problem, default, chip)
+    space = Space(
+        candidates=[], default=default, default_verdict=None, sampled=sampled, passed_on=passed_on
+    )
+    own = None
+    for config, found in _traced(tracer, ref, problem, [default, *points], chip, progress):
+        if config is default:
+            own = _judge_default(space, found, chip)
+        else:
+            _add_point(space, config, found, chip)
+    if own is not None and all(c.config != space.default for c in space.candidates):
+        space.candidates.append(own)
+    if not space.candidates:
+        raise NoLegalConfigError(_why_none(space))
+    space.candidates.sort(key=lambda c: c.roofline.guess_us)
+    return space
+
+
+def climb(candidate: Candidate, chip: ChipInfo) -> Candidate | None:
+    """The same candidate with the next higher VMEM limit, or None at the top."""
+    if not candidate.takes_limit:
+        return None
+    limit = next_rung(candidate.config.vmem_limit_bytes, chip)
+    return None if limit is None else _with_limit(candidate, limit)
+
+
+def limit_named(space: Space, config: Config, refused: OutOfVmem, chip: ChipInfo) -> OutOfVmem:
+    """A verdict of the compiler, and who set the limit: its message does not say."""
+    if space.passed_on.limit:
+        return with_limit_source(refused, config.vmem_limit_bytes, chip)
+    own = None if refused.allowed_bytes == chip.scoped_vmem_bytes else refused.allowed_bytes
+    return with_limit_source(refused, own, chip, own_limit_bytes=refused.used_bytes)
+
+
+def _points(choices: Choices) -> list[Config]:
+    names = list(choices.axes)
+    return [
+        make_config(dict(zip(names, values, strict=True)), grid_order=choices.grid)
+        for values in product(*choices.axes.values())
+    ]
+
+
+def default_config(choices: Choices) -> Config:
+    axes: dict[str, AxisValue] = {name: choices.default[name] for name in choices.axes}
+    return make_config(axes, grid_order=choices.grid)
+
+
+def passed_on_of(
+    tracer: Tracer, ref: KernelRef, problem: Problem, default: Config, chip: ChipInfo
+) -> PassedOn:
+    """Found out by tracing the default with other settings: does the ``pallas_call`` have them?"""
+
+    def traced(**changes: Any) -> Trace | None:
+        config = default.replace(**changes)
+        (found,) = tracer.traces(ref, problem, [config], orders=False, chip=chip.chip)
+        return found[0] if isinstance(found, list) else None
+
+    plain = traced()
+    if plain is None:
+        return PassedOn()
+    kinds = [(kind,) * len(plain.own_axes) for kind in (ARBITRARY, PARALLEL)]
+    limit = chip.vmem_capacity_bytes - 1024  # nobody's own choice
+    found = [traced(dimension_semantics=kind, vmem_limit_bytes=limit) for kind in kinds]
+    return PassedOn(
+        semantics=all(
+            t and all(call.own_semantics == kind for call in t.calls)
+            for t, kind in zip(found, kinds, strict=True)
+        ),
+        limit=all(t and all(call.vmem_limit_bytes == limit for call in t.calls) for t in found),
+    )
+
+
+def _traced(
+    tracer: Tracer,
+    ref: KernelRef,
+    problem: Problem,
+    configs: Sequence[Config],
+    chip: ChipInfo,
+    progress: Progress,
+) -> Iterator[tuple[Config, list[Trace] | Failure]]:
+    """Each config with its traces in all grid orders, in the order given."""
+    answers = tracer.traces(ref, problem, configs, orders=True, chip=chip.chip)
+    for done, pair in enumerate(zip(configs, answers, strict=True), 1):
+        yield pair
+        progress(done, len(configs))
+
+
+def _judge_default(space: Space, found: list[Trace] | Failure, chip: ChipInfo) -> Candidate | None:
+    """The default as a candidate, or its verdict in the space when the rules refuse it.
+
+    It has the most parallel semantics that are legal and the compiler's own limit.
+    """
+    if not isinstance(found, list):
+        space.default_verdict = found
+        return None
+    trace = found[0]
+    if trace.io_bytes > chip.hbm_capacity_bytes:
+        raise InvalidInputError(
+            f"the problem needs {trace.io_bytes / 2**30:.1f} GiB of HBM, {chip.chip} has "
+            f"{chip.hbm_capacity_bytes / 2**30:.1f} GiB"
+        )
+    if space.passed_on.semantics:
+        semantics = rules.semantics_variants(trace, chip.chip)[0]
+        space.default = space.default.replace(dimension_semantics=semantics)
+    space.default_verdict = refusal(trace, chip, lambda: space.passed_on)
+    return None if space.default_verdict else _candidate(space, space.default, trace, chip)
+
+
+def refusal(
+    trace: Trace, chip: ChipInfo, passed_on: Callable[[], PassedOn]
+) -> Illegal | OutOfVmem | None:
+    """Why a config with this trace is not compiled, by the rules or by arithmetic; None where it
+    may be. ``passed_on`` is asked only where VMEM is the reason."""
+    broken = rules.violation(trace, chip)
+    if broken:
+        return rules.illegal(broken)
+    over = over_limit(trace, chip)
+    return over and _over_vmem(passed_on(), *over, chip)
+
+
+def _add_point(space: Space, config: Config, found: list[Trace] | Failure, chip: ChipInfo) -> None:
+    if not isinstance(found, list):
+        space.raw_points += 1
+        _count(space, found)
+        for order in permutations(config.grid_order):
+            judged = Judged(config=config.replace(grid_order=order), refused=found)
+            space.judged.append(judged)
+        return
+    orders = list(permutations(config.grid_order)) if len(found) > 1 else [config.grid_order]
+    seen: dict[tuple[str, ...], Judged] = {}
+    for order, trace in zip(orders, found, strict=True):
+        space.raw_points += 1
+        moving = _moving_axes(order, trace)
+        ordered = config.replace(grid_order=order)
+        if moving in seen:
+            space.merged += 1  # axes of one block may stand anywhere: the program is the same
+            space.judged.append(replace(seen[moving], config=ordered))
+            continue
+        seen[moving] = _add_order(space, ordered, trace, chip)
+        space.judged.append(seen[moving])
+
+
+def _add_order(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Judged:
+    own = None if space.passed_on.semantics else rules.illegal_semantics(trace)
+    broken = rules.misaligned(trace, chip) or rules.bad_output_visits(trace) or own
+    if broken:
+        return Judged(config=config, refused=_count(space, rules.illegal(broken)))
+    use = vmem_use(trace, chip)
+    rung = _first_rung(space, use, trace, chip)
+    if rung is None:
+        highest = (use, chip.vmem_capacity_bytes)
+        over = highest if space.passed_on.limit else over_limit(trace, chip) or highest
+        refused = _over_vmem(space.passed_on, *over, chip)
+        return Judged(config=config, refused=_count(space, refused))
+    variants = rules.semantics_variants(trace, chip.chip) if space.passed_on.semantics else [()]
+    for semantics in variants:
+        chosen = config.replace(dimension_semantics=semantics)
+        candidate = _candidate(space, chosen, trace, chip)
+        space.candidates.append(candidate if rung[0] is None else _with_limit(candidate, rung[0]))
+    return Judged(
+        config=config,
+        refused=None,
+        least_bytes=use.certain_bytes,
+        limit=rung[0],
+        semantics=tuple(variants),
+        sequential=_sequential(trace, variants[0]),
+    )
+
+
+def _count(space: Space, refused: _Refused) -> _Refused:
+    """Counted under the first of those that differ in their figures only."""
+    text = refusal_group(refused)
+    same = getattr(refused, "raised_at", "") or text
+    space.refused[space.alike.setdefault(same, text)] += 1
+    return refused
+
+
+def _over_vmem(passed_on: PassedOn, use: VmemUse, limit: int | None, chip: ChipInfo) -> OutOfVmem:
+    own = None if passed_on.limit else max(use.expected_bytes, use.certain_bytes)
+    return out_of_vmem(use.certain_bytes, limit, chip, own_limit_bytes=own)
+
+
+def _sequential(trace: Trace, semantics: tuple[str, ...]) -> Illegal | None:
+    if ARBITRARY not in semantics:
+        return None
+    found = rules.sequential_axis(trace, trace.own_axes[semantics.index(ARBITRARY)])
+    return rules.illegal(found) if found else None
+
+
+def _first_rung(
+    space: Space, use: VmemUse, trace: Trace, chip: ChipInfo
+) -> tuple[int | None] | None:
+    """As ``vmem.first_rung``; the kernel's own limit is left alone where it passes none on."""
+    if space.passed_on.limit:
+        return first_rung(use, chip)
+    return (None,) if over_limit(trace, chip) is None else None
+
+
+def _candidate(space: Space, config: Config, trace: Trace, chip: ChipInfo) -> Candidate:
+    if space.passed_on.semantics:
+        trace = trace.with_semantics(config.dimension_semantics)
+    return Candidate(
+        config=config,
+        trace=trace,
+        roofline=roofline(trace, chip),
+        takes_limit=space.passed_on.limit,
+    )
+
+
+def _with_limit(candidate: Candidate, limit: int) -> Candidate:
+    return replace(
+        candidate,
+        config=candidate.config.replace(vmem_limit_bytes=limit),
+        trace=candidate.trace.with_each(vmem_limit_bytes=limit),
+    )
+
+
+def _moving_axes(order: tuple[str, ...], trace: Trace) -> tuple[str, ...]:
+    """The grid axes with more than one block, in order: the others change nothing."""
+    if not order:
+        return tuple(str(extent) for extent in trace.grid)
+    if trace.more:
+        return order  # an order can mean another thing to each call
+    extents = [trace.grid[axis] for axis in trace.own_axes]
+    return tuple(name for name, extent in zip(order, extents, strict=True) if extent > 1)
+
+
+def _why_none(space: Space) -> str:
+    reasons = "; ".join(f"{reason} ({n})" for reason, n in space.refused.most_common(3))
+    text = f"no legal configuration among {space.raw_points} points: {reasons}"
+    first = space.judged[0].refused if space.judged else None
+    return f"{text}; the first of them: {first.reason}" if first else text

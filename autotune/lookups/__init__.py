@@ -1,1 +1,0 @@
-"""Which published record answers a question, from memory or from a file."""

@@ -1,0 +1,153 @@
+"""What follows a check: a config that holds is published for the new toolchain, one that does not
+is searched again."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from autotune.declaring.calls.from_problem import called
+from autotune.domain.check import Check
+from autotune.domain.config import Config
+from autotune.domain.errors import NoLegalConfigError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.outcome import Estimated, WrongResult
+from autotune.domain.ports.compilers import Compilers, Verifier
+from autotune.domain.ports.search import PublishStore, WorkerStore
+from autotune.domain.record import Method, Record
+from autotune.domain.record_check import CheckVerdict
+from autotune.publishing.checking.noting import tell_of
+from autotune.publishing.checking.run import CheckingStore
+from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
+from autotune.publishing.tuning import Plan, Watcher, tune
+from autotune.searching.limits import SearchLimits
+from autotune.searching.subject import describe_subject, explore_space
+from autotune.wording import publication as words
+from autotune.wording.checks import checked_reason
+
+
+class RetuneObserver(Watcher, Protocol):
+    """Who watches a search from its first trace to what is published."""
+
+    def tracing(self, done: int, total: int) -> None: ...
+
+
+class RetuneStore(CheckingStore, WorkerStore, Protocol):
+    """Where checks and searches are kept."""
+
+
+def publish_checked(
+    verifier: Verifier, store: PublishStore, check: Check, record: Record, ref: KernelRef
+) -> Check:
+    """Run the gate under the new toolchain, and publish the config that it passes: answers are
+    exact then. The check again, with what the gate found; nothing is published that is broken,
+    not estimated, wrong or not verified."""
+    winner, config = check.winner, usable_config(check)
+    if config is None or not isinstance(winner, Estimated) or check.chip is not check.key.chip:
+        return check
+    verdict = verifier.verify(ref, check.key.problem, config, check.chip)
+    if verdict.ok is None:
+        return replace(check, detail=words.verification(verdict))
+    if not verdict.ok:
+        wrong = WrongResult(
+            reason=verdict.reason, estimate=winner.estimate, check=verdict.check.value
+        )
+        return replace(check, verdict=CheckVerdict.BROKEN, winner=wrong)
+    store.save_record(
+        replace(
+            record,
+            key=check.target,
+            config=config,
+            estimate=winner.estimate,
+            default=evidence_of(record.default.config, check.default)
+            if check.default
+            else NO_DEFAULT,
+            is_default=record.is_default,
+            reason=checked_reason(check),
+            verification=words.verification(verdict),
+            verified=True,
+            proof=verdict.proof,
+            trials=2,
+            method=Method.ESTIMATED,
+            created_at=datetime.now(UTC),
+            pushed_by="",
+            checks=(),
+            measurement=None,
+        )
+    )
+    return replace(check, verified=True)
+
+
+def publish_all_checked(
+    verifier: Verifier,
+    store: CheckingStore,
+    checks: Sequence[Check],
+    records: Iterable[Record],
+    refs: Mapping[str, KernelRef],
+    announce: Callable[[Check], None],
+) -> list[Check]:
+    """``publish_checked`` for each that was not verified before; what the gate says is kept."""
+    by_key = {record.key: record for record in records}
+    done = []
+    for check in checks:
+        ref = refs.get(check.key.kernel)
+        if ref is not None and not check.verified:
+            announce(check)
+            here = called(ref, store.kernels(), check.key)
+            check = publish_checked(verifier, store, check, by_key[check.key], here)
+            store.save_check(check)
+        done.append(check)
+    tell_of(store, done)
+    return done
+
+
+def usable_config(check: Check) -> Config | None:
+    """The config that works there: the record's own, with the limit that it needs; None where
+    none is known to."""
+    if check.verdict is CheckVerdict.NEEDS_LIMIT and check.passes_limit:
+        return check.config.replace(vmem_limit_bytes=check.least_limit_bytes)
+    return check.config if check.verdict.compiles else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retuner:
+    """Searches the problems of checks there, each from its config on, and publishes what is
+    found."""
+
+    compilers: Compilers
+    store: RetuneStore
+    limits: SearchLimits
+
+    def retune(self, check: Check, ref: KernelRef, watch: RetuneObserver) -> Publication:
+        """Raises ``NoLegalConfigError``, and ``KeyboardInterrupt`` for a search that was ended."""
+        subject = describe_subject(self.compilers, ref, check.chip, lambda _: check.key.problem)
+        space = explore_space(self.compilers, subject, watch.tracing)
+        plan = Plan(limits=self.limits, start_from=(usable_config(check) or check.config,))
+        _, published = tune(self.compilers, self.store, subject, space, plan, watch)
+        if published is None:
+            raise KeyboardInterrupt
+        return published
+
+    def retune_each(
+        self,
+        checks: Sequence[Check],
+        refs: Mapping[str, KernelRef],
+        watching: Callable[[Check], AbstractContextManager[RetuneObserver]],
+        say: Callable[[str], None],
+    ) -> None:
+        """All that could be better. A problem that has no legal config there leaves its record
+        alone: that is kept with the check, and the others go on."""
+        for check in checks:
+            ref = refs.get(check.key.kernel)
+            if not check.verdict.wants_retuning or ref is None:
+                continue
+            with watching(check) as watch:
+                here = called(ref, self.store.kernels(), check.key)
+                try:
+                    say(self.retune(check, here, watch).reason)
+                except NoLegalConfigError as error:
+                    say(f"not searched: {error}")
+                    refused = replace(check, detail=str(error))
+                    self.store.save_check(refused)
+                    tell_of(self.store, [refused])

@@ -1,0 +1,129 @@
+"""A pushed record, compiled again and run through the gate before anybody believes it."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.chip import Chip
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimated, Outcome
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.refusals import Refusals
+from autotune.domain.trial import Trial, default_trial
+from autotune.domain.verdict import Verdict
+from autotune.publishing.checking.prior import prior_of
+from autotune.publishing.checking.record_check import RecordChecker
+from autotune.publishing.publish import NO_DEFAULT, evidence_of
+from autotune.searching.subject import describe_subject
+from autotune.wording import publication as words
+from autotune.wording.checks import finding
+
+
+@dataclass(slots=True)
+class OwnTrials:
+    """Implements ``SearchStore`` in memory: what others have pushed of the key is not believed."""
+
+    kept: list[Trial] = field(default_factory=list)
+
+    def save_kernel(self, spec: KernelSpec) -> None:
+        pass
+
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        pass
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:  # noqa: ARG002
+        return ()
+
+    def trials(self, key: Key) -> Sequence[Trial]:  # noqa: ARG002 (of one key only)
+        return self.kept
+
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:  # noqa: ARG002
+        return ()
+
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:  # noqa: ARG002
+        self.kept += trials
+        return len(trials)
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        pass
+
+
+def recheck(compilers: Compilers, record: Record, ref: KernelRef, by: str) -> Rechecked:
+    """Compile the config of a record, and the kernel's default, under the record's own toolchain,
+    and run the gate. What is accepted has the estimates of these compiles; only a measurement is
+    still what the token says. ``by``: the name of the worker. Raises ``AutotuneError``.
+    """
+    own = OwnTrials()
+    check = _checked(compilers, own, record, ref)
+    if check.cause not in (None, Unchecked.OTHER_MODEL):  # whose times are not taken over
+        return _undecided(f"it could not be checked: {finding(check)}")
+    if check.verdict in _refused(record) or not isinstance(check.winner, Estimated):
+        return _refused_because(finding(check))
+    verdict = compilers.verify(ref, record.key.problem, record.config, record.key.chip)
+    if verdict.ok is None:
+        return _undecided(words.verification(verdict))
+    if not verdict.ok:
+        return _refused_because(f"the gate refuses it: {verdict.reason}")
+    accepted = _as_checked(record, check, verdict, own.kept, by)
+    decision = CandidateDecision(state=CandidateState.ACCEPTED, finding=words.verification(verdict))
+    return Rechecked(decision=decision, record=accepted, trials=tuple(own.kept))
+
+
+def _checked(compilers: Compilers, own: OwnTrials, record: Record, ref: KernelRef) -> Check:
+    subject = describe_subject(compilers, ref, record.key.chip, lambda _: record.key.problem)
+    return RecordChecker(
+        compilers=compilers,
+        store=own,
+        subject=subject,
+        prior=prior_of(replace(record, is_default=False)),  # else its times are not compared
+        blank=Check(
+            key=record.key,
+            config=record.config,
+            toolchain=subject.toolchain,
+            chip=record.key.chip,
+            verdict=CheckVerdict.NOT_CHECKED,
+            checked_at=datetime.now(UTC),
+        ),
+    ).check()
+
+
+def _refused(record: Record) -> Sequence[CheckVerdict]:
+    """What a measurement may know better than an estimate is left to it."""
+    unusable = CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT
+    return unusable if record.method is Method.MEASURED else (*unusable, CheckVerdict.DEFAULT_WINS)
+
+
+def _as_checked(
+    record: Record, check: Check, verdict: Verdict, trials: Sequence[Trial], by: str
+) -> Record:
+    assert isinstance(check.winner, Estimated)
+    default = default_trial(trials)
+    winner = next(trial for trial in trials if trial.config == record.config)
+    measured = record.method is Method.MEASURED
+    return replace(
+        record,
+        estimate=check.winner.estimate,
+        default=evidence_of(default.config, default.outcome) if default else NO_DEFAULT,
+        baseline=Evidence(config=None, time_us=None, expected_us=check.xla_us),
+        is_default=winner is default,
+        reason=record.reason if measured else words.estimated_reason(winner, default, 0),
+        verified=True,
+        verification=words.verification(verdict),
+        proof=verdict.proof,
+        checks=(),
+        checked_by=by,
+    )
+
+
+def _undecided(why: str) -> Rechecked:
+    return Rechecked(decision=CandidateDecision(state=CandidateState.UNVERIFIED, finding=why))
+
+
+def _refused_because(why: str) -> Rechecked:
+    return Rechecked(decision=CandidateDecision(state=CandidateState.REFUSED, finding=why))

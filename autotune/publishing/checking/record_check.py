@@ -1,0 +1,220 @@
+"""One record under one toolchain on one chip: the cheap questions first, then two compiles."""
+
+from dataclasses import dataclass, field, replace
+
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.compiled import XlaCost
+from autotune.domain.config import Config
+from autotune.domain.outcome import (
+    Crashed,
+    Estimated,
+    NotEstimated,
+    Outcome,
+    OutOfVmem,
+    TimedOut,
+)
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.search import SearchStore
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.trace import Trace
+from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.comparison import margin
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.space import PassedOn, default_config, passed_on_of
+from autotune.estimating.vmem import vmem_use
+from autotune.publishing.baseline import expected_us
+from autotune.publishing.checking.prior import PriorConfig, vmem_bytes
+from autotune.searching.evaluation import evaluate, keep_trial
+from autotune.searching.one_config import refused_early, trace_one
+from autotune.searching.subject import Subject
+
+_ROUNDED_BYTES = 5_243  # a message gives used bytes in MiB with two decimals
+_MOST_RAISES = 2  # compiles under a higher limit: what arithmetic says, then what the compiler says
+
+
+@dataclass(slots=True, kw_only=True)
+class RecordChecker:
+    """Checks a config of a kernel where its ``subject`` is, against what was ``prior``. What it
+    compiles is kept as trials of the subject's key, and what is kept is not compiled again.
+    ``blank``: the check with no verdict. ``xla``: what plain XLA takes is asked too, which often
+    compiles for longer than the kernel."""
+
+    compilers: Compilers
+    store: SearchStore
+    subject: Subject
+    prior: PriorConfig
+    blank: Check
+    xla: bool = False
+    _kept: list[Trial] = field(default_factory=list)
+    _default: Config | None = None
+    _passed_on: PassedOn | None = None
+
+    def check(self) -> Check:
+        """Raises ``AutotuneError`` where the compilers or the store cannot be used."""
+        chip = self.subject.chip.chip
+        own = default_config(self.compilers.choices(self.subject.ref, self.subject.problem, chip))
+        self._kept, self._default = list(self.store.trials(self.subject.key)), self._as_known(own)
+        config, compared = self.prior.config or own, bool(self.blank.against)
+        # Sources are compared config by config.
+        default = None if compared else self._outcome(self._default)
+        winner = (self._is_default(own) and default) or self._outcome(config)
+        found = replace(
+            self.blank,
+            config=config,
+            winner=winner,
+            default=default,
+            before_us=_us(self.prior.outcome),
+            after_us=_us(winner),
+            default_us=_us(default),
+            xla_us=self._xla_us() if self.xla else None,
+            before_vmem_bytes=vmem_bytes(self.prior.outcome),
+            vmem_bytes=vmem_bytes(winner),
+        )
+        if self.prior.failed and vmem_bytes(winner) is None:
+            return _without_baseline(found, self.prior)
+        if isinstance(winner, OutOfVmem):
+            return self._with_limit(found, winner)
+        return judged(found, self.prior)
+
+    def _xla_us(self) -> float | None:
+        """The estimate of the plain version."""
+        subject = self.subject
+        cost = self.compilers.baseline(subject.ref, subject.problem, subject.chip.chip)
+        return expected_us(cost, subject.chip) if isinstance(cost, XlaCost) else None
+
+    def _is_default(self, own: Config) -> bool:
+        """A record whose default won has the default's blocks under any toolchain."""
+        known = self.prior.config
+        return self.prior.is_default and known is not None and known.axes == own.axes
+
+    def _as_known(self, own: Config) -> Config:
+        """The default as the record's search had it: with the semantics that it found legal."""
+        known = self.prior.default
+        return known if known is not None and known.axes == own.axes else own
+
+    def _outcome(self, config: Config) -> Outcome:
+        """What became of a config; kept as a trial. One that was given up on is tried again, and
+        what an older model estimated is estimated again."""
+        known = next((trial for trial in self._kept if trial.config == config), None)
+        if known is not None and not _is_stale(known.outcome):
+            return known.outcome
+        outcome = self._refused(config) or evaluate(self.compilers, self.subject, config)
+        if known is None:
+            key, default = self.subject.key, self._default
+            kept = keep_trial(self.store, key, self._kept, config, outcome, 0.0, default=default)
+            return outcome if _is_stale(kept.outcome) else kept.outcome
+        self.store.replace_outcome(self.subject.key, known.number, outcome)
+        self._kept = [replace(t, outcome=outcome) if t is known else t for t in self._kept]
+        return outcome
+
+    def _refused(self, config: Config) -> Outcome | None:
+        """By trace, rules and arithmetic alone: cheap, and often enough."""
+        traced = trace_one(self.compilers, self.subject, config)
+        return refused_early(traced, self.subject, lambda: self._passes(config))
+
+    def _passes(self, config: Config) -> PassedOn:
+        if self._passed_on is None:
+            subject = self.subject
+            self._passed_on = passed_on_of(
+                self.compilers, subject.ref, subject.problem, config, subject.chip
+            )
+        return self._passed_on
+
+    def _least_limit(self, config: Config, refused: OutOfVmem) -> int:
+        """The bytes that the trace needs, where the compiler was not asked or its message means
+        them; else the most that the message can mean."""
+        traced = trace_one(self.compilers, self.subject, config)
+        if isinstance(traced, Trace):
+            expected = vmem_use(traced, self.subject.chip).expected_bytes
+            if refused.by_rule:
+                return max(refused.used_bytes, expected)
+            if abs(expected - refused.used_bytes) <= _ROUNDED_BYTES:
+                return expected
+        return refused.used_bytes + _ROUNDED_BYTES
+
+    def _with_limit(self, found: Check, refused: OutOfVmem) -> Check:
+        """Arithmetic says the least limit, one compile shows it; a second one where the compiler
+        needs more than arithmetic says."""
+        config, capacity = found.config, self.subject.chip.vmem_capacity_bytes
+        limit = self._least_limit(config, refused)
+        found = replace(
+            found,
+            verdict=CheckVerdict.BROKEN,
+            passes_limit=self._passes(config).limit,
+            needed_bytes=limit if refused.by_rule else refused.used_bytes,
+            allowed_bytes=refused.allowed_bytes,
+        )
+        if not found.passes_limit and limit <= capacity:
+            return replace(found, verdict=CheckVerdict.NEEDS_LIMIT, least_limit_bytes=limit)
+        raised: Outcome = refused
+        for _ in range(_MOST_RAISES if found.passes_limit else 0):
+            if not isinstance(raised, OutOfVmem) or limit > capacity:
+                break
+            raised = self._outcome(config.replace(vmem_limit_bytes=limit))
+            if isinstance(raised, OutOfVmem):
+                limit = self._least_limit(config, raised)
+        if not isinstance(raised, (Estimated, NotEstimated)):
+            return replace(found, winner=raised)
+        least = raised.estimate.vmem_used_bytes if isinstance(raised, Estimated) else limit
+        return replace(
+            found,
+            verdict=CheckVerdict.NEEDS_LIMIT,
+            winner=raised,
+            least_limit_bytes=least,
+            after_us=_us(raised),
+            vmem_bytes=vmem_bytes(raised),
+        )
+
+
+def judged(found: Check, prior: PriorConfig) -> Check:
+    """The verdict on what became of the winner and the default."""
+    winner, default = found.winner, found.default
+    if isinstance(winner, (TimedOut, Crashed)):
+        return found.unchecked(Unchecked.NO_ANSWER, winner.reason)
+    if isinstance(winner, NotEstimated):
+        if isinstance(prior.outcome, NotEstimated) and prior.outcome.program == winner.program:
+            return replace(found, verdict=CheckVerdict.SAME)
+        return found.unchecked(Unchecked.NO_ESTIMATE, winner.reason)
+    if not isinstance(winner, Estimated):
+        return replace(found, verdict=CheckVerdict.BROKEN)
+    if isinstance(default, Estimated) and not prior.is_default:
+        least = margin(default.estimate, winner.estimate)
+        if default.estimate.time_us < winner.estimate.time_us * (1 - least):
+            known = prior.outcome.estimate if isinstance(prior.outcome, Estimated) else None
+            alike = known is not None and known.model == winner.estimate.model
+            before_us = found.before_us if alike else None  # nobody compares times of two models
+            return replace(found, verdict=CheckVerdict.DEFAULT_WINS, before_us=before_us)
+    if found.chip is not found.key.chip:
+        return replace(found, verdict=CheckVerdict.SAME)
+    if not isinstance(prior.outcome, Estimated):
+        return _without_baseline(found, prior)
+    before, after = prior.outcome.estimate, winner.estimate
+    if before.model != after.model:
+        return found.unchecked(Unchecked.OTHER_MODEL, before.model)
+    least = margin(before, after)
+    if after.time_us > before.time_us * (1 + least):
+        return replace(found, verdict=CheckVerdict.SLOWER)
+    if after.time_us < before.time_us * (1 - least):
+        return replace(found, verdict=CheckVerdict.FASTER)
+    return replace(found, verdict=CheckVerdict.SAME)
+
+
+def _is_stale(outcome: Outcome) -> bool:
+    """Whether it says nothing for good: no answer, or a time of another model."""
+    if isinstance(outcome, Estimated):
+        return outcome.estimate.model != MODEL
+    return isinstance(outcome, (TimedOut, Crashed))
+
+
+def _without_baseline(found: Check, prior: PriorConfig) -> Check:
+    known = prior.outcome
+    if known is None:
+        return found.unchecked(prior.cause, prior.why)
+    unknown = Unchecked.NO_ESTIMATE if isinstance(known, NotEstimated) else Unchecked.NO_ANSWER
+    is_unknown = isinstance(known, (NotEstimated, TimedOut, Crashed))
+    cause = unknown if is_unknown else Unchecked.NO_BASELINE
+    return found.unchecked(cause, f"{known.kind}: {known.reason}")
+
+
+def _us(outcome: Outcome | None) -> float | None:
+    return outcome.estimate.time_us if isinstance(outcome, Estimated) else None

@@ -1,0 +1,157 @@
+"""Many records under one toolchain: side by side, each verdict kept before the next begins."""
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.config import Config
+from autotune.domain.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.ports.checks import CheckStore
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.search import WorkerStore
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.toolchain import Toolchain
+from autotune.publishing.checking.noting import tell_of
+from autotune.publishing.checking.prior import PriorConfig
+from autotune.publishing.checking.record_check import RecordChecker
+from autotune.searching.subject import Subject
+from autotune.wording.command import asked
+
+
+class CheckingStore(CheckStore, WorkerStore, Protocol):
+    """What checking needs: verdicts, trials, and the records that they are about."""
+
+
+@dataclass(slots=True, kw_only=True)
+class CheckRun:
+    """``refs``: where kernels are, by name. ``again``: also what was checked before. ``against``:
+    what another source of the kernels is compared with; empty: a source that is not the one that
+    was tuned is not checked. ``xla``: as ``RecordChecker`` has it."""
+
+    compilers: Compilers
+    store: CheckingStore
+    refs: Mapping[str, KernelRef]
+    again: bool = False
+    against: str = ""
+    xla: bool = False
+
+    def run(
+        self, priors: Sequence[PriorConfig], chips: Sequence[Chip], done: Callable[[Check], None]
+    ) -> list[Check]:
+        """Verdicts on each on each chip, its own where none is given. ``done`` hears of each as
+        soon as it is kept."""
+        toolchain, pairs = self.compilers.toolchain(), self.pairs(priors, chips)
+        infos = {chip: self._info(chip) for chip in {chip for _, chip in pairs}}
+        found: list[Check] = []
+        threads = ThreadPoolExecutor(self.compilers.size, "checks")
+        try:
+            pending = [
+                threads.submit(
+                    self._checked, prior, self._blank(prior, toolchain, chip), infos[chip]
+                )
+                for prior, chip in pairs
+            ]
+            for future in as_completed(pending):
+                found.append(future.result())
+                done(found[-1])
+        finally:
+            threads.shutdown(wait=False, cancel_futures=True)
+            tell_of(self.store, found)
+        return sorted(found, key=worst_first)
+
+    def pairs(
+        self, priors: Sequence[PriorConfig], chips: Sequence[Chip]
+    ) -> list[tuple[PriorConfig, Chip]]:
+        """What is checked where: not again where it was searched, under the same toolchain on the
+        same chip."""
+        here = None if self.against else self.compilers.toolchain()
+        return [
+            (prior, chip)
+            for prior in priors
+            for chip in chips or (prior.key.chip,)
+            if (prior.key.toolchain, prior.key.chip) != (here, chip)
+        ]
+
+    def _info(self, chip: Chip) -> ChipInfo | str:
+        """Why there is none: older toolchains do not know newer chips."""
+        try:
+            return self.compilers.chip_info(chip)
+        except CompilerUnavailableError as error:
+            return str(error)
+
+    def _checked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
+        known = None if self.again else self.store.check(blank.key, blank.target)
+        if known is not None and known.config == prior.config and known.cause is None:
+            return known
+        check = self._asked(prior, blank, chip)
+        self.store.save_check(check)
+        return check
+
+    def _asked(self, prior: PriorConfig, blank: Check, chip: ChipInfo | str) -> Check:
+        ref = self.refs.get(prior.key.kernel)
+        if ref is None:
+            return blank.unchecked(Unchecked.NO_KERNEL, "")
+        if isinstance(chip, str):
+            return blank.unchecked(Unchecked.NO_CHIP, chip)
+        ref = replace(ref, call=prior.call)
+        if not self.against and (ref.call or not ref.module):
+            what = ref.call or prior.key.problem
+            blank = replace(blank, asked=asked(ref, prior.key.kernel, what, blank.chip))
+        try:
+            spec = self.compilers.describe(ref)
+            if self.against:
+                blank = replace(blank, fingerprint=spec.fingerprint)
+            elif spec.fingerprint != prior.key.fingerprint:
+                return blank.unchecked(Unchecked.SOURCE_CHANGED, spec.fingerprint)
+            self.store.save_kernel(spec)
+            subject = Subject(
+                ref=ref,
+                spec=spec,
+                problem=prior.key.problem,
+                chip=chip,
+                toolchain=blank.toolchain,
+            )
+            return RecordChecker(
+                compilers=self.compilers,
+                store=self.store,
+                subject=subject,
+                prior=prior,
+                blank=blank,
+                xla=self.xla,
+            ).check()
+        except NoDeclarationError as error:
+            return blank.unchecked(Unchecked.NO_KERNEL, str(error))
+        except InvalidInputError as error:
+            return blank.unchecked(Unchecked.NO_PROBLEM, str(error))
+        except KernelImportError as error:
+            return blank.unchecked(Unchecked.NO_ANSWER, str(error))
+
+    def _blank(self, prior: PriorConfig, toolchain: Toolchain, chip: Chip) -> Check:
+        return Check(
+            key=prior.key,
+            config=prior.config or Config(axes=()),
+            toolchain=toolchain,
+            chip=chip,
+            verdict=CheckVerdict.NOT_CHECKED,
+            checked_at=datetime.now(UTC),
+            against=self.against,
+            is_default=prior.is_default and bool(self.against),
+        )
+
+
+_RANK = {verdict: rank for rank, verdict in enumerate(CheckVerdict)}
+
+
+def worst_first(check: Check) -> tuple[int, str]:
+    """Sort key: by verdict, then by kernel and problem."""
+    return _RANK[check.verdict], f"{check.key.kernel} {check.key.problem} {check.chip}"

@@ -1,0 +1,380 @@
+"""Runs tuning jobs, one after another, until it is told to stop."""
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Protocol
+
+from autotune.declaring.calls.from_problem import call_text
+from autotune.declaring.discovery import fingerprint
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
+from autotune.domain.job import LEASE_S, Ability, Job, Progress, State, log_end
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
+from autotune.domain.ports.compilers import Compilers
+from autotune.domain.ports.jobs import Queue
+from autotune.domain.ports.push import CandidateStore
+from autotune.domain.ports.search import WorkerStore
+from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateState, Rechecked
+from autotune.domain.result import KeyResult
+from autotune.domain.trial import Trial
+from autotune.estimating.space import Space
+from autotune.publishing.measured import Measure
+from autotune.publishing.publish import Publication, publish
+from autotune.publishing.timing import Timing, new_measure, why_estimated
+from autotune.publishing.tuning import limits_of, until_right
+from autotune.searching.limits import SearchLimits
+from autotune.searching.progress import Lines
+from autotune.searching.result import SearchResult
+from autotune.searching.run import run_search
+from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.searching.tuned_elsewhere import tuned_elsewhere
+from autotune.wording.visible import visible_lines
+
+_log = logging.getLogger("autotune.worker")
+
+_BEATS = 4  # heartbeats in a lease
+_STOPPED = "its worker was stopped"
+_LOST = "it was cancelled, or may be another worker's by now"
+
+Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
+"""As ``autotune.publishing.checking.recheck`` has it."""
+
+
+class JobStore(WorkerStore, CandidateStore, Protocol):
+    """What jobs need: some search and publish, others check what was pushed."""
+
+    def kernels(self) -> Sequence[KernelSpec]:
+        """As ``LookupStore`` has it."""
+
+
+class Lease:
+    """Says that the worker lives, and what it has said, a few times in each lease; learns when it
+    is to stop.
+
+    ``stop_wanted``: the job was cancelled or is another worker's, or nobody could be told for so
+    long that it may be.
+    """
+
+    def __init__(self, jobs: Queue, job: Job, lease_s: float) -> None:
+        self.progress = Progress()
+        self.stop_wanted = False
+        self._jobs, self._job, self._lease_s = jobs, job, lease_s
+        self._log = self._written = ""
+        self._is_refused = False
+        self._writing = threading.Lock()  # else an older text may come after a newer one
+        self._heard = time.monotonic()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._live, daemon=True)
+
+    def __enter__(self) -> "Lease":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def holds(self) -> bool:
+        """Ask now, before something that only the holder may do."""
+        self._beat()
+        return not self.stop_wanted
+
+    def say(self, line: str, level: int = logging.INFO) -> None:
+        """A line of the job's log, which is written after the next sign of life."""
+        line = visible_lines(line)
+        _log.log(level, "job %s: %s", self._job.number, line)
+        self._log = log_end(f"{self._log}{datetime.now(UTC):%H:%M:%S} {line}\n")
+
+    def write_log(self) -> None:
+        """Now, before the job ends. One that cannot be written is no reason to stop."""
+        with self._writing:
+            text = self._log
+            try:
+                if text != self._written and self._jobs.write_log(self._job, text):
+                    self._written = text
+            except StoreError as error:
+                if not self._is_refused:
+                    _log.warning("no log for job %s: %s", self._job.number, error)
+                self._is_refused = True
+
+    def _live(self) -> None:
+        while not self.stop_wanted and not self._ended.wait(self._lease_s / _BEATS):
+            if self._beat():
+                self.write_log()
+
+    def _beat(self) -> bool:
+        """Whether it was heard."""
+        begun, is_heard = time.monotonic(), False
+        try:
+            is_heard = self._jobs.heartbeat(self._job, self.progress)
+            if is_heard:
+                self._heard = begun
+            else:
+                self.stop_wanted = True
+        except StoreError as error:
+            _log.warning("no heartbeat for job %s: %s", self._job.number, error)
+        if time.monotonic() - self._heard > self._lease_s:
+            self.stop_wanted = True
+        return is_heard
+
+
+class _Watch(Lines):
+    """Turns what a search tells into progress and lines."""
+
+    def __init__(self, lease: Lease) -> None:
+        super().__init__(lease.say)
+        self._lease = lease
+
+    def tracing(self, done: int, total: int) -> None:
+        self._tell(note=f"tracing {done} of {total}")
+
+    def space_ready(self, space: Space, earlier: Sequence[Trial], goal: int) -> None:
+        super().space_ready(space, earlier, goal)
+        self._tell(note=f"compiling, {len(space.candidates)} candidates")
+
+    def trial_done(self, trial: Trial) -> None:
+        super().trial_done(trial)
+        self._tell()
+
+    def announce(self, line: str) -> None:
+        super().announce(line)
+        self._tell(note=line)
+
+    def _tell(self, note: str | None = None) -> None:
+        self._lease.progress = Progress(
+            done=self.done,
+            goal=self.goal,
+            best_us=self.tally.best_us,
+            default_us=self.tally.default_us,
+            note=self._lease.progress.note if note is None else visible_lines(note),
+        )
+
+
+class _NotOursError(Exception):
+    """The job was lost, or is to be given back, while its finalists were timed."""
+
+
+class Worker:
+    """``refs``: the kernels that it may be asked for, by name. ``name`` is of this process alone.
+    ``timing``: how finalists are timed where the chip is attached; None for never. ``recheck``: how
+    pushed records are checked; None: it takes no such jobs.
+
+    A job that a worker leaves, however it ends, is given to another one.
+    """
+
+    def __init__(
+        self,
+        compilers: Compilers,
+        store: JobStore,
+        jobs: Queue,
+        refs: Mapping[str, KernelRef],
+        *,
+        name: str,
+        lease_s: float = LEASE_S,
+        poll_s: float = 2.0,
+        timing: Timing | None = None,
+        recheck: Recheck | None = None,
+    ) -> None:
+        self._compilers, self._store, self._jobs, self._refs = compilers, store, jobs, refs
+        self._name, self._timing = name, timing
+        self._recheck = recheck
+        self._kernels: dict[str, tuple[KernelRef, KernelSpec]] = {}
+        self._lease_s, self._poll_s = lease_s, poll_s
+        self._stopping = threading.Event()
+
+    def stop(self) -> None:
+        """Give the job back as soon as what is being compiled is done."""
+        self._stopping.set()
+
+    def ability(self) -> Ability:
+        """Describes the kernels in the database, so that jobs for them can be asked for."""
+        known: dict[str, str] = {}
+        for name, ref in self._refs.items():
+            try:
+                spec = self._described(ref)
+            except AutotuneError as error:
+                _log.warning("kernel %s cannot be tuned here: %s", name, error)
+                continue
+            self._store.save_kernel(spec)
+            known[spec.name] = spec.fingerprint
+            self._kernels[spec.name] = ref, spec
+        checks = self._recheck is not None
+        return Ability(kernels=known, toolchain=self._compilers.toolchain(), checks=checks)
+
+    def _described(self, ref: KernelRef) -> KernelSpec:
+        """Of a decorated function as it was searched last: its source does not say how it is
+        called. Raises ``AutotuneError``."""
+        try:
+            return self._compilers.describe(ref)
+        except KernelImportError:
+            for spec in self._store.kernels():
+                if spec.form and fingerprint(ref, spec.form) == spec.fingerprint:
+                    return spec
+            raise
+
+    def _ref(self, kernel: str, problem: Problem) -> KernelRef:
+        ref, spec = self._kernels[kernel]
+        return replace(ref, call=call_text(spec.form, problem)) if spec.form else ref
+
+    def run(self, *, drain: bool = False) -> int:
+        """How many jobs were run. ``drain``: stop when there is nothing to do."""
+        able, done = self.ability(), 0
+        _log.info("%s runs %d kernels with %s", self._name, len(able.kernels), able.toolchain)
+        while not self._stopping.is_set():
+            try:
+                job = self._jobs.claim(self._name, able, self._lease_s)
+            except StoreError as error:
+                _log.warning("no job can be claimed: %s", error)
+                job = None
+            else:
+                if job is None and drain:
+                    break
+            if job is None:
+                self._stopping.wait(self._poll_s)
+                continue
+            self._do(job)
+            done += 1
+        return done
+
+    def _do(self, job: Job) -> None:
+        asked, lease = job.request, Lease(self._jobs, job, self._lease_s)
+        lease.say(f"attempt {job.attempt}: {asked.kernel} {asked.problem} on {asked.chip}")
+        try:
+            with lease:
+                work = self._tune if asked.candidate is None else self._check
+                state, message = work(job, lease)
+                if state is None:
+                    self._give_back(job, lease, _STOPPED, counts=False)
+                else:
+                    self._finish(job, lease, state, message)  # may take long: it sends the trials
+        except StoreError as error:
+            self._give_back(job, lease, str(error), counts=True)
+        except AutotuneError as error:
+            with suppress(StoreError):  # its lease ends, and another finds the same
+                self._finish(job, lease, State.FAILED, str(error))
+        except Exception as error:
+            _log.exception("job %s", job.number)
+            self._give_back(job, lease, f"{type(error).__name__}: {error}", counts=True)
+        except BaseException:
+            self._give_back(job, lease, _STOPPED, counts=False)
+            raise
+
+    def _tune(self, job: Job, lease: Lease) -> tuple[State | None, str]:
+        """How it ended, and what is to be said of it; None: it was cancelled, is another worker's,
+        or this one is to stop."""
+        watch, request = _Watch(lease), job.request
+        ref = self._ref(request.kernel, request.problem)
+        subject = describe_subject(
+            self._compilers, ref, request.chip, lambda spec: _same_problem(spec, request.problem)
+        )
+        space = explore_space(self._compilers, subject, watch.tracing)
+
+        def stop() -> bool:
+            return lease.stop_wanted or self._stopping.is_set()
+
+        known = tuned_elsewhere(self._compilers, self._store, subject, watch.announce)
+        measure = self._measure(subject, watch, stop)
+        ours = measure and _while_ours(measure, lambda: not stop() and lease.holds())
+
+        def search(limits: SearchLimits) -> SearchResult:
+            return run_search(
+                self._compilers,
+                self._store,
+                subject,
+                space,
+                limits,
+                watch,
+                start_from=known,
+            )
+
+        def publish_it(result: SearchResult) -> Publication:
+            if not lease.holds():
+                raise _NotOursError
+            return publish(
+                self._compilers, self._store, result, announce=watch.announce, measure=ours
+            )
+
+        asked = SearchLimits(trials=request.trials, stop=stop)
+        try:
+            _, published = until_right(search, publish_it, limits_of(asked, self._timing, subject))
+        except _NotOursError:
+            return None, ""
+        if published is None:
+            return None, ""
+        state = State.DONE if published.record else State.FAILED
+        return state, published.reason + self._not_timed(measure, request.chip)
+
+    def _check(self, job: Job, lease: Lease) -> tuple[State | None, str]:
+        """The same of a job that checks a pushed record."""
+        assert self._recheck is not None and job.request.candidate is not None
+        candidate = self._store.candidate(job.request.candidate)
+        if candidate is None or candidate.decision.state is not CandidateState.UNVERIFIED:
+            return State.DONE, "it was decided before"
+        pushed, ref = candidate.record, self._ref(job.request.kernel, job.request.problem)
+        found = self._recheck(self._compilers, pushed, ref, self._name)
+        if self._stopping.is_set() or not lease.holds():
+            return None, ""
+        if found.record is not None:
+            result = KeyResult(record=found.record, trials=found.trials)
+            self._store.push((), [result], pushed.pushed_by)
+        self._store.decide(candidate.number, found.decision)
+        decided = found.decision.state is not CandidateState.UNVERIFIED
+        said = f"{found.decision.state}: {found.decision.finding}"
+        return State.DONE if decided else State.FAILED, said
+
+    def _measure(self, subject: Subject, watch: _Watch, stop: Callable[[], bool]) -> Measure | None:
+        """As ``autotune search`` has it."""
+        if self._timing is None:
+            return None
+        return new_measure(self._compilers, subject, self._timing, watch.announce, stop)
+
+    def _not_timed(self, measure: Measure | None, chip: Chip) -> str:
+        """Why it is only an estimate, where timing was wanted; else nothing."""
+        if self._timing is None or measure is not None:
+            return ""
+        return f". {why_estimated(chip)}"
+
+    def _finish(self, job: Job, lease: Lease, state: State, message: str) -> None:
+        lease.say(message, logging.WARNING if state is State.FAILED else logging.INFO)
+        lease.write_log()
+        if self._jobs.finish(job, state, visible_lines(message)):
+            _log.info("job %s is %s", job.number, state)
+
+    def _give_back(self, job: Job, lease: Lease, message: str, *, counts: bool) -> None:
+        was_lost = lease.stop_wanted and not counts
+        lease.say(_LOST if was_lost else message, logging.WARNING if counts else logging.INFO)
+        lease.write_log()
+        with suppress(StoreError):  # else its lease ends
+            self._jobs.give_back(job, visible_lines(message), counts=counts)
+
+
+def _while_ours(measure: Measure, ours: Callable[[], bool]) -> Measure:
+    """The same; raises ``_NotOursError`` where the job is not ours any more when it is done."""
+
+    def measured(
+        candidates: Sequence[MeasurementCandidate], default: Config | None
+    ) -> Measurement | NotMeasured:
+        found = measure(candidates, default)
+        if not ours():
+            raise _NotOursError
+        return found
+
+    return measured
+
+
+def _same_problem(spec: KernelSpec, problem: Problem) -> Problem:
+    """The problem, where this version of the kernel takes it. Raises ``InvalidInputError``."""
+    parsed = spec.problems.problem(dict(problem.dims), problem.dtype, dict(problem.options))
+    if dict(parsed.options) != dict(problem.options):
+        raise InvalidInputError(f"this version of {spec.name} takes other options than {problem}")
+    return parsed

@@ -1,1 +1,0 @@
-"""A service over HTTP, as a tuning machine uses it."""

@@ -1,6 +1,0 @@
-"""Predicts the time of a Pallas TPU kernel from its final bundles, without a TPU or JAX."""
-
-from autotune.simulator.outcome import NotSimulated, Parts, Simulation
-from autotune.simulator.run import simulate
-
-__all__ = ["NotSimulated", "Parts", "Simulation", "simulate"]

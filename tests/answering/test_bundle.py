@@ -1,0 +1,131 @@
+"""Records in one file: what goes in comes out, and half a file is never seen."""
+
+import gzip
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.answering import bundle
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.explanation import Explanation
+from tests.samples import matching
+from tests.samples.records import key, record
+
+EXPLANATION = Explanation(
+    parts_us=(),
+    roofline_us=1.0,
+    mxu_us=1.0,
+    steps=1,
+    dma_count=1,
+    burst_bytes=1,
+    least_hbm_bytes=1,
+    vmem=(),
+    spill_bundles=0,
+)
+RECORDS = (record(), record(key(m=256), 7.5), record(key("rmsnorm")))
+
+
+def test_a_bundle_survives_its_file(tmp_path: Path) -> None:
+    made = bundle.new_bundle(RECORDS, snapshot=7)
+    bundle.write_bundle(tmp_path / "a.bundle", made)
+    assert bundle.read_bundle(tmp_path / "a.bundle") == made
+    assert made.records == RECORDS and made.snapshot == 7
+    assert [path.name for path in tmp_path.iterdir()] == ["a.bundle"]
+
+
+def test_the_same_records_are_the_same_bytes() -> None:
+    made = bundle.new_bundle(RECORDS)
+    assert bundle.bundle_to_bytes(made) == bundle.bundle_to_bytes(replace(made))
+    assert gzip.decompress(bundle.bundle_to_bytes(made)).startswith(b'{"format":')
+
+
+def test_a_write_that_fails_leaves_the_old_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.bundle"
+    bundle.write_bundle(path, bundle.new_bundle(RECORDS))
+    before = path.read_bytes()
+
+    def fail(_: object) -> bytes:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(bundle, "bundle_to_bytes", fail)
+    with pytest.raises(OSError, match="No space left"):
+        bundle.write_bundle(path, bundle.new_bundle(()))
+    assert path.read_bytes() == before
+    assert [p.name for p in tmp_path.iterdir()] == ["a.bundle"]
+
+
+def test_a_disk_that_fills_up_leaves_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space left"):
+        bundle.write_bundle(tmp_path / "a.bundle", bundle.new_bundle(RECORDS))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_kernels_that_have_a_record_and_no_explanations() -> None:
+    own, unused = matching.record(), replace(matching.SPEC, name="unused")
+    explained = replace(own, estimate=replace(own.estimate, explanation=EXPLANATION))
+    made = bundle.new_bundle([explained], kernels=[matching.SPEC, unused])
+    assert made.kernels == (matching.SPEC,)
+    assert made.records == (own,)
+
+
+def test_a_config_that_its_kernel_cannot_have_is_neither_written_nor_read() -> None:
+    own = matching.record()
+    wrong = replace(own, config=replace(own.config, vmem_limit_bytes=(128 << 20) + 1))
+    assert bundle.new_bundle([own, wrong], kernels=[matching.SPEC]).records == (own,)
+    made = replace(bundle.new_bundle([own], kernels=[matching.SPEC]), records=(wrong,))
+    with pytest.raises(InvalidInputError, match="a config that its kernel cannot have"):
+        bundle.bundle_from_bytes(bundle.bundle_to_bytes(made))
+
+
+WHOLE = bundle.bundle_to_bytes(bundle.new_bundle(RECORDS))
+
+
+def packed(**changes: object) -> bytes:
+    data = json.loads(gzip.decompress(WHOLE))
+    return gzip.compress(json.dumps({**data, **changes}).encode(), mtime=0)
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (b"", "is not a bundle of records"),
+        (b"{}", "is not a bundle of records"),
+        (WHOLE[:100], "is not a bundle of records"),
+        (gzip.compress(b"[1]", mtime=0), "is not a bundle of records"),
+        (gzip.compress(b"{}", mtime=0), "has the format None, this version reads"),
+        (packed(format="pallas-autotune bundle 9"), "has the format 'pallas-autotune bundle 9'"),
+        (packed(records=[{"key": {}}]), "holds a record that cannot be read"),
+        (packed(records=3), "holds a record that cannot be read"),
+    ],
+    ids=["empty", "plain", "cut", "list", "object", "format", "no record", "no records"],
+)
+def test_what_is_no_bundle_is_one_sentence(content: bytes, says: str, tmp_path: Path) -> None:
+    path = tmp_path / "b"
+    path.write_bytes(content)
+    with pytest.raises(InvalidInputError, match=says) as told:
+        bundle.read_bundle(path)
+    assert str(path) in str(told.value) and "\n" not in str(told.value)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(InvalidInputError, match=r"none cannot be read: No such file"):
+        bundle.read_bundle(tmp_path / "none")
+
+
+@pytest.mark.parametrize("time_us", [0.0, -1.0, 1e13, float("inf"), float("nan")])
+def test_a_time_that_cannot_be_is_not_handed_on(time_us: float) -> None:
+    bad = record(key(m=512), time_us)
+    assert bundle.new_bundle([*RECORDS, bad]).records == RECORDS
+    forged = replace(bundle.new_bundle(RECORDS), records=(*RECORDS, bad))
+    with pytest.raises(InvalidInputError, match="not positive and finite"):
+        bundle.bundle_from_bytes(bundle.bundle_to_bytes(forged))

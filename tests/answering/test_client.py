@@ -1,0 +1,456 @@
+"""The client against a real service, against none, and against liars."""
+
+import gzip
+import json
+import logging
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import combinations, count
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.answering.bundle import new_bundle, read_bundle, write_bundle
+from autotune.answering.client import MAX_QUESTIONS, Client
+from autotune.answering.http import Remote
+from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN
+from autotune.answering.sources import ACCEPT, BundleSource, StoreSource
+from autotune.answering.tuned import Tuned
+from autotune.declaring.kernel import Axis, Kernel
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import make_config
+from autotune.domain.errors import InvalidInputError, ServiceError
+from autotune.domain.record import Record
+from autotune_db import SqlStore
+from tests.fakes.lying_service import http, lying
+from tests.samples.database import new_store, two_records
+from tests.samples.matching import SPEC, older, question, record, ruled
+from tests.servers.service import Running, running, until
+
+NOBODY = "http://127.0.0.1:9"
+QUESTIONS = [question(1024), question(2048), question(9, 9)]
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    """An older snapshot on disk: another block than the service has."""
+    path = tmp_path / "configs.bundle"
+    write_bundle(path, new_bundle([record(question(1024), 128)], 1, [SPEC]))
+    return path
+
+
+def test_a_busy_service_is_asked_again(tmp_path: Path) -> None:
+    database = str(tmp_path / "busy.db")
+    new_store(database, two_records).close()
+    with running(database, reads_per_second=1) as service:
+        for _ in range(3):
+            (found,) = Client(service.url, timeout_s=60).lookup([question(1024)])
+            assert found.kind == EXACT
+
+
+def test_a_busy_service_is_not_left_alone(cache: Path) -> None:
+    """It has not failed: the next call may ask it again."""
+    refusal = http(b"{}", "429 Too Many Requests")
+    with lying(refusal) as url:
+        client = Client(url, cache=cache, timeout_s=0.3)
+        assert words(client) == [EXACT, NEAREST, DEFAULT]
+        assert client._retry_after == 0
+
+
+def words(client: Client) -> list[str]:
+    return [one.kind for one in client.lookup(QUESTIONS)]
+
+
+def test_one_call_for_all(service: Running) -> None:
+    client = Client(service.url)
+    answers = client.lookup(QUESTIONS)
+    assert [one.kind for one in answers] == [EXACT, NEAREST, DEFAULT]
+    assert answers[0].record == record(question(1024))
+    assert answers[0].config == record().config
+    assert client.snapshot == 2
+
+
+def test_more_than_one_call_may_hold(service: Running) -> None:
+    keys = [question(1024 + n % 7) for n in range(2 * MAX_QUESTIONS + 1)]
+    found = Client(service.url, timeout_s=20).lookup(keys)
+    assert len(found) == len(keys)
+    assert [one.kind == EXACT for one in found] == [n % 7 == 0 for n in range(len(keys))]
+
+
+def test_a_snapshot_that_is_asked_for(service: Running) -> None:
+    client = Client(service.url, snapshot=1)
+    assert client.lookup([question(4096, 256)])[0].kind == DEFAULT
+    assert client.snapshot == 1
+
+
+def test_the_snapshot_is_kept_on_disk(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "new.bundle"
+    online = Client(service.url, cache=path).lookup(QUESTIONS)
+    until(lambda: path.exists() and path.with_name("new.bundle.note").exists())
+    assert read_bundle(path).snapshot == 2
+    offline = Client(NOBODY, cache=path)
+    assert offline.lookup(QUESTIONS) == online  # the same question, the same answer
+    assert offline.snapshot == 2
+
+
+def test_what_is_kept_already_is_not_fetched_again(service: Running, tmp_path: Path) -> None:
+    path = tmp_path / "new.bundle"
+    client = Client(service.url, cache=path)
+    client.lookup(QUESTIONS)
+    assert client.refresh()
+    path.write_bytes(b"seen")
+    assert client.refresh()
+    assert path.read_bytes() == b"seen"
+    path.unlink()
+    assert client.refresh()
+    assert read_bundle(path).snapshot == 2
+
+
+def test_a_refresh_does_not_fetch_what_the_one_after_a_lookup_fetches(
+    service: Running, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = Client(service.url, cache=tmp_path / "new.bundle")
+    fetched = []
+    call = client._service.call
+
+    def slowly(method: str, path: str, *args: Any, **options: Any) -> bytes:
+        if method == "GET":
+            fetched.append(path)
+            time.sleep(0.3)
+        return call(method, path, *args, **options)
+
+    monkeypatch.setattr(client._service, "call", slowly)
+    client.lookup(QUESTIONS)
+    assert client.refresh()
+    assert len(fetched) == 1
+
+
+def test_a_snapshot_that_cannot_be_read_does_not_replace_what_is_there(cache: Path) -> None:
+    before = cache.read_bytes()
+    with lying(http(b"nonsense")) as url, pytest.raises(InvalidInputError):
+        Client(url, cache=cache).refresh()
+    assert cache.read_bytes() == before
+    assert [path.name for path in cache.parent.iterdir()] == [cache.name]
+
+
+def _answers(*answers: Any) -> bytes:
+    return http(json.dumps({"snapshot": 3, "answers": answers}).encode())
+
+
+def _answer(of: Record, **changes: Any) -> dict[str, Any]:
+    return {
+        "match": "exact",
+        "config": to_data(of.config),
+        "why": "",
+        **changes,
+        "record": to_data(of),
+    }
+
+
+GOOD = _answer(record(question(1024)))
+NOTHING = {"match": "default", "config": None, "why": "", "record": None}
+
+
+def _lie(answer: dict[str, Any]) -> bytes:
+    """Only the first of three answers is wrong."""
+    return _answers(answer, NOTHING, NOTHING)
+
+
+LIES: dict[str, bytes | None] = {
+    "silence": None,
+    "nothing": b"",
+    "no HTTP": b"\0\xff" * 100,
+    "a page": http(b"<html>hello</html>"),
+    "an error": http(b"{}", "500 Oops"),
+    "busy": http(b'{"error": {"message": "later"}}', "503 Later"),
+    "moved": http(b"", "302 Found"),
+    "a list": http(b"[]"),
+    "null": http(b"null"),
+    "nested": http(b"[" * 100_000),
+    "cut": http(b"x" * 100)[:-50],
+    "too few": _answers(GOOD),
+    "too many": _answers(GOOD, GOOD, GOOD, GOOD),
+    "another record": _lie(_answer(record(question(512)))),
+    "another kernel": _lie(_answer(record(question(kernel="x")), match="nearest")),
+    "another config": _lie(GOOD | {"config": to_data(make_config({"bm": 8}))}),
+    "no record": _lie(GOOD | {"record": None}),
+    "no snapshot": http(json.dumps({"snapshot": "x", "answers": [NOTHING] * 3}).encode()),
+}
+
+
+def test_a_newer_service_may_say_more() -> None:
+    """Services are upgraded before their hosts: these must not fall back to defaults."""
+    more = GOOD["record"] | {"new": 1, "estimate": GOOD["record"]["estimate"] | {"new": 1}}
+    with lying(_lie(GOOD | {"record": more, "new": 1})) as url:
+        answers = Client(url, timeout_s=2, strict=True).lookup(QUESTIONS)
+    assert answers[0].record == from_data(Record, GOOD["record"])
+
+
+def test_a_new_word_is_a_default_and_the_other_answers_hold() -> None:
+    better = GOOD | {"match": "better", "record": {"made": "anew"}}
+    with lying(_answers(better, NOTHING, GOOD)) as url:
+        asked = [question(512), question(512), question(1024)]
+        answers = Client(url, timeout_s=2, strict=True).lookup(asked)
+    assert [one.kind for one in answers] == [DEFAULT, DEFAULT, EXACT]
+    assert answers[0].config is None and "'better'" in answers[0].why
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_service_that_is_of_no_use(
+    name: str, cache: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with lying(LIES[name]) as url:
+        client = Client(url, cache=cache, timeout_s=0.3)
+        answers = client.lookup(QUESTIONS)
+        client.lookup(QUESTIONS)
+    assert [one.kind for one in answers] == [EXACT, NEAREST, DEFAULT]
+    assert answers[0].config is not None
+    assert answers[0].config["bm"] == 128  # from the disk
+    assert client.snapshot == 1
+    told = [one.message for one in caplog.records if one.levelno >= logging.WARNING]
+    assert len(told) == 1
+    assert url in told[0]
+
+
+@pytest.mark.parametrize("name", ["silence", "nothing", "a page", "busy"])
+def test_strict_says_so_instead(name: str, cache: Path) -> None:
+    with lying(LIES[name]) as url, pytest.raises(ServiceError):
+        Client(url, cache=cache, timeout_s=0.3, strict=True).lookup(QUESTIONS)
+
+
+@pytest.mark.parametrize("content, pause_s", [(None, 0.0), (http(b"x" * 1000), 0.1)])
+def test_a_call_is_bounded_as_a_whole(content: bytes | None, pause_s: float) -> None:
+    """A byte now and then resets the timeout of a socket."""
+    with lying(content, pause_s=pause_s) as url:
+        begun = time.monotonic()
+        assert words(Client(url, timeout_s=0.3)) == [DEFAULT] * 3
+        assert time.monotonic() - begun < 20  # all bytes take 100 s, silence lasts 30
+
+
+def test_a_service_that_failed_is_not_waited_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with lying(None) as url:
+        client = Client(url, timeout_s=0.5)
+        calls: list[str] = []
+        call = client._service.call
+
+        def counted(method: str, path: str, *args: Any, **options: Any) -> bytes:
+            calls.append(path)
+            return call(method, path, *args, **options)
+
+        monkeypatch.setattr(client._service, "call", counted)
+        for m in range(1, 30):
+            assert client.match(question(m)).kind == DEFAULT
+        assert len(calls) == 1
+
+
+def test_without_anything_there_are_defaults(tmp_path: Path) -> None:
+    assert words(Client(NOBODY)) == [DEFAULT] * 3
+    assert words(Client(NOBODY, cache=tmp_path / "missing")) == [DEFAULT] * 3
+    (tmp_path / "broken").write_bytes(b"\x1f\x8bnonsense")
+    assert words(Client(NOBODY, cache=tmp_path / "broken")) == [DEFAULT] * 3
+
+
+def test_a_bundle_needs_no_service(cache: Path, caplog: pytest.LogCaptureFixture) -> None:
+    client = Client(None, cache=cache)
+    assert words(client) == [EXACT, NEAREST, DEFAULT]
+    assert not caplog.records
+    assert not client.refresh()
+
+
+def test_a_bundle_of_an_older_version_names_no_kernels(cache: Path) -> None:
+    """Then nothing is known to be near."""
+    data = json.loads(gzip.decompress(cache.read_bytes()))
+    del data["kernels"]
+    cache.write_bytes(gzip.compress(json.dumps(data).encode()))
+    assert words(Client(None, cache=cache)) == [EXACT, DEFAULT, DEFAULT]
+
+
+def test_a_question_that_is_refused_is_a_default(service: Running) -> None:
+    answers = Client(service.url).lookup([question(kernel="nope"), question(1024)])
+    assert [one.kind for one in answers] == [DEFAULT, EXACT]
+    assert "unknown kernel" in answers[0].why
+
+
+@pytest.mark.parametrize("url", ["", "tuning:8700", "ftp://x", "http://", "http://x:y", "file:/x"])
+def test_no_address(url: str) -> None:
+    with pytest.raises(InvalidInputError):
+        Client(url)
+
+
+class TestInModelCode:
+    """As ``autotune.answering.tuned.Tuned`` uses it."""
+
+    @pytest.fixture
+    def tuned(self) -> Callable[[Client], Tuned]:
+        kernel = Kernel(
+            name="mm",
+            dims=("m", "k"),
+            dtypes=("bfloat16",),
+            options=SPEC.problems.options,
+            axes=(
+                Axis(name="bm", choices=lambda _: [64], dim="m"),
+                Axis(name="unroll", choices=lambda _: [False, True]),
+            ),
+            default=lambda _: {"bm": 64, "unroll": False},
+            inputs=lambda _: [],
+            grid=("m",),
+            build=lambda *_: lambda: None,
+            reference=lambda _: lambda: None,
+        )
+        toolchain = question().toolchain
+        return lambda client: Tuned(
+            kernel, declared_in=__file__, source=client, chip="v5e", toolchain=toolchain
+        )
+
+    def _fitting(self, tuned: Tuned) -> Record:
+        """The sample record for the fingerprint that this file has."""
+        key = tuned._key(tuned.problem(m=1024, k=128), "v5e")
+        return record(replace(question(1024), fingerprint=key.fingerprint))
+
+    def test_the_record_of_a_bundle(self, tuned: Callable[[Client], Tuned], tmp_path: Path) -> None:
+        path = tmp_path / "x.bundle"
+        write_bundle(path, new_bundle([self._fitting(tuned(Client(None)))]))
+        model = tuned(Client(NOBODY, cache=path))
+        assert model.config(model.problem(m=1024, k=128))["bm"] == 256
+        assert model.config(model.problem(m=512, k=128))["bm"] == 64
+
+    def test_only_exact_records_are_found(self, service: Running) -> None:
+        client = Client(service.url)
+        client.lookup(QUESTIONS)
+        assert client.match(question(1024)).record == record(question(1024))
+        assert client.match(question(2048), ("exact",)).record is None
+        assert client.match(older(record(), "0.9.0").key, ("exact",)).record is None
+        client.miss(question(9, 9))
+
+
+def test_it_imports_nothing_heavy() -> None:
+    probe = (
+        "import sys, autotune.answering.client as _;"
+        " print(sorted({name.partition('.')[0] for name in sys.modules}"
+        " & {'jax', 'pydantic', 'httpx', 'sqlalchemy', 'click', 'numpy', 'fastapi', 'asyncio'}))"
+    )
+    done = subprocess.run([sys.executable, "-c", probe], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_folder_with_our_names_does_not_get_in_the_way(tmp_path: Path) -> None:
+    for name in ("kernels", "service", "db"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("raise SystemExit('decoy imported')\n")
+    probe = "from autotune.answering.client import Client; Client(None).lookup([])"
+    env = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", probe], cwd=tmp_path, env=env, check=True)
+
+
+def test_what_is_right_is_taken() -> None:
+    """The other side of the lies: each is refused for its one wrong part."""
+    with lying(_lie(GOOD)) as url:
+        assert words(Client(url)) == [EXACT, DEFAULT, DEFAULT]
+
+
+def test_by_shape(service: Running) -> None:
+    toolchain = question().toolchain
+    client = Client(service.url)
+    found = client.lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+    assert (found.kind, found.record) == (EXACT, record(question(1024)))
+    found = client.lookup_shape(
+        "mm", "1024x128", "bf16", ["causal=true"], chip="v5e", toolchain=toolchain
+    )
+    assert found.kind == DEFAULT
+    with pytest.raises(ServiceError, match="unknown kernel 'nö pe'"):
+        client.lookup_shape("nö pe", "1", chip="v5e", toolchain=toolchain)
+    with pytest.raises(ServiceError, match="cannot be used"):
+        Client(NOBODY).lookup_shape("mm", "1024x128", chip="v5e", toolchain=toolchain)
+
+
+def test_a_default_says_why_whatever_is_accepted(cache: Path) -> None:
+    client = Client(None, cache=cache)
+    assert client.match(question(9, 9), (EXACT,)) == client.lookup([question(9, 9)])[0]
+
+
+def all_kinds(store: SqlStore) -> None:
+    """Of one problem: a record, one of another toolchain, a rule, and a record of a near shape."""
+    near = replace(record(question(1024)), rule=ruled())
+    store.save_kernel(SPEC)
+    for one in (record(question(2048), 128), older(record(question(2048)), "0.9.0"), near):
+        store.save_record(one)
+    store.save_rule([near.key], ruled())
+
+
+def test_what_is_not_accepted_leaves_the_question_to_the_next(tmp_path: Path) -> None:
+    path, database = tmp_path / "kinds.bundle", str(tmp_path / "kinds.db")
+    older_one = question(jax="0.9.0").toolchain
+    with new_store(database, all_kinds) as store, running(database) as service:
+        write_bundle(path, new_bundle(store.records(), 1, store.kernels()))
+        asked = Client(service.url)
+        asked.lookup([question(2048)])
+        for size in range(len(ACCEPT) + 1):
+            for accept in combinations(ACCEPT, size):
+                expected = accept[0] if accept else DEFAULT
+                sources = (StoreSource(store), BundleSource(path), Client(None, cache=path))
+                for source in (*sources, Client(service.url, strict=True), asked):
+                    for given in (accept, accept[::-1]):
+                        found = source.match(question(2048), given)
+                        assert found.kind == expected, source
+                        assert accept or found.why == "exact is not accepted", source
+                        own = found.record and found.record.key.toolchain
+                        assert (own == older_one) == (expected == TOOLCHAIN)
+                (of_many,) = Client(service.url).lookup([question(2048)], accept)
+                assert of_many.kind == expected
+
+
+@pytest.mark.parametrize("strict", [True, False])
+def test_a_kind_that_there_is_not_is_the_callers_mistake(service: Running, strict: bool) -> None:
+    """Not that of a service, which would be taken for an older one."""
+    client = Client(service.url, strict=strict)
+    for ask in (client.match, lambda key, kinds: client.lookup([key], kinds)):
+        with pytest.raises(InvalidInputError, match="'near': choose among exact, toolchain, rule"):
+            ask(question(1024), ["near"])
+    assert client.match(question(2048), ["nearest"]).kind == "nearest"
+    assert client._takes_accept and client.match(question(1024), "exact").kind == "exact"
+
+
+def test_an_older_service_that_knows_no_accept_is_not_failing(
+    service: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It refuses the word, once; what it answers then may not be accepted."""
+    call, refusals = Remote.call, 0
+
+    def older_call(self: Remote, method: str, path: str, body: bytes, left_s: float) -> bytes:
+        nonlocal refusals
+        if b'"accept"' in body:
+            refusals += 1
+            raise ServiceError("leave out all but questions", status=422)
+        return call(self, method, path, body, left_s)
+
+    monkeypatch.setattr(Remote, "call", older_call)
+    client = Client(service.url, strict=True)
+    assert client.match(question(1024), (EXACT,)).kind == EXACT
+    assert client.match(question(2048), (NEAREST, EXACT)).kind == NEAREST
+    refused = client.match(question(2048), (EXACT,))
+    assert (refused.kind, refused.why) == (DEFAULT, "nearest is not accepted")
+    assert client._retry_after == 0
+    client.lookup([question(1024)])
+    client.lookup([question(1024)], (EXACT,))
+    assert refusals == 1
+
+
+@pytest.mark.parametrize("following", ["7", "8", "seven", 10**30])
+def test_a_list_of_checks_that_does_not_go_on_is_given_up(following: str | int) -> None:
+    page = json.dumps({"checks": [], "next": following}).encode()
+    with lying(http(page)) as url, pytest.raises(ServiceError):
+        Client(url).checks()
+
+
+def test_nor_is_one_that_goes_on_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    cursors = count(10**6, -1)
+    monkeypatch.setattr(
+        Remote, "call", lambda *_: json.dumps({"checks": [], "next": str(next(cursors))}).encode()
+    )
+    with pytest.raises(ServiceError, match="does not end"):
+        Client("http://127.0.0.1:1").checks()

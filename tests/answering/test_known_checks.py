@@ -1,0 +1,145 @@
+"""What a check has found under a toolchain decides what is answered there."""
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
+from autotune.answering.matching import DEFAULT, EXACT, NEAREST, TOOLCHAIN, Index
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.key import Key
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict, RecordCheck
+from autotune.domain.toolchain import Toolchain
+from autotune_db import open_store
+from tests.samples.matching import SPEC, question, record
+
+NEW = Toolchain(jax="9.0", jaxlib="9.0", libtpu="9.0")
+OLDER = Toolchain(jax="0.1", jaxlib="0.1", libtpu="0.1")
+
+
+def known(verdict: CheckVerdict, toolchain: Toolchain = NEW) -> RecordCheck:
+    return RecordCheck(
+        toolchain=toolchain,
+        verdict=verdict,
+        checked_at=datetime(2026, 11, 22, tzinfo=UTC),
+        time_us=27.2,
+        finding="needs 24.25 MiB of VMEM",
+    )
+
+
+def asked() -> Key:
+    return replace(question(1024), toolchain=NEW)
+
+
+@pytest.mark.parametrize("verdict", [CheckVerdict.BROKEN, CheckVerdict.NEEDS_LIMIT])
+def test_what_is_known_not_to_work_there_is_not_answered(verdict: CheckVerdict) -> None:
+    found = Index([record(question(1024)).with_check(known(verdict))], [SPEC]).match(asked())
+    assert (found.kind, found.config) == (DEFAULT, None)
+    assert f"checked on 2026-11-22 with {NEW}: {verdict}, needs 24.25 MiB" in found.why
+
+
+def test_the_next_best_toolchain_is_taken() -> None:
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    older = record(replace(question(1024), toolchain=OLDER), bm=128)
+    found = Index([broken, older], [SPEC]).match(asked())
+    assert (found.kind, found.config) == (TOOLCHAIN, older.config)
+    assert "not checked again" in found.why
+
+
+@pytest.mark.parametrize("verdict", [CheckVerdict.SAME, CheckVerdict.SLOWER])
+def test_what_holds_says_that_it_was_checked(verdict: CheckVerdict) -> None:
+    found = Index([record(question(1024)).with_check(known(verdict))], [SPEC]).match(asked())
+    assert found.kind == TOOLCHAIN
+    assert f"checked on 2026-11-22 with {NEW}: compiles, 27.2 µs, {verdict}" in found.why
+    assert found.check == known(verdict)
+
+
+def test_a_check_says_nothing_of_other_toolchains() -> None:
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN, OLDER))
+    assert Index([broken], [SPEC]).match(asked()).kind == TOOLCHAIN
+
+
+def test_the_last_check_of_a_toolchain_counts() -> None:
+    mended = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    mended = mended.with_check(known(CheckVerdict.SAME))
+    assert [one.verdict for one in mended.checks] == [CheckVerdict.SAME]
+
+
+def test_it_travels_with_the_record(tmp_path: Path) -> None:
+    checked = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    assert from_data(Record, to_data(checked)) == checked
+    assert "checks" not in to_data(record(question(1024)))  # older versions take it
+    bundle = new_bundle([checked], 1, [SPEC], datetime(2026, 11, 22, tzinfo=UTC))
+    assert bundle_from_bytes(bundle_to_bytes(bundle)).records[0].checks == checked.checks
+    with open_store(str(tmp_path / "checks.db"), create=True) as store:
+        store.save_kernel(SPEC)
+        store.save_record(record(question(1024)))
+        store.save_record(checked)
+        found = store.record(checked.key)
+        assert found is not None and found.checks == checked.checks
+        assert store.snapshots(1)[0].number == 2
+
+
+def test_who_else_has_the_same_config_is_passed_over_too() -> None:
+    """Nobody has checked the older record: but its config is the one that is known to be broken."""
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    older = record(replace(question(1024), toolchain=OLDER))
+    nearby = record(replace(question(2048), toolchain=NEW))
+    assert broken.config == older.config == nearby.config
+    assert Index([older, nearby], [SPEC]).match(asked()).kind == TOOLCHAIN
+    assert Index([nearby], [SPEC]).match(asked()).kind == NEAREST
+    assert Index([broken, older, nearby], [SPEC]).match(asked()).kind == DEFAULT
+
+
+def test_an_answer_in_the_place_of_what_is_broken_says_so() -> None:
+    broken = record(question(1024)).with_check(known(CheckVerdict.BROKEN))
+    nearby = record(replace(question(2048), toolchain=NEW), bm=128)
+    found = Index([broken, nearby], [SPEC]).match(asked())
+    assert (found.kind, found.record) == (NEAREST, nearby)
+    assert f"not what was tuned with {broken.key.toolchain}" in found.why
+    assert "broken, needs 24.25 MiB" in found.why
+
+
+_TOOLCHAINS = (question().toolchain, OLDER, NEW)
+_RECORDS = st.lists(
+    st.builds(
+        lambda toolchain, m, bm, verdicts: replace(
+            record(replace(question(m), toolchain=toolchain), bm),
+            checks=tuple(
+                known(verdict, other)
+                for other, verdict in zip(_TOOLCHAINS, verdicts, strict=True)
+                if verdict and other != toolchain
+            ),
+        ),
+        st.sampled_from(_TOOLCHAINS),
+        st.sampled_from([1024, 2048]),
+        st.sampled_from([128, 256]),
+        st.tuples(*[st.none() | st.sampled_from(CheckVerdict)] * 3),
+    ),
+    min_size=2,
+    max_size=6,
+    unique_by=lambda one: one.key,
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(_RECORDS, st.sampled_from([1024, 2048]))
+def test_whatever_is_published_what_is_known_not_to_work_is_no_answer(
+    records: list[Record], m: int
+) -> None:
+    key = replace(question(m), toolchain=NEW)
+    others = [one for one in records if one.key.problem == key.problem and one.key != key]
+    checks = [(one.config, one.check(NEW)) for one in others]
+    broken = {config for config, check in checks if check and not check.verdict.is_usable}
+    found = Index(records, [SPEC]).match(key)
+    if found.kind == EXACT:
+        assert found.record in records  # it was compiled there
+        return
+    assert found.config is None or found.config not in broken
+    usable = [one for one in others if one.config not in broken]
+    assert (found.kind == TOOLCHAIN) is bool(usable)

@@ -1,0 +1,265 @@
+"""Which record answers which question."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.answering.matching import (
+    DEFAULT,
+    EXACT,
+    KINDS,
+    NEAREST,
+    RULE,
+    TOOLCHAIN,
+    Index,
+    is_safe,
+)
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.problem import Problem
+from autotune.domain.record import Record
+from autotune.domain.snapshot import Change
+from tests.samples.matching import SPEC, older, question, record
+
+SIZES = (64, 128, 256, 300, 512, 768, 1000, 1024, 1536, 2048, 4096)
+KEYS = st.builds(
+    question,
+    st.sampled_from(SIZES),
+    st.sampled_from((128, 256)),
+    jax=st.sampled_from(("0.9.0", "0.10.2", "0.10.10")),
+    causal=st.booleans(),
+    chip=st.sampled_from((Chip.V5E, Chip.V6E)),
+)
+RECORDS = st.builds(
+    record, KEYS, st.sampled_from((64, 128, 256, 512, 1024)), used=st.sampled_from((50, 100, 200))
+)
+
+
+def kind(key: Key, *records: Record) -> str:
+    return Index(records, [SPEC]).match(key).kind
+
+
+def one_of_each(records: list[Record]) -> list[Record]:
+    return list({one.key: one for one in records}.values())
+
+
+@given(st.lists(RECORDS, max_size=12), KEYS)
+def test_the_best_word_that_fits_is_given(records: list[Record], asked: Key) -> None:
+    records = one_of_each(records)
+    found = Index(records, [SPEC]).match(asked)
+    same = [r for r in records if replace(r.key, toolchain=asked.toolchain) == asked]
+    near = [
+        r
+        for r in records
+        if replace(r.key, problem=asked.problem) == asked
+        and r.key.problem.options == asked.problem.options
+        and is_safe(r, asked.problem, SPEC.cuts)
+    ]
+    expected = DEFAULT
+    if any(r.key == asked for r in records):
+        expected = EXACT
+    elif same:
+        expected = TOOLCHAIN
+    elif near:
+        expected = NEAREST
+    assert found.kind == expected
+    assert (found.record is None) == (found.config is None) == (found.kind == DEFAULT)
+    assert found.record is None or found.record in records
+
+
+@given(st.lists(RECORDS, max_size=12), KEYS, st.randoms(use_true_random=False))
+def test_the_order_of_records_does_not_matter(
+    records: list[Record], asked: Key, chance: random.Random
+) -> None:
+    records = one_of_each(records)
+    shuffled = chance.sample(records, len(records))
+    assert Index(records, [SPEC]).match(asked) == Index(shuffled, [SPEC]).match(asked)
+
+
+@given(st.lists(RECORDS, max_size=12), st.lists(RECORDS, max_size=12), KEYS)
+def test_an_index_grown_from_an_older_one_is_the_same(
+    first: list[Record], second: list[Record], asked: Key
+) -> None:
+    old = Index(one_of_each(first), [SPEC])
+    before = old.match(asked)
+    grown = old.changed(Change(records=second), [])
+    assert grown.match(asked) == Index(one_of_each(first + second), [SPEC]).match(asked)
+    assert len(grown) == len(one_of_each(first + second))
+    assert old.match(asked) == before
+
+
+@given(st.lists(RECORDS, max_size=12), st.data(), KEYS)
+def test_what_is_taken_out_is_gone(records: list[Record], data: st.DataObject, asked: Key) -> None:
+    records = one_of_each(records)
+    gone = data.draw(st.lists(st.sampled_from(records), unique_by=id)) if records else []
+    index = Index(records, [SPEC]).changed(Change(removed=[one.key for one in gone]), [])
+    rest = [one for one in records if one not in gone]
+    assert index.match(asked) == Index(rest, [SPEC]).match(asked)
+    assert len(index) == len(rest)
+
+
+def test_an_older_index_stays_what_it_was() -> None:
+    there, asked = older(record(), "0.9.0"), question()
+    old = Index([there, record(question(4096))], [SPEC])
+    second = [older(record(), "0.10.1"), record(question(2000))]
+    old.changed(Change(records=second, removed=[there.key]), [])
+    assert old.match(asked).record == there
+    assert old.match(question(2000)).kind == DEFAULT
+    assert _problem(old, question(2048)) == question(4096).problem
+
+
+@given(st.lists(RECORDS, max_size=12), KEYS)
+def test_a_nearest_config_obeys_the_rules(records: list[Record], asked: Key) -> None:
+    """Written anew, so that a rule that is dropped is missed."""
+    found = Index(one_of_each(records), [SPEC]).match(asked)
+    if found.kind != NEAREST:
+        return
+    assert found.record is not None and found.config is not None
+    tuned, m = found.record.key, asked.problem["m"]
+    assert tuned.problem["k"] == asked.problem["k"]
+    assert (tuned.chip, tuned.toolchain, tuned.problem.options, tuned.problem.dtype) == (
+        asked.chip,
+        asked.toolchain,
+        asked.problem.options,
+        asked.problem.dtype,
+    )
+    block = found.config["bm"]
+    assert block <= m
+    assert block < tuned.problem["m"]
+    if tuned.problem["m"] % block == 0:
+        assert m % block == 0
+    estimate = found.record.estimate
+    growth = -(-m // tuned.problem["m"])
+    assert growth == 1 or estimate.vmem_used_bytes * growth <= estimate.vmem_allowed_bytes
+
+
+@pytest.mark.parametrize(
+    "m, block, asked, fine",
+    [
+        (1024, 256, 2048, True),
+        (1024, 256, 512, True),
+        (1024, 256, 256, True),
+        (1024, 256, 128, False),  # the block is larger than the dimension
+        (1024, 256, 640, False),  # no longer divides it
+        (1000, 256, 640, True),  # never did
+        (1000, 256, 200, False),
+        (256, 256, 512, False),  # a second block on an axis that had one
+        (1024, 256, 4096, False),  # four times what was used is not allowed
+        (1024, True, 2048, False),
+        (1024, 0, 2048, False),
+    ],
+)
+def test_safe(m: int, block: int, asked: int, fine: bool) -> None:
+    assert is_safe(record(question(m), block), question(asked).problem, SPEC.cuts) is fine
+
+
+def test_a_dimension_that_is_not_cut_must_be_the_same() -> None:
+    assert kind(question(2048, 128), record(question(1024, 128))) == NEAREST
+    assert kind(question(2048, 256), record(question(1024, 128))) == DEFAULT
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        question(2048, chip=Chip.V6E),
+        question(2048, jax="0.9.0"),
+        question(2048, causal=True),
+        question(2048, dtype="float32"),
+        question(2048, kernel="other"),
+        question(2048, fingerprint="beef"),
+    ],
+    ids=str,
+)
+def test_nothing_else_may_differ(asked: Key) -> None:
+    assert kind(asked, record(question(1024))) == DEFAULT
+
+
+def test_the_nearest_is_of_another_shape() -> None:
+    own, other = record(question(1024)), record(question(2048))
+    index = Index([own, other], [SPEC])
+    assert index.match(own.key, (NEAREST,)).record == other
+    assert Index([own], [SPEC]).match(own.key, (NEAREST,)).kind == DEFAULT
+
+
+def test_a_default_says_what_is_not_accepted() -> None:
+    index = Index([record(question(1024)), older(record(question(512)), "0.9.0")], [SPEC])
+    for asked, accept, there in (
+        (question(1024), (), EXACT),
+        (question(1024), (TOOLCHAIN, DEFAULT), EXACT),
+        (question(512), (RULE,), TOOLCHAIN),
+        (question(2048), (EXACT, TOOLCHAIN), NEAREST),
+    ):
+        found = index.match(asked, accept)
+        assert (found.kind, found.why) == (DEFAULT, f"{there} is not accepted")
+    why = index.match(question(9, 9), (EXACT,)).why
+    assert why == index.match(question(9, 9)).why and "nothing is published" in why
+
+
+def test_without_knowing_what_is_cut_nothing_is_near() -> None:
+    data = to_data(SPEC)
+    del data["cuts"]  # as an older version saved it
+    for kernels in ([], [from_data(KernelSpec, data)]):
+        assert Index([record()], kernels).match(question(2048)).kind == DEFAULT
+    assert from_data(KernelSpec, to_data(SPEC)) == SPEC
+
+
+def test_the_nearest_in_ratio_not_in_difference() -> None:
+    found = Index([record(question(512), 128), record(question(2048), 128)], [SPEC])
+    assert _problem(found, question(1024 - 128)) == question(512).problem
+    assert _problem(found, question(1024 + 128)) == question(2048).problem
+    assert _problem(found, question(1024)) == question(512).problem  # a tie
+
+
+def _problem(index: Index, asked: Key) -> Problem:
+    record = index.match(asked).record
+    assert record is not None
+    return record.key.problem
+
+
+def test_one_that_is_nearer_but_not_safe_is_passed_over() -> None:
+    index = Index([record(question(1024), 1024), record(question(4096), 512)], [SPEC])
+    assert _problem(index, question(2048)) == question(4096).problem
+
+
+@pytest.mark.parametrize(
+    "asked, there, expected",
+    [
+        ("0.10.2", ("0.9.0", "0.10.0"), "0.10.0"),
+        ("0.10.2", ("0.10.10", "0.10.1"), "0.10.1"),  # as numbers, not as text
+        ("0.10.2", ("0.10.1", "0.10.3"), "0.10.3"),  # a tie: the newer
+        ("0.10.2", ("0.9.9", "0.12.0"), "0.9.9"),
+        ("nightly", ("0.9.9", "0.12.0"), "0.9.9"),
+    ],
+)
+def test_the_closest_toolchain(asked: str, there: tuple[str, ...], expected: str) -> None:
+    found = Index([older(record(), jax) for jax in there]).match(question(jax=asked))
+    assert found.record is not None
+    assert (found.kind, found.record.key.toolchain.jax) == (TOOLCHAIN, expected)
+    assert f"tuned with jax {expected}" in found.why
+    assert "not checked again" in found.why
+
+
+def test_the_order_of_dimensions_does_not_make_a_question() -> None:
+    problem = question().problem
+    turned = Problem(dims=problem.dims[::-1], dtype=problem.dtype, options=problem.options)
+    assert kind(replace(question(), problem=turned), record()) == EXACT
+
+
+def test_all_words_are_seen_in_these_tests() -> None:
+    there = [record(), older(record(question(4096)), "0.9.0")]
+    asked = (question(), question(4096), question(2048), question(2048, 999))
+    # *rule* is seen in test_rules.py
+    assert [kind(one, *there) for one in asked] == [one for one in KINDS if one != RULE]
+
+
+def test_a_changed_source_is_said_with_what_the_earlier_one_had() -> None:
+    found = Index([record()], [SPEC]).match(question(fingerprint="beef"))
+    assert found.kind == DEFAULT
+    assert found.why.startswith("the source changed") and str(record().config) in found.why
+    other = Index([record()], [SPEC]).match(question(2048, fingerprint="beef"))
+    assert "source" not in other.why

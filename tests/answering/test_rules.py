@@ -1,0 +1,734 @@
+"""Blocks for shapes that nobody tuned: made from what was compiled, safe by arithmetic."""
+
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from itertools import product
+from math import ceil
+from typing import Any
+
+import numpy as np
+import pytest
+
+from autotune.answering import rules
+from autotune.answering.bundle import bundle_from_bytes, bundle_to_bytes, new_bundle
+from autotune.answering.matching import DEFAULT, EXACT, NEAREST, RULE, TOOLCHAIN, Index
+from autotune.answering.rule_answers import ruled_config
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.record import Record
+from autotune.domain.rule import CostTerm, HbmTerm, SeenRange, ShapeRule, TreeNode, VmemTerm
+from autotune.domain.snapshot import Change
+from autotune.domain.trial import Trial
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.tables.rule_costs import call_us, term_us
+from autotune.tables.rule_maker import LeftOut, best_form, judged
+from autotune.tables.rule_source import rule_source
+from autotune.tables.rule_tree import make_tree
+from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, undivided
+from autotune.wording import match as words
+from tests.samples.matching import NOON, SPEC, older, question, record
+
+BLOCKS = (128, 256, 512)
+LENGTHS = (300, 512, 640, 1024, 1500, 2048, 3072, 4096, 5000)
+
+
+def estimated(m: int, block: int) -> Estimate:
+    """A step costs 1 us and 0.01 us a row."""
+    time_us = ceil(m / block) * (1 + 0.01 * block)
+    return replace(
+        record().estimate,
+        time_us=time_us,
+        model=MODEL,
+        vmem_used_bytes=block,
+        vmem_allowed_bytes=600,
+    )
+
+
+def config(block: int) -> Config:
+    return replace(record().config, axes=(("bm", block), ("unroll", True)))
+
+
+@pytest.fixture(scope="module")
+def known() -> Known:
+    found: dict[Key, list[tuple[Config, Estimate]]] = {}
+    for m, k in product(LENGTHS, (128, 256)):
+        blocks = [b for b in BLOCKS if b < m] + [m] * (m in (300, 512))
+        found[question(m, k)] = [(config(b), estimated(m, b)) for b in dict.fromkeys(blocks)]
+    return found
+
+
+@pytest.fixture(scope="module")
+def rule(known: Known) -> ShapeRule:
+    return made_by(make_rule, known)
+
+
+def tree_of(known: Known, right: Passed, cuts: Sequence[tuple[str, str]]) -> ShapeRule | None:
+    rule = make_rule(known, right, cuts)
+    return rule and make_tree(rule, known, right)
+
+
+@pytest.fixture(scope="module", params=[make_rule, tree_of], ids=["costs", "tree"])
+def either(request: pytest.FixtureRequest, known: Known) -> ShapeRule:
+    return made_by(request.param, known)
+
+
+def made_by(form: Callable[..., ShapeRule | None], known: Known) -> ShapeRule:
+    made = form(known, passed(known), SPEC.cuts)
+    assert made is not None and bool(made.tree) == (form is tree_of) != bool(made.costs)
+    return replace(made, problems=9, median_regret=0.01, worst_regret=0.05, default_regret=0.4)
+
+
+def passed(known: Known) -> Passed:
+    return [(k, min(pairs, key=lambda pair: pair[1].time_us)[0]) for k, pairs in known.items()]
+
+
+def shapes(count: int) -> Iterator[dict[str, int]]:
+    draw = random.Random(0)
+    for _ in range(count):
+        yield {"m": draw.randint(300, 5000), "k": draw.choice((128, 256))}
+
+
+def test_hundreds_of_shapes_get_what_nothing_larger_or_uncut_was_compiled_than(
+    known: Known, either: ShapeRule
+) -> None:
+    answered = 0
+    for dims in shapes(500):
+        found = rules.Chooser(either).choose(dims)
+        if found is None:
+            continue
+        answered += 1
+        block, m = found[0]["bm"], dims["m"]
+        was_cut = any(c["bm"] == block < key.problem["m"] for key, p in known.items() for c, _ in p)
+        assert block == m or (block < m and was_cut)
+        assert any(
+            c["bm"] >= block and (block == m or c["bm"] < key.problem["m"])
+            for key, pairs in known.items()
+            for c, _ in pairs
+        )
+    assert answered > 450
+
+
+@pytest.mark.parametrize(("m", "best"), [(2560, 512), (1152, 256), (1280, 256)])
+def test_the_steps_that_cost_least_are_chosen(rule: ShapeRule, m: int, best: int) -> None:
+    found = rules.Chooser(rule).choose({"m": m, "k": 128})
+    assert found is not None and found[0] == {"bm": best}
+
+
+def test_what_a_problem_takes_whatever_its_blocks_hides_nothing(known: Known) -> None:
+    """XLA may copy arrays around a call, for longer than it takes."""
+    copied = {
+        key: [(c, replace(e, time_us=e.time_us + 97 * n % 300)) for c, e in pairs]
+        for n, (key, pairs) in enumerate(known.items())
+    }
+    made = make_rule(copied, passed(known), SPEC.cuts)
+    assert made is not None
+    for m, best in ((2560, 512), (1152, 256), (1280, 256)):
+        found = rules.Chooser(made).choose({"m": m, "k": 128})
+        assert found is not None and found[0] == {"bm": best}
+
+
+@pytest.mark.parametrize("dims", [{"m": 299, "k": 128}, {"m": 5001, "k": 128}, {"m": 512, "k": 1}])
+def test_nothing_is_said_outside_of_what_was_seen(either: ShapeRule, dims: dict[str, int]) -> None:
+    assert rules.Chooser(either).choose(dims) is None
+    assert rules.Chooser(either).choose({**dims, "n": 128}) is None
+
+
+def test_vmem_that_grows_with_a_dimension_must_still_be_allowed(known: Known) -> None:
+    full = {k: [(c, replace(e, vmem_used_bytes=599)) for c, e in p] for k, p in known.items()}
+    made = make_rule(full, passed(known), SPEC.cuts, ("m",))
+    assert made is not None
+    longest = {"m": 4096, "k": 128}
+    assert rules.Chooser(made).choose(longest) is not None
+    short = tuple(one for one in made.compiled if dict(one.dims)["m"] < 4096)
+    assert rules.Chooser(replace(made, compiled=short)).choose(longest) is None
+
+
+PRODUCTS = (
+    CostTerm(us=0.01, of=("k",), each_step=True),
+    CostTerm(us=0.1, of=("bm",), each_step=False),
+    CostTerm(us=1.0, of=("bm",), each_step=False, dim="m", aligned=False),
+    CostTerm(us=3.0, of=("k",), each_step=True, dim="m", axis="bm"),
+    CostTerm(us=0.3, of=("bm",), each_step=True, dim="m", axis="bm", cuts=True),
+    CostTerm(us=0.2, of=("k", "bm"), each_step=True, tiles=True),
+    CostTerm(us=7.0, of=("bm",), each_step=False, each_block="bm"),
+)
+
+
+@pytest.mark.parametrize("costs", [(), PRODUCTS])
+def test_it_costs_what_was_fitted(rule: ShapeRule, costs: tuple[CostTerm, ...]) -> None:
+    rule = replace(rule, costs=costs or rule.costs)
+    one = rules.Chooser(rule)
+    for dims in shapes(50):
+        found = one.choose(dims)
+        whole = [dims["m"]] if dims["m"] in (300, 512) else []
+        times = {
+            block: call_us(rule, {**dims, "bm": block})
+            for block in [*(b for b in BLOCKS if b < dims["m"]), *whole]
+        }
+        assert found is not None and times[found[0]["bm"]] == pytest.approx(min(times.values()))
+
+
+def test_what_nothing_cuts_must_be_as_it_was(either: ShapeRule) -> None:
+    assert rules.Chooser(either).choose({"m": 2560, "k": 128}) is not None
+    assert rules.Chooser(either).choose({"m": 2560, "k": 200}) is None
+
+
+@pytest.mark.parametrize("form", [make_rule, tree_of])
+def test_it_divides_wherever_all_that_the_gate_passed_does(
+    known: Known, form: Callable[..., ShapeRule | None]
+) -> None:
+    right = [(key, config(128)) for key in known if key.problem["m"] % 128 == 0]
+    made = form(known, right, SPEC.cuts)
+    assert made is not None
+    assert rules.Chooser(made).choose({"m": 1111, "k": 128}) is None
+    assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
+    assert make_rule(known, (), SPEC.cuts) is None
+
+
+@pytest.mark.parametrize(("m", "best"), [(1100, 128), (1600, 256), (4900, 512)])
+def test_a_tree_gives_what_was_fast_for_problems_of_that_size(
+    known: Known, m: int, best: int
+) -> None:
+    """Which no sum of costs of steps says."""
+    fast = {300: 128, 512: 128, 640: 128, 1024: 128, 1500: 256, 2048: 256}
+    other = {
+        key: [
+            (c, replace(e, time_us=1.0 + (c["bm"] != fast.get(key.problem["m"], 512))))
+            for c, e in pairs
+        ]
+        for key, pairs in known.items()
+    }
+    made = tree_of(other, passed(other), SPEC.cuts)
+    assert made is not None
+    found = rules.Chooser(made).choose({"m": m, "k": 256})
+    assert found is not None and found[0] == {"bm": best}
+
+
+def test_of_a_leaf_the_first_blocks_that_are_shown_are_given(rule: ShapeRule) -> None:
+    for blocks, given in (((384, 256, 128), {"bm": 256}), ((384, 5000), None)):
+        leaf = TreeNode(
+            blocks=tuple((size,) for size in blocks), times=(1.0, 2.0, 3.0)[: len(blocks)]
+        )
+        found = rules.Chooser(replace(rule, tree=(leaf,))).choose({"m": 2560, "k": 128})
+        assert (found and found[0]) == given
+
+
+def test_axes_of_a_leaf_divide_each_other_as_they_did(known: Known) -> None:
+    turns = {
+        key: [
+            (replace(c, axes=(*c.axes, ("chunk", size))), e) for c, e in pairs for size in (4, 64)
+        ]
+        for key, pairs in known.items()
+    }
+    right = {k: pairs[0][0] for k, pairs in turns.items()}  # of 4: it divides 300, too
+    right |= {k: pairs[1][0] for k, pairs in turns.items() if k.problem["m"] > 512}
+    made = make_rule(turns, right.items(), SPEC.cuts)
+    assert made is not None and ("chunk", "bm") in made.divides
+    assert [axis.name for axis in made.axes] == ["bm", "chunk"]
+    leaf = TreeNode(blocks=((512, 64), (512, 4)), times=(1.0, 2.0))
+    chooser = rules.Chooser(replace(made, tree=(leaf,)))
+    for m, given in ((300, {"bm": 300, "chunk": 4}), (512, {"bm": 512, "chunk": 64})):
+        found = chooser.choose({"m": m, "k": 128})
+        assert found is not None and found[0] == given
+
+
+def test_a_rule_with_many_sizes_offers_those_that_are_good_most_often() -> None:
+    known: dict[Key, list[tuple[Config, Estimate]]] = {}
+    for m in range(1024, 1024 + 9 * 512, 512):
+        blocks = range(8, 8 * 200, 8)
+        known[question(m)] = [(config(b), replace(estimated(m, b), time_us=1.0)) for b in blocks]
+    made = make_rule(known, passed(known), SPEC.cuts)
+    assert made is not None and rules.offered(made.axes) == rules.MOST_SIZES
+    assert min(made.axes[0].sizes) > 8
+
+
+def test_an_axis_that_may_be_0_is_no_size_there(known: Known) -> None:
+    with_none = {k: [(with_0(c), e) for c, e in pairs] for k, pairs in known.items()}
+    made = make_rule(with_none, passed(with_none), SPEC.cuts)
+    assert made is not None and [axis.name for axis in made.axes] == ["bm"]
+    found = rules.Chooser(made).choose({"m": 2560, "k": 128})
+    assert found is not None and found[1].config["prefetch"] == 0
+
+
+def with_0(one: Config) -> Config:
+    return replace(one, axes=(*one.axes, ("prefetch", 0)))
+
+
+def test_configs_with_other_semantics_are_not_mixed(known: Known) -> None:
+    mixed = {
+        k: [*((replace(c, dimension_semantics=("arbitrary",)), e) for c, e in pairs), *pairs]
+        for k, pairs in known.items()
+    }
+    made = make_rule(mixed, passed(known), SPEC.cuts)
+    assert made is not None
+    assert {one.config.dimension_semantics for one in made.compiled} == {("parallel",)}
+
+
+def test_an_axis_that_may_be_parallel_as_one_block_need_not_be(known: Known) -> None:
+    one_block = {
+        k: [
+            (
+                replace(
+                    c,
+                    dimension_semantics=("parallel" if c["bm"] == k.problem["m"] else "arbitrary",),
+                ),
+                e,
+            )
+            for c, e in pairs
+        ]
+        for k, pairs in known.items()
+    }
+    made = make_rule(one_block, passed(one_block), SPEC.cuts)
+    assert made is not None
+    assert {one.config.dimension_semantics for one in made.compiled} == {("arbitrary",)}
+    found = rules.Chooser(made).choose({"m": 512, "k": 128})
+    assert found is not None and found[0] == {"bm": 512}
+
+
+@pytest.mark.parametrize(
+    ("chip", "semantics", "sizes"),
+    [(Chip.V5E, "arbitrary", BLOCKS), (Chip.V4, "parallel", BLOCKS[2:])],
+)
+def test_semantics_are_weakened_where_they_are_the_same_program(
+    known: Known, chip: Chip, semantics: str, sizes: tuple[int, ...]
+) -> None:
+    """The largest blocks alone are parallel, and pass most often."""
+    some = {
+        replace(key, chip=chip): [
+            (c if c["bm"] == 512 else replace(c, dimension_semantics=("arbitrary",)), e)
+            for c, e in pairs
+        ]
+        for key, pairs in known.items()
+    }
+    made = make_rule(some, passed(some), SPEC.cuts)
+    assert made is not None and made.axes[0].sizes == sizes
+    assert {one.config.dimension_semantics for one in made.compiled} == {(semantics,)}
+
+
+def test_the_order_is_that_of_what_shows_the_blocks_to_be_safe(known: Known) -> None:
+    orders = {
+        k: [(replace(c, grid_order=("k", "m") if c["bm"] == 512 else ("m", "k")), e) for c, e in p]
+        for k, p in known.items()
+    }
+    made = make_rule(orders, passed(orders), SPEC.cuts)
+    assert made is not None
+    for m, size, order in ((2560, 512, ("k", "m")), (1152, 256, ("m", "k"))):
+        found = rules.Chooser(made).choose({"m": m, "k": 128})
+        assert found is not None and found[0] == {"bm": size}
+        assert found[1].config.grid_order == order
+
+
+def test_trials_of_another_model_teach_nothing() -> None:
+    tried = [trial(0, model="an older one"), trial(1), replace(trial(2), pushed_by="x")]
+    ((found, _),) = known_of([(question(), tried)])[question()]
+    assert found == tried[1].config
+
+
+def trial(number: int, model: str = MODEL) -> Trial:
+    estimate = replace(record().estimate, model=model)
+    outcome = Estimated(estimate=estimate, program="p")
+    return Trial(
+        number=number, config=config(8 << number), outcome=outcome, seconds=0.0, created_at=NOON
+    )
+
+
+def test_blocks_that_always_divided_divide_again() -> None:
+    known = {
+        question(m): [(config(block), estimated(m, block)) for block in (128, 256)]
+        for m in range(512, 512 * 10, 512)
+    }
+    made = make_rule(known, passed(known), SPEC.cuts)
+    assert made is not None and ("bm", "m") in made.divides
+    assert rules.Chooser(made).choose({"m": 1000, "k": 128}) is None
+    assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
+
+
+def test_too_few_problems_make_no_rule(known: Known) -> None:
+    assert make_rule(dict(list(known.items())[:7]), passed(known), SPEC.cuts) is None
+
+
+def left_out(rule: float, nearest: float | None, default: float | None) -> list[LeftOut]:
+    one = LeftOut(
+        key=question(), rule=rule, nearest=nearest, default=default, config=record().config
+    )
+    return [one] * 8
+
+
+def test_a_rule_is_offered_only_where_it_beats_both(rule: ShapeRule) -> None:
+    assert judged(rule, left_out(0.1, 0.05, 0.5)) == words.BEATS_NOTHING
+    assert judged(rule, left_out(0.1, 0.5, 0.05)) == words.BEATS_NOTHING
+    better = judged(rule, left_out(0.1, 0.2, 0.3))
+    assert isinstance(better, ShapeRule)
+    assert (better.left_out, better.problems, better.worst_regret) == (8, 8, 0.1)
+    assert "answered 5 of 5" in str(judged(rule, left_out(0.1, 0.2, 0.3)[:5]))
+
+
+def test_the_form_is_one_that_may_be_published(rule: ShapeRule) -> None:
+    """Where the nearest record is better than any answer, a form that answers less loses less."""
+    tree = replace(rule, runs=("k",))
+    rest = left_out(0.015, 0.0, 0.5)[:5]
+    few = [*left_out(0.0, 0.1, 0.5)[:5], *(replace(one, config=None) for one in rest)]
+    many = [*left_out(0.015, 0.1, 0.5)[:5], *rest]
+    for better, worse in ((rule, tree), (tree, rule)):
+        for both in ([(worse, few), (better, many)], [(better, many), (worse, few)]):
+            made, own = best_form(both)
+            assert isinstance(made, ShapeRule) and (made.runs, own) == (better.runs, many)
+    faster = left_out(0.0, 0.1, 0.5)
+    assert best_form([(rule, many), (tree, faster)])[1] is faster
+
+
+def test_where_nothing_is_answered_there_is_no_form(rule: ShapeRule) -> None:
+    nothing = [replace(one, rule=None, config=None) for one in left_out(0.0, None, None)]
+    why, own = best_form([(rule, nothing), (None, nothing)])
+    assert "answered 0 of 8" in str(why) and own is nothing
+
+
+def test_one_problem_left_out_that_is_too_slow_is_one_too_many(rule: ShapeRule) -> None:
+    slow = replace(left_out(0.101, 0.2, 0.3)[0], key=question(640))
+    why = judged(rule, [*left_out(0.0, 0.2, 0.3), slow])
+    assert isinstance(why, str) and "m=640" in why and "10.1%" in why
+    unanswered = judged(rule, [*left_out(0.0, 0.2, 0.3), replace(slow, config=None)])
+    assert isinstance(unanswered, ShapeRule)
+    assert (unanswered.left_out, unanswered.problems) == (9, 8)
+
+
+def test_a_default_that_does_not_compile_is_beaten_by_nothing(rule: ShapeRule) -> None:
+    without = left_out(0.1, 0.2, None)
+    made = judged(rule, without)
+    assert isinstance(made, ShapeRule) and made.default_regret is None
+    assert "default" not in words.by_rule(made)
+    some = judged(rule, [*without, *left_out(0.1, 0.2, 0.3)])
+    assert isinstance(some, ShapeRule) and some.default_regret == 0.3
+    assert isinstance(judged(rule, [*without, *left_out(0.1, 0.2, 0.05)[:1]]), str)
+    assert isinstance(judged(rule, left_out(float("inf"), 0.2, 0.3)[:1] + without), str)
+
+
+def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Known) -> None:
+    turns = {
+        key: [
+            (replace(c, axes=(*c.axes, ("chunk", size))), replace(e, time_us=e.time_us + us))
+            for c, e in pairs
+            for size in (16, 32, 64)
+            for us in (64 / size * dict(key.problem.dims)["m"] / 100,)
+        ]
+        for key, pairs in known.items()
+    }
+    made = make_rule(turns, passed(turns), SPEC.cuts)
+    assert made is not None
+    for dims in shapes(20):
+        found = rules.Chooser(made).choose(dims)
+        assert found is not None and found[0]["chunk"] == 64
+        timed = {size: call_us(made, dims | found[0] | {"chunk": size}) for size in (16, 32, 64)}
+        assert min(timed, key=lambda size: timed[size]) == 64
+
+
+def test_nothing_is_answered_where_only_slow_blocks_are_shown(either: ShapeRule) -> None:
+    dims = {"m": 2560, "k": 128}
+    assert rules.Chooser(either).choose(dims) is not None
+    small = replace(either, compiled=tuple(replace(c, config=config(128)) for c in either.compiled))
+    assert rules.Chooser(small).choose(dims) is None
+    only = replace(either.axes[0], sizes=(128,))
+    leaf = either.tree and (TreeNode(blocks=((128,),), times=(1.0,)),)
+    assert rules.Chooser(replace(small, axes=(only,), tree=leaf)).choose(dims) is not None
+
+
+def test_a_block_that_hangs_over_costs_what_it_did(rule: ShapeRule) -> None:
+    cost = CostTerm(us=2.0, of=("bm",), each_step=True, dim="m", axis="bm")
+    assert term_us(rule, cost, {"m": 300, "k": 1, "bm": 128}) == 768
+    assert term_us(rule, cost, {"m": 384, "k": 1, "bm": 128}) == 0
+
+
+def test_what_several_blocks_take_is_not_taken_of_one(rule: ShapeRule) -> None:
+    costs = (
+        CostTerm(us=0.01, of=("bm",), each_step=False),
+        CostTerm(us=1.0, of=("k",), each_step=False, dim="m", axis="bm", cuts=True),
+    )
+    found = rules.Chooser(replace(rule, costs=costs)).choose({"m": 512, "k": 128})
+    assert found is not None and found[0] == {"bm": 512}
+    assert term_us(rule, costs[1], {"m": 512, "k": 128, "bm": 512}) == 0
+    assert term_us(rule, costs[1], {"m": 512, "k": 128, "bm": 256}) == 128
+
+
+@pytest.fixture
+def carrier(rule: ShapeRule) -> Record:
+    return carried(rule)
+
+
+def carried(rule: ShapeRule) -> Record:
+    return replace(record(question(1024), 128, used=10), rule=rule)
+
+
+def test_a_rule_answers_between_another_toolchain_and_the_nearest(carrier: Record) -> None:
+    there = Index([carrier, older(record(question(2048)), "0.9.0")], [SPEC])
+    asked = [question(1024), question(2048), question(2560), question(2560, causal=True)]
+    assert [there.match(one).kind for one in asked] == [EXACT, TOOLCHAIN, RULE, DEFAULT]
+    found = there.match(question(2560))
+    assert found.config == ruled_config(carrier.rule, question(2560).problem)  # type: ignore[arg-type]
+    assert found.expected_regret == 0.01 and "1.0%" in found.why and "5.0%" in found.why
+    assert there.match(question(2560), (EXACT, NEAREST)).kind == NEAREST
+    assert there.match(question(10240)).kind == NEAREST
+
+
+def test_a_rule_goes_with_the_record_that_carries_it(carrier: Record) -> None:
+    there = Index([carrier], [SPEC])
+    again = there.changed(Change(records=[replace(carrier, rule=None)]), [])
+    assert again.match(question(2560)).kind == NEAREST
+    assert again.changed(Change(records=[carrier]), []).match(question(2560)).kind == RULE
+    gone = there.changed(Change(removed=[carrier.key]), [])
+    assert gone.match(question(2560)).kind == DEFAULT
+    assert there.match(question(2560)).kind == RULE
+
+
+def test_the_newest_rule_answers(carrier: Record, rule: ShapeRule) -> None:
+    newer = replace(rule, made_at=rule.made_at.replace(year=2100), median_regret=0.02)
+    other = replace(record(question(2048)), rule=newer)
+    for both in ([carrier, other], [other, carrier]):
+        assert Index(both, [SPEC]).match(question(2560)).expected_regret == 0.02
+
+
+def test_it_comes_back_as_it_was(either: ShapeRule) -> None:
+    carrier = carried(either)
+    assert from_data(Record, to_data(carrier)) == carrier
+    (same,) = bundle_from_bytes(bundle_to_bytes(new_bundle([carrier]))).records
+    assert same.rule == carrier.rule
+
+
+def written(records: list[Record]) -> dict[str, Any]:
+    source, module = rule_source(records), {}
+    exec(compile(source, "rule.py", "exec"), module)
+    assert "import autotune" not in source and "5.0%" in source
+    return module
+
+
+def test_the_written_function_says_what_is_served(either: ShapeRule) -> None:
+    carrier = carried(either)
+    module = written([carrier])
+    for dims in (*shapes(100), {"m": 1, "k": 1}):
+        expected = ruled_config(either, replace(carrier.key.problem, dims=tuple(dims.items())))
+        assert module["config"](**dims) == (
+            expected
+            and {
+                "axes": dict(expected.axes),
+                "grid_order": expected.grid_order,
+                "dimension_semantics": expected.dimension_semantics,
+                "vmem_limit_bytes": expected.vmem_limit_bytes,
+            }
+        )
+
+
+def test_the_written_function_takes_sizes_of_arrays_and_nothing_between(carrier: Record) -> None:
+    asked = written([carrier])["config"]
+    found = asked(m=np.int32(512), k=np.int64(128))
+    assert found == asked(m=512, k=128) and type(found["axes"]["bm"]) is int
+    with pytest.raises(TypeError):
+        asked(m=512.0, k=128)
+
+
+def test_text_of_others_is_only_text_in_the_module(carrier: Record) -> None:
+    rule = carrier.rule
+    assert rule is not None
+    for text in ('"""\nraise OSError\n"""', "\\N{", "\nraise OSError #", "'é"):
+        problem = replace(carrier.key.problem, options=(("causal", text), (text, True)))
+        key = replace(carrier.key, kernel=text, fingerprint=text, problem=problem)
+        own = replace(rule, inside=(text,), median_regret=float("inf"))
+        (said,) = written([replace(carrier, key=key, rule=own)])["RULES"]
+        assert said.inside == (text,)
+
+
+def test_of_each_options_the_newest_rule_is_written_of_one_chip(carrier: Record) -> None:
+    rule = carrier.rule
+    assert rule is not None
+    newer = replace(rule, made_at=rule.made_at.replace(year=2100), runs=("k",))
+    old = replace(older(carrier, "0.9.0"), rule=newer)
+    for both in ([carrier, old], [old, carrier]):
+        (own,) = written(both)["RULES"]
+        assert own.runs == ("k",)
+    there = replace(carrier, key=replace(carrier.key, chip=Chip.V6E))
+    with pytest.raises(InvalidInputError, match=r"several chips.*v5e, v6e"):
+        rule_source([carrier, there])
+
+
+def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None:
+    rule = carrier.rule
+    assert rule is not None
+    many = replace(rule.axes[0], sizes=tuple(range(1, 1000)))
+    for large in (
+        replace(rule, axes=(many,)),
+        replace(rule, axes=(replace(many, sizes=(0,)),)),
+        replace(rule, compiled=rule.compiled * 201),
+        replace(rule, costs=rule.costs * 1000),
+        replace(rule, vmem=(VmemTerm(bytes_each=1.0, of=("bm",)),) * 1000),
+        replace(rule, seen=rule.seen * 1000),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("m",)),) * 7),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("nothing",)),)),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("m",), again=("nothing",)),)),
+        replace(rule, hbm=(HbmTerm(us=1.0, of=("m",), where=("m",)),)),
+        replace(rule, seen=(SeenRange(uncut=(), least=(("nothing", 1),), most=()),)),
+        replace(rule, divides=(("bm", "nothing"),)),
+        replace(rule, grows=("nothing",)),
+        replace(rule, diagonal=("bm",)),
+        replace(rule, diagonal=("bm", "m")),
+        replace(rule, tree=(TreeNode(of=("m",)),)),  # for ever
+        replace(rule, tree=(TreeNode(of=("m",), below=1, above=2), TreeNode())),
+        replace(rule, tree=(TreeNode(of=("nothing",), below=1, above=1), TreeNode())),
+        replace(rule, tree=(TreeNode(),) * 51),
+        replace(rule, tree=(TreeNode(blocks=((128, 128),), times=(1.0,)),)),
+        replace(rule, tree=(TreeNode(blocks=((128,),) * 21, times=(1.0,) * 21),)),
+        replace(rule, tree=(TreeNode(blocks=((128,),)),)),
+    ):
+        there = Index([replace(carrier, rule=large)], [SPEC])
+        assert there.match(question(2560)).kind == NEAREST
+    with pytest.raises(InvalidInputError, match="too large"):
+        rule_source([replace(carrier, rule=replace(rule, axes=(many,)))])
+
+
+def test_what_seems_to_fit_and_to_be_faster_is_not_passed_over(rule: ShapeRule) -> None:
+    """It is told apart, so that it can be compiled; what is too large is no reason for silence."""
+    dims = {"m": 2560, "k": 128}
+    shown = replace(rule, compiled=tuple(replace(c, config=config(256)) for c in rule.compiled))
+    chooser = rules.Chooser(shown)
+    assert chooser.choose(dims) is None
+    better = chooser.unshown(dims)
+    assert better is not None and better[0] == {"bm": 512}
+    term = VmemTerm(bytes_each=601 / 512, of=("bm",))
+    large = rules.Chooser(replace(shown, vmem=(term,)))
+    found = large.choose(dims)
+    assert found is not None and found[0] == {"bm": 256}
+    assert large.unshown(dims) is None
+    assert rules.Chooser(rule).unshown(dims) is None
+
+
+def test_vmem_of_blocks_that_nobody_compiled_is_that_of_their_arrays(rule: ShapeRule) -> None:
+    for block in (256, 384):
+        needed = sum(
+            term.bytes_each * (block if term.of else 1) for term in rule.vmem if "k" not in term.of
+        )
+        assert needed == pytest.approx(block, rel=0.01)
+
+
+@pytest.mark.parametrize(("m", "is_answered"), [(1024, True), (600, True), (500, False)])
+def test_nothing_is_said_far_from_what_was_seen_with_the_same_of_what_nothing_cuts(
+    known: Known, m: int, is_answered: bool
+) -> None:
+    some = {key: pairs for key, pairs in known.items() if key.problem["k"] == 128}
+    some |= {key: p for key, p in known.items() if key.problem["m"] in (1024, 2048)}
+    made = make_rule(some, passed(some), SPEC.cuts)
+    assert made is not None
+    assert (rules.Chooser(made).choose({"m": m, "k": 256}) is not None) == is_answered
+    assert rules.Chooser(made).choose({"m": m, "k": 128}) is not None
+
+
+def test_a_whole_that_is_no_longer_than_the_kernel_declares_may_be_better(known: Known) -> None:
+    """No block of 1500 was compiled, and 1000 is a multiple of nothing that was."""
+    made = make_rule(known, passed(known), SPEC.cuts, (), {"bm": 2048})
+    assert made is not None and made.axes[0].most == 2048
+    for m in (1000, 1500):
+        better = rules.Chooser(replace(made, vmem=())).unshown({"m": m, "k": 128})
+        assert better is not None and better[0] == {"bm": m}
+    assert rules.Chooser(replace(made, vmem=())).unshown({"m": 2560, "k": 128}) is None
+
+
+def test_what_divides_by_chance_is_told_for_the_gate(known: Known) -> None:
+    always = [(k, c) for k, c in passed(known) if k.problem["m"] % c["bm"] == 0]
+    told = undivided(known, always, SPEC.cuts)
+    assert told and all(key.problem["m"] % c["bm"] for key, c in told)
+    assert len({key for key, _ in told}) == len(told) == 2
+    made = make_rule(known, always, SPEC.cuts)
+    assert made is not None and ("bm", "m") in made.divides
+    freed = make_rule(known, [*always, *told], SPEC.cuts)
+    assert freed is not None and ("bm", "m") not in freed.divides
+
+
+def seen_by(m: int, k: int, bm: int, bk: int) -> tuple[int, int, int]:
+    """Steps and columns of blocks along a causal mask, one after the other, and those of blocks
+    of columns that are no whole tiles."""
+    found = [
+        min(bk, k - column)
+        for row in range(0, m, bm)
+        for column in range(0, k, bk)
+        if column < row + bm + k - m
+    ]
+    return len(found), sum(found), sum(width for width in found if width % rules.TILE)
+
+
+def causal_us(m: int, k: int, bm: int, bk: int, step_us: float = 1, odd_us: float = 0) -> float:
+    """By steps that do anything; an element takes a nanosecond."""
+    steps, columns, odd = seen_by(m, k, bm, bk)
+    return step_us * steps + 1e-3 * bm * columns + odd_us * bm * odd
+
+
+def causal_rule(
+    lengths: Sequence[int], widths: Sequence[int], step_us: float = 1, odd_us: float = 0
+) -> ShapeRule:
+    """``widths``: of the blocks of columns."""
+    known: dict[Key, list[tuple[Config, Estimate]]] = {}
+    for m, k in ((m, k) for m, k in product(lengths, repeat=2) if m <= k):
+        known[question(m, k)] = [
+            (
+                replace(config(bm), axes=(("bm", bm), ("bk", bk))),
+                replace(
+                    estimated(m, bm),
+                    time_us=causal_us(m, k, bm, bk, step_us, odd_us),
+                    flops=4 * bm * seen_by(m, k, bm, bk)[1],
+                ),
+            )
+            for bm, bk in product(BLOCKS, widths)
+        ]
+    made = make_rule(known, passed(known), (("bm", "m"), ("bk", "k")))
+    assert made is not None
+    return made
+
+
+@pytest.fixture(scope="module")
+def causal() -> ShapeRule:
+    made = causal_rule(LENGTHS[2:], BLOCKS)
+    return replace(made, problems=9, median_regret=0.01, worst_regret=0.05, default_regret=0.4)
+
+
+def test_steps_that_do_nothing_cost_nothing(causal: ShapeRule) -> None:
+    """Which ones do is seen by what the matrix unit does."""
+    assert (causal.diagonal, causal.clips) == (("bm", "bk"), True)
+    one, module = rules.Chooser(causal), written([carried(causal)])
+    for m, k in ((1100, 1100), (2048, 2304), (2000, 4900), (4096, 4096)):
+        found = one.choose({"m": m, "k": k})
+        assert found is not None and found[0] == module["config"](m=m, k=k)["axes"]
+        times = {
+            (bm, bk): call_us(causal, {"m": m, "k": k, "bm": bm, "bk": bk})
+            for bm, bk in product(BLOCKS, repeat=2)
+        }
+        assert times[found[0]["bm"], found[0]["bk"]] == pytest.approx(min(times.values()))
+        assert causal_us(m, k, **found[0]) <= 1.01 * min(causal_us(m, k, *own) for own in times)
+
+
+def test_what_is_done_along_a_diagonal_is_counted_in_one_go(causal: ShapeRule) -> None:
+    draw = random.Random(0)
+    for _ in range(500):
+        m, k = draw.randint(1, 900), draw.randint(1, 900)
+        bm, bk = draw.randint(1, m), draw.randint(1, k)
+        steps, columns, odd = seen_by(m, k, bm, bk)
+        blocks = ceil(m / bm) * ceil(k / bk)
+        shares = rules.done_shares(causal, {"m": m, "k": k}, (bm, bk))
+        if blocks == 1:
+            elements = sum(max(0, row + 1 + k - m) for row in range(m))
+            assert shares[1] == pytest.approx(elements / (m * k))
+            continue
+        assert shares == pytest.approx([n / blocks for n in (steps, columns / bk, odd / bk)])
+        whole = rules.done_shares(replace(causal, clips=False), {"m": m, "k": k}, (bm, bk))
+        assert whole[:2] == pytest.approx([steps / blocks] * 2)
+
+
+@pytest.mark.parametrize(("odd_us", "is_answered"), [(5e-5, True), (5e-4, False)])
+def test_columns_that_cost_much_for_being_odd_are_not_answered(
+    odd_us: float, is_answered: bool
+) -> None:
+    """Blocks of columns that end in half a tile take longer, but fewer steps."""
+    made = causal_rule((1536, 2304, 3072, 3840), (256, 384, 640), step_us=256, odd_us=odd_us)
+    chooser, dims = rules.Chooser(made), {"m": 2304, "k": 3072}
+    found = (chooser.choose if is_answered else chooser.unshown)(dims)
+    assert found is not None and found[0] == {"bm": 512, "bk": 640}
+    assert (chooser.choose(dims) is None) != is_answered

@@ -1,0 +1,150 @@
+"""What matching calls safe, by arithmetic alone, is legal when it is traced."""
+
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from math import prod
+
+import pytest
+
+from autotune.answering import rules
+from autotune.answering.matching import is_safe
+from autotune.answering.rule_answers import ruled_config
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.key import Key
+from autotune.domain.outcome import Estimate, Estimated
+from autotune.domain.rule import ShapeRule
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.estimating.rules import violation
+from autotune.estimating.space import explore
+from autotune.estimating.vmem import limit_bytes, vmem_use
+from autotune.searching.evaluation import evaluate
+from autotune.searching.subject import Subject, describe_subject, explore_space
+from autotune.tables.shape_rule import make_rule
+from tests.answering.test_rules import tree_of
+from tests.samples.matching import record
+
+MANY_BYTES = 1 << 40
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "kernel, tuned, asked",
+    [
+        ("matmul", "512x256x512", ("1024x256x512", "256x256x256", "512x512x512", "768x384x640")),
+        (
+            "flash_attention",
+            "1x2x2x512x512x128",
+            ("1x2x2x1024x512x128", "1x2x2x512x1024x128", "1x2x2x256x256x128"),
+        ),
+        ("rmsnorm", "1024x512", ("2048x512", "512x512", "1000x512")),
+        ("vector_add", "10000", ("20000", "5000", "8192")),
+    ],
+)
+def test_safe_is_legal(pool: CompilerPool, kernel: str, tuned: str, asked: tuple[str, ...]) -> None:
+    ref, chip = find_kernel(kernel), Chip.V4  # a megacore: semantics matter
+    spec, info = pool.describe(ref), pool.chip_info(chip)
+    here = spec.problems.parse(tuned)
+    space = explore(pool, ref, here, pool.choices(ref, here), info)
+    base = record()
+    estimate = replace(base.estimate, vmem_used_bytes=1, vmem_allowed_bytes=MANY_BYTES)
+    checked = 0
+    for shape in asked:
+        there = spec.problems.parse(shape)
+        growth = prod(-(-size // here[name]) for name, size in there.dims)
+        for candidate in space.candidates[::3]:
+            config = candidate.config
+            of = replace(
+                base, key=replace(base.key, problem=here), config=config, estimate=estimate
+            )
+            if not is_safe(of, there, spec.cuts):
+                continue
+            (before,), (after,) = (
+                next(pool.traces(ref, p, [config], orders=False, chip=chip)) for p in (here, there)
+            )
+            checked += 1
+            assert violation(after, info) is None, (config, shape)
+            needed = [vmem_use(trace, info).expected_bytes for trace in (before, after)]
+            assert needed[1] <= needed[0] * growth
+    assert checked > 2
+
+
+DRAWN: dict[str, Callable[[random.Random], str]] = {
+    "matmul": lambda draw: "x".join(str(8 * draw.randint(16, 128)) for _ in range(3)),
+    "flash_attention": lambda draw: f"1x2x2x{_long(draw)}x{_long(draw)}x128",
+    "jax_splash_attention": lambda draw: (
+        f"{draw.choice((2, 4))}x2x{128 * draw.randint(4, 40)}x128x128"
+    ),
+    "rmsnorm": lambda draw: f"{8 * draw.randint(16, 1024)}x{draw.choice((512, 2048))}",
+}
+TAUGHT, ASKED, COMPILED = 9, 40, 2
+
+Lessons = dict[Key, list[tuple[Config, Estimate]]]
+
+
+def _long(draw: random.Random) -> int:
+    return 64 * draw.randint(2, 32)
+
+
+@pytest.fixture(scope="module", params=DRAWN)
+def lessons(request: pytest.FixtureRequest, pool: CompilerPool) -> tuple[Lessons, list[Subject]]:
+    """Random shapes to learn from, and others to ask about."""
+    ref, draw = find_kernel(request.param), random.Random(0)
+
+    def subject() -> Subject:
+        return describe_subject(
+            pool, ref, Chip.V5E, lambda spec: spec.problems.parse(DRAWN[request.param](draw))
+        )
+
+    known = dict(_guessed(pool, subject()) for _ in range(TAUGHT))
+    return known, [subject() for _ in range(ASKED)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", [make_rule, tree_of])
+def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
+    pool: CompilerPool,
+    lessons: tuple[Lessons, list[Subject]],
+    form: Callable[..., ShapeRule | None],
+) -> None:
+    """Of random shapes: all are traced, and the compiler has the last word on some."""
+    known, asked = lessons
+    best = [(k, min(pairs, key=lambda pair: pair[1].time_us)[0]) for k, pairs in known.items()]
+    rule = form(known, best, asked[0].spec.cuts)
+    assert rule is not None
+    compiled = answered = 0
+    for one in asked:
+        config = ruled_config(rule, one.problem)
+        found = rules.Chooser(rule).choose(dict(one.problem.dims))
+        if config is None or found is None:
+            continue
+        answered += 1
+        ((trace,),) = pool.traces(one.ref, one.problem, [config], orders=False, chip=Chip.V5E)
+        assert violation(trace, one.chip) is None, (config, one.problem)
+        used = vmem_use(trace, one.chip).expected_bytes
+        assert used <= found[1].vmem_used_bytes <= found[1].vmem_allowed_bytes
+        if compiled < COMPILED:
+            compiled += 1
+            assert isinstance(evaluate(pool, one, config), Estimated)
+    assert answered >= ASKED / 4
+
+
+def _guessed(pool: CompilerPool, one: Subject) -> tuple[Key, list[tuple[Config, Estimate]]]:
+    """Some candidates with what arithmetic says of them, as if they had been compiled."""
+    space = explore_space(pool, one, lambda _, __: None)
+    return one.key, [
+        (
+            each.config,
+            replace(
+                record().estimate,
+                model=MODEL,
+                time_us=each.roofline.guess_us,
+                vmem_used_bytes=vmem_use(each.trace, one.chip).expected_bytes,
+                vmem_allowed_bytes=limit_bytes(each.trace.vmem_limit_bytes, one.chip),
+            ),
+        )
+        for each in space.candidates
+    ]

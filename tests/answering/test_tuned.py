@@ -1,0 +1,292 @@
+"""The config of a problem in model code: never an exception, the same answer every time."""
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autotune.answering.bundle import new_bundle, write_bundle
+from autotune.answering.matching import Index, Match
+from autotune.answering.sources import BundleSource, StoreSource, configure
+from autotune.answering.tuned import Tuned
+from autotune.declaring.discovery import fingerprint
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.errors import InvalidInputError, StoreError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.problem import Option
+from autotune.domain.record import Record
+from tests.samples.database import new_store
+from tests.samples.records import key as sample_key
+from tests.samples.records import record as sample_record
+
+TOOLCHAIN = sample_key().toolchain
+TUNED_CONFIG = make_config({"block": 32})
+
+KERNEL = Kernel(
+    name="scale",
+    dims=("rows", "columns"),
+    dtypes=("float32", "bfloat16"),
+    options=(Option(name="causal", choices=(False, True), default=False),),
+    axes=(Axis(name="block", choices=lambda _: (8, 16, 32), dim="rows"),),
+    default=lambda _: {"block": 8},
+    inputs=lambda p: [Array(name="x", shape=(p["rows"], p["columns"]), dtype=p.dtype)],
+    build=lambda _, config: lambda x: x * config["block"],
+    reference=lambda _: lambda x: x,
+)
+
+
+class FakeSource:
+    """Answers from a dictionary; raises ``error`` where there is one."""
+
+    def __init__(self, *records: Record, error: Exception | None = None) -> None:
+        self.records = {record.key: record for record in records}
+        self.kernels = list[KernelSpec]()
+        self.error, self.asked, self.missed = error, list[Key](), list[Key]()
+
+    def match(self, key: Key, accept: Any = ()) -> Match:
+        self.asked.append(key)
+        if self.error is not None:
+            raise self.error
+        return Index(self.records.values(), self.kernels).match(key, accept)
+
+    def miss(self, key: Key, kind: Any = None) -> None:
+        self.missed.append(key)
+
+
+def key(**changes: Any) -> Key:
+    found = Key(
+        kernel="scale",
+        fingerprint=fingerprint(KernelRef(path=__file__, attribute="KERNEL")),
+        problem=tuned(None).problem(rows=64, columns=128),
+        chip=Chip.V5E,
+        toolchain=TOOLCHAIN,
+    )
+    return replace(found, **changes)
+
+
+def record(**changes: Any) -> Record:
+    return replace(sample_record(key(**changes)), config=TUNED_CONFIG)
+
+
+def tuned(source: Any, **changes: Any) -> Tuned:
+    settings = {"declared_in": __file__, "chip": "TPU v5 lite", "toolchain": TOOLCHAIN, **changes}
+    return Tuned(KERNEL, source=source, **settings)
+
+
+def test_what_is_published_is_the_answer() -> None:
+    source = FakeSource(record())
+    asked = tuned(source)
+    found = asked.answer(asked.problem(rows=64, columns=128))
+    assert (found.match, found.config) == ("exact", TUNED_CONFIG)
+    assert found.record == record() and source.missed == []
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"chip": Chip.V6E},
+        {"fingerprint": "beef"},
+        {"kernel": "scales"},
+    ],
+)
+def test_what_is_not_exactly_that_is_a_miss(other: dict[str, Any]) -> None:
+    source = FakeSource(record(**other))
+    asked = tuned(source)
+    found = asked.answer(asked.problem(rows=64, columns=128))
+    assert (found.match, found.config["block"], found.record) == ("default", 8, None)
+    assert source.missed == [key()]
+
+
+def test_a_miss_is_said_and_counted_once_for_each_problem(caplog: Any) -> None:
+    source = FakeSource()
+    asked = tuned(source)
+    with caplog.at_level(logging.WARNING, "autotune"):
+        for rows in (64, 64, 32, 64):
+            assert asked.config(asked.problem(rows=rows, columns=128))["block"] == 8
+    assert len(source.asked) == len(source.missed) == len(caplog.records) == 2
+    assert "takes its default, block=8: nothing is published for scale[" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "error", [StoreError("the database is gone"), RuntimeError("odd"), OSError(2, "no file")]
+)
+def test_a_broken_source_is_a_default_and_one_line(error: Exception, caplog: Any) -> None:
+    asked = tuned(FakeSource(error=error))
+    with caplog.at_level(logging.WARNING, "autotune"):
+        for _ in range(3):
+            assert asked.config(asked.problem(rows=64, columns=128))["block"] == 8
+    assert len(caplog.records) == 1
+    assert "no config can be looked up" in caplog.text and str(error) in caplog.text
+
+
+def test_what_is_published_but_not_accepted_is_no_miss() -> None:
+    source = FakeSource(record(), record(toolchain=replace(TOOLCHAIN, libtpu="0.0.1")))
+    asked = tuned(source, accept=["toolchain"])
+    for rows in (64, 32):
+        asked.config(asked.problem(rows=rows, columns=128))
+    assert asked.answer(key().problem).match == "toolchain"
+    assert [missed.problem["rows"] for missed in source.missed] == [32]
+
+
+def test_what_cannot_be_handed_to_the_kernel_leaves_it_to_the_next_answer(caplog: Any) -> None:
+    toolchain = replace(TOOLCHAIN, libtpu="0.0.1")
+    wrong = replace(record(), config=make_config({"blocks": 8}))
+    source = FakeSource(wrong, record(toolchain=toolchain))
+    asked = tuned(source, accept=None)
+    found = asked.answer(asked.problem(rows=64, columns=128))
+    assert (found.match, found.config) == ("toolchain", record().config)
+    assert "does not fit: it gives blocks" in caplog.text
+    alone = tuned(FakeSource(wrong)).answer(asked.problem(rows=64, columns=128))
+    assert (alone.match, alone.config["block"]) == ("default", 8) and "does not fit" in alone.why
+
+
+def test_a_neighbour_is_not_the_record_that_does_not_fit() -> None:
+    wrong = replace(record(), config=make_config({"blocks": 8}))
+    near = record(problem=tuned(None).problem(rows=128, columns=128))
+    source = FakeSource(wrong, near)
+    source.kernels = [
+        KernelSpec(
+            name=KERNEL.name,
+            fingerprint=wrong.key.fingerprint,
+            problems=KERNEL.problem_spec,
+            axes=("block",),
+            grid=(),
+            cuts=(("block", "rows"),),
+        )
+    ]
+    found = tuned(source).answer(wrong.key.problem)
+    assert (found.match, found.record) == ("nearest", near)
+
+
+def test_a_miss_that_cannot_be_kept_does_not_matter(caplog: Any) -> None:
+    class Closed(FakeSource):
+        def miss(self, key: Key, kind: Any = None) -> None:
+            raise StoreError("read only")
+
+    asked = tuned(Closed())
+    assert asked.config(asked.problem(rows=64, columns=128))["block"] == 8
+    assert "a miss could not be recorded (read only)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "changes", [{"chip": "v99"}, {"chip": None}, {"declared_in": "/no/such/file.py"}]
+)
+def test_an_unknown_chip_or_file_is_a_default(changes: dict[str, Any], caplog: Any) -> None:
+    """The chip None is that of the first device, here a CPU."""
+    asked = tuned(FakeSource(record()), **changes)
+    assert asked.answer(asked.problem(rows=64, columns=128)).match == "default"
+    assert "no config can be looked up" in caplog.text
+
+
+def test_without_a_source_it_is_the_default() -> None:
+    assert tuned(None).answer(tuned(None).problem(rows=1, columns=1)).match == "default"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"rows": 8}, "columns"),
+        ({"rows": 8, "columns": 8, "depth": 2}, "depth"),
+        ({"rows": 0, "columns": 8}, "rows=0 must be at least 1"),
+        ({"rows": 8, "columns": 8, "dtype": "int8"}, "int8"),
+        ({"rows": 8, "columns": 8, "causal": "maybe"}, "causal"),
+    ],
+)
+def test_mistakes_of_the_caller_are_errors(given: dict[str, Any], says: str) -> None:
+    with pytest.raises(InvalidInputError, match=says):
+        tuned(None).problem(**given)
+
+
+def test_problems_from_arrays() -> None:
+    x = jnp.zeros((64, 128), jnp.bfloat16)
+    found = tuned(None).problem(rows=x.shape[0], columns=x.shape[1], dtype=x.dtype, causal=True)
+    assert (found.dtype, found.option("causal")) == ("bfloat16", True)
+
+
+def test_under_jit_the_first_answer_stays() -> None:
+    """A function that is traced again, after the source has changed, gets the same config."""
+    source = FakeSource()
+    asked = tuned(source)
+
+    def scale(x: Any) -> Any:
+        config = asked.config(asked.problem(rows=x.shape[0], columns=x.shape[1], dtype=x.dtype))
+        return KERNEL.build(asked.problem(rows=64, columns=128), config)(x)
+
+    x = jnp.ones((64, 128))
+    assert float(jax.jit(scale)(x)[0, 0]) == 8
+    source.records[key()] = record()
+    jax.clear_caches()
+    assert float(jax.jit(scale)(x)[0, 0]) == 8
+    assert str(jax.make_jaxpr(scale)(x)).count("callback") == 0
+    assert len(source.asked) == 1
+
+
+def test_threads_that_ask_at_once_ask_once() -> None:
+    source = FakeSource(record())
+    asked = tuned(source)
+    problem = asked.problem(rows=64, columns=128)
+    with ThreadPoolExecutor(16) as threads:
+        found = list(threads.map(lambda _: asked.answer(problem), range(64)))
+    assert len(source.asked) == 1 and len({id(answer) for answer in found}) == 1
+
+
+def test_from_a_bundle_and_its_misses(tmp_path: Path) -> None:
+    path = tmp_path / "c.bundle"
+    write_bundle(path, new_bundle([record()]))
+    source = BundleSource(path)
+    asked = tuned(source)
+    assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
+    asked.config(asked.problem(rows=32, columns=128))
+    assert [k.problem["rows"] for k in source.misses] == [32]
+    assert tuned(BundleSource(tmp_path / "none")).answer(key().problem).match == "default"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Any]:
+    with new_store(tmp_path / "t.db") as opened:
+        yield opened
+
+
+def test_from_a_database_which_keeps_the_misses(store: Any) -> None:
+    store.save_record(record())
+    asked = tuned(StoreSource(store))
+    assert asked.config(asked.problem(rows=64, columns=128)) == TUNED_CONFIG
+    missing = asked.problem(rows=32, columns=128)
+    for _ in range(3):
+        asked.config(missing)
+    tuned(StoreSource(store)).config(missing)
+    assert [(m.key.problem, m.count) for m in store.misses()] == [(missing, 2)]
+
+
+def test_it_imports_neither_jax_nor_a_database() -> None:
+    code = (
+        "import sys, autotune.answering.tuned; "
+        "print([m for m in ('jax', 'numpy', 'sqlalchemy', 'optuna', 'click') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("error", [None, OSError(2, "no file")])
+def test_the_configured_chip_stays_beside_a_source_of_its_own(
+    error: Exception | None, request: pytest.FixtureRequest
+) -> None:
+    request.addfinalizer(configure)
+    configure(chip="v5e", accept=("exact",))
+    source = FakeSource(error=error)
+    asked = tuned(source, chip=None)
+    asked.kernel = replace(KERNEL, default_on=lambda _, chip: {"block": 16 if chip == "v5e" else 8})
+    assert asked.answer(key().problem).config["block"] == 16
+    assert source.asked == [key()]

@@ -1,0 +1,141 @@
+"""The schedule of modules that the compiler wrote under three versions of JAX."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from autotune.compiling.child.compile.module import schedule
+from autotune.domain.operation import Phase, ScheduledOperation
+
+RECORDED = Path(__file__).parents[3] / "recorded" / "modules"
+
+
+@pytest.fixture(params=["0.6.2", "0.10.2", "0.12.0.1"])
+def recorded(request: pytest.FixtureRequest) -> tuple[ScheduledOperation, ...]:
+    return schedule(gzip.decompress((RECORDED / f"{request.param}.hlo.gz").read_bytes()).decode())
+
+
+def test_kernel_and_operations_are_in_the_order_of_the_schedule(
+    recorded: tuple[ScheduledOperation, ...],
+) -> None:
+    """The transposed result of the kernel is computed and copied after it."""
+    names = [one.name for one in recorded]
+    kernel = next(one for one in recorded if one.name in ("main.1", "function.1"))
+    assert names.index(kernel.name) < names.index("add_bitcast_fusion") < names.index("copy.1")
+    assert kernel.opcode == "custom-call"
+
+
+def test_loops_run_as_often_as_they_count_and_open_ones_are_not_known(
+    recorded: tuple[ScheduledOperation, ...],
+) -> None:
+    runs = {one.name: one.runs for one in recorded}
+    assert (runs["fusion.11"], runs["fusion.2"], runs["copy.1"]) == (5, None, 1)
+
+
+def test_bytes_are_padded_and_only_those_of_hbm(recorded: tuple[ScheduledOperation, ...]) -> None:
+    moved = {one.name: one.hbm_bytes for one in recorded}
+    assert moved["add_bitcast_fusion"] == 0  # from VMEM to VMEM
+    assert moved["copy.1"] == 32768 * 512 * 2  # from VMEM
+    assert moved["slice_multiply_fusion"] == 304 * 1024 * 4  # [999, 297], columns first
+
+
+def test_a_start_knows_its_done(recorded: tuple[ScheduledOperation, ...]) -> None:
+    starts = {one.name for one in recorded if one.phase is Phase.START}
+    done = [one for one in recorded if one.phase is Phase.DONE]
+    assert {one.awaits for one in done} == starts
+    assert all(one.hbm_bytes == 0 for one in done)
+
+
+TILED = "f32[1000,300]{1,0:T(8,128)}"
+SLICED = """HloModule m, is_scheduled=true
+
+%inner (a: f32[1000,300], b: f32[8,300]) -> f32[1000,300] {{
+  %a = {tiled} parameter(0)
+  %b = f32[8,300]{{1,0:T(8,128)}} parameter(1)
+  %i = s32[]{{:T(128)}} constant(0)
+  ROOT %u = {tiled} dynamic-update-slice(%a, %b, %i, %i)
+}}
+
+ENTRY %main (x: f32[1000,300], y: f32[8,300]) -> f32[1000,300] {{
+  %x = {tiled} parameter(0)
+  %y = f32[8,300]{{1,0:T(8,128)}} parameter(1)
+  %s = f32[8,300]{{1,0:T(8,128)}} slice(%x), slice={{[0:8], [0:300]}}
+  ROOT %in_place = {tiled} fusion(%x, %s), kind=kLoop, calls=%inner
+}}
+"""
+
+
+def test_what_is_updated_in_place_moves_only_what_changes() -> None:
+    read, updated = schedule(SLICED.format(tiled=TILED))
+    assert read.hbm_bytes == 2 * 8 * 384 * 4
+    assert updated.hbm_bytes == 2 * 8 * 384 * 4
+
+
+LOOP = """HloModule m, is_scheduled=true
+
+%body (t: (s32[], f32[8,128])) -> (s32[], f32[8,128]) {{
+  %t = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) parameter(0)
+  %i = s32[]{{:T(128)}} get-tuple-element(%t), index=0
+  %x = f32[8,128]{{1,0:T(8,128)}} get-tuple-element(%t), index=1
+  %step = s32[]{{:T(128)}} constant({step})
+  %next = s32[]{{:T(128)}} add(%i, %step)
+  %work = f32[8,128]{{1,0:T(8,128)}} multiply(%x, %x)
+  ROOT %out = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) tuple(%next, %work)
+}}
+
+%condition (t: (s32[], f32[8,128])) -> pred[] {{
+  %t.1 = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) parameter(0)
+  %i.1 = s32[]{{:T(128)}} get-tuple-element(%t.1), index=0
+  %limit = {limit}
+  {root}
+}}
+
+ENTRY %main (x: f32[8,128]) -> (s32[], f32[8,128]) {{
+  %x.1 = f32[8,128]{{1,0:T(8,128)}} parameter(0)
+  %zero = s32[]{{:T(128)}} constant(0)
+  %start = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) tuple(%zero, %x.1)
+  ROOT %w = (s32[]{{:T(128)}}, f32[8,128]{{1,0:T(8,128)}}) while(%start), \
+condition=%condition, body=%body
+}}
+"""
+LESS = "ROOT %less = pred[]{:T(512)} compare(%i.1, %limit), direction=LT"
+BOTH = f"""{LESS.removeprefix("ROOT ")}
+  %large = pred[]{{:T(512)}} constant(true)
+  ROOT %both = pred[]{{:T(512)}} and(%less, %large)"""
+
+
+@pytest.mark.parametrize(
+    ("step", "limit", "root", "runs"),
+    [
+        ("1", "s32[]{:T(128)} constant(7)", LESS, 7),
+        ("2", "s32[]{:T(128)} constant(7)", LESS, None),
+        ("1", "f32[]{:T(128)} constant(7.5)", LESS, None),
+        ("1", "s32[]{:T(128)} constant(7)", BOTH, None),
+        ("1", "s32[]{:T(128)} constant(7)", LESS.replace("LT", "NE"), None),
+    ],
+)
+def test_only_a_loop_that_counts_to_a_constant_has_a_known_length(
+    step: str, limit: str, root: str, runs: int | None
+) -> None:
+    found = schedule(LOOP.format(step=step, limit=limit, root=root))
+    assert {one.name: one.runs for one in found}["work"] == runs
+
+
+def test_a_slice_that_is_started_with_an_index_moves_what_it_returns() -> None:
+    started = SLICED.format(tiled=TILED).replace(
+        "ROOT %in_place = ",
+        f"%n = s32[]{{:T(128)}} constant(0)\n  %d-start = (({TILED}, s32[]{{:T(128)}}), "
+        "f32[8,300]{1,0:T(8,128)S(1)}, u32[]{:S(2)}) dynamic-slice-start(%x, %n)\n"
+        "  ROOT %in_place = ",
+    )
+    moved = {one.name: one.hbm_bytes for one in schedule(started)}
+    assert moved["d-start"] == 8 * 384 * 4
+
+
+def test_xla_has_no_idea_of_a_gather() -> None:
+    """It writes the largest 64-bit number then: no estimate, rather than 292 years."""
+    module = SLICED.format(tiled=TILED).replace(
+        "kind=kLoop", f'kind=kLoop, backend_config={{"estimated_cycles":"{2**63 - 1}"}}'
+    )
+    assert schedule(module)[-1].expected_cycles == 0

@@ -1,0 +1,96 @@
+"""Compiled for a TPU that is not there, and written; timed on a GPU where there is one."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from autotune.compiling.pool import CompilerPool
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.measurement import Measurement, MeasurementCandidate
+from autotune.domain.outcome import CompileFailed
+from autotune.domain.problem import ProblemSpec
+from autotune.measuring.process import MeasuringTask, measuring_process
+from autotune.measuring.session import RaceLimits, Session
+
+pytestmark = pytest.mark.slow
+
+
+def _spec(pool: CompilerPool, ref: KernelRef) -> KernelSpec:
+    return pool.describe(ref)
+
+
+def test_an_executable_for_a_tpu_is_written_without_one(pool: CompilerPool, tmp_path: Path) -> None:
+    ref = find_kernel("matmul")
+    problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
+    default = pool.choices(ref, problem, Chip.V5E).default
+    config = make_config(default, grid_order=("m", "n", "k"))
+    for name, given in (("c0", config), ("xla", None)):
+        path = tmp_path / name
+        failure = pool.executable(ref, problem, given, name, Chip.V5E, path)
+        assert failure is None, failure
+        assert f"measured_{name}".encode() in path.read_bytes()
+
+
+def test_what_does_not_compile_is_an_outcome(pool: CompilerPool, tmp_path: Path) -> None:
+    ref = find_kernel("matmul")
+    problem = _spec(pool, ref).problems.parse("256x256x256", "bfloat16", [])
+    failure = pool.executable(ref, problem, make_config({}), "c0", Chip.V5E, tmp_path / "c0")
+    assert isinstance(failure, CompileFailed) and not (tmp_path / "c0").exists()
+
+
+def _why_no_gpu() -> str:
+    """Why nothing can be timed on a GPU here, or an empty text."""
+    if shutil.which("nvidia-smi") is None:
+        return "no GPU is attached to this machine (there is no nvidia-smi)"
+    look = "import jax; assert jax.devices()[0].platform == 'gpu'"
+    surroundings = {**os.environ, "JAX_PLATFORMS": "cuda"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", look],
+            env=surroundings,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=600,
+        )
+    except subprocess.TimeoutExpired:
+        return "JAX does not open the GPU within two minutes"
+    said = done.stderr.strip().splitlines()[-1:]
+    return "" if done.returncode == 0 else f"JAX does not open the GPU: {''.join(said)[:200]}"
+
+
+def test_a_jitted_function_is_timed_on_a_gpu_through_its_device_plane(pool: CompilerPool) -> None:
+    reason = _why_no_gpu()
+    if reason:
+        pytest.skip(reason)
+    plain = KernelRef(
+        path=str(Path(__file__).parents[3] / "samples" / "plain_kernels.py"), attribute="KERNEL"
+    )
+    work = MeasuringTask(
+        ref=plain,
+        chip=None,
+        problem=ProblemSpec(dims=("n",), dtypes=("float32",)).parse("512"),
+    )
+    configs = [make_config({"repeats": n, "how": "right"}) for n in (1, 300)]
+    session = Session(
+        pool,
+        measuring_process("cuda"),
+        work,
+        compile_elsewhere=False,
+        limits=RaceLimits(seconds=60, samples=80),
+    )
+    found = session.measure([MeasurementCandidate(config=c) for c in configs], configs[1])
+    assert isinstance(found, Measurement), found
+    assert not any(timed.refused for timed in found.timed), found
+    assert found.method == "device time" and found.timed[0].config == configs[0]
+    slow = found.of(configs[1])
+    assert slow is not None and slow.ratio is not None and slow.ratio > 10  # 300 times the work
+    assert found.baseline is not None and found.baseline.median_us

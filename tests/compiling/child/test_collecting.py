@@ -1,0 +1,275 @@
+"""What a model calls, and how often: counted by hand."""
+
+import importlib
+from pathlib import Path
+
+import jax
+import pytest
+
+import autotune
+from autotune.cli.collect import hlo_kernels
+from autotune.compiling.child.collecting import collect
+from autotune.compiling.child.loading import Loader, LoadError
+from autotune.compiling.protocol import Collected
+from autotune.declaring.discovery import installed_kernels
+from autotune.domain.chip import Chip
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.workload_text import read_workload
+
+MODEL = """
+import jax, jax.numpy as jnp
+import autotune
+import autotune_kernels.matmul as mm
+from autotune_kernels.matmul import KERNEL
+from autotune_kernels.rmsnorm import KERNEL as NORM
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+TUNED = autotune.Tuned(KERNEL, declared_in=mm.__file__, chip="v5e")
+
+def elementwise(body, x, block, **more):
+    spec = pl.BlockSpec((block, x.shape[1]), lambda i: (i, 0))
+    shape = jax.ShapeDtypeStruct(x.shape, x.dtype)
+    return pl.pallas_call(
+        body, grid=(x.shape[0] // block,), in_specs=[spec], out_specs=spec, out_shape=shape, **more
+    )(x)
+
+@autotune.tunable(block=[128, 256])
+def double(x, *, block=256):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] * 2
+    return elementwise(body, elementwise(body, x, block), block)
+
+@jax.custom_vjp
+def differentiable(x):
+    return double(x)
+
+differentiable.defvjp(lambda x: (double(x), None), lambda _, g: (double(g),))
+
+def matmul(x):
+    problem = TUNED.problem(m=x.shape[0], k=x.shape[1], n=x.shape[1], dtype=x.dtype)
+    return KERNEL.build(problem, TUNED.config(problem))(x, x)
+
+def add_one(x):
+    def body(x_ref, o_ref):
+        o_ref[...] = x_ref[...] + 1
+    params = pltpu.CompilerParams(vmem_limit_bytes=1 << 25)
+    return elementwise(body, x, 128, name="add_one", compiler_params=params)
+
+def norm(x):
+    spec = NORM.problem_spec.problem({"rows": x.shape[0], "features": x.shape[1]}, str(x.dtype), {})
+    config = autotune.Config(
+        axes=(("block_rows", 64), ("block_features", 128)), grid_order=NORM.grid
+    )
+    return NORM.build(spec, config)(x, jnp.zeros(x.shape[1], x.dtype))
+
+def step(x, layers):
+    @jax.checkpoint
+    def layer(x, _):
+        x = jax.jit(double)(matmul(x))
+        x = jax.lax.fori_loop(0, 3, lambda _, y: add_one(y), x)
+        return norm(x), None
+    x = jax.lax.scan(layer, x, None, length=layers)[0]
+    x = jax.lax.while_loop(lambda y: y.sum() < 0, add_one, x)
+    return matmul(x)
+
+def gradient(x):
+    return jax.grad(lambda x: differentiable(x).sum())(x)
+
+def rematted(x):
+    layer = jax.checkpoint(lambda x, _: (differentiable(x) * x, None))
+    return jax.grad(lambda x: jax.lax.scan(layer, x, None, length=4)[0].sum())(x)
+
+def batched(x):
+    return jax.vmap(lambda x: norm(double(x)))(x)
+
+def many(x):
+    x = jax.vmap(jax.jit(double))(x)
+    x = jax.vmap(lambda x: jax.lax.scan(lambda x, _: (double(x), None), x, None, length=4)[0])(x)
+    return jax.vmap(matmul)(x)
+
+def activated(x):
+    for activation in ("none", "gelu", "gelu"):
+        problem = TUNED.problem(
+            m=x.shape[0], k=x.shape[1], n=x.shape[1], dtype=x.dtype, activation=activation
+        )
+        x = KERNEL.build(problem, TUNED.config(problem))(x, x)
+    again = KERNEL.build(problem, TUNED.config(problem))
+    return jax.lax.fori_loop(0, 5, lambda _, x: again(x, x), x)
+
+def attention(q, scale):
+    from jax.experimental.pallas.ops.tpu.flash_attention import flash_attention
+    return flash_attention(q, q, q, causal=True, sm_scale=scale)
+
+def splash(q, block):
+    import numpy as np
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
+    from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
+    sizes = kernel.BlockSizes(block_q=block, block_kv=block)
+    mask = masks.MultiHeadMask([masks.CausalMask((q.shape[2],) * 2)] * q.shape[1])
+    return jax.vmap(kernel.make_splash_mha_single_device(mask, block_sizes=sizes))(q, q, q)
+
+def meshed(x):
+    import numpy as np
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:2]), ("rows",))
+    rows = jax.sharding.PartitionSpec("rows")
+    on_tpu = jax.devices()[0].platform == "tpu" == jax.default_backend()
+    body = double if on_tpu else (lambda x: x)
+    return jax.shard_map(body, mesh=mesh, in_specs=rows, out_specs=rows, check_vma=False)(x)
+
+def made(x):
+    import inspect
+    shape, names = list(inspect.signature(jax.make_mesh).parameters)[:2]
+    mesh = jax.make_mesh(**{shape: (1,), names: ("rows",)})
+    assert [one.platform for one in mesh.devices.flat] == ["tpu"]
+    assert jax.local_devices(backend="tpu") == jax.devices("tpu") == jax.devices()
+    assert jax.local_devices(backend="cpu") == jax.devices("cpu") != jax.devices()
+    with jax.default_device(jax.devices("cpu")[0]):
+        return double(x + jnp.ones(x.shape))
+
+def trained(q):
+    return jax.grad(lambda q: attention(q, 1.0).sum())(q)
+
+def broken(x):
+    double(x)
+    raise RuntimeError("there is no layer 7")
+"""
+
+
+def collected(folder: Path, function: str, call: str, chip: Chip | None = None) -> Collected:
+    path = folder / "model.py"
+    path.write_text(MODEL)
+    known = (
+        "matmul",
+        "rmsnorm",
+        "jax_splash_attention",
+        *(f"jax_flash_attention{part}" for part in ("", "_dq", "_dkv")),
+    )
+    refs = {name: installed_kernels()[name] for name in known}
+    ref = KernelRef(path=str(path), attribute=function, call=call)
+    return collect(Loader(), ref, chip, refs)
+
+
+def weights(found: Collected) -> dict[str, float]:
+    return {Path(one.kernel).name: one.weight for one in found.problems} | {
+        one.name: one.weight for one in found.undeclared
+    }
+
+
+def test_calls_are_counted_through_all_that_a_model_is_made_of(tmp_path: Path) -> None:
+    found = collected(tmp_path, "step", "x=f32[256,256], layers=5")
+    assert weights(found) == {
+        "model.py:double": 5,
+        "matmul.py:KERNEL": 6,
+        "rmsnorm": 5,
+        "add_one": 3 * 5 + 1,
+    }
+    by_name = {Path(one.kernel).name: one for one in found.problems}
+    assert by_name["model.py:double"].args == "x=float32[256,256]"
+    assert by_name["matmul.py:KERNEL"].shape == "m=256,k=256,n=256"
+    assert by_name["rmsnorm"].config == "block_rows=64,block_features=128"
+    (other,) = found.undeclared
+    assert (other.grid, other.blocks) == ((2,), ((128, 256), (128, 256)))
+    assert (other.vmem_bytes, other.limit_bytes) == (2 * 2 * 128 * 256 * 4, 1 << 25)
+
+
+def test_a_gradient_counts_its_own_calls_and_vmap_its_batch(tmp_path: Path) -> None:
+    assert weights(collected(tmp_path, "gradient", "x=f32[256,256]")) == {"model.py:double": 2}
+    again = weights(collected(tmp_path, "rematted", "x=f32[256,256]"))
+    assert again == {"model.py:double": 4 + 4 + 4}  # forward, recomputed, backward
+    found = weights(collected(tmp_path, "batched", "x=f32[3,256,256]"))
+    assert (found["rmsnorm"], found["model.py:double"]) == (3, 3)
+    found = weights(collected(tmp_path, "many", "x=f32[3,256,256]"))
+    assert found == {"model.py:double": 3 + 3 * 4, "matmul.py:KERNEL": 3}
+
+
+def test_problems_that_differ_in_an_option_have_their_own_calls(tmp_path: Path) -> None:
+    found = collected(tmp_path, "activated", "x=f32[256,256]")
+    by_option = {one.options: one.weight for one in found.problems}
+    assert sorted(by_option.values()) == [1, 2 + 5], by_option
+
+
+def test_a_scale_is_no_part_of_a_problem(tmp_path: Path) -> None:
+    for scale in ("1.0", "0.3"):
+        (found,) = collected(tmp_path, "attention", f"q=bf16[1,2,512,128], scale={scale}").problems
+        assert (found.kernel, found.options) == ("jax_flash_attention", ("causal=true",))
+    trained = {one.kernel for one in collected(tmp_path, "trained", "q=bf16[1,2,512,128]").problems}
+    assert trained >= {"jax_flash_attention_dq", "jax_flash_attention_dkv"}
+
+
+def test_the_blocks_of_a_call_decide_the_size_of_what_it_gives_back(tmp_path: Path) -> None:
+    (found,) = collected(tmp_path, "splash", "q=bf16[3,2,512,128], block=256").problems
+    assert (found.kernel, found.weight) == ("jax_splash_attention", 3)
+    assert found.config == "block_q=256,block_kv=256,block_kv_compute=256"
+
+
+@pytest.mark.parametrize("function", ["meshed", "made"])
+def test_a_model_with_a_mesh_of_its_own_is_told_that_it_has_the_chip(
+    tmp_path: Path, function: str
+) -> None:
+    found = collected(tmp_path, function, "x=f32[512,256]", Chip.V5E)
+    assert weights(found) == {"model.py:double": 1}
+    assert jax.devices()[0].platform == "cpu"
+
+
+def test_a_model_that_cannot_be_traced_says_why_and_what_was_found(tmp_path: Path) -> None:
+    found = collected(tmp_path, "broken", "x=f32[256,256]")
+    assert found.error == "RuntimeError: there is no layer 7"
+    assert weights(found) == {"model.py:double": 1}
+    with pytest.raises(LoadError, match="no function missing"):
+        collected(tmp_path, "missing", "")
+
+
+def test_kernels_of_an_hlo_module_are_named_and_counted() -> None:
+    call = '%{} = f32[8] custom-call(%x), custom_call_target="tpu_custom_call", metadata={{{}}}'
+    lines = [
+        call.format("closed_call.1", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
+        call.format("closed_call.2", 'op_name="jit(f)/jit(main)/scale/pallas_call"'),
+        call.format(
+            "flash.5", 'op_name="jit(f)/while/body/jit(flash)/pallas_call" stack_frame_id=4'
+        ),
+        call.format("my_kernel.7", ""),
+        '%y = f32[8] custom-call(%x), custom_call_target="Sharding"',
+    ]
+    found = hlo_kernels("HloModule m\n" + "\n".join(lines))
+    assert [(one.name, one.weight) for one in found] == [
+        ("scale", 2),
+        ("flash", 1),
+        ("my_kernel", 1),
+    ]
+
+
+def test_a_user_collects_from_python_what_the_command_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "my_model.py").write_text(MODEL)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    my_model = importlib.import_module("my_model")
+    array = jax.ShapeDtypeStruct((256, 256), "float32")
+    jax.eval_shape(jax.jit(my_model.double), array)  # what JAX keeps of it is not taken
+    with autotune.collect() as earlier:
+        earlier.trace(lambda x: my_model.norm(my_model.double(my_model.double(x))), array)
+        earlier.trace(jax.jit(my_model.double), array)
+    assert sorted(one.weight for one in earlier.workload.problems) == [1, 3]
+    with autotune.collect() as workload:
+        workload.trace(my_model.step, array, layers=5)
+        jax.eval_shape(lambda x: my_model.double(x), array)
+        with pytest.raises(RuntimeError, match="there is no layer 7"):
+            workload.trace(my_model.broken, array)
+    workload.save(tmp_path / "model.toml")
+    saved = read_workload((tmp_path / "model.toml").read_text())
+    found = {Path(one.kernel).name: one.weight for one in (*saved.problems,)}
+    assert found == {"my_model.py:double": 5 + 1 + 1, "matmul.py:KERNEL": 6, "rmsnorm": 5}
+    assert [(one.name, one.weight) for one in saved.undeclared] == [("add_one", 16)]
+    jax.eval_shape(lambda x: my_model.double(x), array)  # after the block nobody listens
+    assert {Path(one.kernel).name: one.weight for one in workload.workload.problems} == found
+
+
+def test_a_workload_that_nobody_could_load_is_not_saved(tmp_path: Path) -> None:
+    with autotune.collect() as workload:
+        nested = autotune.collect()
+        with pytest.raises(InvalidInputError, match="__main__"):
+            nested.__enter__()
+    with pytest.raises(InvalidInputError, match=r"workload\.trace"):
+        workload.save(tmp_path / "model.toml")

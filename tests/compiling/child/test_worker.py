@@ -1,0 +1,389 @@
+"""The real worker: under other interpreters, among decoys, with declarations that misbehave."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import venv
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.compiling.client import Compiler
+from autotune.compiling.libtpu import clear
+from autotune.compiling.process import CompilerProcess
+from autotune.compiling.protocol import Traces
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.errors import CompilerUnavailableError, KernelImportError, NoDeclarationError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.outcome import CompileFailed, Illegal
+from tests.servers.service import until
+
+ROOT = Path(__file__).resolve().parents[3]
+
+slow = pytest.mark.slow
+
+
+@pytest.fixture
+def compiler(temporary: Path) -> Iterator[Compiler]:
+    found = Compiler(CompilerProcess(), limit_s=60)
+    yield found
+    found.close()
+    assert list(temporary.iterdir()) == []
+
+
+def compile_vector_add(compiler: Compiler) -> tuple[KernelSpec, object]:
+    ref = find_kernel("vector_add")
+    spec = compiler.describe(ref)
+    assert spec.cuts == (("block_n", "n"),)
+    problem = spec.problems.parse("n=65536", "float32", ())
+    config = make_config({"block_n": 4096}, grid_order=("n",))
+    trace = compiler.trace(ref, problem, config, orders=True)
+    assert isinstance(trace, Traces)
+    return spec, compiler.compile(ref, problem, config, Chip.V5E).answer
+
+
+def declaration(folder: Path, text: str) -> KernelRef:
+    path = folder / "my kernel.py"
+    path.write_text(text)
+    return find_kernel(f"{path}:KERNEL")
+
+
+COUNTED = """
+from pathlib import Path
+import jax
+from jax.experimental import pallas as pl
+from autotune import Array, Axis, Kernel
+
+def build(problem, config):
+    def body(x, out):
+        with Path(__file__).with_suffix(".count").open("a") as file:
+            file.write("traced")
+        out[...] = x[...]
+    spec = pl.BlockSpec((config["rows"], 128), lambda i: (i, 0))
+    return pl.pallas_call(
+        body, grid=(problem["n"] // config["rows"],), in_specs=[spec], out_specs=spec,
+        out_shape=jax.ShapeDtypeStruct((problem["n"], 128), problem.dtype),
+    )
+
+KERNEL = Kernel(
+    name="counted", dims=("n",), dtypes=("float32",),
+    axes=(Axis(name="rows", choices=lambda p: [8, 16], dim="n"),), default=lambda p: {"rows": 8},
+    inputs=lambda p: [Array(name="x", shape=(p["n"], 128), dtype=p.dtype)], build=build,
+)
+"""
+
+
+@slow
+def test_what_was_traced_last_is_compiled_without_tracing_it_again(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    ref = declaration(tmp_path, COUNTED)
+    problem = compiler.describe(ref).problems.parse("n=64", "float32", ())
+    small, large = (make_config({"rows": rows}) for rows in (8, 16))
+    count = Path(ref.path).with_suffix(".count")
+
+    def traced() -> int:
+        return count.read_text().count("traced")
+
+    for config, expected in ((small, 1), (large, 2), (small, 3)):
+        found = compiler.trace(ref, problem, config, orders=False, chip=Chip.V5E)
+        answer = compiler.compile(ref, problem, config, Chip.V5E).answer
+        assert traced() == expected
+        assert isinstance(found, Traces) and isinstance(answer, tuple)
+        assert answer[0] == found.traces[0]
+    assert isinstance(compiler.compile(ref, problem, large, Chip.V6E).answer, tuple)
+    assert traced() == 4  # another chip
+
+
+def other_interpreter() -> Path:
+    """The other of the two environments that `.ci/run` makes: another Python, another JAX."""
+    for name in (".venv", ".venv-newest"):
+        python = ROOT / name / "bin" / "python"
+        if python.exists() and (ROOT / name).resolve() != Path(sys.prefix).resolve():
+            return python
+    pytest.skip("there is one environment only: `.ci/run` makes a second where a Python is found")
+
+
+@slow
+@pytest.mark.parametrize("which", ["other", "link"])
+def test_another_interpreter_compiles(
+    temporary: Path, tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Even where JAX was imported before, which names its own libtpu in the environment."""
+    import jax
+
+    if which == "link":
+        link = tmp_path / "a folder" / "venv"
+        link.parent.mkdir()
+        link.symlink_to(sys.prefix)
+        python = link / "bin" / "python"
+    else:
+        python = other_interpreter()
+    monkeypatch.setenv("TPU_LIBRARY_PATH", "/no/such/libtpu.so")
+    compiler = Compiler(CompilerProcess(str(python)), limit_s=60)
+    try:
+        toolchain = compiler.toolchain()
+        _, found = compile_vector_add(compiler)
+    finally:
+        compiler.close()
+    assert isinstance(found, tuple), found
+    assert (toolchain.jax == jax.__version__) == (which == "link")
+
+
+def test_an_interpreter_without_jax_is_a_sentence(temporary: Path, tmp_path: Path) -> None:
+    venv.create(tmp_path / "bare", with_pip=False, symlinks=True)
+    compiler = Compiler(CompilerProcess(str(tmp_path / "bare/bin/python")))
+    with pytest.raises(CompilerUnavailableError, match="install pallas-autotune") as caught:
+        compiler.toolchain()
+    assert "lacks what compiling needs (No module named 'numpy')" in str(caught.value)
+    assert list(temporary.iterdir()) == []
+
+
+@slow
+def test_decoys_in_the_current_folder_are_not_imported(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("autotune", "kernels", "db", "jax", "numpy", "json"):
+        (tmp_path / "decoys" / name).mkdir(parents=True)
+        (tmp_path / "decoys" / name / "__init__.py").write_text("raise SystemExit('a decoy')")
+    monkeypatch.chdir(tmp_path / "decoys")
+    spec, found = compile_vector_add(compiler)
+    assert spec.name == "vector_add"
+    assert isinstance(found, tuple), found
+
+
+@slow
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("raise ValueError('no ✗')", "does not import: ValueError: no ✗"),
+        ("import sys; sys.exit(4)", "does not import: SystemExit: 4"),
+        ("KERNEL = 3", "has no kernel declaration called KERNEL"),
+        ("def", "does not import: SyntaxError"),
+    ],
+)
+def test_a_broken_declaration_is_a_sentence(
+    compiler: Compiler, tmp_path: Path, text: str, words: str
+) -> None:
+    with pytest.raises(KernelImportError, match=words) as raised:
+        compiler.describe(declaration(tmp_path, text))
+    assert isinstance(raised.value, NoDeclarationError) is ("no kernel declaration" in words)
+
+
+@slow
+def test_a_declaration_that_aborts_is_a_sentence(compiler: Compiler, tmp_path: Path) -> None:
+    with pytest.raises(CompilerUnavailableError, match="died of SIGABRT"):
+        compiler.describe(declaration(tmp_path, "import os; os.abort()"))
+
+
+@slow
+def test_numpy_numbers_among_the_choices(compiler: Compiler, tmp_path: Path) -> None:
+    source = (ROOT / "kernels/autotune_kernels/vector_add.py").read_text()
+    source += "\nimport dataclasses\nimport numpy as np\nKERNEL = dataclasses.replace(KERNEL, axes="
+    source += "(Axis(name='block_n', choices=lambda p: np.array([1024, 2048])),))\n"
+    ref = declaration(tmp_path, source)
+    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    assert compiler.choices(ref, problem).axes == {"block_n": [1024, 2048]}
+
+
+ASKS_FOR_THE_TPU = """
+import dataclasses
+import jax
+from jax.experimental.pallas import tpu as pltpu
+
+def _asking(problem, config):
+    call = _build(problem, config)
+
+    def function(*arrays):
+        assert pltpu.get_tpu_info().num_cores == {cores}
+        assert jax.default_backend() == "tpu"
+        return call(*arrays)
+
+    return function
+
+KERNEL = dataclasses.replace(KERNEL, build=_asking)
+"""
+
+
+@pytest.mark.parametrize(("chip", "cores"), [(Chip.V5E, 1), (Chip.V5P, 2)])
+def test_a_kernel_that_asks_for_the_tpu_is_traced_for_the_chip(
+    compiler: Compiler, tmp_path: Path, chip: Chip, cores: int
+) -> None:
+    source = (ROOT / "kernels/autotune_kernels/vector_add.py").read_text()
+    ref = declaration(tmp_path, source + ASKS_FOR_THE_TPU.format(cores=cores))
+    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    config = make_config({"block_n": 4096}, grid_order=("n",))
+    plain = compiler.trace(find_kernel("vector_add"), problem, config, orders=True, chip=chip)
+    assert isinstance(plain, Traces)
+    told = compiler.trace(ref, problem, config, orders=True, chip=chip)
+    assert isinstance(told, Traces), told
+    assert told.traces == plain.traces
+    assert (told.asks_chip, plain.asks_chip) == (True, False)
+    untold = compiler.trace(ref, problem, config, orders=True)
+    assert isinstance(untold, CompileFailed)
+    assert untold.reason.startswith("trace raised")
+
+
+ASKS_INSIDE = """
+import dataclasses
+import jax
+from jax.experimental.pallas import tpu as pltpu
+
+@jax.jit
+def _scaled(x):
+    return x * pltpu.get_tpu_info().num_cores
+
+def _asking(problem, config):
+    call = _build(problem, config)
+    return lambda x, y: call(_scaled(x), y)
+
+KERNEL = dataclasses.replace(KERNEL, build=_asking)
+"""
+
+
+@pytest.mark.parametrize("before", ["check", "compile"])
+def test_what_a_kernel_has_asked_for_before_counts(
+    compiler: Compiler, tmp_path: Path, before: str
+) -> None:
+    """JAX keeps what ``get_tpu_info`` and inner functions have given, and asks no more."""
+    source = (ROOT / "kernels/autotune_kernels/vector_add.py").read_text()
+    ref = declaration(tmp_path, source + ASKS_INSIDE)
+    problem = compiler.describe(ref).problems.parse("n=65536", "float32", ())
+    config = make_config({"block_n": 4096}, grid_order=("n",))
+    if before == "check":
+        compiler.check(ref, problem, Chip.V5E)
+    else:
+        plain = find_kernel("vector_add")
+        compiler.compile(plain, problem, config, Chip.V5E)
+        traced = compiler.trace(plain, problem, config, orders=True, chip=Chip.V5E)
+        assert isinstance(traced, Traces) and not traced.asks_chip
+    told = compiler.trace(ref, problem, config, orders=True, chip=Chip.V5E)
+    assert isinstance(told, Traces) and told.asks_chip
+
+
+@slow
+@pytest.mark.parametrize("holding", [False, True], ids=["idle", "holding the lock in C"])
+def test_the_child_dies_with_its_parent_and_takes_its_folder(
+    temporary: Path, tmp_path: Path, holding: bool
+) -> None:
+    ref = declaration(
+        tmp_path,
+        "import ctypes, sys\nprint('here', file=sys.stderr, flush=True)\n"
+        + ("ctypes.PyDLL(None).sleep(1000)" if holding else "KERNEL = 1"),
+    )
+    source = (
+        "import os, sys\nfrom autotune.declaring.discovery import find_kernel\n"
+        "from autotune.compiling.client import Compiler\n"
+        "from autotune.compiling.process import CompilerProcess\n"
+        "compiler = Compiler(CompilerProcess())\n"
+        "compiler.toolchain()\nprint('ready', flush=True)\n"
+        f"compiler.describe(find_kernel({str(ref)!r}))\n"
+        if holding
+        else "from autotune.compiling.process import CompilerProcess\nimport time\n"
+        "CompilerProcess().ask({'kind': 'hello'}, 60)\n"
+        "print('ready', flush=True)\ntime.sleep(100)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", source], stdout=subprocess.PIPE)
+    assert parent.stdout is not None
+    assert parent.stdout.readline() == b"ready\n"
+    (log,) = temporary.glob("autotune-compiler-*/log")
+    while holding and b"here" not in log.read_bytes():
+        time.sleep(0.02)
+    (child,) = psutil.Process(parent.pid).children()
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    parent.stdout.close()
+    until(lambda: list(temporary.iterdir()) == [])
+    until(lambda: not child.is_running() or child.status() == psutil.STATUS_ZOMBIE)
+
+
+def test_what_compilations_leave_is_removed_and_logs_are_cut(tmp_path: Path) -> None:
+    (tmp_path / "log").mkdir()
+    log = tmp_path / "log" / "tpu_driver.INFO"
+    log.write_text("line\n" * 1000)
+    (tmp_path / "tpu_driver.INFO").symlink_to(log)
+    for name in ("1-final_bundles.txt", "2-vmem_report.html"):
+        (tmp_path / name).write_text("text")
+    clear(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log"]
+    assert log.stat().st_size == 0
+
+
+def test_the_protocol_is_one_line_of_json_each_way(temporary: Path) -> None:
+    """As a program in another language would speak it. stdin and stdout of the worker's own code
+    are not those of the protocol."""
+    folder = temporary / "given"
+    (folder / "dump").mkdir(parents=True)
+    worker = ROOT / "autotune/compiling/child/worker.py"
+    requests = [{"kind": "no such thing"}, {"kind": "chip", "chip": "v99"}]
+    done = subprocess.run(
+        [sys.executable, "-P", str(worker), str(folder / "dump")],
+        input="".join(json.dumps(request) + "\n" for request in requests),
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=True,
+    )
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [answer["error"]["type"] for answer in answers] == ["ValueError", "ValueError"]
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+CONSTRAINED = """
+from autotune.declaring.kernel import Array, Axis, Kernel
+
+def refused(problem, config):
+    raise AssertionError("it must not be built")
+
+KERNEL = Kernel(
+    name="constrained", dims=("n",), dtypes=("float32",),
+    axes=(
+        Axis(name="block", choices=lambda _: (128, 256)),
+        Axis(name="part", choices=lambda _: (64, 128)),
+    ),
+    default=lambda _: {"block": DEFAULT, "part": 64},
+    constraint=lambda p, c: "part does not divide block 256" if c["block"] == 256 else None,
+    inputs=lambda p: [Array(name="x", shape=(p["n"],), dtype="float32")],
+    build=refused, reference=lambda p: lambda x: x,
+)
+"""
+
+
+def test_what_a_constraint_refuses_is_illegal_and_not_built(
+    compiler: Compiler, tmp_path: Path
+) -> None:
+    ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "128"))
+    problem = compiler.describe(ref).problems.parse("n=256")
+    good, bad = (make_config({"block": block, "part": 64}) for block in (128, 256))
+    built = compiler.trace(ref, problem, good, orders=True)
+    refused = compiler.trace(ref, problem, bad, orders=True)
+    assert isinstance(built, CompileFailed)
+    assert "must not be built" in built.reason
+    assert refused == Illegal(reason="part does not divide block 256")
+    assert compiler.compile(ref, problem, bad, Chip.V5E).answer == refused
+
+
+def test_an_assertion_without_words_speaks_for_itself(compiler: Compiler, tmp_path: Path) -> None:
+    raised = 'raise AssertionError("it must not be built")'
+    bare = CONSTRAINED.replace(raised, 'assert config["block"] % 48 == 0')
+    ref = declaration(tmp_path, bare.replace("DEFAULT", "128"))
+    problem = compiler.describe(ref).problems.parse("n=256")
+    found = compiler.trace(ref, problem, make_config({"block": 128, "part": 64}), orders=True)
+    assert isinstance(found, CompileFailed)
+    assert 'AssertionError: assert config["block"] % 48 == 0' in found.reason
+
+
+def test_a_default_that_is_no_choice_is_said_at_once(compiler: Compiler, tmp_path: Path) -> None:
+    ref = declaration(tmp_path, CONSTRAINED.replace("DEFAULT", "100"))
+    problem = compiler.describe(ref).problems.parse("n=256")
+    with pytest.raises(KernelImportError, match="its default block=100 is not among the choices"):
+        compiler.check(ref, problem, Chip.V5E)

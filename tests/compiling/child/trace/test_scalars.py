@@ -1,0 +1,161 @@
+"""Scalars that steer a kernel: which are known, and what they are."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+from jax.sharding import use_abstract_mesh
+
+from autotune.compiling.child.trace.reader import all_orders, find
+from autotune.declaring.kernel import Array
+from autotune.domain.config import make_config
+from autotune_kernels.gathered_matmul import KERNEL as GATHERED
+from tests.compiling.child.trace.test_reader import MESH, TILE, of_kernel, read
+
+F32 = jnp.float32
+
+
+def test_index_maps_read_the_scalars_that_the_declaration_gives():
+    """Eight groups; as many experts are fetched as the table has changes."""
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    table = GATHERED.inputs(problem)[0].values()
+    (found,) = of_kernel(GATHERED, "1024x128x128x8", block_m=128, block_k=128, block_n=128)
+    weights = found.operands[1]
+    assert weights.fetches == 1 + int(np.count_nonzero(np.diff(table)))
+    assert weights.blocks == len(set(table.tolist()))
+    assert found.scalar_prefetch_bytes == 8 * 4
+    assert not found.notes
+
+
+def test_unknown_scalars_are_answered_with_caution():
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
+    arrays = GATHERED.inputs(problem)
+    blind = [Array(name="expert", shape=(8,), dtype="int32"), *arrays[1:]]
+    (found,) = read(GATHERED.build(problem, config), blind)
+    assert found.operands[1].fetches == found.steps
+    assert any("operand 1" in note for note in found.notes)
+
+
+def test_scalars_computed_before_the_call_are_followed():
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
+    call = GATHERED.build(problem, config)
+    (found,) = read(lambda e, *more: call(e * 0 + 3, *more), GATHERED.inputs(problem))
+    assert found.operands[1].blocks == 1
+
+
+def test_scalar_operands_are_given_computed_or_constant():
+    """By operand number: the table, and not the arrays that are only data."""
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
+    call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
+    given = find(call, arrays)[0].scalar_operands()
+    assert {n: v.tolist() for n, v in given.items()} == {0: arrays[0].values().tolist()}
+    shifted = find(lambda e, *more: call(e + 1, *more), arrays)[0].scalar_operands()
+    assert shifted[0].tolist() == (arrays[0].values() + 1).tolist()
+    constant = find(lambda *more: call(jnp.arange(8, dtype=jnp.int32), *more), arrays[1:])[0]
+    assert constant.scalar_operands()[0].tolist() == list(range(8))
+
+
+def scaled(n, x):
+    """[32, 128] float32 with one integer of scalar prefetch."""
+
+    def body(n, x, out):
+        out[...] = x[...] * n[0].astype(F32)
+
+    spec = pl.BlockSpec(TILE, lambda i, n: (i, 0))
+    return pl.pallas_call(
+        body,
+        out_shape=jax.ShapeDtypeStruct((32, 128), F32),
+        grid_spec=pltpu.PrefetchScalarGridSpec(
+            num_scalar_prefetch=1, grid=(4,), in_specs=[spec], out_specs=spec
+        ),
+    )(n, x)
+
+
+def looped(n, x):
+    return jax.lax.fori_loop(0, 3, lambda _, carry: (carry[0] + 1, scaled(*carry)), (n, x))
+
+
+def looped_while(n, x):
+    turn = lambda carry: (carry[0] + 1, scaled(*carry))  # noqa: E731
+    return jax.lax.while_loop(lambda carry: carry[0][0] < 9, turn, (n, x))
+
+
+def chosen(n, x):
+    return jax.lax.cond(x[0, 0] > 0, scaled, lambda n, x: x, n, x)
+
+
+def chosen_by_a_known_number(n, x):
+    return jax.lax.cond(n[0] > 5, scaled, lambda n, x: x, n + 1, x)
+
+
+def differentiable(n, x):
+    call = jax.custom_vjp(scaled)
+    call.defvjp(lambda n, x: (scaled(n, x), ()), lambda _, g: (None, g))
+    return call(n, x)
+
+
+@pytest.mark.parametrize(
+    ("function", "expected"),
+    [
+        (looped, {}),
+        (looped_while, {}),
+        (chosen, {0: [7]}),
+        (chosen_by_a_known_number, {0: [8]}),
+        (jax.jit(scaled), {0: [7]}),
+        (jax.remat(scaled), {0: [7]}),
+        (differentiable, {0: [7]}),
+    ],
+    ids=lambda case: getattr(case, "__name__", ""),
+)
+def test_scalars_are_followed_into_a_call_and_a_branch_and_not_around_a_loop(function, expected):
+    given = Array(name="n", shape=(1,), dtype="int32", values=lambda: np.array([7], np.int32))
+    arrays = [given, Array(name="x", shape=(32, 128), dtype="float32")]
+    (call,) = find(function, arrays)
+    found = call.scalar_operands()
+    assert {n: v.tolist() for n, v in found.items()} == expected
+
+
+def test_integers_that_are_only_data_are_no_scalar_operands():
+    """A table in SMEM is; one in HBM that fits SMEM may be copied there; blocks in VMEM are not."""
+
+    def body(table, by_hand, large, x, out):
+        out[...] = x[...] + table[0]
+
+    block = pl.BlockSpec(TILE, lambda i: (i, 0))
+    whole = pl.BlockSpec(memory_space=pl.ANY)
+    call = pl.pallas_call(
+        body,
+        grid=(4,),
+        in_specs=[pl.BlockSpec(memory_space=pltpu.SMEM), whole, whole, block],
+        out_specs=block,
+        out_shape=jax.ShapeDtypeStruct((32, 128), jnp.int32),
+    )
+    arrays = [
+        Array(name=name, shape=shape, dtype="int32", values=lambda s=shape: np.ones(s, np.int32))
+        for name, shape in (("table", (8,)), ("by_hand", (9,)), ("large", (1 << 19,)))
+    ]
+    (found,) = find(lambda *given: call(*given, jnp.ones((32, 128), jnp.int32)), arrays)
+    assert found.known[3] is not None
+    assert sorted(found.scalar_operands()) == [0, 1]
+
+
+def test_a_traced_mesh_changes_nothing_that_is_known():
+    problem = GATHERED.problem_spec.parse("1024x128x128x8")
+    config = make_config(GATHERED.default(problem), grid_order=GATHERED.grid)
+    call, arrays = GATHERED.build(problem, config), GATHERED.inputs(problem)
+    made = lambda e: jnp.sort(jnp.where(e > 3, jnp.cumsum(e), jnp.searchsorted(e, e)))  # noqa: E731
+    function = lambda e, *more: call(made(e).astype(jnp.int32) % 8, *more)  # noqa: E731
+    plain = find(function, arrays)[0]
+    with use_abstract_mesh(MESH):
+        told = find(function, arrays)[0]
+    assert told.traces(all_orders(3)) == plain.traces(all_orders(3))
+    assert told.scalar_operands()[0].tolist() == plain.scalar_operands()[0].tolist()

@@ -1,0 +1,568 @@
+"""The gate in this process: what it lets pass on purpose, and what JAX's interpreter gets wrong."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+import inspect
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental import pallas as pl
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.compiling.child.trace import reader
+from autotune.compiling.child.verify import gate, interpreter
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config, make_config
+from autotune.domain.problem import Problem
+from autotune.domain.verdict import FailedCheck, ProofLevel, Verdict
+
+ROWS, LANES = 8, 128
+
+
+def kernel(build: Callable[[int], Any], reference: Any, dtype: str = "float32") -> Kernel:
+    """A function of [rows, 128] in blocks of 8 rows; ``build`` gets the number of rows."""
+    return Kernel(
+        name="k",
+        dims=("rows",),
+        dtypes=(dtype,),
+        axes=(Axis(name="block", choices=lambda _: [ROWS], dim="rows"),),
+        default=lambda _: {"block": ROWS},
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], LANES), dtype=p.dtype)],
+        build=lambda p, _: build(p["rows"]),
+        reference=lambda _: reference,
+    )
+
+
+def checked(made: Kernel, rows: int = 64, chip: Chip | None = None) -> Verdict:
+    return gate.check(made, made.problem_spec.parse(str(rows)), make_config({"block": ROWS}), chip)
+
+
+def with_spare_output(*, is_read: bool) -> Callable[[int], Any]:
+    """Doubles x; a second output of one block is written by both cores."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any, spare: Any) -> None:
+            spare[...] = 2 * x[...]
+            out[...] = spare[...]
+
+        call = pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))],
+            out_specs=[
+                pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
+                pl.BlockSpec((ROWS, LANES), lambda _: (0, 0)),
+            ],
+            out_shape=[
+                jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                jax.ShapeDtypeStruct((ROWS, LANES), jnp.float32),
+            ],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        )
+        return (lambda x: tuple(call(x))) if is_read else (lambda x: call(x)[0])
+
+    return build
+
+
+@pytest.mark.slow
+def test_what_nobody_reads_may_be_written_by_both_cores() -> None:
+    assert checked(kernel(with_spare_output(is_read=False), lambda x: 2 * x)).ok
+
+
+@pytest.mark.slow
+def test_what_is_read_may_not() -> None:
+    made = kernel(with_spare_output(is_read=True), lambda x: (2 * x, 2 * x[-ROWS:]))
+    verdict = checked(made)
+    assert (verdict.ok, verdict.check) == (False, "race")
+    assert f"a write of [0:{ROWS}, 0:{LANES}] in " in verdict.reason
+
+
+@pytest.mark.slow
+def test_a_race_in_a_call_before_the_last_is_one() -> None:
+    def build(rows: int) -> Any:
+        def twice(x: Any) -> Any:
+            doubled, spare = with_spare_output(is_read=True)(rows)(x)
+            return by_hand(lambda x, out: out.__setitem__(..., x[...]))(rows)(doubled), spare
+
+        return twice
+
+    verdict = checked(kernel(build, lambda x: (2 * x, 2 * x[-ROWS:])))
+    assert (verdict.ok, verdict.check) == (False, "race")
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+def test_an_output_is_unread_when_nothing_uses_it(is_read: bool) -> None:
+    made = kernel(with_spare_output(is_read=is_read), lambda x: x)
+    problem = made.problem_spec.parse("64")
+    (found,) = reader.find(made.build(problem, make_config({"block": ROWS})), made.inputs(problem))
+    trace = found.traces(None)[0]
+    assert [op.is_unread for op in trace.operands] == [False, False, not is_read]
+    assert found.unread_buffers() == (() if is_read else (2,))
+    assert [s.space for s in trace.scratch] == ([] if is_read else ["output"])
+
+
+def by_hand(
+    body: Any, *, dtype: Any = jnp.float32, scratch: bool = False, **compiler: Any
+) -> Callable[[int], Any]:
+    """A kernel that sees each block of [8, 128] whole; with ``scratch`` beside one more in VMEM."""
+
+    def build(rows: int) -> Any:
+        spec = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[spec],
+            out_specs=spec,
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), dtype),
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), dtype)] * scratch,
+            compiler_params=pltpu.CompilerParams(**compiler),
+        )
+
+    return build
+
+
+@pytest.mark.slow
+def test_reading_through_a_reshaped_reference() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = x.reshape(2, 4, LANES)[...].reshape(ROWS, LANES) + 1
+
+    assert checked(kernel(by_hand(body), lambda x: x + 1)).ok
+    assert checked(kernel(by_hand(body), lambda x: x + 2)).check == "values"
+
+
+@pytest.mark.slow
+def test_a_masked_store_within_bounds() -> None:
+    def body(x: Any, out: Any) -> None:
+        out[...] = jnp.zeros_like(out)
+        wide = jax.lax.broadcasted_iota(jnp.int32, (ROWS, 4), 1) < 2
+        pltpu.store(out.at[:, pl.ds(0, 4)], x[:, :4], mask=wide)
+
+    def reference(x: Any) -> Any:
+        return jnp.where(jnp.arange(LANES) < 2, x, 0.0)
+
+    assert checked(kernel(by_hand(body), reference)).ok
+
+
+@pytest.mark.slow
+def test_what_the_interpreter_cannot_do_is_not_called_wrong(monkeypatch: Any) -> None:
+    from jax._src.pallas.mosaic.interpret import interpret_pallas_call
+
+    def lacks(*_: Any, **__: Any) -> Any:
+        raise NotImplementedError("this is not done yet")
+
+    lacks.__signature__ = inspect.signature(interpret_pallas_call.get)  # type: ignore[attr-defined]
+    monkeypatch.setattr(interpret_pallas_call, "get", lacks)
+    verdict = checked(kernel(by_hand(lambda x, out: out.__setitem__(..., x[...])), lambda x: x))
+    assert verdict.ok and verdict.proof.level is ProofLevel.PLAIN
+    assert "this is not done yet" in verdict.proof.lacks
+
+
+def test_integers_that_are_off_by_one_are_wrong() -> None:
+    made = kernel(lambda _: lambda x: x + 1, lambda x: x, dtype="int32")
+    assert checked(made).check == "values"
+
+
+def test_a_verdict_tells_what_was_run_and_how_long_it_took() -> None:
+    verdict = checked(kernel(by_hand(lambda x, out: out.__setitem__(..., x[...])), lambda x: x))
+    assert verdict.ok and verdict.runs == 3 and verdict.seconds > 0
+    assert "rows=16" in verdict.reason and "rows=24" in verdict.reason
+
+
+@pytest.mark.slow
+def test_a_kernel_that_builds_for_long_problems_only_is_run_on_those() -> None:
+    def build(rows: int) -> Any:
+        if rows < 64:
+            raise ValueError("too short")
+        return by_hand(lambda x, out: out.__setitem__(..., x[...]))(rows)
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok and "rows=64" in verdict.reason
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_a_kernel_that_divides_by_a_constant_is_run_where_it_has_steps(right: bool) -> None:
+    """Of two blocks each of four parts would have an empty grid, and leave its output unwritten."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * (2.0 if right else 3.0)
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        part = (rows // 4, LANES)
+        call = pl.pallas_call(
+            body,
+            grid=(rows // 4 // ROWS,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct(part, jnp.float32),
+        )
+        return lambda x: jax.vmap(call)(x.reshape(4, *part)).reshape(x.shape)
+
+    verdict = checked(kernel(build, lambda x: 2 * x), rows=4096)
+    assert verdict.ok is right, verdict
+    assert "rows=32" in verdict.reason or not right
+
+
+def counted(*, right: bool) -> Kernel:
+    """Doubles as many blocks as its first argument says, in any order; the others are zero."""
+
+    def build(rows: int) -> Any:
+        def body(out_before: Any, x: Any, out: Any) -> None:
+            out[...] = x[...] * (2.0 if right else 3.0)
+
+        @jax.jit
+        def double(count: Any, x: Any) -> Any:
+            block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+            return pl.pallas_call(
+                body,
+                grid=(jnp.max(count) // 1,),
+                in_specs=[block, block],
+                out_specs=block,
+                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                input_output_aliases={0: 0},
+                compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+            )(jnp.zeros_like(x), x)
+
+        return double
+
+    def reference(count: Any, x: Any) -> Any:
+        return jnp.where(jnp.arange(len(x))[:, None] < count[0] * ROWS, 2 * x, 0.0)
+
+    return replace(
+        kernel(build, reference),
+        inputs=lambda p: [
+            Array(name="n", shape=(1,), dtype="int32", values=lambda: np.array([2], np.int32)),
+            Array(name="x", shape=(p["rows"], LANES), dtype=p.dtype),
+        ],
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_a_grid_that_is_an_argument_is_run_with_the_given_numbers(right: bool) -> None:
+    verdict = checked(counted(right=right))
+    assert verdict.ok is right, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_so_is_one_whose_code_asks_for_the_tpu(right: bool) -> None:
+    """As vLLM's latent attention: what its integers say is computed while it is traced for a TPU
+    that is not there."""
+    made = counted(right=right)
+
+    def build(problem: Problem, config: Config) -> Any:
+        function = made.build(problem, config)
+
+        def asking(count: Any, x: Any) -> Any:
+            assert pltpu.get_tpu_info().vmem_capacity_bytes
+            return function(count, x)
+
+        return asking
+
+    verdict = checked(replace(made, build=build), chip=Chip.V6E)
+    assert verdict.ok is right, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("unchecked", "is_used", "check"),
+    [
+        (True, False, FailedCheck.NONE),
+        (True, True, FailedCheck.UNINITIALISED),
+        (False, False, FailedCheck.BOUNDS),
+    ],
+)
+def test_a_row_ahead_is_read_where_the_kernel_turns_checks_off_and_does_not_use_it(
+    *, unchecked: bool, is_used: bool, check: FailedCheck
+) -> None:
+    def body(x: Any, out: Any, block: Any) -> None:
+        block[...] = x[...]
+        ahead = block[pl.program_id(0) * 0 + ROWS, :]
+        out[...] = block[...]
+        out[0, :] = jnp.where(pl.program_id(0) < (1 if is_used else 0), ahead, block[0, :])
+
+    build = by_hand(body, scratch=True, disable_bounds_checks=unchecked)
+    verdict = checked(kernel(build, lambda x: x))
+    assert (verdict.ok, verdict.check) == (check is FailedCheck.NONE, check), verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [0, ROWS])
+def test_what_a_dma_reads_behind_the_end_is_out_of_bounds(size: int) -> None:
+    """Not where it reads nothing, as vLLM's mixture of experts does behind its last block."""
+
+    def build(rows: int) -> Any:
+        def body(end: Any, x: Any, out: Any, block: Any, semaphore: Any) -> None:
+            step = pl.program_id(0)
+            for start, more in ((step * ROWS, ROWS), (end[0], end[1])):
+                here = pl.ds(start, more)
+                copy = pltpu.make_async_copy(x.at[here], block.at[pl.ds(0, more)], semaphore)
+                copy.start()
+                copy.wait()
+            out[...] = block[...]
+
+        call = pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[
+                pl.BlockSpec(memory_space=pltpu.SMEM),
+                pl.BlockSpec(memory_space=pl.ANY),
+            ],
+            out_specs=pl.BlockSpec((ROWS, LANES), lambda i: (i, 0)),
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+            scratch_shapes=[
+                pltpu.VMEM((ROWS, LANES), jnp.float32),
+                pltpu.SemaphoreType.DMA,
+            ],
+        )
+        return lambda x: call(jnp.array([rows, size], jnp.int32), x)
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok is (size == 0), verdict
+    assert verdict.check is (FailedCheck.BOUNDS if size else FailedCheck.NONE)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_a_kernel_under_vmap_is_run(right: bool) -> None:
+    """Also where the axis that ``vmap`` adds is divided between the cores."""
+
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * (2.0 if right else 3.0)
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i: (i, 0))
+        return jax.vmap(
+            pl.pallas_call(
+                body,
+                grid=(rows // ROWS,),
+                in_specs=[block],
+                out_specs=block,
+                out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+                compiler_params=pltpu.CompilerParams(dimension_semantics=("arbitrary",)),
+            )
+        )
+
+    made = replace(
+        kernel(build, lambda x: 2 * x),
+        inputs=lambda p: [Array(name="x", shape=(3, p["rows"], LANES), dtype=p.dtype)],
+    )
+    verdict = checked(made)
+    assert verdict.ok is right, verdict
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("right", [True, False])
+def test_a_store_through_a_bitcast_is_run(right: bool) -> None:
+    """Rows in pairs, as the compiler packs them: a copy of the words is a copy of the rows."""
+
+    def body(x: Any, out: Any, words: Any) -> None:
+        pairs = words.bitcast(jnp.int32)
+        words[...] = x[...]
+        held = pairs[...]
+        words[...] = jnp.zeros_like(words)
+        pairs[...] = held if right else held[::-1]
+        out[...] = words[...]
+
+    build = by_hand(body, dtype=jnp.bfloat16, scratch=True, dimension_semantics=("parallel",))
+    verdict = checked(kernel(build, lambda x: x, "bfloat16"))
+    assert verdict.ok is right, verdict
+
+
+def test_random_numbers_cannot_be_compared() -> None:
+    def body(x: Any, out: Any) -> None:
+        pltpu.prng_seed(0)
+        noise = pltpu.bitcast(pltpu.prng_random_bits((ROWS, LANES)), jnp.int32)
+        out[...] = jnp.where(noise > 0, x[...], 0.0)
+
+    verdict = checked(kernel(by_hand(body), lambda x: x))
+    assert verdict.ok is None
+    assert "draws random numbers" in verdict.reason
+
+
+@pytest.mark.slow
+def test_a_dma_that_moves_nothing_is_not_waited_for_and_races_with_nobody() -> None:
+    def build(rows: int) -> Any:
+        def body(x: Any, out: Any, done: Any) -> None:
+            size = jnp.where(pl.program_id(0) == 0, rows, 0)
+            part = pl.ds(0, size)
+            copy = pltpu.make_async_copy(x.at[part], out.at[part], done)
+            copy.start()
+            copy.wait()
+
+        spec = pl.BlockSpec(memory_space=pl.ANY)
+        return pl.pallas_call(
+            body,
+            grid=(2,),
+            in_specs=[spec],
+            out_specs=spec,
+            out_shape=jax.ShapeDtypeStruct((rows, LANES), jnp.float32),
+            scratch_shapes=[pltpu.SemaphoreType.DMA],
+            compiler_params=pltpu.CompilerParams(dimension_semantics=("parallel",)),
+        )
+
+    verdict = checked(kernel(build, lambda x: x))
+    assert verdict.ok, verdict.reason
+    assert not verdict.proof.level
+
+
+def test_what_ended_a_thread_is_the_cause() -> None:
+    """JAX says in all other threads that one has failed, and quotes it."""
+    failed = (
+        "INTERNAL: CpuCallback error\nRuntimeError: Computation failed on (4, 0) with exception:"
+    )
+    quoted = RuntimeError(f"{failed}\n\nTraceback\n  File\nAssertionError: clock\n{failed}")
+    assert interpreter._root_cause(quoted) == "AssertionError: clock"
+
+
+def running_sums() -> Kernel:
+    """Along columns that no axis cuts, in blocks of 128."""
+
+    def build(problem: Problem, _: Config) -> Any:
+        def body(x: Any, out: Any, total: Any) -> None:
+            @pl.when(pl.program_id(1) == 0)
+            def _() -> None:
+                total[...] = jnp.zeros_like(total)
+
+            total[...] += x[...]
+            out[...] = total[...]
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
+        return pl.pallas_call(
+            body,
+            grid=(problem["rows"] // ROWS, problem["columns"] // LANES),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((problem["rows"], problem["columns"]), jnp.float32),
+            scratch_shapes=[pltpu.VMEM((ROWS, LANES), jnp.float32)],
+        )
+
+    def sums(x: Any) -> Any:
+        return x.reshape(len(x), -1, LANES).cumsum(1).reshape(x.shape)
+
+    return replace(
+        kernel(build, sums),  # type: ignore[arg-type]
+        dims=("rows", "columns"),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], p["columns"]), dtype=p.dtype)],
+        build=build,
+    )
+
+
+def summed(columns: int) -> Verdict:
+    made = running_sums()
+    problem = made.problem_spec.parse(f"rows=64,columns={columns}")
+    return gate.check(made, problem, make_config({"block": ROWS}))
+
+
+@pytest.mark.slow
+def test_a_long_dimension_is_whole_where_that_is_little_work(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    verdict = summed(2048)
+    assert verdict.ok and "columns=2048" in verdict.reason, verdict
+    monkeypatch.setattr(gate, "_MOST_WORK", 100.0)
+    verdict = summed(2048)
+    assert verdict.ok and "columns=256" in verdict.reason and verdict.runs == 2, verdict
+
+
+@pytest.mark.slow
+def test_the_cores_of_a_run_share_a_program(caplog: pytest.LogCaptureFixture) -> None:
+    """To compile it is most of what a verification takes."""
+    jax.config.update("jax_log_compiles", True)  # the context of that name is of one thread
+    try:
+        verdict = summed(384)
+    finally:
+        jax.config.update("jax_log_compiles", False)
+    compiled = [
+        record.message
+        for record in caplog.records
+        if re.match(r"Finished XLA compilation of jit\(_(run|evaluate)\)", record.message)
+    ]
+    assert verdict.ok and len(compiled) == verdict.runs, compiled
+
+
+@pytest.mark.slow
+def test_a_busy_machine_proves_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock by which everything takes an hour."""
+    expected = summed(384)
+    hours = count(step=3600)
+    monkeypatch.setattr(gate.time, "perf_counter", lambda: float(next(hours)))
+    found = summed(384)
+    assert found.ok and found.seconds >= 3600
+    assert replace(found, seconds=0.0) == replace(expected, seconds=0.0)
+
+
+def test_work_is_that_of_the_whole_grid() -> None:
+    """16 steps for each row of blocks: two blocks moved, four accesses and the zeros of the first,
+    and an addition of 8 x 128."""
+    made = running_sums()
+    small, large = (
+        gate._Subject(
+            made,
+            made.problem_spec.parse(f"rows={n},columns=2048"),
+            make_config({"block": ROWS}),
+            None,
+        ).work
+        for n in (8, 64)
+    )
+    assert large == pytest.approx(8 * small)
+    assert 16 * 6 < small < 16 * 8
+
+
+def test_a_loop_that_depends_on_data_is_not_known_to_be_little_work() -> None:
+    """What passed on a short problem would be lost where the whole one ran into the limit."""
+
+    def build(problem: Problem, _: Config) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = jax.lax.while_loop(lambda y: y[0, 0] < 9.0, lambda y: y + 1.0, x[...])
+
+        block = pl.BlockSpec((ROWS, LANES), lambda i, j: (i, j))
+        grid = (problem["rows"] // ROWS, problem["columns"] // LANES)
+        shape = jax.ShapeDtypeStruct((problem["rows"], problem["columns"]), jnp.float32)
+        return pl.pallas_call(body, grid=grid, in_specs=[block], out_specs=block, out_shape=shape)
+
+    problem = running_sums().problem_spec.parse("rows=64,columns=2048")
+    bounded, endless = (
+        gate._Subject(made, problem, make_config({"block": ROWS}), None).is_bounded
+        for made in (running_sums(), replace(running_sums(), build=build))
+    )
+    assert bounded and not endless
+
+
+@pytest.mark.slow
+def test_what_is_wrong_for_short_lengths_only_is_wrong() -> None:
+    """``cols``, which no axis cuts, is 256 in the first runs, and then as long as it is."""
+
+    def build(rows: int, cols: int) -> Any:
+        def body(x: Any, out: Any) -> None:
+            out[...] = x[...] * (3.0 if cols == 256 else 2.0)
+
+        block = pl.BlockSpec((ROWS, cols), lambda i: (i, 0))
+        return pl.pallas_call(
+            body,
+            grid=(rows // ROWS,),
+            in_specs=[block],
+            out_specs=block,
+            out_shape=jax.ShapeDtypeStruct((rows, cols), jnp.float32),
+        )
+
+    made = replace(
+        kernel(build, lambda x: 2 * x),  # type: ignore[arg-type]
+        dims=("rows", "cols"),
+        inputs=lambda p: [Array(name="x", shape=(p["rows"], p["cols"]), dtype=p.dtype)],
+        build=lambda p, _: build(p["rows"], p["cols"]),
+    )
+    problem = made.problem_spec.parse("rows=64,cols=512")
+    assert gate.check(made, problem, make_config({"block": ROWS})).ok is False

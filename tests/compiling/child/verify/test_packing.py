@@ -1,0 +1,41 @@
+"""Packed elements on a CPU are those that a TPU would give."""
+
+import os
+
+os.environ.setdefault("JAX_PLATFORMS", "cpu")
+
+from collections.abc import Iterator
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.experimental.pallas import tpu as pltpu
+
+from autotune.compiling.child.verify.repairs import repaired
+
+
+@pytest.fixture(autouse=True)
+def _repaired() -> Iterator[None]:
+    with repaired():
+        yield
+
+
+def numbers(dtype: str) -> list[np.ndarray]:
+    drawn = np.random.default_rng(0).normal(scale=3e4, size=(2, 8, 128)).astype(dtype)
+    return list(drawn)
+
+
+@pytest.mark.parametrize(("wide", "packed"), [("float32", "bfloat16"), ("int32", "int16")])
+def test_what_was_packed_lies_side_by_side_and_comes_back(wide: str, packed: str) -> None:
+    parts = numbers(wide)
+    narrow = [part.astype(jnp.dtype(packed)) for part in parts]
+    found = jax.jit(lambda *xs: pltpu.pack_elementwise(xs, packed_dtype=jnp.dtype(packed)))(*parts)
+    np.testing.assert_array_equal(np.asarray(found), np.stack(narrow, -1).view("uint32")[..., 0])
+    for index, want in enumerate(narrow):
+        unpacked = jax.jit(
+            lambda x, index=index: pltpu.unpack_elementwise(
+                x, index=index, packed_dtype=jnp.dtype(packed), unpacked_dtype=jnp.dtype(wide)
+            )
+        )(found)
+        np.testing.assert_array_equal(np.asarray(unpacked), want.astype(wide))

@@ -1,0 +1,155 @@
+"""The small problems keep what can go wrong: blocks on every axis, and ragged ends."""
+
+from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.compiling.child.verify.reduced import BLOCK_COUNTS, reduced_problems
+from autotune.declaring.kernel import Array, Axis, Kernel
+from autotune.domain.config import make_config
+from autotune.domain.problem import Problem
+
+
+def kernel(**parts: object) -> Kernel:
+    """Two block axes on n, one on m, one number that cuts nothing."""
+    made: dict[str, object] = {
+        "name": "k",
+        "dims": ("m", "n", "heads"),
+        "dtypes": ("float32",),
+        "axes": tuple(
+            Axis(name=name, choices=lambda _: [1], dim=dim)
+            for name, dim in (
+                ("block_m", "m"),
+                ("block_q", "n"),
+                ("block_kv", "n"),
+                ("buffers", None),
+            )
+        ),
+        "default": lambda _: {},
+        "inputs": lambda p: [Array(name="x", shape=(p["m"], p["n"]), dtype="float32")],
+        "build": lambda _p, _c: lambda x: x,
+        "reference": lambda _: lambda x: x,
+        **parts,
+    }
+    return Kernel(**made)  # type: ignore[arg-type]
+
+
+def problem(m: int, n: int, heads: int = 8) -> Problem:
+    return kernel().problem_spec.parse(f"{m}x{n}x{heads}")
+
+
+def config(block_m: int, block_q: int, block_kv: int) -> object:
+    return make_config({"block_m": block_m, "block_q": block_q, "block_kv": block_kv, "buffers": 2})
+
+
+sizes = st.integers(1, 40)
+
+
+@given(sizes, sizes, sizes, st.integers(1, 400), st.integers(1, 400))
+def test_as_many_blocks_as_asked_for_or_all_and_the_same_ragged_end(
+    block_m: int, block_q: int, block_kv: int, m: int, n: int
+) -> None:
+    found = reduced_problems(kernel(), problem(m, n), config(block_m, block_q, block_kv))
+    assert 1 <= len(found) <= len(BLOCK_COUNTS)
+    for small, count in zip(found, BLOCK_COUNTS, strict=False):
+        assert small["heads"] == 8 and small["m"] <= m and small["n"] <= n
+        assert -(-small["m"] // block_m) == min(count, -(-m // block_m))
+        assert small["m"] == m or small["m"] % block_m == m % block_m
+        for block in (block_q, block_kv):
+            assert -(-small["n"] // block) >= min(count, -(-n // block))
+            if n % block_q == 0 == n % block_kv:
+                assert small["n"] % block == 0
+
+
+def test_a_kernel_reduces_what_no_axis_cuts() -> None:
+    made = kernel(reduced=lambda p: p.with_dims(heads=2))
+    found = reduced_problems(made, problem(1000, 1024), config(128, 128, 256))
+    assert [str(p) for p in found] == [
+        "m=232,n=512,heads=2,dtype=float32",
+        "m=360,n=768,heads=2,dtype=float32",
+    ]
+
+
+def test_where_the_kernel_refuses_one_length_gets_as_long_as_the_longest() -> None:
+    made = kernel(check=lambda p: "too short" if p["n"] < p["m"] else None)
+    found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
+    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+
+
+def test_a_config_that_cannot_be_built_for_the_small_problem_gets_a_longer_one() -> None:
+    """JAX's kernels refuse inner blocks longer than the array, which ``check`` knows nothing of."""
+    sizes = config(512, 128, 128)
+    found = reduced_problems(kernel(), problem(4096, 8192), sizes, lambda p: p["n"] >= 1000)
+    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+
+
+def test_it_is_twice_as_long_until_it_can_be_built() -> None:
+    sizes = config(128, 128, 128)
+    found = reduced_problems(kernel(), problem(4096, 8192), sizes, lambda p: p["m"] >= 1000)
+    assert [(p["m"], p["n"]) for p in found] == [(1024, 1024), (1536, 1536)]
+
+
+def test_where_that_does_not_help_the_full_size_is_kept() -> None:
+    made = kernel(check=lambda p: None if p["n"] == 8192 else "n is fixed")
+    found = reduced_problems(made, problem(4096, 8192), config(512, 128, 128))
+    assert {p["n"] for p in found} == {8192}
+
+
+def test_what_the_constraint_refuses_with_the_config_has_one_block_more() -> None:
+    made = kernel(constraint=lambda p, c: "two" if p["m"] == 2 * c["block_m"] else None)
+    found = reduced_problems(made, problem(4096, 8192), config(128, 128, 128))
+    assert [(p["m"], p["n"]) for p in found] == [(384, 384)]
+
+
+def test_values_count_in_the_unit_of_their_axis() -> None:
+    axes = tuple(
+        Axis(name=axis.name, choices=axis.choices, dim=axis.dim, unit=10) for axis in kernel().axes
+    )
+    found = reduced_problems(kernel(axes=axes), problem(400, 400), config(2, 2, 2))
+    assert [(small["m"], small["n"]) for small in found] == [(40, 40), (60, 60)]
+
+
+def test_each_device_of_a_mesh_gets_as_many_blocks() -> None:
+    made = kernel(mesh=lambda _: {"x": 4})
+    found = reduced_problems(made, problem(400, 400), config(8, 8, 8))
+    assert [(small["m"], small["n"]) for small in found] == [(64, 64), (96, 96)]
+
+
+def test_long_dimensions_that_no_axis_cuts_are_short_where_the_kernel_takes_that() -> None:
+    """Dividing their size, and not where ``reduced`` says what to do."""
+
+    def heads(size: int, **parts: Any) -> list[int]:
+        whole, sizes = problem(1024, 1024, size), config(128, 128, 128)
+        found = reduced_problems(kernel(**parts), whole, sizes, shorten=True)
+        assert [p["m"] for p in found] == [256, 384]
+        return [p["heads"] for p in found]
+
+    assert heads(4096) == [256, 256]
+    assert heads(4096, check=lambda p: "short" if p["heads"] < 1000 else None) == [1024, 1024]
+    assert heads(1000) == [1000, 1000]
+    assert heads(4096, reduced=lambda p: p) == [4096, 4096]
+
+
+def test_what_only_counts_tiles_is_two_or_as_many_as_the_kernel_takes() -> None:
+    """Sequences of a paged attention; heads in the tile of an array stay."""
+
+    def inputs(p: Problem) -> list[Array]:
+        return [
+            Array(name="x", shape=(p["heads"], p["m"], p["n"]), dtype="float32"),
+            Array(name="lengths", shape=(p["heads"],), dtype="int32"),
+        ]
+
+    def short(**parts: object) -> list[int]:
+        whole, blocks = problem(256, 256), config(128, 128, 128)
+        found = reduced_problems(kernel(**parts), whole, blocks, shorten=True)
+        return [p["heads"] for p in found]
+
+    assert short(inputs=inputs) == [2]
+    by_four = "heads must be a multiple of 4"
+    assert short(inputs=inputs, check=lambda p: by_four if p["heads"] % 4 else None) == [4]
+
+    def in_a_tile(p: Problem) -> list[Array]:
+        return [*inputs(p), Array(name="q", shape=(p["heads"], 128), dtype="float32")]
+
+    assert short(inputs=in_a_tile) == [8]

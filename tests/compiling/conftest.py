@@ -1,0 +1,50 @@
+"""Each test has a folder of its own for what compilers leave, and must leave nothing there."""
+
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.compiling.process import CompilerProcess
+
+FAKE = Path(__file__).parents[1] / "fakes" / "worker.py"
+
+MakeProcess = Callable[..., CompilerProcess]
+
+
+@pytest.fixture
+def make_fake(temporary: Path) -> Iterator[MakeProcess]:
+    """Makes processes that run the fake worker; closes them, and looks for what is left."""
+    made: list[CompilerProcess] = []
+
+    def make(python: str = sys.executable, memory_bytes: int = 8 << 30) -> CompilerProcess:
+        made.append(CompilerProcess(python, memory_bytes, worker=FAKE))
+        return made[-1]
+
+    yield make
+    for process in made:
+        process.close()
+    assert list(temporary.iterdir()) == []
+    assert [
+        p for p in psutil.Process().children() if "fakes/worker.py" in " ".join(p.cmdline())
+    ] == []
+
+
+@pytest.fixture
+def fake(make_fake: MakeProcess) -> CompilerProcess:
+    return make_fake()
+
+
+def is_alive(pid: int) -> bool:
+    """A zombie that nobody reaps is dead."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@pytest.fixture
+def alive() -> Callable[[int], bool]:
+    return is_alive

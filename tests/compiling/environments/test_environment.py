@@ -1,0 +1,127 @@
+"""Environments on disk: which one is meant, what is unfinished, which Python fits."""
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.compiling.environments.environment import (
+    FOLDER_VARIABLE,
+    Environment,
+    environments,
+    environments_folder,
+    find_environment,
+    keep,
+    remove,
+)
+from autotune.compiling.environments.interpreters import fitting_interpreter
+from autotune.domain.errors import InvalidInputError, UnknownNameError
+from autotune.domain.toolchain import Toolchain
+from tests.servers.commands import assert_one_sentence, autotune_here
+
+
+def made(folder: Path, jax: str) -> Environment:
+    """As one that was created, without its packages."""
+    (folder / jax).mkdir(parents=True)
+    one = Environment(
+        name=jax,
+        python=sys.executable,
+        python_version="3.11.7",
+        toolchain=Toolchain(jax=jax, jaxlib=jax, libtpu="0.0.1"),
+        extra=("tokamax",),
+    )
+    keep(folder, one)
+    return one
+
+
+def test_what_was_made_is_read_back_the_newest_first(tmp_path: Path) -> None:
+    old, new = made(tmp_path, "0.9.2"), made(tmp_path, "0.10.2")
+    assert environments(tmp_path) == [new, old]
+
+
+def test_a_folder_without_its_note_was_not_finished(tmp_path: Path) -> None:
+    one = made(tmp_path, "0.9.2")
+    (tmp_path / "0.10.2" / "bin").mkdir(parents=True)
+    assert environments(tmp_path) == [one]
+    with pytest.raises(UnknownNameError, match=r"autotune env create jax==0\.10\.2"):
+        find_environment(tmp_path, "0.10.2")
+
+
+@pytest.mark.parametrize("note", ["", "[]", '{"name": "0.9.2"}', '{"toolchain": 3}'])
+def test_a_note_that_is_not_ours_is_passed_over(note: str, tmp_path: Path) -> None:
+    made(tmp_path, "0.9.2")
+    (tmp_path / "0.9.2" / "autotune-environment.json").write_text(note)
+    assert environments(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "found"), [("0.12", "0.12.0.1"), ("0.1", None), ("0.12.0.1", "0.12.0.1")]
+)
+def test_a_short_version_means_the_newest_of_it(
+    wanted: str, found: str | None, tmp_path: Path
+) -> None:
+    made(tmp_path, "0.12.0")
+    made(tmp_path, "0.12.0.1")
+    made(tmp_path, "0.10.2")
+    if found is None:
+        with pytest.raises(UnknownNameError, match=r"there are 0\.12\.0\.1, 0\.12\.0, 0\.10\.2"):
+            find_environment(tmp_path, wanted)
+    else:
+        assert find_environment(tmp_path, wanted).name == found
+
+
+def test_what_is_removed_is_gone(tmp_path: Path) -> None:
+    one = made(tmp_path, "0.9.2")
+    remove(tmp_path, one)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_running_python_is_taken_where_it_fits() -> None:
+    path, version = fitting_interpreter(">=3.8", "jax 0.1")
+    assert (path, version) == (sys.executable, sys.version.split()[0])
+
+
+def test_the_sentence_names_what_is_needed_and_what_there_is() -> None:
+    with pytest.raises(InvalidInputError, match=r"jax 99 needs Python .*>=3\.99.*--python"):
+        fitting_interpreter(">=3.99", "jax 99")
+    with pytest.raises(InvalidInputError, match=r"/no/such/python is no Python 3"):
+        fitting_interpreter(">=3.11", "jax 99", "/no/such/python")
+
+
+def test_commands_use_the_environment_that_jax_names(tmp_path: Path) -> None:
+    own = replace(made(tmp_path, "0.9.2"), python="/no/such/interpreter")
+    keep(tmp_path, own)
+    search = ("search", "matmul", "--shape", "1x1x1", "--chip", "v5e")
+    place = {FOLDER_VARIABLE: str(tmp_path)}
+    done = autotune_here(*search, "--jax", "0.9.2", cwd=tmp_path, env=place)
+    assert_one_sentence(done, "the interpreter /no/such/interpreter cannot be started")
+    done = autotune_here(*search, "--jax", "0.9.2", "--python", "x", cwd=tmp_path, env=place)
+    assert_one_sentence(done, "--jax and --python both name an interpreter")
+    done = autotune_here(*search, "--jax", "0.8", cwd=tmp_path, env=place)
+    assert_one_sentence(done, "autotune env create jax==0.8")
+
+
+def test_the_commands_list_and_remove(tmp_path: Path) -> None:
+    place = {FOLDER_VARIABLE: str(tmp_path)}
+    assert "none yet" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
+    made(tmp_path, "0.9.2")
+    assert "tokamax" in autotune_here("env", "list", cwd=tmp_path, env=place).stdout
+    listed = json.loads(autotune_here("env", "list", "--json", cwd=tmp_path, env=place).stdout)
+    assert listed[0]["toolchain"]["jax"] == "0.9.2"
+    done = autotune_here("env", "remove", "jax==0.9.2", cwd=tmp_path, env=place)
+    assert (done.returncode, environments(tmp_path)) == (0, [])
+
+
+@pytest.mark.parametrize("release", ["torch==2", "jax", "jax>=0.9", "jax==0.9.*", "..", "jax=0.9"])
+def test_what_is_no_release_is_a_sentence(release: str, tmp_path: Path) -> None:
+    done = autotune_here(
+        "env", "create", release, cwd=tmp_path, env={FOLDER_VARIABLE: str(tmp_path)}
+    )
+    assert_one_sentence(done, "is not a release of JAX: write it as jax==0.10.2")
+
+
+def test_the_folder_is_the_variable_s(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(FOLDER_VARIABLE, "~/jaxes")
+    assert environments_folder() == Path.home() / "jaxes"

@@ -1,0 +1,238 @@
+"""Real Ray clusters: the compiler mostly only sleeps, what happens to nodes and drivers is real."""
+
+import os
+import sqlite3
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from autotune.compiling.farm.pool import RayPool
+from autotune.compiling.process import CompilerInterruptedError
+from autotune.declaring.discovery import find_kernel
+from autotune.domain.chip import Chip
+from autotune.domain.config import make_config
+from autotune.domain.errors import KernelImportError
+from autotune.domain.outcome import CompileFailed, Crashed
+from autotune.domain.toolchain import installed_toolchain
+from tests.compiling.farm.conftest import PROBLEM, SLEEPING, add_nodes
+from tests.servers.commands import autotune
+from tests.servers.service import until
+
+pytestmark = pytest.mark.slow
+
+REF = find_kernel("vector_add")
+ROOT = Path(__file__).parents[3]
+DRIVER = Path(__file__).with_name("driver.py")
+
+
+def compiled(pool: RayPool, count: int, **axes: int) -> list[Any]:
+    return [
+        pool.compile(REF, PROBLEM, make_config({**axes, "number": number}), Chip.V5E)
+        for number in range(count)
+    ]
+
+
+def start_driver(cluster: Any, database: Path) -> subprocess.Popen[str]:
+    surroundings = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, str(DRIVER), cluster.address, str(database)]
+    return subprocess.Popen(command, env=surroundings, stdout=subprocess.PIPE, text=True)
+
+
+def test_who_cannot_help_says_why_and_the_others_go_on(cluster: Any, tmp_path: Path) -> None:
+    for name, text in (
+        ("without", "raise ModuleNotFoundError(\"No module named 'autotune'\")"),
+        ("broken", "raise ValueError('broken there')"),
+        ("older", f"__path__ = [{str(ROOT / 'autotune')!r}]\n__version__ = '0.0.1'"),
+    ):
+        (tmp_path / name / "autotune").mkdir(parents=True)
+        (tmp_path / name / "autotune" / "__init__.py").write_text(text)
+        add_nodes(cluster, 1, env_vars={"PYTHONPATH": str(tmp_path / name)})
+    add_nodes(cluster, 2)
+    cluster.add_node(num_cpus=1, memory=2 << 30)
+    said: list[str] = []
+    with RayPool(cluster.address, announce=said.append, worker=SLEEPING) as pool:
+        assert pool.size == 2
+        answers = [future.result().answer for future in compiled(pool, 4)]
+    assert all(isinstance(one, CompileFailed) for one in answers)
+    reasons = (
+        "has no pallas-autotune",
+        "has pallas-autotune 0.0.1, not",
+        "has 2.0 GiB",
+        "broken there",
+    )
+    assert len(said) == 4
+    assert all(any(reason in line for line in said) for reason in reasons)
+
+
+def test_what_dies_costs_nothing_that_is_finished(cluster: Any) -> None:
+    first, *_ = add_nodes(cluster, 2, 1, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        (killer,) = compiled(pool, 1, kill=1)
+        assert isinstance(killer.result().answer, Crashed)
+        assert "3 compilers" in killer.result().answer.reason
+        futures = compiled(pool, 24, sleep_ms=300)
+        futures[0].result()
+        cluster.remove_node(first, allow_graceful=False)
+        assert {future.result().answer.message for future in futures} == {"asleep"}
+
+
+def test_no_node_that_is_left_is_one_sentence(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.compiling.farm.slots._PATIENCE_S", 1.0)
+    (node,) = add_nodes(cluster, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        (future,) = compiled(pool, 1, sleep_ms=3_600_000)
+        time.sleep(1)
+        cluster.remove_node(node, allow_graceful=False)
+        assert "start nodes" in str(future.exception(timeout=1200))
+
+
+def test_drivers_take_turns(cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FAKE_SLEEP_MS", "1000")  # 72 of them, in one slot
+    add_nodes(cluster, 1)
+    with start_driver(cluster, tmp_path / "long.db") as long:
+        assert long.stdout is not None and long.stdout.readline() == "trial\n"
+        with RayPool(cluster.address, worker=SLEEPING) as pool:
+            for future in compiled(pool, 3, sleep_ms=1):
+                future.result()
+            assert long.poll() is None
+        long.kill()
+
+
+def test_who_comes_and_goes_ends_nothing_that_another_driver_runs(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "15000")
+    monkeypatch.setattr("autotune.compiling.farm.slots._OPEN_S", 3.0)
+    add_nodes(cluster, 1)
+    with start_driver(cluster, tmp_path / "long.db") as long:
+        while not asked.exists():
+            time.sleep(0.1)
+        with RayPool(cluster.address, worker=SLEEPING) as pool:
+            assert pool.size == 1  # though it is busy
+        assert long.stdout is not None and long.stdout.readline() == "trial\n"
+        long.kill()
+    assert set(Counter(asked.read_text().splitlines()).values()) == {1}
+
+
+def test_who_leaves_ends_what_it_has_asked(cluster: Any) -> None:
+    add_nodes(cluster, 1)
+    with RayPool(cluster.address, worker=SLEEPING, limit_s=3_600.0) as pool:
+        child = Path("/proc", str(pool._process.ask({"kind": "hello"}, 60.0)["ok"][2]))
+        (future,) = compiled(pool, 1, sleep_ms=3_600_000)
+        until(lambda: not pool._slots._free)
+        assert child.exists()
+    assert future.cancelled() or isinstance(future.exception(), CompilerInterruptedError)
+    until(lambda: not child.exists())
+
+
+def test_what_waits_for_its_turn_is_not_compiled_for_who_has_left(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = tmp_path / "asked"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "15000")
+    add_nodes(cluster, 1)
+    with start_driver(cluster, tmp_path / "long.db") as long:
+        while not asked.exists():
+            time.sleep(0.1)
+        with RayPool(cluster.address, worker=SLEEPING) as pool:
+            compiled(pool, 1, nobodys=1)
+            until(lambda: not pool._slots._free)
+            time.sleep(1)  # it is under way
+        until(lambda: len(asked.read_text().splitlines()) == 3)
+        long.kill()
+    assert "nobodys" not in asked.read_text()
+
+
+def test_slots_that_ended_while_they_rested_are_not_a_candidates_fault(cluster: Any) -> None:
+    add_nodes(cluster, 4)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        for slot in pool._slots._slots.values():
+            slot.discard()
+        (future,) = compiled(pool, 1)
+        assert isinstance(future.result().answer, CompileFailed)
+
+
+def test_a_refused_node_keeps_no_compiler_and_is_tried_once_more(
+    cluster: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("autotune.compiling.farm.slots._AGAIN_S", 6.0)
+    add_nodes(cluster, 1)
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        ask = pool._process.ask
+        child = Path("/proc", str(ask({"kind": "hello"}, 60.0)["ok"][2]))
+        (slot,) = pool._slots._slots.values()
+        assert child.exists()
+        pool._slots.refuse(slot.node, "it is tested")
+        until(lambda: not child.exists())
+        assert "ok" in ask({"kind": "hello"}, 60.0)
+
+
+def test_slots_of_another_size_take_memory_of_their_own(cluster: Any) -> None:
+    cluster.add_node(num_cpus=3, memory=24 << 30)
+    with RayPool(cluster.address, memory_bytes=16 << 30, worker=SLEEPING):
+        pass
+    with RayPool(cluster.address, worker=SLEEPING) as pool:
+        assert len(pool._slots._slots) == 1
+        (future,) = compiled(pool, 1)
+        assert isinstance(future.result().answer, CompileFailed)
+
+
+def test_a_node_that_lacks_a_kernel_is_asked_about_others(cluster: Any, tmp_path: Path) -> None:
+    lacking = tmp_path / "without" / "autotune_kernels"
+    lacking.mkdir(parents=True)
+    (lacking / "__init__.py").write_text("")
+    add_nodes(cluster, 1, env_vars={"PYTHONPATH": str(lacking.parent)})
+    said: list[str] = []
+    with RayPool(cluster.address, announce=said.append, worker=SLEEPING) as pool:
+        (future,) = compiled(pool, 1)
+        with pytest.raises(KernelImportError, match="it has no kernel"):
+            future.result()
+        assert pool.toolchain().jax == "1" and not said
+        add_nodes(cluster, 1)
+        until(lambda: len(pool._slots._slots) == 2)
+        assert all(isinstance(one.result().answer, CompileFailed) for one in compiled(pool, 4))
+
+
+def test_a_driver_that_is_killed_goes_on_and_compiles_nothing_twice_but_what_was_under_way(
+    cluster: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked, database = tmp_path / "asked", tmp_path / "trials.db"
+    monkeypatch.setenv("FAKE_ASKED", str(asked))
+    monkeypatch.setenv("FAKE_SLEEP_MS", "50")
+    add_nodes(cluster, 2)
+    with start_driver(cluster, database) as driver:
+        assert driver.stdout is not None
+        for _ in range(10):
+            driver.stdout.readline()
+        driver.kill()
+    with start_driver(cluster, database) as again:
+        told, _ = again.communicate(timeout=12000)
+    assert told.splitlines()[-1] == "72 trials"  # all that the space has
+    times = Counter(asked.read_text().splitlines())
+    assert len(times) == 72
+    assert sum(times.values()) - 72 <= 2  # as many as there are slots
+
+
+def test_a_search_over_a_cluster_names_the_jax_of_its_nodes(cluster: Any, tmp_path: Path) -> None:
+    add_nodes(cluster, 1)
+    done = autotune(
+        *("search", "vector_add", "--shape", "n=4096", "--chip", "v5e", "--trials", "1"),
+        *("--ray", cluster.address),
+        cwd=tmp_path,
+    )
+    assert done.returncode in (0, 1), done.stderr
+    toolchain = installed_toolchain()
+    assert toolchain is not None
+    with sqlite3.connect(tmp_path / "test.db") as database:
+        dump = "\n".join(database.iterdump())
+    assert f"--chip v5e --jax {toolchain.jax}" in dump

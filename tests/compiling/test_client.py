@@ -1,0 +1,247 @@
+"""Typed questions: what each kind of answer, or death, becomes."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from autotune.compiling.client import Compiler
+from autotune.compiling.process import (
+    ChildDiedError,
+    ChildTimedOutError,
+    CompilerInterruptedError,
+)
+from autotune.compiling.protocol import Drawn, Greeting, Traces
+from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.config import Config, make_config
+from autotune.domain.errors import CompilerUnavailableError, InvalidInputError, KernelImportError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.outcome import CompileFailed, Crashed, OutOfVmem, TimedOut
+from autotune.domain.problem import Problem
+from autotune.domain.toolchain import Toolchain
+from autotune.estimating.simulator.drawing.picture import TraceSlice, Track
+
+REF = KernelRef(path="kernel.py", attribute="KERNEL")
+PROBLEM = Problem(dims=(("n", 8),), dtype="float32")
+
+TRACED: dict[str, Any] = {"ok": to_data(Traces([]))}
+
+Reply = Callable[[dict[str, Any]], Any]
+
+
+class Scripted:
+    """Stands for a ``CompilerProcess``: answers are values, or exceptions that kill it."""
+
+    python = "/some/python"
+
+    def __init__(self, reply: Reply, hello: Any = None) -> None:
+        self.running = False
+        self.asked: list[dict[str, Any]] = []
+        self.limits: list[float] = []
+        self._reply = reply
+        self._hello = hello or greeting()
+
+    def ask(self, request: Mapping[str, Any], limit_s: float) -> Any:
+        self.running = True
+        self.asked.append(dict(request))
+        self.limits.append(limit_s)
+        found = self._hello if request["kind"] == "hello" else self._reply(dict(request))
+        if isinstance(found, Exception):
+            self.running = False
+            raise found
+        return found
+
+    def stop(self) -> None:
+        self.running = False
+
+
+def greeting(libtpu: str = "3") -> dict[str, Any]:
+    toolchain = Toolchain(jax="1", jaxlib="2", libtpu=libtpu)
+    return {"ok": to_data(Greeting(toolchain, python="3.11", pid=1))}
+
+
+def client(reply: Any, hello: Any = None) -> tuple[Compiler, Scripted]:
+    process = Scripted(reply if callable(reply) else lambda request: reply, hello)
+    return Compiler(process, limit_s=7.0), process  # type: ignore[arg-type]
+
+
+def configs(count: int) -> list[Config]:
+    return [make_config({"block": n}) for n in range(count)]
+
+
+def failing(kind: str, message: str, stage: str) -> dict[str, Any]:
+    return {"error": {"type": kind, "message": message, "stage": stage}}
+
+
+def test_the_first_candidate_after_a_start_does_not_pay_for_the_start() -> None:
+    compiler, process = client(ChildDiedError("it died", "last words"))
+    for _ in range(2):
+        found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+        assert found == Crashed(reason="it died", log_tail="last words")
+    assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
+    assert process.limits == [120.0, 7.0] * 2
+
+
+def test_what_stops_the_child_from_outside_leads_to_a_new_handshake() -> None:
+    compiler, process = client(failing("E", "no", "compile"))
+    compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    process.stop()
+    compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    assert [request["kind"] for request in process.asked] == ["hello", "compile"] * 2
+
+
+def test_one_config_that_kills_the_child_while_tracing_costs_only_itself() -> None:
+    def reply(request: dict[str, Any]) -> Any:
+        block = request["config"]["axes"]["block"]
+        if block == 2:
+            return ChildDiedError("it died", "")
+        if block == 4:
+            return ChildTimedOutError("no answer within 7 s")
+        if block == 5:
+            return failing("SystemExit", "3", "kernel")
+        return TRACED
+
+    compiler, _ = client(reply)
+    assert [compiler.trace(REF, PROBLEM, config, orders=True) for config in configs(7)] == [
+        Traces([]),
+        Traces([]),
+        Crashed(reason="it died"),
+        Traces([]),
+        TimedOut(reason="no answer within 7 s", limit_s=7.0),
+        CompileFailed(reason="kernel raised SystemExit: 3", message="3"),
+        Traces([]),
+    ]
+
+
+def test_a_gate_that_runs_out_of_time_names_what_helps() -> None:
+    compiler, _ = client(lambda _: ChildTimedOutError("no answer within 7 s"))
+    verdict = compiler.verify(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    assert verdict.ok is None
+    assert "no answer within 7 s; give it longer with --candidate-timeout" in verdict.reason
+    assert "`reduced`" in verdict.reason
+
+
+@pytest.mark.parametrize(("chip", "word"), [(None, None), (Chip.V5P, "v5p")])
+def test_a_trace_is_asked_for_a_chip_where_one_is_given(chip: Chip | None, word: object) -> None:
+    compiler, process = client(TRACED)
+    compiler.trace(REF, PROBLEM, configs(1)[0], orders=True, chip=chip)
+    assert process.asked[-1]["chip"] == word
+
+
+@pytest.mark.parametrize(
+    ("answer", "outcome"),
+    [
+        (failing("ValueError", "bad block\nmore", "build"), "build raised ValueError: bad block"),
+        (failing("KeyboardInterrupt", "", "kernel"), "kernel raised KeyboardInterrupt"),
+        (failing("MosaicError", "INTERNAL: no\nmore", "compile"), "no"),
+    ],
+)
+def test_what_a_candidate_raises_is_its_outcome(answer: dict[str, Any], outcome: str) -> None:
+    found = client(answer)[0].compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+    assert isinstance(found, CompileFailed)
+    assert found.reason == outcome
+
+
+def test_the_compilers_own_refusal_is_classified() -> None:
+    message = "Scoped allocation with size 20.00M and limit 16.00M exceeded scoped vmem limit"
+    compiler, _ = client(failing("E", message, "compile"))
+    found = compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E).answer
+    assert isinstance(found, OutOfVmem)
+    assert (found.used_bytes, found.allowed_bytes) == (20 << 20, 16 << 20)
+
+
+def test_a_drawn_program_comes_with_its_picture_or_the_reason_why_not() -> None:
+    picture = {
+        "tracks": [["core", [["vector issue", 0.0, 1.5, {}]]]],
+        "steps": 1,
+        "total_us": 1.5,
+        "drawn_us": 1.5,
+        "notes": [],
+    }
+    compiler, process = client({"ok": {"program": "ab", "picture": picture, "refusal": ""}})
+    drawn = compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3)
+    assert isinstance(drawn, Drawn)
+    assert drawn.picture is not None
+    assert drawn.picture.tracks == (Track("core", [TraceSlice("vector issue", 0.0, 1.5, {})]),)
+    assert (process.asked[-1]["kind"], process.asked[-1]["steps"]) == ("draw", 3)
+    compiler, _ = client({"ok": {"program": "ab", "picture": None, "refusal": "no loop"}})
+    assert compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3) == Drawn(
+        program="ab", picture=None, refusal="no loop"
+    )
+    compiler, _ = client(failing("MosaicError", "no", "compile"))
+    assert isinstance(compiler.draw(REF, PROBLEM, configs(1)[0], Chip.V5E, steps=3), CompileFailed)
+
+
+def test_an_interrupt_is_no_outcome() -> None:
+    compiler, _ = client(CompilerInterruptedError())
+    with pytest.raises(CompilerInterruptedError):
+        compiler.compile(REF, PROBLEM, configs(1)[0], Chip.V5E)
+    with pytest.raises(CompilerInterruptedError):
+        compiler.trace(REF, PROBLEM, configs(1)[0], orders=False)
+
+
+@pytest.mark.parametrize(
+    ("hello", "words"),
+    [
+        (
+            failing("ModuleNotFoundError", "No module named 'jax'", "request"),
+            "/some/python lacks what compiling needs (No module named 'jax'): install pallas-",
+        ),
+        (
+            ChildDiedError(
+                "exit code 1", "Traceback\nModuleNotFoundError: No module named 'numpy'"
+            ),
+            "(No module named 'numpy'): install pallas-autotune[search] there",
+        ),
+        (
+            ChildDiedError("exit code 2", "Unknown option: -P\nusage: python"),
+            "/some/python is older than Python 3.11",
+        ),
+        (
+            ChildDiedError("died of SIGABRT", "glibc is too old"),
+            "does not start under /some/python: died of SIGABRT: glibc is too old",
+        ),
+        (ChildTimedOutError("no answer within 120 s"), "no answer within 120 s"),
+    ],
+)
+def test_an_interpreter_that_cannot_work_is_a_sentence(hello: Any, words: str) -> None:
+    compiler, process = client({"ok": None}, hello)
+    with pytest.raises(CompilerUnavailableError) as caught:
+        compiler.describe(REF)
+    assert words in str(caught.value)
+    assert not process.running
+    assert [request["kind"] for request in process.asked] == ["hello", "hello"]
+
+
+def test_one_start_that_fails_is_repeated() -> None:
+    found = iter([ChildDiedError("killed", ""), greeting()])
+    compiler, process = client(failing("ImpossibleError", "n is odd", "problem"))
+    process.ask = lambda request, limit_s, ask=process.ask: (  # type: ignore[method-assign,misc]
+        _raise_or_return(next(found)) if request["kind"] == "hello" else ask(request, limit_s)
+    )
+    with pytest.raises(InvalidInputError, match="n is odd"):
+        compiler.choices(REF, PROBLEM)
+
+
+def _raise_or_return(found: Any) -> Any:
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def test_no_libtpu_is_a_sentence() -> None:
+    with pytest.raises(CompilerUnavailableError, match="has no libtpu"):
+        client(None, greeting(libtpu="none"))[0].toolchain()
+
+
+def test_a_declaration_that_does_not_load_is_a_sentence() -> None:
+    compiler, _ = client(failing("LoadError", "kernel.py does not import", "load"))
+    with pytest.raises(KernelImportError, match=r"kernel\.py does not import"):
+        compiler.describe(REF)
+
+
+def test_a_declaration_that_kills_the_child_is_a_sentence() -> None:
+    compiler, _ = client(ChildDiedError("the compiler process died of SIGABRT", "a\nlast"))
+    with pytest.raises(CompilerUnavailableError, match="died of SIGABRT: last"):
+        compiler.describe(REF)

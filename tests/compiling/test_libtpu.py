@@ -1,0 +1,55 @@
+"""When libtpu is asked for the packer's log, and when for whole listings."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from autotune.compiling import libtpu
+
+
+@pytest.fixture
+def asked(monkeypatch, tmp_path):
+    """Asks, in an environment of its own and with a file for stderr; what it has set."""
+
+    def ask(version="0.0.42.1", stderr=None):
+        monkeypatch.setattr(libtpu, "version", lambda: version)
+        monkeypatch.setattr(libtpu._Packing, "log", None)
+        monkeypatch.setattr(libtpu, "_STDERR", tmp_path / "log")
+        monkeypatch.setattr(os, "environ", {**os.environ, "LIBTPU_INIT_ARGS": "as it was"})
+        status = Path(stderr or __file__).stat()
+        monkeypatch.setattr(libtpu.os, "fstat", lambda number: status)
+        libtpu.log_the_packing(tmp_path)
+        return os.environ["LIBTPU_INIT_ARGS"]
+
+    return ask
+
+
+@pytest.mark.parametrize("version", ["0.0.42", "0.0.42.1", "0.0.48", "0.0.50.1"])
+def test_known_versions_are_asked_for_the_log(asked, version):
+    assert "--logtostderr=true" in asked(version)
+    assert libtpu.packing_is_logged()
+    assert os.environ["TPU_VMODULE"] == "bundle_packer=2,global_bundle_packer=1"
+
+
+@pytest.mark.parametrize("version", ["0.0.17.1", "0.0.41", "0.0.51", "0.1.0", "", None])
+def test_others_print_whole_listings(asked, version):
+    assert asked(version) == "as it was"
+    assert not libtpu.packing_is_logged()
+
+
+def test_so_do_they_where_somebody_wants_it(asked, monkeypatch):
+    monkeypatch.setenv(libtpu.WHOLE_LISTING, "1")
+    assert asked() == "as it was"
+
+
+def test_so_do_they_where_stderr_is_no_file(asked):
+    assert asked(stderr=os.devnull) == "as it was"
+
+
+def test_clear_cuts_the_log(asked, tmp_path):
+    asked()
+    (tmp_path / "log").write_text("of the last candidate")
+    (tmp_path / "dump").mkdir()
+    libtpu.clear(tmp_path / "dump")
+    assert libtpu.packing_log() == ""

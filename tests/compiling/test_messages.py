@@ -1,0 +1,123 @@
+"""Every recorded refusal of the real compiler is understood. See ``record_messages.py``."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from autotune.compiling.messages import classify
+from autotune.domain.outcome import CompileFailed, OutOfVmem
+
+FOLDER = Path(__file__).parents[1] / "recorded" / "messages"
+VERSIONS = ("0.6.2", "0.10.2", "0.12.0.1")
+MIB = 2**20
+
+
+def verdict(version: str, case: str):
+    path = FOLDER / f"{version}-{case}.json"
+    if not path.exists():
+        pytest.skip(f"jax {version} accepts {case}")
+    data = json.loads(path.read_text())
+    return classify(data["type"], data["message"])
+
+
+def test_a_line_that_ends_in_a_colon_brings_what_it_announces():
+    found = classify("ValueError", "Incompatible shapes:\n  (8, 128) and (16, 128)\nat body")
+    assert found.reason.endswith("Incompatible shapes: (8, 128) and (16, 128)")
+
+
+def test_three_versions_are_recorded():
+    recorded = {path.name.partition("-")[0] for path in FOLDER.glob("*.json")}
+    assert recorded >= set(VERSIONS)
+
+
+# jax 0.6 drops double buffering when it does not fit, so it needs half as much.
+@pytest.mark.parametrize(
+    ("version", "case", "used", "allowed"),
+    [
+        ("0.6.2", "scoped_vmem", 32, 16),
+        ("0.10.2", "scoped_vmem", 64, 16),
+        ("0.12.0.1", "scoped_vmem", 64, 16),
+        ("0.10.2", "scoped_vmem_limit", 64, 32),
+        ("0.12.0.1", "scoped_vmem_limit", 64, 32),
+        ("0.10.2", "capacity_v4", 32, 16),
+        ("0.12.0.1", "capacity_v4", 32, 16),
+        ("0.6.2", "capacity_v5p", 80, 63.94),
+        ("0.10.2", "capacity_v5p", 112, 63.94),
+        ("0.12.0.1", "capacity_v5p", 112, 63.94),
+        ("0.6.2", "one_buffer", 256, 128),
+        ("0.10.2", "one_buffer", 256, 128),
+        ("0.12.0.1", "one_buffer", 256, 128),
+    ],
+)
+def test_out_of_vmem_has_used_and_allowed_bytes(version, case, used, allowed):
+    found = verdict(version, case)
+    assert isinstance(found, OutOfVmem), found
+    assert (found.used_bytes, found.allowed_bytes) == (used * MIB, round(allowed * MIB))
+    assert not found.by_rule
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", ["bf16_matmul_v2", "shape_cast", "no_lowering"])
+def test_what_the_chip_or_mosaic_cannot_do_is_unsupported(version, case):
+    found = verdict(version, case)
+    assert isinstance(found, CompileFailed)
+    assert found.unsupported
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize(
+    ("case", "says"),
+    [
+        ("bf16_matmul_v2", "Unsupported matmul RHS type on target"),
+        ("shape_cast", "infer-vector-layout: unsupported shape cast"),
+        ("no_lowering", "Unimplemented primitive in Pallas TPU lowering"),
+        ("misaligned", "The Pallas TPU lowering currently requires"),
+        ("half_tiles", "its block shape (..., 8, 128) is not divisible by tiling evenly"),
+    ],
+)
+def test_the_reason_is_one_line_without_framing(version, case, says):
+    found = verdict(version, case)
+    assert says in found.reason
+    assert "\n" not in found.reason and "Mosaic failed to compile" not in found.reason
+    assert not found.reason.startswith("INTERNAL")
+    assert len(found.reason) <= 240
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_misaligned_block_is_a_failure_that_is_supported(version):
+    found = verdict(version, "misaligned")
+    assert isinstance(found, CompileFailed) and not found.unsupported
+
+
+@pytest.mark.parametrize(
+    ("version", "needs"), [("0.6.2", "16.00G"), ("0.10.2", "32.00G"), ("0.12.0.1", "32.00G")]
+)
+def test_hbm_is_not_taken_for_vmem(version, needs):
+    found = verdict(version, "hbm")
+    assert isinstance(found, CompileFailed)
+    assert found.reason == f"out of HBM: needs {needs}, 15.75G are there"
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("case", ["bf16_matmul_v2", "shape_cast", "misaligned", "hbm"])
+def test_a_failure_keeps_the_whole_message(version, case):
+    path = FOLDER / f"{version}-{case}.json"
+    assert verdict(version, case).message == json.loads(path.read_text())["message"]
+
+
+def test_a_message_never_seen_is_a_failure_with_its_first_line():
+    found = classify("RuntimeError", "\n\nsomething new\nand more")
+    assert found == CompileFailed(reason="something new", message="\n\nsomething new\nand more")
+
+
+def test_an_empty_message_is_named_after_its_exception():
+    assert classify("RecursionError", "").reason == "RecursionError"
+
+
+@pytest.mark.parametrize(
+    "message", ["UNIMPLEMENTED: no such thing", "Not implemented: Unsupported shape", "E2003: x"]
+)
+def test_words_for_what_cannot_be_done(message):
+    found = classify("JaxRuntimeError", message)
+    assert isinstance(found, CompileFailed) and found.unsupported

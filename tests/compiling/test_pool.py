@@ -1,0 +1,136 @@
+"""The pool: jobs side by side, and an end that leaves no thread and no child."""
+
+import json
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.compiling.client import Compiler
+from autotune.compiling.pool import CompilerPool
+from autotune.compiling.process import CompilerInterruptedError
+from autotune.domain.chip import Chip
+from autotune.domain.codec import to_data
+from autotune.domain.config import make_config
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.problem import Problem
+from autotune.domain.verdict import Proof, ProofLevel, Verdict
+from tests.compiling.conftest import FAKE
+
+NEVER_S = 3600  # what ends before that was ended
+
+
+def hang(compiler: Compiler) -> object:
+    return compiler.process.ask({"kind": "hang"}, NEVER_S)
+
+
+def pid(compiler: Compiler) -> int:
+    found: int = compiler.process.ask({"kind": "hello"}, 20)["ok"][2]
+    return found
+
+
+@pytest.fixture(autouse=True)
+def nothing_left(temporary: Path) -> Iterator[None]:
+    """But what other tests have started, and still use."""
+    before = threading.enumerate(), psutil.Process().children()
+    yield
+    assert (threading.enumerate(), psutil.Process().children()) == before
+    assert list(temporary.iterdir()) == []
+
+
+def test_two_jobs_have_two_compilers() -> None:
+    barrier = threading.Barrier(2, timeout=300)
+
+    def job(compiler: Compiler) -> int:
+        barrier.wait()
+        return pid(compiler)
+
+    with CompilerPool(2, worker=FAKE) as pool:
+        first, second = [pool.submit(job) for _ in range(2)]
+        assert first.result() != second.result()
+        assert pool.submit(pid).result() in (first.result(), second.result())
+
+
+def test_close_ends_running_and_waiting_jobs() -> None:
+    pool = CompilerPool(2, worker=FAKE)
+    pool.submit(pid).result()
+    futures = [pool.submit(hang) for _ in range(4)]
+    pool.close()
+    pool.close()
+    assert isinstance(futures[0].exception(), CompilerInterruptedError)  # no crash of a candidate
+    assert futures[3].cancelled()
+    with pytest.raises(RuntimeError):
+        pool.submit(pid)
+
+
+_HANGING = """
+import signal, sys, time
+from pathlib import Path
+from autotune.compiling.pool import CompilerPool
+
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
+
+with CompilerPool(2, worker=Path(sys.argv[1])) as pool:
+    jobs = [pool.submit(lambda c: c.process.ask({"kind": "hang"}, 3600)) for _ in range(2)]
+    while not all(compiler.process.running for compiler in pool._compilers):
+        time.sleep(0.01)
+    print("hanging", flush=True)
+    jobs[0].result()
+"""
+
+
+RIGHT = Verdict(ok=True, reason="right")
+
+
+def interpreter_that_says(folder: Path, name: str, verdict: Verdict) -> str:
+    file, told = folder / name, json.dumps(to_data(verdict))
+    file.write_text(f"#!/bin/sh\nFAKE_VERDICT='{told}' exec {sys.executable} \"$@\"\n")
+    file.chmod(0o755)
+    return str(file)
+
+
+@pytest.mark.parametrize(
+    ("first", "is_asked"),
+    [
+        (Verdict(ok=None, reason="no such mode", not_run=True), True),
+        (Verdict(ok=None, reason="off", proof=Proof(level=ProofLevel.PLAIN)), True),
+        (Verdict(ok=None, reason="random numbers"), False),
+        (Verdict(ok=False, reason="off"), False),
+        (Verdict(ok=True, reason="right", proof=Proof(level=ProofLevel.PLAIN)), False),
+    ],
+)
+def test_another_interpreter_is_asked_what_this_one_cannot_say(
+    tmp_path: Path, first: Verdict, is_asked: bool
+) -> None:
+    python = interpreter_that_says(tmp_path, "first", first)
+    unknown = Verdict(ok=None, reason="no", proof=Proof(level=ProofLevel.PLAIN))
+    others = [
+        interpreter_that_says(tmp_path, "second", unknown),
+        interpreter_that_says(tmp_path, "third", RIGHT),
+    ]
+    problem = Problem(dims=(("n", 8),), dtype="float32")
+    asked = KernelRef(path="k.py", attribute="K"), problem, make_config({}), Chip.V5E
+    with CompilerPool(1, python=python, worker=FAKE, verify_with=others) as pool:
+        if not is_asked:
+            pool._others_lock.acquire()  # what waits for it hangs
+        found = pool.verify(*asked)
+    assert found == (RIGHT.with_jax("1") if is_asked else first)
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_ctrl_c_while_compiling_is_over_in_a_moment(times: int) -> None:
+    command = [sys.executable, "-c", _HANGING, str(FAKE)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"hanging\n"
+    for _ in range(times):
+        process.send_signal(signal.SIGINT)
+        time.sleep(0.03)
+    _, errors = process.communicate(timeout=300)
+    assert errors.strip().endswith(b"KeyboardInterrupt")

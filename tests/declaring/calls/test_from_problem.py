@@ -1,0 +1,55 @@
+"""A problem and the form of its call are enough to make the call again."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import pytest
+
+from autotune.declaring.calls.from_problem import call_text
+from autotune.declaring.calls.function import FunctionKernel
+from tests.samples.decorated import Layer, Options, Weights, half, scaled, with_tree
+
+X = jax.ShapeDtypeStruct((256, 512), jnp.bfloat16)
+W = jax.ShapeDtypeStruct((1, 512), jnp.float32)
+
+
+def anything(x: Any, *more: Any, how: Any = None, block: int = 8, **others: Any) -> None:
+    del x, more, how, block, others
+
+
+def half_of(x: Any) -> Any:
+    return x / 2
+
+
+ANYTHING = FunctionKernel(name="anything", function=anything, axes={"block": [8]})
+
+
+@pytest.mark.parametrize(
+    ("declaration", "args", "kwargs"),
+    [
+        (scaled.declaration, (X, W), {}),
+        (half.declaration, (X, W), {}),
+        (with_tree.__wrapped__.declaration, (X, Weights(scale=W), Options(negate=True)), {}),
+        (Layer.forward.declaration, (X,), {}),
+        (ANYTHING, (X, X, W), {"how": "a, b -> c"}),
+        (ANYTHING, (X,), {"how": "half", "other": half_of, "text": "half_of"}),
+        (
+            ANYTHING,
+            (X,),
+            {"how": "ij,jk", "a": "(i, j)", "b": "x=1", "c": "jax.nn.gelu", "d": "a-b"},
+        ),
+        (ANYTHING, (X,), {"how": "f(x)", "a": "bf16[2]", "b": "-inf", "d": "# no"}),
+        (ANYTHING, ({"a": X, "b": [W, 3]},), {"how": (1, "x", None, 0.5), "scale": "None"}),
+        (ANYTHING, (jax.ShapeDtypeStruct((), jnp.int32), [], (X,)), {"how": jax.nn.gelu}),
+        (ANYTHING, (X,), {"how": jnp.float32, "flag": True, "text": "it's", "negative": -2}),
+    ],
+)
+def test_the_call_is_made_again_from_its_problem(
+    declaration: FunctionKernel, args: Any, kwargs: Any
+) -> None:
+    arguments = declaration.arguments(args, kwargs)
+    kernel, problem = declaration.kernel(arguments), declaration.problem(arguments)
+    again = declaration.read(call_text(kernel.form, problem))
+    assert again == arguments
+    assert declaration.kernel(again).form == kernel.form

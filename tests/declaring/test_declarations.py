@@ -1,0 +1,159 @@
+"""Configs, block sizes, the grid in any order, fingerprints, the attached chip."""
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.declaring.discovery import find_kernel, fingerprint
+from autotune.declaring.kernel import block_sizes
+from autotune.declaring.pallas import Grid
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.config import Config, make_config
+from autotune.domain.errors import InvalidInputError, KernelImportError, UnknownNameError
+from autotune.domain.problem import Problem
+from autotune.measuring.attached import attached_chip, attached_chips
+from autotune_kernels.from_tpu_inference import fused_moe
+
+
+@given(st.integers(1, 100_000), st.sampled_from([8, 16, 128]), st.integers(128, 8192))
+def test_block_sizes_are_aligned_or_the_whole_dimension(
+    extent: int, minimum: int, maximum: int
+) -> None:
+    sizes = block_sizes(extent, minimum=minimum, maximum=maximum)
+    assert sizes == sorted(set(sizes))
+    assert sizes
+    assert all(size == extent or size % minimum == 0 for size in sizes)
+    assert all(size <= extent for size in sizes)
+    assert all(size <= max(maximum, minimum) or sizes == [extent] for size in sizes)
+
+
+def test_a_grid_follows_the_order_of_the_config() -> None:
+    config = make_config({"b": 1}, grid_order=("k", "m"))
+    grid = Grid(config, m=2, k=3)
+    assert grid.sizes == (3, 2)
+    assert (grid.axis("k"), grid.axis("m")) == (0, 1)
+    assert grid.index_map(lambda m, k: (m, k))(10, 20) == (20, 10)
+
+
+def test_an_index_map_gets_scalar_references_behind_the_grid() -> None:
+    grid = Grid(make_config({}, grid_order=("n", "m")), m=2, n=2)
+    assert grid.index_map(lambda m, table: (table, m))("i_n", "i_m", "ref") == ("ref", "i_m")
+
+
+def test_a_grid_order_of_other_axes_is_refused() -> None:
+    with pytest.raises(ValueError, match="does not name the axes"):
+        Grid(make_config({}, grid_order=("a",)), m=1)
+
+
+def test_config_round_trip() -> None:
+    config = make_config(
+        {"z": 1, "a": "x"},
+        grid_order=("m",),
+        dimension_semantics=("parallel",),
+        vmem_limit_bytes=7,
+    )
+    assert from_data(Config, to_data(config)) == config
+    assert list(dict(config.axes)) == ["z", "a"]
+
+
+def test_kernels_are_found_by_name_and_by_file(tmp_path: Path) -> None:
+    assert find_kernel("matmul").module == "autotune_kernels.matmul"
+    file = tmp_path / "mine.py"
+    file.write_text("")
+    assert find_kernel(f"{file}:NAME").attribute == "NAME"
+    assert find_kernel(str(file)).attribute == "KERNEL"
+    with pytest.raises(UnknownNameError, match=r"choose one of .*matmul"):
+        find_kernel("no_such_kernel")
+    with pytest.raises(KernelImportError, match="there is no kernel file"):
+        find_kernel(f"{tmp_path}/absent.py:X")
+
+
+def _pci(root: Path, vendor: str, device: str) -> Path:
+    folder = root / "0000:00:04.0"
+    folder.mkdir(parents=True)
+    (folder / "vendor").write_text(vendor + "\n")
+    (folder / "device").write_text(device + "\n")
+    return root
+
+
+def test_the_attached_chip_is_read_from_the_bus(tmp_path: Path) -> None:
+    assert attached_chip(_pci(tmp_path / "a", "0x1ae0", "0x006f")) is Chip.V6E
+    for name, vendor in (("b", "0x10de"), ("c", "0x1ae0")):
+        with pytest.raises(InvalidInputError, match=r"no TPU is attached.*v5e"):
+            attached_chip(_pci(tmp_path / name, vendor, "0x9999"))
+
+
+def test_every_attached_chip_is_counted(tmp_path: Path) -> None:
+    assert attached_chips(tmp_path) == []
+    for slot, device in (("0000:00:05.0", "0x0063"), ("0000:00:06.0", "0x0063")):
+        folder = tmp_path / slot
+        folder.mkdir()
+        (folder / "vendor").write_text("0x1ae0\n")
+        (folder / "device").write_text(device + "\n")
+    assert attached_chips(tmp_path) == [Chip.V5E, Chip.V5E]
+
+
+FILES = {
+    "kernel.py": "import shapes, math\nfrom package import inner\nK = shapes.A, inner.C\n",
+    "shapes.py": "A = 1\n",
+    "unrelated.py": "B = 1\n",
+    "package/__init__.py": "",
+    "package/inner.py": "from .deep import C\nfrom ..shapes import A\n",
+    "package/deep.py": "def C():\n    import near\n    return near.D\n",
+    "package/near.py": "D = 1\n",
+}
+
+
+@pytest.mark.parametrize(
+    ("changed", "counts"),
+    [
+        ("kernel.py", True),
+        ("shapes.py", True),
+        ("package/inner.py", True),
+        ("package/__init__.py", True),
+        ("package/deep.py", True),
+        ("package/near.py", True),
+        ("unrelated.py", False),
+    ],
+)
+def test_a_fingerprint_covers_what_is_imported_from_beside_the_kernel(
+    changed: str, counts: bool, tmp_path: Path
+) -> None:
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    ref = find_kernel(f"{tmp_path}/kernel.py:K")
+    before = fingerprint(ref)
+    file = tmp_path / changed
+    file.write_text(f"# said in other words\n\n{file.read_text()}")
+    assert fingerprint(ref) == before
+    file.write_text(f"{file.read_text()}A = D = K = C = inner = 2\n")
+    assert (fingerprint(ref) != before) == counts
+
+
+def test_a_fingerprint_of_a_file_that_does_not_parse(tmp_path: Path) -> None:
+    (tmp_path / "k.py").write_text("def (:\n")
+    assert len(fingerprint(find_kernel(f"{tmp_path}/k.py:K"))) == 12
+
+
+def test_kernels_of_a_package_share_its_helpers() -> None:
+    from autotune.declaring.sources import files
+
+    ref = find_kernel("jax_flash_attention")
+    names = {path.name for path in files(Path(ref.path), ref.attribute)}
+    assert {"flash_attention.py", "attention.py", "versions.py"} <= names
+    assert "splash_attention.py" not in names and "kernel.py" not in names
+    by_file = find_kernel(f"{ref.path}:{ref.attribute}")
+    assert fingerprint(by_file) == fingerprint(ref)
+
+
+@given(st.integers(1, 200), st.integers(1, 8))
+def test_what_a_fused_moe_takes_has_sizes_of_blocks(each: int, devices: int) -> None:
+    sizes = {"experts": devices, "top_k": 1, "hidden": 256, "intermediate": 256}
+    dims = tuple({"tokens": each * devices, "devices": devices, **sizes}.items())
+    problem = Problem(dims=dims, dtype="bfloat16")
+    taken = fused_moe._check(problem) is None
+    assert taken == all(axis.choices(problem) for axis in fused_moe.KERNEL.axes)

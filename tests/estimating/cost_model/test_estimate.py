@@ -1,0 +1,185 @@
+"""From a simulated schedule to an estimate with its parts and a name for what limits it."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.domain.chip import Chip
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.compiled import Compiled
+from autotune.domain.operation import ScheduledOperation
+from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
+from autotune.estimating.cost_model.estimate import estimate
+from autotune.estimating.simulator.constants import error_bar, xla_error
+from tests.samples.operations import KERNEL, operation
+from tests.samples.simulations import simulation
+from tests.samples.traces import V5E, operand, trace
+
+
+def compiled(simulation: dict[str, Any] | None, refusal: str = "") -> Compiled:
+    return Compiled(
+        seconds=1.0,
+        vmem_used_bytes=1 << 20,
+        program="p",
+        simulation=simulation,
+        refusal=refusal,
+        simulate_s=0.0,
+    )
+
+
+def run(total_us: float, hbm_us: float = 1.0, **parts: float) -> Any:
+    x = operand((8, 128), (8, 128), hbm_bytes=round(hbm_us * V5E.hbm_bytes_per_s / 1e6))
+    outcome = estimate(trace(x), compiled(simulation(total_us, **parts)), V5E)
+    assert isinstance(outcome, Estimated)
+    return outcome.estimate
+
+
+@pytest.mark.parametrize(
+    ("parts", "limit"),
+    [
+        ({"matrix_stall": 20, "hbm_wait": 9, "fill": 5}, "compute"),
+        ({"hbm_wait": 30, "latency_wait": 10}, "HBM"),
+        ({"hbm_wait": 10, "latency_wait": 30}, "step overhead"),
+        ({"scalar": 60}, "step overhead"),
+        ({"fill": 50, "latency_wait": 10}, "pipeline fill"),
+    ],
+)
+def test_what_limits(parts: dict[str, float], limit: str) -> None:
+    found = run(100, **parts)
+    assert found.limited_by == limit
+    assert found.error == error_bar("v5e", limit)
+
+
+def test_the_parts_add_up_to_the_time() -> None:
+    e = run(100, 20, scalar=10, matrix_stall=5, lane_stall=4, hbm_wait=3, latency_wait=2, fill=1)
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us) == 100
+    assert e.explanation.part_us("vector and matrix issue") == pytest.approx(75)
+    assert (e.compute_us, e.memory_us, e.fill_us) == pytest.approx((94, 20, 1))
+    assert e.overhead_us == pytest.approx(12)
+    assert e.vmem_allowed_bytes == V5E.scoped_vmem_bytes
+
+
+def test_an_explanation_survives_its_way_through_json() -> None:
+    outcome = Estimated(estimate=run(100), program="p")
+    assert from_data(Outcome, json.loads(json.dumps(to_data(outcome)))) == outcome
+
+
+def test_an_estimate_kept_by_an_older_version_has_no_explanation() -> None:
+    data = to_data(Estimated(estimate=run(100), program="p"))
+    for added in ("explanation", "error", "resolution"):
+        del data["estimate"][added]
+    found = from_data(Outcome, data)
+    assert isinstance(found, Estimated)
+    assert (found.estimate.explanation, found.estimate.error) == (None, None)
+    assert found.estimate.doubt > run(100).doubt
+
+
+def test_a_chip_of_which_little_was_measured_has_a_wider_error_bar() -> None:
+    """On v4 one family was, and libtpu says nothing of its stalls."""
+    bars = {}
+    for chip in (V5E, replace(V5E, chip=Chip.V4)):
+        outcome = estimate(trace(), compiled(simulation(10)), chip)
+        assert isinstance(outcome, Estimated) and outcome.estimate.error is not None
+        bars[chip.chip] = outcome.estimate.error
+    assert bars[Chip.V4] > bars[Chip.V5E]
+
+
+def test_a_refusal_gives_no_number() -> None:
+    outcome = estimate(trace(), compiled(None, "unknown opcode"), V5E)
+    assert outcome == NotEstimated(reason="unknown opcode", vmem_used_bytes=1 << 20, program="p")
+
+
+def test_operands_that_xla_put_in_vmem_move_nothing_in_the_kernel() -> None:
+    placed = operand((1024, 1024), (128, 1024), hbm_bytes=1 << 40)
+    other = operand((8, 128), (8, 128), hbm_bytes=820_000)
+    run_it = {**simulation(10), "vmem_operands": (1,)}
+    outcome = estimate(trace(placed, other, scalar_operands=1), compiled(run_it), V5E)
+    assert isinstance(outcome, Estimated)
+    assert outcome.estimate.hbm_bytes == 820_000
+
+
+@pytest.mark.parametrize(
+    ("fields", "run_fields"),
+    [({}, {}), ({"exact": False}, {}), ({}, {"vmem_operands": (0,)}), ({"space": "any"}, {})],
+)
+def test_a_time_below_what_its_bytes_take_is_no_estimate(
+    fields: dict[str, Any], run_fields: dict[str, Any]
+) -> None:
+    """Unless nobody knows whether they move."""
+    x = operand(
+        (8, 128), (8, 128), **{"hbm_bytes": round(20 * V5E.hbm_bytes_per_s / 1e6), **fields}
+    )
+    outcome = estimate(trace(x), compiled({**simulation(10), **run_fields}), V5E)
+    if fields or run_fields:
+        assert isinstance(outcome, Estimated)
+    else:
+        assert isinstance(outcome, NotEstimated) and "peak rates" in outcome.reason
+        assert "10.0 µs is less than the 20.0 µs" in outcome.reason
+
+
+@pytest.mark.parametrize(("written_us", "bound_us"), [(0.0, 0.01), (10.0, 10.01)])
+def test_what_a_kernel_writes_by_hand_counts_by_its_transfers(
+    written_us: float, bound_us: float
+) -> None:
+    """It may write a few rows of a result and leave the rest: the whole is no bound."""
+    cache = operand((8, 128), (8, 128), space="any")
+    whole = round(20 * V5E.hbm_bytes_per_s / 1e6)
+    result = replace(cache, hbm_bytes=whole, is_output=True)
+    run = simulation(30)
+    run["hbm_bytes_written"] += round(written_us * V5E.hbm_bytes_per_s / 1e6)
+    outcome = estimate(trace(cache, result), compiled(run), V5E)
+    assert isinstance(outcome, Estimated) and outcome.estimate.explanation is not None
+    assert outcome.estimate.explanation.roofline_us == pytest.approx(bound_us, rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "times"), [("bfloat16", 1), ("float32", 1), ("int8", 2), ("int4", 4)]
+)
+def test_a_time_below_what_its_operations_take_is_no_estimate(dtype: str, times: int) -> None:
+    flops = round(20e-6 * V5E.bf16_ops_per_s * times)
+    for share, kind in ((0.98, NotEstimated), (1.0, Estimated)):
+        made = compiled(simulation(20 * share))
+        certain = trace(mxu_flops=flops, least_mxu_flops=flops, mxu_dtype=dtype)
+        assert isinstance(estimate(certain, made, V5E), kind)
+        uncertain = replace(certain, least_mxu_flops=0)
+        assert isinstance(estimate(uncertain, made, V5E), Estimated)
+
+
+def test_what_a_kernel_moves_by_hand_is_what_its_listing_moves() -> None:
+    cache = operand((1 << 20, 1024), (1 << 20, 1024), space="any", hbm_bytes=1 << 31)
+    outcome = estimate(trace(cache), compiled(simulation(10)), V5E)
+    assert isinstance(outcome, Estimated) and outcome.estimate.hbm_bytes == 8192
+
+
+def around(*operations: ScheduledOperation) -> Estimate:
+    made = replace(compiled(simulation(100)), schedule=operations)
+    outcome = estimate(trace(), made, V5E)
+    assert isinstance(outcome, Estimated)
+    return outcome.estimate
+
+
+def test_what_xla_does_around_the_kernel_is_in_the_time_and_named() -> None:
+    e = around(operation("copy.1", simulated_us=25.0, hbm_bytes=4096), KERNEL)
+    assert (e.time_us, e.kernel_us, e.xla_us) == pytest.approx((125, 100, 25))
+    assert e.explanation is not None
+    assert sum(us for _, us in e.explanation.parts_us) == pytest.approx(e.time_us)
+    assert e.explanation.part_us("operations of XLA") == pytest.approx(25)
+    assert [(one.name, one.time_us) for one in e.operations] == [("copy.1", 25)]
+    assert e.hbm_bytes == around(KERNEL).hbm_bytes + 4096
+    kernel, xla = error_bar("v5e", e.limited_by), xla_error()
+    assert kernel is not None
+    assert e.error == pytest.approx((kernel * 100 + xla * 25) / 125)
+
+
+def test_what_depends_on_data_leaves_no_error_bar() -> None:
+    e = around(operation("gather.7", runs=None, simulated_us=25.0), KERNEL)
+    assert e.error is None and "gather.7" in e.notes[-1]
+    e = around(operation("all-reduce", opcode="all-reduce", hbm_bytes=1 << 30), KERNEL)
+    assert e.time_us == 100 and "all-reduce" in e.notes[-1]
+
+
+def test_an_operation_of_no_weight_is_in_the_time_without_a_line() -> None:
+    e = around(operation("slice", simulated_us=0.5), KERNEL)
+    assert e.xla_us == 0.5 and e.operations == ()

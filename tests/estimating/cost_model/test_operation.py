@@ -1,0 +1,64 @@
+"""How long XLA keeps the chip around the kernels, by the order of the schedule."""
+
+import pytest
+
+from autotune.domain.operation import Phase, ScheduledOperation
+from autotune.estimating.cost_model.operation import hbm_bytes_per_us, xla_time
+from tests.samples.operations import KERNEL, operation
+from tests.samples.traces import V5E
+
+RATE = hbm_bytes_per_us(V5E)
+
+
+def moved(us: float) -> int:
+    """Bytes that take so long."""
+    return round(us * RATE)
+
+
+START = operation("copy-start", opcode="copy", phase=Phase.START, hbm_bytes=moved(30))
+DONE = operation("copy-done", opcode="copy", phase=Phase.DONE, awaits="copy-start")
+
+
+def time_us(*schedule: ScheduledOperation, kernel_us: float = 100.0) -> float:
+    return xla_time(schedule, [kernel_us], V5E).time_us
+
+
+def test_the_rate_is_what_hardware_showed_of_the_chips_bandwidth() -> None:
+    assert 0.5 < RATE * 1e6 / V5E.hbm_bytes_per_s < 1
+
+
+def test_by_its_own_schedule_or_else_by_its_bytes() -> None:
+    assert time_us(operation("a", simulated_us=7.0, hbm_bytes=moved(500))) == 7
+    assert time_us(operation("a", hbm_bytes=moved(500))) == pytest.approx(500)
+    assert time_us(operation("a", simulated_us=7.0, runs=3), KERNEL) == 21
+
+
+def test_what_was_started_ahead_hides_behind_the_kernel() -> None:
+    assert time_us(START, KERNEL, DONE) == 0
+    assert time_us(START, DONE, KERNEL) == pytest.approx(30)
+    assert time_us(START, KERNEL, DONE, kernel_us=10) == pytest.approx(20)
+
+
+def test_copies_ahead_follow_each_other() -> None:
+    more = operation("more-start", opcode="copy", phase=Phase.START, hbm_bytes=moved(30))
+    both = (START, more, DONE, operation("d", phase=Phase.DONE, awaits="more-start"))
+    assert time_us(*both) == pytest.approx(60)
+
+
+def test_only_what_matters_is_unknown() -> None:
+    large = operation("large", runs=None, simulated_us=50.0)
+    small = operation("small", refusal="a scalar decides", hbm_bytes=moved(0.1))
+    assert xla_time([KERNEL, large, small], [100.0], V5E).unknown == ("large",)
+    refused = operation("refused", refusal="a scalar decides", hbm_bytes=moved(5))
+    assert xla_time([KERNEL, refused], [100.0], V5E).unknown == ("refused",)
+
+
+def test_what_cannot_be_simulated_takes_the_longer_of_its_bytes_and_what_xla_expects() -> None:
+    refused = operation("r", refusal="a scalar decides", hbm_bytes=moved(5), expected_cycles=10**6)
+    assert time_us(refused) > 100
+    assert time_us(operation("r", hbm_bytes=moved(5), expected_cycles=10**6)) == pytest.approx(5)
+
+
+def test_collectives_are_named_and_not_timed() -> None:
+    found = xla_time([operation("r", opcode="all-reduce", hbm_bytes=moved(50))], [], V5E)
+    assert (found.time_us, found.collectives) == (0, ("r",))

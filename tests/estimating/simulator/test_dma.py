@@ -1,0 +1,91 @@
+"""The DMA engine, on listings written by hand."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from autotune.estimating.simulator import dma
+from autotune.estimating.simulator.constants import load
+from autotune.estimating.simulator.lowering import HBM_READ, STEP, WAITED, CoreWork
+from tests.samples.handwritten import libtpu_cycles, read, run, wait
+
+LARGE = "2048"  # granules: 64 KiB
+
+
+def test_dmas_on_one_semaphore_follow_each_other_as_libtpu_counts():
+    """On two semaphores both have the whole bandwidth."""
+    flag, moves = "[#allocation4]", 2048 * 32 / load("v5e").dma_bytes_per_cycle
+    one = libtpu_cycles(read(1, size=LARGE), read(2, size=LARGE), wait(3, size="4096"))
+    other = (read(2, size=LARGE, flag=flag), wait(3, size=LARGE), wait(4, size=LARGE, flag=flag))
+    two = libtpu_cycles(read(1, size=LARGE), *other)
+    assert one - two == pytest.approx(moves, abs=3)
+
+
+def test_a_copy_within_hbm_moves_its_bytes_twice():
+    """A written byte takes longer than one that is read; and of the two latencies the longer."""
+    chip = load("v5e")
+    within = read(1, size=LARGE).replace("hbm_to_vmem", "hbm_to_hbm")
+    copied, plain = (run(dma, wait(2, size=LARGE)) for dma in (within, read(1, size=LARGE)))
+    assert copied.hbm_bytes_read == copied.hbm_bytes_written == plain.hbm_bytes_read == 2048 * 32
+    moves = 2048 * 32 / chip.hbm_bytes_per_cycle * chip.write_cost
+    assert chip.write_cost > 1.05
+    later = max(chip.write_latency_cycles, chip.real_read_latency_cycles)
+    late = moves + later - chip.real_read_latency_cycles
+    assert copied.cycles_shared - plain.cycles_shared == pytest.approx(late, abs=2)
+
+
+def test_the_mean_burst_is_what_lies_between_two_jumps():
+    """Eight steps of 512 bytes; without strides a DMA is one piece."""
+    flag, strides = (
+        "[#allocation3]",
+        "/*src_stride=*/256, /*dst_stride=*/64, /*steps_per_stride=*/8",
+    )
+    whole = read(1, size=LARGE)
+    strided = whole.replace(f"{flag} /*", f"{flag}, {strides} /*")
+    assert strided != whole
+    assert run(strided, wait(2, size=LARGE)).burst_bytes == 8 * 512
+    assert run(whole, wait(2, size=LARGE)).burst_bytes == 2048 * 32
+
+
+_WORK = CoreWork(*(0.0 for _ in CoreWork._fields))
+
+
+def _steps(core_cycles, granules, chip):
+    """The totals of a core that works, then reads, then waits for what it has read, so often."""
+    events = []
+    for number, (busy, size) in enumerate(zip(core_cycles, granules, strict=True), 1):
+        clock = float(sum(core_cycles[:number]))
+        events += [(clock, size, 1, HBM_READ, (0.0,)), (clock, size, 1, WAITED, ())]
+        assert busy >= 0
+    final = (float(sum(core_cycles)), 0, 0, STEP, _WORK)
+    return dma.replay(events, dma.shared(chip), final).end
+
+
+def test_a_burst_has_the_whole_chips_memory_as_far_as_its_core_left_it_to_the_other():
+    """Work long enough, and a read of 1 MiB goes at the rate of a burst; without, at half of it."""
+    chip, size = load("v5p"), 2**20
+    granules, latency = size / chip.granule_bytes, chip.real_read_latency_cycles
+    rested = _steps([100_000], [granules], chip).waited - latency
+    at_once = _steps([0], [granules], chip).waited - latency
+    assert rested == pytest.approx(size / chip.burst_bytes_per_cycle)
+    assert at_once == pytest.approx(size / chip.hbm_bytes_per_cycle)
+    assert chip.burst_bytes_per_cycle > 1.5 * chip.hbm_bytes_per_cycle
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5_000), st.integers(0, 60_000)), min_size=1, max_size=20),
+    st.sampled_from(["v5e", "v5p", "v6e", "v7x"]),
+)
+def test_in_the_long_run_a_core_has_no_more_than_its_share(steps, name):
+    """However its bursts lie."""
+    chip = load(name)
+    end = _steps(*zip(*steps, strict=True), chip)
+    assert end.cycles >= end.read_bytes / chip.hbm_bytes_per_cycle - 1e-6
+
+
+def test_what_hardware_showed_of_the_clock_changes_no_cycle_of_libtpus_own_reading():
+    """DMAs of libtpu's model are in cycles of its own clock."""
+    chip = load("v7x")
+    assert chip.dma_bytes_per_cycle == pytest.approx(3715 / 2.2)
+    assert chip.clock_hz < 2.2e9
+    assert chip.hbm_bytes_per_cycle * chip.clock_hz == pytest.approx(0.86 * 3700e9)

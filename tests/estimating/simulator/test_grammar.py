@@ -1,0 +1,460 @@
+"""The grammar of a listing and what each operation means, on listings written by hand."""
+
+import pytest
+
+from autotune.estimating.simulator.bundles import parse, strip_comments
+from autotune.estimating.simulator.constants import CHIPS, load
+from autotune.estimating.simulator.graph import connect
+from autotune.estimating.simulator.outcome import UnfitError
+from tests.samples import recordings
+from tests.samples.handwritten import libtpu_cycles, listing, read, run, wait
+
+NOTHING = ("", "", "", "")
+DONE = (read(1), wait(2))
+
+
+def test_one_dma_costs_its_latency_and_its_bytes():
+    chip, result = load("v5e"), run(*DONE)
+    bundles = 4
+    last = 64 * 32 / chip.dma_bytes_per_cycle + chip.read_latency_cycles
+    assert libtpu_cycles(*DONE) == round(1 + last) + 2
+    assert result.hbm_bytes_read == 64 * 32
+    assert result.bundle_cycles == bundles
+    assert result.steps == 1
+
+
+@pytest.mark.parametrize(("chip", "unit"), [("v4", 512), ("v5e", 32), ("v7x", 32)])
+def test_the_unit_of_a_dma_size_is_the_chips(chip, unit):
+    assert run(*DONE, chip=chip).hbm_bytes_read == 64 * unit
+
+
+def test_an_empty_bundle_is_one_cycle():
+    assert run(*DONE, "", "").bundle_cycles == run(*DONE).bundle_cycles + 2
+
+
+def test_comments_nest():
+    code, trailing = strip_comments("a /* b /* c */ d */ e } /* f /* g */ h */")
+    assert (code, trailing) == ("a  e  } ".replace("  }", " }"), " f  g  h ")
+    for broken in ("a /* b", "a */ b", "/* /* */"):
+        with pytest.raises(UnfitError):
+            strip_comments(broken)
+
+
+@pytest.mark.parametrize(
+    "body", ["{ %1 = vnop  ", "{ %1 = vnop } %2 = vnop", "{ vnop }", "{ %1 = vnop ;; vnop }"]
+)
+def test_a_bundle_that_is_no_list_of_operations_refuses(body):
+    text = listing(*DONE, "%7 = vnop").replace("{ %7 = vnop }", body)
+    assert "bundle" in recordings.refusal(text, chip="v5e")
+
+
+def test_a_comment_may_hold_operations_braces_and_separators():
+    noise = "%5 = shalt.err (!%p1_p1) /* Bounds ;; } { %7 = dma.hbm_to_vmem /*hbm=*/%s1 */"
+    assert run(*DONE, noise).dma_count == 1
+
+
+@pytest.mark.parametrize(
+    ("guard", "count"),
+    [("(%p1_p1),", 1), ("(!%p1_p1),", 0), ("(%p2_p2),", 0), ("(!%p2_p2),", 1), ("(%p3_p3),", 1)],
+)
+def test_predication(guard, count):
+    result = run(
+        read(90),
+        "%s1_s1 = smov 4294967295  ;;  %s2_s2 = smov 0",
+        "%p1_p1 = scmp.lt.s32.totalorder %s1_s1, %s2_s2",  # -1 < 0
+        "%p2_p2 = scmp.lt.u32.totalorder %s1_s1, %s2_s2",  # not so unsigned
+        "%p3_p3 = pnand %p1_p1, %p2_p2",
+        read(1, guard=guard),
+    )
+    assert result.dma_count == 1 + count
+
+
+@pytest.mark.parametrize(
+    ("left", "count"), [(2454267025, 2), (1840700269, 1), (1840700270, 2), (0, 1), (4294967295, 2)]
+)
+def test_the_carry_of_an_unsigned_sum(left, count):
+    """v4 divides grid positions by constants: ``sc`` is the carry of a 64-bit multiplication."""
+    result = run(
+        read(90),
+        f"%s1_s1 = smov {left}",
+        "%p1_p1 = sc.u32 %s1_s1, 2454267026",  # 2^32 - 2454267026 = 1840700270
+        read(1, guard="(%p1_p1),"),
+    )
+    assert result.dma_count == count
+
+
+@pytest.mark.parametrize(
+    ("operation", "value"),
+    [
+        ("sadd.s32 4294967295, 65", 64),
+        ("ssub.s32 65, 1", 64),
+        ("smul.u32 8, 8", 64),
+        ("smulhi.u32 4294967295, 65", 64),
+        ("smulhi.u32 2863311531, 96", 64),  # a division by 1.5: the constant is 2^33 / 3
+        ("sand.u32 127, 4294967232", 64),
+        ("sor.u32 64, 0", 64),
+        ("sxor.u32 65, 1", 64),
+        ("sshll.u32 1, 6", 64),
+        ("sshll.u32 4294967295, 31", -(2**31)),
+        ("sshra.s32 4294967168, 1", -64),
+        ("sshrl.u32 4294967295, 26", 63),
+        ("smin.u32 4294967295, 64", 64),
+        ("smax.s32 4294967295, 64", 64),
+        ("smov 64", 64),
+        ("scalar_lea.vmem 60, 4", 64),
+        ("int_to_ptr.vmem [resolvable:$true] 64", 64),
+        ("scalar_select /*predicate=*/%p1_p1, /*on_true=*/64, /*on_false=*/3", 64),
+        ("smov (%p1_p1, 3), 64", 64),
+        ("smov (!%p1_p1, 64), 3", 64),
+    ],
+)
+def test_scalar_operations(operation, value):
+    """The value sizes a DMA; a negative size is refused, so those are negated first."""
+    result = run(
+        "%p1_p1 = scmp.eq.s32.totalorder 1, 1",
+        f"%s1_s1 = {operation}",
+        "%s2_s2 = " + ("ssub.s32 0, %s1_s1" if -(2**31) < value < 0 else "smov %s1_s1"),
+        read(1, size="%s2_s2"),
+    )
+    if value == -(2**31):
+        assert "bytes" in result.reason
+    else:
+        assert result.hbm_bytes_read == abs(value) * 32
+
+
+def test_an_unknown_opcode_refuses_only_where_it_decides():
+    odd = "%s1_s1 = sfoo.u32 1, 2"
+    assert "sfoo" in run(odd, read(1, size="%s1_s1")).reason
+    assert run(odd, *DONE).dma_count == 1
+
+
+def test_a_name_that_is_never_defined_refuses():
+    assert "never defined" in run(read(1, size="%s1_s1")).reason
+
+
+def test_spills_keep_their_value():
+    result = run(
+        "%s1_s1 = smov 64  ;;  %p1_p1 = pmov 0",
+        "%5 = sst [smem:[#allocation7_spill]] %s1_s1",
+        "%6 = sst [smem:[#allocation7_spill]] (%p1_p1), %s9_s9",
+        "%s2_s2 = sld [smem:[#allocation7_spill]]",
+        read(1, size="%s2_s2"),
+        scalars={3: [1]},
+    )
+    assert result.hbm_bytes_read == 64 * 32
+
+
+def test_waits_take_from_their_own_semaphore():
+    other = wait(2, flag="[#allocation3 + $0x1]")
+    assert "wait" in run(read(1), other).reason
+    assert run(read(1, flag="[#allocation3 + $0x1]"), other).dma_count == 1
+    lea = "%s5_s5 = scalar_lea.sflag [#allocation3], 1"
+    assert run(lea, read(1, flag="%s5_s5"), other).dma_count == 1
+
+
+def test_a_wait_may_take_part_of_a_dma():
+    half = wait(2, size="32"), wait(3, size="32")
+    assert run(read(1), *half).dma_count == 1
+    assert "wait" in run(read(1), *half, wait(4, size="32")).reason
+
+
+def test_fill_is_the_wait_of_the_first_step_that_waits():
+    result = run(*loop())
+    assert result.fill_cycles == pytest.approx(result.dma_wait_cycles / 4, abs=2)
+    before = run(read(91), wait(92), *loop())
+    assert before.fill_cycles == pytest.approx(2 * before.dma_wait_cycles / 5, abs=4)
+
+
+def test_a_copy_to_an_unknown_place_in_smem_makes_all_of_smem_unknown():
+    def copy(target):
+        return (
+            f"%50 = dma.hbm_to_smem /*hbm=*/%s0_s0, /*size_in_granules=*/16, "
+            f"/*smem=*/{target}, /*dst_syncflagno=*/[#allocation3]"
+        )
+
+    load = "%s1_s1 = sld [smem:[#allocation5 + $0x1]]"
+    used = (load, read(1, size="%s1_s1"))
+    known = run("%s3_s3 = smov [#allocation5]", copy("%s3_s3"), *used, scalars={0: [1, 64]})
+    assert known.hbm_bytes_read == (16 + 64) * 32
+    unknown = run("%s3_s3 = sadd.s32 1, %s9_s9", copy("%s3_s3"), *used, scalars={0: [1, 64]})
+    assert "filled while" in unknown.reason
+    never_written = run(copy("[#allocation6]"), *used, scalars={0: [1, 64]})
+    assert never_written.hbm_bytes_read == 16 * 32
+
+
+@pytest.mark.parametrize(
+    ("shifted", "given", "size"),
+    [
+        (("%s4_s4 = sshll.u32 %s3_s3, 4",), {0: [0] * 128 + [64]}, 64),  # v5e: units of 512 bytes
+        ((), {0: [0] * 8 + [64]}, 64),  # v6e: granules
+        ((), {0: [0] * 7 + [64]}, 0),
+        ((), {}, None),
+    ],
+)
+def test_a_copy_to_smem_may_begin_within_an_operand(shifted, given, size):
+    begin = "%s4_s4" if shifted else "%s3_s3"
+    copy = (
+        f"%50 = dma.hbm_to_smem (%p2_p2), /*hbm=*/{begin}, /*size_in_granules=*/16, "
+        "/*smem=*/[#allocation5], /*dst_syncflagno=*/[#allocation3]"
+    )
+    lines = ["%s3_s3 = scalar_lea.hbm %s0_s0, 1", *shifted]
+    used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    test = "%p2_p2 = scmp.eq.s32.totalorder {}, 0"
+    result = run(*lines, test.format("0"), copy, *used, scalars=given)
+    if size is None:
+        assert "scalar operand 0" in result.reason
+    else:
+        assert result.hbm_bytes_read == (16 + size) * 32
+    skipped = run(*lines, test.format("1"), copy, *used, scalars=given)
+    assert skipped.hbm_bytes_read == 0
+
+
+def _to_smem(source="%s3_s3", target="[#allocation5]", opcode="hbm_to_smem"):
+    return (
+        f"%50 = dma.{opcode} /*hbm=*/{source}, /*size_in_granules=*/16, "
+        f"/*smem=*/{target}, /*dst_syncflagno=*/[#allocation3]"
+    )
+
+
+@pytest.mark.parametrize("offset", ["1000000", "-16"])
+def test_words_beyond_an_operand_are_not_zeros(offset):
+    begin = f"%s3_s3 = scalar_lea.hbm %s0_s0, {offset}"
+    used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    assert "beyond" in run(begin, _to_smem(), *used, scalars={0: [64]}).reason
+
+
+def test_a_copy_that_cannot_be_followed_forgets_what_was_stored_in_its_place():
+    used = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    stored = "%7 = sst [smem:[#allocation5]] 64"
+    over = _to_smem("%s9_s9", "[#allocation5]", "vmem_to_smem")
+    beside = _to_smem("%s9_s9", "[#allocation6]", "vmem_to_smem")
+    assert "filled while" in run(stored, over, *used).reason
+    assert run(stored, beside, *used).hbm_bytes_read == 64 * 32
+
+
+def test_a_copy_that_decides_nothing_may_begin_anywhere():
+    """Its address is a word that nobody gave."""
+    begin = ("%s2_s2 = sld [smem:[#allocation9]]", "%s3_s3 = scalar_lea.hbm %s0_s0, %s2_s2")
+    unknown = _to_smem("%s9_s9", "[#allocation9]", "vmem_to_smem").replace("%50", "%51")
+    read_it = ("%s1_s1 = sld [smem:[#allocation5]]", read(1, size="%s1_s1"))
+    given = {0: [64]}
+    assert "filled while" in run(unknown, *begin, _to_smem(), *read_it, scalars=given).reason
+    unread = run(unknown, *begin, _to_smem(), read(1), scalars=given)
+    assert unread.hbm_bytes_read == (16 + 64) * 32
+
+
+def test_a_semaphore_raised_without_a_dma_satisfies_a_wait():
+    assert run(*DONE, "%7 = vsyncadd [#allocation4], 64", wait(8, flag="[#allocation4]")).steps == 1
+    assert "wait" in run(*DONE, wait(8, flag="[#allocation4]")).reason
+
+
+def loop(bound="4", style="target = $region2", phis=None):
+    """A counted loop with a read in each pass; the branch has four delay slots."""
+    phis = phis or "%s2_s2 = sphi %s1_s2, %s3_s2 /* phi copy */"
+    return (
+        ("%s1_s2 = smov 0", ""),
+        (f"%s3_s2 = sadd.s32 1, %s2_s2  ;;  {phis}", "Start region 2"),
+        (read(1), ""),
+        (wait(2), ""),
+        (f"%p1_p1 = scmp.ge.s32.totalorder %s3_s2, {bound}", ""),
+        (f"%4 = sbr.rel (!%p1_p1) {style}", ""),
+        *NOTHING,
+    )
+
+
+@pytest.mark.parametrize(
+    "style",
+    ["target = $region2", ", target bundleno = 99 (0x63), region = 2", "target = $region2 "],
+)
+def test_both_styles_of_branch_target(style):
+    result = run(*loop(style=style))
+    assert (result.steps, result.dma_count) == (4, 4)
+    assert result.bundle_cycles == 2 + 4 * 9 + 1
+
+
+def test_phis_of_a_header_are_taken_at_once():
+    """Two counters swap in every pass: read one after the other they would become equal."""
+    result = run(
+        "%s11_s5 = smov 1  ;;  %s12_s6 = smov 100",
+        *loop(
+            phis="%s2_s2 = sphi %s1_s2, %s3_s2  ;;  %s13_s5 = sphi %s11_s5, %s15_s5  ;;  "
+            "%s14_s6 = sphi %s12_s6, %s16_s6  ;;  "
+            "%s15_s5 = smov %s14_s6  ;;  %s16_s6 = smov %s13_s5"
+        )[:2],
+        (read(1, size="%s13_s5"), ""),
+        *loop()[3:][1:],
+    )
+    assert result.hbm_bytes_read == (1 + 100 + 1 + 100) * 32
+
+
+def test_an_inner_phi_may_take_an_outer_phi():
+    """The inner loop goes on counting in the register of the outer one."""
+    result = run(
+        "%s1_s2 = smov 0",
+        ("%s2_s2 = sphi %s1_s2, %s6_s2", "Start region 2"),
+        ("%s3_s2 = sphi %s2_s2, %s4_s2  ;;  %s4_s2 = sadd.s32 1, %s3_s2", "Start region 3"),
+        read(1, size="%s4_s2"),
+        "%s5_s5 = sand.u32 1, %s4_s2  ;;  %p1_p1 = scmp.ne.s32.totalorder %s5_s5, 0",
+        "%4 = sbr.rel (%p1_p1) target = $region3",
+        *NOTHING,
+        "%s6_s2 = sadd.s32 10, %s4_s2  ;;  %p2_p2 = scmp.lt.s32.totalorder %s4_s2, 20",
+        "%5 = sbr.rel (%p2_p2) target = $region2",
+        *NOTHING,
+    )
+    assert result.hbm_bytes_read == (1 + 2 + 13 + 14 + 25 + 26) * 32
+
+
+def test_a_phi_with_an_argument_in_another_register_refuses():
+    rows = loop(phis="%s2_s2 = sphi %s1_s2, %s5_s7  ;;  %s5_s7 = smov %s3_s2")
+    assert "register" in run(*rows).reason
+
+
+def test_a_region_without_a_start_is_behind_the_end_of_the_one_before():
+    skip = "%4 = sbr.rel target = $region8"
+    result = run(read(90), skip, *NOTHING, (read(1), "End region 7"), read(2))
+    assert result.dma_count == 2
+    assert "region" in run(read(90), skip, *NOTHING, read(1)).reason
+
+
+@pytest.mark.parametrize(
+    ("chip", "slots"), [("v4", 1), ("v5e", 4), ("v5p", 4), ("v6e", 4), ("v7x", 6)]
+)
+def test_delay_slots_of_a_taken_branch_execute(chip, slots):
+    reads = [read(n) for n in range(71, 79)]
+    result = run("%4 = sbr.rel target = $region8", *reads, (read(20), "Start region 8"), chip=chip)
+    assert result.dma_count == slots + 1
+
+
+GENERAL = (
+    "%{n} = dma.general {guard} /*src=*/%s0_s0, /*size_in_granules=*/64, /*dst=*/[#allocation2], "
+    "/*dst_syncflagno=*/[#allocation3], /*src_syncflagno=*/[#allocation3], "
+    "/*stridedescaddr=*/[#allocation9], /*overrides=*/0, /*dst_syncflagno_1=*/0 /* {kind} */"
+)
+
+
+def test_a_general_dma_tells_its_direction_in_a_comment():
+    result = run(GENERAL.format(n=1, guard="", kind="hbm-to-vmem"), wait(2))
+    assert (result.dma_count, result.hbm_bytes_read) == (1, 64 * 32)
+    written = run(GENERAL.format(n=1, guard="", kind="vmem-to-hbm"), wait(2))
+    assert (written.hbm_bytes_read, written.hbm_bytes_written) == (0, 64 * 32)
+    never = run(GENERAL.format(n=1, guard="(0),", kind="hbm-to-vmem"), read(3), wait(4))
+    assert never.dma_count == 1
+    lost = listing(GENERAL.format(n=1, guard="", kind="hbm-to-mars"), wait(2))
+    assert "unknown kind of DMA" in recordings.refusal(lost, chip="v5e")
+
+
+def test_a_general_dma_without_that_comment_leads_where_its_pointers_point():
+    """XLA's transposing copies point into HBM by an address, not a pointer."""
+    pointers = (
+        "%s1_s1 = scalar_lea.hbm %s8_s8, %s7_s7",
+        "%s2_s2 = int_to_ptr.vmem [resolvable:$true] %s9_s9",
+    )
+    older = (pointers[0].replace("scalar_lea", "int_to_ptr"), pointers[1])
+    bounds = "\nbase_bounds: (4, 8, 256, 1)\nstrides: (2, 1, 64, 1)"
+    plain = GENERAL.format(n=1, guard="", kind=bounds)
+    read_it = plain.replace("%s0_s0", "%s1_s1").replace("[#allocation2]", "%s2_s2")
+    result = run(*pointers, read_it, wait(2))
+    assert (result.dma_count, result.hbm_bytes_read) == (1, 64 * 32)
+    write_it = plain.replace("%s0_s0", "%s2_s2").replace("[#allocation2]", "%s1_s1")
+    assert run(*pointers, write_it, wait(2)).hbm_bytes_written == 64 * 32
+    assert run(*older, read_it, wait(2)).hbm_bytes_read == 64 * 32
+    assert "unknown kind of DMA" in recordings.refusal(listing(plain, wait(2)), chip="v5e")
+
+
+def test_merged_delay_slots_on_v7x_end_at_the_empty_bundle():
+    """Region 9 never ends: its end stood on an empty bundle that was merged with its neighbours."""
+    body = ("", *(read(n) for n in range(71, 77)))
+    taken = "%4 = sbr.rel target = $region8"
+    end = (read(20), "Start region 8")
+    marked = run((taken, "Start region 9"), *body[:5], (read(76), "End region 9"), end, chip="v7x")
+    merged = run((taken, "Start region 9"), *body, end, chip="v7x")
+    assert marked.dma_count == 5 + 1
+    assert merged.dma_count == 0 + 1
+    assert merged.bundle_cycles == 1 + 1 + 0 + 1 + 1  # what is merged takes no time
+
+
+@pytest.mark.parametrize(
+    ("window", "executed", "cycles"),
+    [
+        # the first empty bundle is not the end: a guarded operation was moved up behind it
+        (("", "%s70_s7 = smov (!%p1_p1), 3", read(71), "", read(72), read(73)), 1, 3),
+        # empty bundles in a row are not merged: the window goes on over all of them
+        (("", "", "", "", "", "", read(71)), 0, 6),
+        (("", "", *(read(n) for n in range(71, 75))), 0, 1),
+        # no empty bundle: all six are printed
+        (tuple(read(n) for n in range(71, 79)), 6, 6),
+    ],
+)
+def test_where_merged_delay_slots_end(window, executed, cycles):
+    branch = ("%4 = sbr.rel (%p1_p1) target = $region8", "Start region 9")
+    end = (read(20), "Start region 8")
+    result = run("%p1_p1 = pmov 1", branch, *window, end, chip="v7x")
+    assert result.dma_count == executed + 1
+    assert result.bundle_cycles == 1 + 1 + 1 + cycles + 1 + 1
+
+
+def test_a_printed_run_of_empty_delay_slots_is_counted_once():
+    rows = ("%4 = sbr.rel (%p1_p1) target = $region8", "Start region 9"), *[""] * 6, *DONE
+    result = run("%p1_p1 = pmov 0", *rows, ("", "Start region 8"), chip="v7x")
+    assert result.bundle_cycles == 1 + 1 + 1 + 6 + 2 + 1 + 1
+
+
+def test_the_first_taken_branch_wins_over_one_in_its_delay_slots():
+    rows = ("%4 = sbr.rel target = $region8", "%5 = sbr.rel target = $region7", *NOTHING, read(1))
+    far = ((read(2), "Start region 7"), "", "", (read(3), "Start region 8"), "")
+    assert run(*rows, *far).dma_count == 1
+    first = ("%4 = sbr.rel (%p1_p1) target = $region8", *rows[1:])
+    assert run("%p1_p1 = pmov 0", *first, *far).dma_count == 2
+
+
+def test_a_loop_that_never_ends_refuses(monkeypatch):
+    monkeypatch.setattr("autotune.estimating.simulator.run.MOST_BLOCKS", 10_000)  # not four million
+    assert (
+        "does not end within 10000 basic blocks"
+        in run(
+            "%4 = sbr.rel target = $region2",
+            (read(1), "Start region 2"),
+            *NOTHING[:3],
+            "%5 = sbr.rel target = $region2",
+            *NOTHING,
+        ).reason
+    )
+
+
+@pytest.mark.parametrize("opcode", ["scall", "sbr.ind", "sret"])
+def test_control_that_is_not_understood_refuses(opcode):
+    assert "control" in run(*DONE, f"%4 = {opcode} 7").reason
+
+
+def test_a_dynamic_bound_must_be_given():
+    assert "operand 3" in run(*loop(bound="%s9_s9")).reason
+    result = run(*loop(bound="%s9_s9"), scalars={3: [7]})
+    assert (result.steps, result.dma_count) == (7, 7)
+
+
+def test_operands_in_hbm_and_no_dma_refuses():
+    assert "no DMA" in run("").reason
+
+
+@pytest.mark.parametrize("chip", ["v2", "v3", "", "tpu"])
+def test_other_chips_refuse(chip):
+    assert "chip" in run(*DONE, chip=chip).reason
+
+
+def test_v4_says_that_stalls_are_not_counted():
+    assert any("bundles alone" in note for note in run(*DONE, chip="v4").notes)
+    assert load("v4").stalls is None
+
+
+@pytest.mark.parametrize("chip", CHIPS)
+def test_every_block_can_be_reached_once(chip):
+    graph = connect(parse(listing(*loop())), 4)
+    assert graph.back_edge.target == 2
+    assert sorted(place.address for place in graph.blocks) == [0, 2, 11]
+
+
+def test_spilled_vectors_are_counted():
+    spill = "%7 = vst [vmem:[#allocation32_spill] sm:$0xff] /*vst_source=*/%v4_v4"
+    fill = "%v5_v5 = vld [vmem:[#allocation32_spill] sm:$0xff]"
+    assert run(*DONE, spill, f"{spill}  ;;  {fill}", fill).spill_bundles == 3
+    assert run(*DONE).spill_bundles == 0

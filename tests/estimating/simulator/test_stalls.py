@@ -1,0 +1,161 @@
+"""Stalls of the units, on listings written by hand. Constants are the chip's, the rest is here."""
+
+import pytest
+
+from autotune.estimating.simulator import NotSimulated
+from autotune.estimating.simulator.constants import load
+from tests.samples.handwritten import libtpu_cycles, read, run, wait
+
+V5E = load("v5e").stalls
+
+
+def stalls(*operations, chip="v5e"):
+    return run(read(1), wait(2), *operations, chip=chip)
+
+
+def libtpu_stalls(*operations):
+    return libtpu_cycles(read(1), wait(2), *operations)
+
+
+def test_busy_matrix_units_slow_down_where_hardware_showed_it_and_not_as_libtpu_counts():
+    product, chip = "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1", load("v6e")
+    more = chip.matrix_slowdown * chip.bf16_matmul_cycles / chip.mxu_count
+    assert more > 0
+    real = stalls(product, chip="v6e").stall_cycles
+    assert real == pytest.approx(more, abs=1)
+    assert load("v6e").as_libtpu_counts().matrix_slowdown == load("v5e").matrix_slowdown == 0
+
+
+def test_a_pop_waits_for_its_matmul():
+    chip = load("v5e")
+    result = stalls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu0")
+    assert result.stall_cycles == chip.stalls.matmul_latency["bf16"] - 1
+    assert result.mxu_busy_cycles == 16 / 4
+    apart = stalls("%10 = vmatmul.bf16.gmra.mxu0 %v1", "%v2_v2 = vpop.f32.mrf.mxu1")
+    assert apart.stall_cycles == 0
+
+
+def test_a_matmul_that_loads_weights_waits_for_their_pushes():
+    pushes = [f"%{n} = vmatpush.bf16.msra.mxu0 %v1" for n in range(10, 40)]
+    pop = "%v2_v2 = vpop.f32.mrf.mxu0"
+    loads = stalls(*pushes, "%50 = vmatmul.bf16.vlgmr.msra.gmra.mxu0 %v1", pop)
+    plain = stalls(*pushes, "%50 = vmatmul.bf16.gmra.mxu0 %v1", pop)
+    model = load("v5e").stalls
+    late = 29 * (model.push_cycles["bf16"] - 1) + model.weights_latency["bf16"] - 1
+    assert loads.stall_cycles - plain.stall_cycles == pytest.approx(late, abs=1)
+
+
+def test_an_accumulator_pop_waits_for_the_last_write_of_its_index():
+    late = stalls(
+        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
+        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
+        "%v2_v2 = vpop.f32.mrb[7].mxu0",
+        chip="v7x",
+    )
+    early = stalls(
+        "%10 = vmatmul.mubr.bf16.gmra.mrb[0].mxu0 %v1",
+        "%11 = vmatmul.mubr.bf16.gmra.mrb[4].mxu0 %v1",
+        "%v2_v2 = vpop.f32.mrb[0].mxu0",
+        chip="v7x",
+    )
+    assert late.stall_cycles > early.stall_cycles > 200
+
+
+@pytest.mark.parametrize("unit", ["xlu0", "xlu1", "xlu2"])
+def test_a_cross_lane_pop_names_its_push(unit):
+    push = f"%20 = vadd.xlane.f32.{unit} %v1"
+    named = stalls(push, "", f"%v2_v2 = vpop.xlane.{unit} %20")
+    assert named.stall_cycles == V5E.reduce_latency[unit] - 2
+    assert stalls(push, "", f"%v2_v2 = vpop.xlane.{unit} %21").stall_cycles == 0
+
+
+@pytest.mark.parametrize(
+    ("chip", "libtpu"), [("v5e", "0.0.48"), ("v5e", "0.0.50"), ("v5p", "0.0.50")]
+)
+def test_the_third_cross_lane_unit_is_the_fastest_to_reduce_since_libtpu_0_0_48(chip, libtpu):
+    """Found in libtpu's estimate of the reductions in tools/calibration/samples.py, 1 to 64:
+    before, all three units take as long."""
+    now, before = (load(chip, series).stalls.reduce_latency for series in (libtpu, "0.0.42"))
+    assert now["xlu0"] == now["xlu1"] > now["xlu2"] + 16
+    assert len(set(before.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("chip", "unit", "operation"),
+    [
+        ("v5e", "xlu3", "vadd.xlane.f32.xlu3"),
+        ("v6e", "xlu2", "vadd.xlane.f32.xlu2"),
+        ("v5e", "mxu4", "vmatmul.bf16.gmra.mxu4"),
+        ("v7x", "mxu2", "vmatmul.mubr.bf16.gmra.mrb[0].mxu2"),
+    ],
+)
+def test_a_unit_that_the_chip_does_not_have_is_refused(chip, unit, operation):
+    refused = stalls(f"%20 = {operation} %v1", chip=chip)
+    assert refused == NotSimulated(f"{chip} has no {unit}: {operation}")
+
+
+@pytest.mark.parametrize(
+    ("chip", "kind", "cycles"), [("v5e", "bf16", 16), ("v5e", "f32", 8), ("v6e", "f32", 4)]
+)
+def test_matmuls_beyond_the_backlog_stall(chip, kind, cycles):
+    rows = [f"%{n} = vmatmul.{kind}.gmra.mxu0 %v1" for n in range(100, 180)]
+    beyond = 79 * cycles - 79 - load(chip).stalls.backlog_cycles[kind]
+    result = stalls(*rows, chip=chip)
+    slow = load(chip).matrix_slowdown * result.mxu_busy_cycles
+    assert result.stall_cycles == pytest.approx(beyond + slow, abs=1)
+
+
+def transpose(first, width=128, rows=16, kind="b32"):
+    """Rows pushed one a bundle: names count up from ``first``."""
+    parts = ["start", *["cont"] * (rows - 2), "end"]
+    return [
+        f"%{first + i} = vxpose.xlu0.{kind}.{part} [{i + 1}/{rows}] /*vx=*/%v1, /*width=*/{width}"
+        for i, part in enumerate(parts)
+    ]
+
+
+def pops(count, first=200):
+    return [f"%v{first + i}_v1 = vpop.trf.xlu0" for i in range(count)]
+
+
+def test_reductions_queue_up_on_one_unit_and_not_on_two():
+    pushes = [f"%{n} = vadd.xlane.f32.xlu0 %v1" for n in range(10, 20)]
+    last = libtpu_stalls(*pushes, "%v2_v2 = vpop.xlane.xlu0 %19")
+    spread = [p.replace("xlu0", f"xlu{n % 2}") for n, p in enumerate(pushes)]
+    halved = libtpu_stalls(*spread, "%v2_v2 = vpop.xlane.xlu1 %19")
+    saved = last - halved
+    assert saved == pytest.approx(5 * V5E.lane_cycles, abs=1)
+
+
+def test_a_transpose_goes_in_and_comes_out_row_by_row():
+    whole = stalls(*transpose(10), *pops(16))
+    each = V5E.lane_cycles
+    expected = 15 * each + V5E.transpose_latency["whole"] + 16 * each
+    assert whole.bundle_cycles + whole.stall_cycles == pytest.approx(5 + expected, abs=2)
+
+
+def test_the_next_transpose_goes_in_while_one_comes_out():
+    one = libtpu_stalls(*transpose(10), *pops(16))
+    two = libtpu_stalls(*transpose(10), *transpose(40), *pops(32))
+    more = two - one
+    assert more == pytest.approx(16 * V5E.lane_cycles, abs=V5E.lane_queue_cycles)
+
+
+def test_packed_rows_take_longer_and_come_back_in_half_as_many_pops():
+    packed = stalls(*transpose(10, rows=8, kind="c.b16"), *pops(8))
+    each = V5E.packed_transpose * V5E.lane_cycles
+    expected = 7 * each + V5E.transpose_latency["packed"] + 8 * each
+    assert packed.bundle_cycles + packed.stall_cycles == pytest.approx(5 + expected, abs=2)
+    assert V5E.transpose_latency["packed"] > V5E.transpose_latency["whole"]
+
+
+def test_a_transcendental_pop_waits_for_its_push():
+    found = stalls("%10 = vpow2.f32 %v1", "%v2_v2 = vpop.eup %10")
+    assert found.stall_cycles == V5E.transcendental_latency - 1
+    assert found.parts.lane_stall == found.stall_cycles and found.parts.matrix_stall == 0
+
+
+def test_a_product_of_half_the_rows_takes_half_the_time():
+    chip = load("v5e")
+    assert chip.matmul_cycles("vmatmul.lmr.bf16.gmra.16.mxu0") == chip.bf16_matmul_cycles / 2
+    assert chip.matmul_results("vmatmul.lmr.bf16.gmra.16.mxu0") == 1

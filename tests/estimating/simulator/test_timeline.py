@@ -1,0 +1,191 @@
+"""Pictures of recorded listings: they tell the same as the simulation, in slices that fit."""
+
+import functools
+import json
+from collections import defaultdict
+from itertools import pairwise
+
+import pytest
+
+from autotune.domain.codec import from_data, to_data
+from autotune.domain.explanation import HBM, ISSUE, LANES, LATENCY, MATRIX, SCALAR
+from autotune.estimating.simulator import NotSimulated
+from autotune.estimating.simulator.constants import load
+from autotune.estimating.simulator.drawing.perfetto import trace_json
+from autotune.estimating.simulator.drawing.picture import BYTES, CORE, ISSUED_IN, STEPS, Picture
+from autotune.estimating.simulator.drawing.timeline import timeline
+from tests.samples import recordings
+
+PARTS = (ISSUE, SCALAR, MATRIX, LANES, HBM, LATENCY)
+NEED_SCALARS = ("dyn", "gather", "gmm", "paged", "ploop")  # but v7x gathers without them
+DRAWN = [
+    name for name in recordings.names() if not any(f"-{what}" in name for what in NEED_SCALARS)
+]
+LONG = "v5e-0.10.2-mm_8192_8192_8192_128_128_128"
+SMALL = "v5e-0.10.2-mm_1024_1024_1024_128_128_128"
+
+
+@functools.cache
+def draw(name, **options):
+    version = recordings.libtpu(name)
+    text, chip = recordings.text(name), recordings.chip(name)
+    found = timeline(text, chip=chip, libtpu=version, **options)
+    assert not isinstance(found, NotSimulated), found
+    return found
+
+
+def track(picture, name):
+    return next(track.slices for track in picture.tracks if track.name == name)
+
+
+def shown(picture):
+    return [s for s in track(picture, STEPS) if not s.name.endswith("not shown")]
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_slices_on_a_track_lie_apart_or_within_each_other(name):
+    for track in draw(name).tracks:
+        around = []
+        for piece in track.slices:
+            assert 0 <= piece.begin_us <= piece.end_us
+            while around and around[-1].end_us <= piece.begin_us:
+                around.pop()
+            if around:
+                assert around[-1].begin_us <= piece.begin_us
+                assert piece.end_us <= around[-1].end_us
+            around.append(piece)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_core_does_in_a_step_what_the_simulation_counts(name):
+    """Issue, stalls and waits fill each step without a gap, and add up part by part."""
+    picture = draw(name)
+    for step in shown(picture):
+        inside = [
+            s
+            for s in track(picture, CORE)
+            if step.begin_us - 1e-9 <= s.begin_us and s.end_us <= step.end_us + 1e-9
+        ]
+        assert inside[0].begin_us == pytest.approx(step.begin_us)
+        assert inside[-1].end_us == pytest.approx(step.end_us)
+        assert all(one.end_us == two.begin_us for one, two in pairwise(inside))
+        for part in PARTS:
+            spent = sum(time_of(part, s) for s in inside)
+            counted = step.details.get(f"{part}, µs", 0.0)
+            assert spent == pytest.approx(counted, rel=0.002, abs=0.002), part
+
+
+def time_of(part, piece):
+    if not piece.details:
+        return piece.end_us - piece.begin_us if piece.name == part else 0.0
+    return piece.details.get(f"{part}, µs", 0.0)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_dmas_of_a_step_move_its_bytes(name):
+    picture = draw(name)
+    moved = defaultdict(int)
+    for t in picture.tracks:
+        if t.name.startswith("HBM "):
+            for s in t.slices:
+                moved[s.details.get(ISSUED_IN)] += s.details.get(BYTES, 0)
+    for step in shown(picture):
+        assert moved[step.name] == step.details["bytes read"] + step.details["bytes written"]
+
+
+@pytest.mark.parametrize("name", [n for n in DRAWN if "-mm_" in n and not n.startswith("v4")])
+def test_the_matrix_units_are_busy_as_long_as_the_simulation_says(name):
+    picture, chip = draw(name), load(recordings.chip(name))
+    busy = sum(
+        s.details["busy, µs"] for t in picture.tracks if t.name.startswith("MXU") for s in t.slices
+    )
+    asked = sum(step.details["MXUs busy, µs"] for step in shown(picture))
+    gaps = 0.01 if chip.matrix_slowdown else 0.001  # shorter than a cycle: drawn as busy
+    assert busy / chip.mxu_count == pytest.approx(asked, rel=gaps)
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_whole_lasts_as_long_as_the_simulation_says(name):
+    picture, simulation = draw(name), recordings.run(name)
+    assert picture.total_us == pytest.approx(simulation.us_shared)
+    assert picture.steps == simulation.steps
+    steps = track(picture, STEPS)
+    assert steps[0].begin_us == 0
+    assert steps[-1].end_us == pytest.approx(picture.drawn_us)
+    for one, two in pairwise(steps):
+        assert one.end_us == two.begin_us
+
+
+def test_a_small_matmul_shows_its_first_and_last_steps():
+    picture = draw(SMALL, steps=2)
+    assert [s.name for s in track(picture, STEPS)] == [
+        "before the loop",
+        "first reads",
+        "step 0",
+        "step 1",
+        "step 2 to step 509, not shown",
+        "step 510",
+        "step 511",
+        "last writes",
+    ]
+    assert track(picture, STEPS)[3].details["grid index"] == "(0, 0, 1)"
+    assert track(picture, STEPS)[-2].details["grid index"] == "(7, 7, 7)"
+    first = track(picture, "HBM reads 1")
+    assert [s.name for s in first[:3]] == ["read 32 KiB", "transfer", "latency"]
+    assert picture.notes == ()
+
+
+def test_an_extrapolated_run_says_that_its_end_is_not_the_end():
+    picture = draw(LONG)
+    assert picture.drawn_us < picture.total_us / 50
+    assert "first 2100 of 262146 passes" in picture.notes[0]
+    assert "last simulated" in picture.notes[0]
+
+
+def test_long_runs_of_short_pieces_are_merged_and_counted(monkeypatch):
+    exact = draw(SMALL)
+    monkeypatch.setattr("autotune.estimating.simulator.drawing.activity.MOST_SLICES", 40)
+    merged = draw.__wrapped__(SMALL)
+    assert len(track(merged, CORE)) <= 40 < len(track(exact, CORE))
+    lengths = [sum(s.end_us - s.begin_us for s in track(p, CORE)) for p in (exact, merged)]
+    assert lengths[0] == pytest.approx(lengths[1])
+
+
+def test_what_cannot_be_simulated_is_not_drawn():
+    found = timeline(recordings.text("v5e-0.10.2-gather_16_1024_512"), chip="v5e")
+    assert isinstance(found, NotSimulated)
+    assert "scalar operand 0" in found.reason
+    assert isinstance(timeline("nonsense", chip="v5e"), NotSimulated)
+    assert isinstance(timeline("nonsense", chip="v3"), NotSimulated)
+
+
+def test_a_picture_goes_through_json():
+    picture = draw(SMALL)
+    data = json.loads(json.dumps(to_data(picture)))
+    assert from_data(Picture, data) == picture
+
+
+@pytest.mark.parametrize("name", DRAWN)
+def test_the_trace_file_holds_complete_events_that_nest_for_perfetto(name):
+    """Perfetto takes ``int(ts * 1000)`` and ``int(dur * 1000)`` as nanoseconds."""
+    trace = json.loads(trace_json([("one", draw(name)), ("two", draw(name))]))
+    threads, named = defaultdict(list), set()
+    for event in trace["traceEvents"]:
+        place = (event["pid"], event["tid"])
+        if event["ph"] == "M":
+            named |= {place} if event["name"] == "thread_name" else set()
+            continue
+        assert event["ph"] == "X"
+        begin, length = int(event["ts"] * 1000), int(event["dur"] * 1000)
+        assert begin >= 0
+        assert length >= 0
+        threads[place].append((begin, begin + length))
+    assert set(threads) <= named
+    assert {pid for pid, _ in threads} == {1, 2}
+    for slices in threads.values():
+        ends = []
+        for begin, end in slices:
+            while ends and ends[-1] <= begin:
+                ends.pop()
+            assert not ends or end <= ends[-1]
+            ends.append(end)

@@ -1,0 +1,260 @@
+"""From raw points to candidates: the default's verdict, merging, refusals, limits."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from autotune.domain.config import Config
+from autotune.domain.errors import InvalidInputError, NoLegalConfigError
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices
+from autotune.domain.outcome import CompileFailed, Illegal, LimitSource, OutOfVmem
+from autotune.domain.problem import ProblemSpec
+from autotune.domain.trace import Trace
+from autotune.domain.violation import Rule
+from autotune.estimating.space import Space, climb, explore, limit_named
+from tests.fakes.compiler import FakeCompilers
+from tests.samples.traces import V5E, operand, trace
+
+PROBLEM = ProblemSpec(dims=("n",), dtypes=("float32",)).parse("4096")
+REF = KernelRef(path="k.py", attribute="K")
+
+
+def traced(config: Config) -> list[Trace]:
+    """A copy of [4096, 4096] in square blocks over a grid (i, j), in both orders."""
+    size = config["size"]
+    n = -(-4096 // size)
+    orders = []
+    for _ in ("ij", "ji"):
+        varies = (True, True)
+        both: dict[str, Any] = {
+            "varies": varies,
+            "exclusive": varies,
+            "fetches": n * n,
+            "blocks": n * n,
+            "blocks_total": n * n,
+            "hbm_bytes": 4096 * 4096 * 4,
+        }
+        x = operand((4096, 4096), (size, size), "float32", **both)
+        out = operand((4096, 4096), (size, size), "float32", name="out", is_output=True, **both)
+        made = trace(x, out, grid=(n, n), io_bytes=2 * 4096 * 4096 * 4)
+        orders.append(
+            replace(
+                made,
+                dimension_semantics=config.dimension_semantics,
+                vmem_limit_bytes=config.vmem_limit_bytes,
+            )
+        )
+    return orders
+
+
+def fixed(config: Config) -> list[Trace]:
+    """The same from a kernel that sets its semantics and limit itself."""
+    own = {"dimension_semantics": ("parallel", "arbitrary"), "vmem_limit_bytes": 24 << 20}
+    return [replace(made, **own) for made in traced(config)]  # type: ignore[arg-type]
+
+
+def mapped(config: Config) -> list[Trace]:
+    """The same under ``vmap``, which puts an axis in front of the grid: a config names the others,
+    as JAX wants it."""
+    found = []
+    for made in traced(config):
+        operands = tuple(
+            replace(op, varies=(True, *op.varies), exclusive=(True, *op.exclusive))
+            for op in made.operands
+        )
+        given = config.dimension_semantics
+        found.append(
+            replace(
+                made,
+                grid=(6, *made.grid),
+                operands=operands,
+                added_axes=(0,),
+                dimension_semantics=("parallel", *given) if given else (),
+            )
+        )
+    return found
+
+
+def explored(
+    sizes: list[int], default: int, answer: Any = traced, *, grid: tuple[str, ...] = ("i", "j")
+) -> Space:
+    choices = Choices(axes={"size": list(sizes)}, default={"size": default}, grid=grid)
+    return explore(FakeCompilers(traced=answer), REF, PROBLEM, choices, V5E)
+
+
+def configs(space: Space) -> set[tuple[int, str]]:
+    return {(c.config["size"], "".join(c.config.grid_order)) for c in space.candidates}
+
+
+def test_both_orders_are_candidates_and_the_default_is_one_of_them() -> None:
+    space = explored([512, 1024], 512)
+    assert configs(space) == {(512, "ij"), (512, "ji"), (1024, "ij"), (1024, "ji")}
+    assert space.default_verdict is None
+    assert space.default in [c.config for c in space.candidates]
+    assert space.default.dimension_semantics == ("parallel", "parallel")
+
+
+def test_orders_that_only_move_axes_of_one_block_are_merged() -> None:
+    space = explored([4096], 4096)
+    assert (space.raw_points, space.merged, len(space.candidates)) == (2, 1, 1)
+
+
+def test_blocks_start_on_the_lowest_limit_that_can_hold_them() -> None:
+    space = explored([512, 1024, 2048], 512)
+    limits = {c.config["size"]: c.config.vmem_limit_bytes for c in space.candidates}
+    # two f32 arrays, double buffered: 4 MiB, 16 MiB, 64 MiB
+    assert limits == {512: None, 1024: None, 2048: 64 << 20}
+
+
+def test_what_a_kernel_sets_itself_is_not_tuned() -> None:
+    space = explored([512, 1024, 2048], 512, fixed)
+    assert not space.passed_on.semantics and not space.passed_on.limit
+    assert {c.config.dimension_semantics for c in space.candidates} == {()}
+    assert {c.config.vmem_limit_bytes for c in space.candidates} == {None}
+    assert {c.trace.dimension_semantics for c in space.candidates} == {("parallel", "arbitrary")}
+    assert {size for size, _ in configs(space)} == {512, 1024}  # 2048 needs 64 MiB of 24
+    assert all(climb(candidate, V5E) is None for candidate in space.candidates)
+    assert space.refused == {"over the VMEM limit that the kernel sets, 24.00 MiB": 2}
+    refused = next(one.refused for one in space.judged if one.refused)
+    assert isinstance(refused, OutOfVmem) and refused.limited_by == LimitSource.KERNEL
+    assert refused.reason == (
+        "needs at least 64.00 MiB of VMEM, the limit that the kernel sets is 24.00 MiB, and no "
+        "limit of a config is passed on: give pallas_call `compiler_params` with "
+        "`vmem_limit_bytes` >= 67_108_864"
+    )
+
+
+def test_semantics_of_its_own_that_are_against_the_rules_are_refused() -> None:
+    def wrong(config: Config) -> list[Trace]:
+        own = ("arbitrary", "parallel")
+        return [replace(made, dimension_semantics=own) for made in traced(config)]
+
+    with pytest.raises(NoLegalConfigError, match="grid axis 1 is parallel behind an arbitrary one"):
+        explored([512], 512, wrong)
+
+
+def test_a_default_outside_the_choices_is_a_candidate_too() -> None:
+    assert (256, "ij") in configs(explored([512], 256))
+
+
+def test_a_default_that_cannot_work_has_a_verdict_and_is_no_candidate() -> None:
+    space = explored([512], 2048)
+    assert isinstance(space.default_verdict, OutOfVmem) and space.default_verdict.by_rule
+    space = explored([512], 100)
+    assert isinstance(space.default_verdict, Illegal)
+    assert space.default_verdict.rule == Rule.BLOCK_ALIGNMENT
+
+
+def test_points_are_refused_with_their_reasons() -> None:
+    space = explored([100, 512, 4096], 512)
+    assert space.refused["illegal: block not aligned"] == 2
+    assert space.raw_points == 6
+    assert {size for size, _ in configs(space)} == {512, 4096}
+
+
+def test_every_raw_point_is_judged_also_the_merged_ones() -> None:
+    def answer(config: Config) -> Any:
+        bad = config["size"] == 1024
+        return CompileFailed(reason="odd") if bad else traced(config)
+
+    space = explored([100, 512, 1024, 2048, 4096], 512, answer)
+    judged = {(one.config["size"], "".join(one.config.grid_order)): one for one in space.judged}
+    assert set(judged) == {(n, o) for n in (100, 512, 1024, 2048, 4096) for o in ("ij", "ji")}
+    kinds = {size: one.refused and one.refused.kind for (size, _), one in judged.items()}
+    assert kinds == {
+        100: "illegal",
+        512: None,
+        1024: "compile failed",
+        2048: None,
+        4096: None,
+    }
+    assert judged[2048, "ij"].least_bytes == 64 << 20
+    assert judged[512, "ij"].semantics == (("parallel", "parallel"),)
+    assert {judged[n, "ij"].limit for n in (512, 1024)} == {None}
+    assert judged[2048, "ij"].limit == 64 << 20
+    assert judged[4096, "ji"].least_bytes == judged[4096, "ij"].least_bytes
+
+
+def test_why_a_point_is_over_the_vmem_is_kept() -> None:
+    def huge(config: Config) -> list[Trace]:
+        big = replace(traced(config)[0].operands[0], shape=(65536, 65536), block=(8192, 8192))
+        return [replace(t, operands=(big, *t.operands[1:])) for t in traced(config)]
+
+    space = explored([512, 1024], 512, lambda c: huge(c) if c["size"] == 1024 else traced(c))
+    why = next(one.refused for one in space.judged if one.config["size"] == 1024)
+    assert isinstance(why, OutOfVmem) and why.by_rule
+    assert why.allowed_bytes == V5E.vmem_capacity_bytes < why.used_bytes
+
+
+def test_a_point_whose_build_raises_is_counted_and_the_rest_goes_on() -> None:
+    def answer(config: Config) -> Any:
+        bad = config["size"] == 1024
+        return CompileFailed(reason="build raised ValueError: odd") if bad else traced(config)
+
+    space = explored([512, 1024], 512, answer)
+    assert space.refused["build raised ValueError: odd"] == 1
+    assert {size for size, _ in configs(space)} == {512}
+
+
+def test_what_one_line_raises_is_counted_together_whatever_its_figures() -> None:
+    def answer(config: Config) -> Any:
+        size = config["size"]
+        place = "ValueError k.py:7" if size != 2048 else "ValueError k.py:9"
+        bad = CompileFailed(reason=f"{size} does not divide", raised_at=place)
+        return traced(config) if size == 512 else bad
+
+    space = explored([256, 512, 1024, 2048], 512, answer)
+    assert space.refused == {"256 does not divide": 2, "2048 does not divide": 1}
+
+
+def test_the_compilers_verdict_says_who_set_the_limit() -> None:
+    found = OutOfVmem(reason="", used_bytes=20 << 20, allowed_bytes=16 << 20)
+    tuned, own = explored([512], 512), explored([512], 512, fixed)
+    config = tuned.default
+    said = limit_named(tuned, config, found, V5E)
+    assert said.limited_by == LimitSource.COMPILER and "pallas_call" not in said.reason
+    set_by_config = config.replace(vmem_limit_bytes=16 << 20)
+    assert limit_named(tuned, set_by_config, found, V5E).limited_by == LimitSource.CONFIG
+    whole = replace(found, used_bytes=130 << 20, allowed_bytes=128 << 20)
+    assert limit_named(tuned, config, whole, V5E).limited_by == LimitSource.CHIP
+    said = limit_named(own, config, found, V5E)
+    assert said.limited_by == LimitSource.COMPILER
+    assert said.reason.endswith("with `vmem_limit_bytes` >= 20_971_520")
+
+
+def test_no_legal_config_is_an_error_that_counts_the_reasons() -> None:
+    with pytest.raises(NoLegalConfigError, match=r"among 4 points: illegal: block not aligned"):
+        explored([100, 300], 100)
+
+
+def test_a_problem_larger_than_hbm_is_refused() -> None:
+    def huge(config: Config) -> list[Trace]:
+        return [trace(*t.operands, grid=t.grid, io_bytes=1 << 40) for t in traced(config)]
+
+    with pytest.raises(InvalidInputError, match=r"needs 1024\.0 GiB of HBM, v5e has"):
+        explored([512], 512, huge)
+
+
+def test_points_are_traced_for_the_chip() -> None:
+    compilers = FakeCompilers(traced=traced)
+    choices = Choices(axes={"size": [512]}, default={"size": 512}, grid=("i", "j"))
+    explore(compilers, REF, PROBLEM, choices, V5E)
+    assert set(compilers.traced_chips) == {V5E.chip}
+
+
+def test_candidates_come_in_the_order_of_their_roofline() -> None:
+    space = explored([256, 512, 1024], 512)
+    guesses = [c.roofline.guess_us for c in space.candidates]
+    assert guesses == sorted(guesses)
+
+
+def test_semantics_are_for_the_grid_that_the_kernel_was_written_for() -> None:
+    """JAX refuses others: "Length of grid does not match length of dimension semantics"."""
+    space = explored([512], 512, mapped)
+    assert space.passed_on.semantics
+    assert configs(space) == {(512, "ij"), (512, "ji")}
+    for found in space.candidates:
+        assert found.config.dimension_semantics == ("parallel", "parallel")
+        assert found.trace.dimension_semantics == ("parallel",) * 3

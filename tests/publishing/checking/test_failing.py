@@ -1,0 +1,90 @@
+"""What fails a run, and the exit code."""
+
+from dataclasses import replace
+
+import pytest
+
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.errors import InvalidInputError
+from autotune.domain.outcome import Estimated
+from autotune.domain.record_check import CheckVerdict
+from autotune.publishing.checking.failing import parse_fail_on
+from tests.samples.matching import NOON, question, record
+
+
+def one(verdict: CheckVerdict = CheckVerdict.SAME, **fields: object) -> Check:
+    known = Check(
+        key=question(),
+        config=record().config,
+        toolchain=question().toolchain,
+        chip=question().chip,
+        verdict=verdict,
+        checked_at=NOON,
+        before_us=100.0,
+        after_us=107.0,
+        before_vmem_bytes=1000,
+        vmem_bytes=1050,
+    )
+    return replace(known, **fields)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict", "code"),
+    [
+        (None, CheckVerdict.SLOWER, 1),
+        (None, CheckVerdict.FASTER, 0),
+        ("broken", CheckVerdict.NEEDS_LIMIT, 1),
+        ("broken", CheckVerdict.SLOWER, 0),
+        ("slower,broken", CheckVerdict.SLOWER, 1),
+        ("slower:5%", CheckVerdict.SAME, 1),
+        ("slower:10%", CheckVerdict.SLOWER, 0),
+        ("vmem", CheckVerdict.FASTER, 1),
+        ("vmem:4.9%", CheckVerdict.SAME, 1),
+        ("vmem:5%", CheckVerdict.SAME, 0),
+        ("not-checked", CheckVerdict.NOT_CHECKED, 1),
+        ("slower", CheckVerdict.NOT_CHECKED, 3),
+    ],
+)
+def test_the_exit_code(text: str | None, verdict: CheckVerdict, code: int) -> None:
+    fail_on = parse_fail_on(text)
+    assert fail_on.exit_code(fail_on.told([one(verdict)])) == code
+
+
+def test_the_verdict_is_by_the_share_that_was_asked_for() -> None:
+    assert parse_fail_on("slower:5%").told([one()])[0].verdict is CheckVerdict.SLOWER
+    assert parse_fail_on("slower:8%").told([one(CheckVerdict.SLOWER)])[0].verdict == "same"
+    assert parse_fail_on("slower:5%").told([one(after_us=90.0)])[0].verdict == "faster"
+
+
+@pytest.mark.parametrize(
+    ("text", "before_us", "code"),
+    [
+        ("slower:5%", 100.0, 1),
+        ("slower:8%", 100.0, 0),
+        ("slower", 100.0, 0),  # by a tenth is what this estimate can be mistaken by
+        ("slower", 90.0, 1),
+        ("slower:5%", None, 0),
+        ("broken", 90.0, 0),
+    ],
+)
+def test_what_its_default_beats_may_be_slower_too(
+    text: str, before_us: float | None, code: int
+) -> None:
+    estimate = replace(record().estimate, resolution=0.1)
+    won = Estimated(estimate=estimate, program="")
+    check = one(CheckVerdict.DEFAULT_WINS, winner=won, before_us=before_us)
+    fail_on = parse_fail_on(text)
+    (told,) = fail_on.told([check])
+    assert (told.verdict, fail_on.exit_code([told])) == (CheckVerdict.DEFAULT_WINS, code)
+
+
+def test_what_is_new_fails_nothing() -> None:
+    new = one(CheckVerdict.NOT_CHECKED, cause=Unchecked.NO_BASELINE)
+    assert parse_fail_on(None).exit_code([new]) == 0
+    assert parse_fail_on(None).exit_code([new, one(CheckVerdict.NOT_CHECKED)]) == 3
+
+
+@pytest.mark.parametrize("text", ["", "slow", "broken:5%", "slower:5", "slower:-1%", "vmem:nan%"])
+def test_what_cannot_be_read_says_what_can(text: str) -> None:
+    with pytest.raises(InvalidInputError, match=r"slower"):
+        parse_fail_on(text)

@@ -1,0 +1,425 @@
+"""Checks of records with a scripted compiler and a real database."""
+
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from autotune.answering.push import possible_check
+from autotune.domain.check import Check, Unchecked
+from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compiled import Compiled
+from autotune.domain.config import Config
+from autotune.domain.errors import (
+    CompilerUnavailableError,
+    InvalidInputError,
+    KernelImportError,
+    NoDeclarationError,
+)
+from autotune.domain.kernel_ref import KernelRef
+from autotune.domain.kernel_spec import Choices, KernelSpec
+from autotune.domain.outcome import (
+    CompileFailed,
+    Crashed,
+    Estimated,
+    Failure,
+    NotEstimated,
+    Outcome,
+    OutOfVmem,
+    TimedOut,
+)
+from autotune.domain.record import Record
+from autotune.domain.record_check import CheckVerdict
+from autotune.domain.toolchain import Toolchain
+from autotune.domain.trace import Trace
+from autotune.domain.trial import Trial
+from autotune.domain.verdict import Verdict
+from autotune.estimating.cost_model.estimate import MODEL
+from autotune.publishing.checking.against import RevisionCheck
+from autotune.publishing.checking.failing import ALL_WRONG, UNKNOWN, parse_fail_on
+from autotune.publishing.checking.follow_up import Retuner, publish_checked
+from autotune.publishing.checking.prior import PriorConfig, prior_of
+from autotune.publishing.checking.run import CheckRun
+from autotune.searching.limits import SearchLimits
+from autotune.searching.progress import Silent
+from autotune.wording.checks import action, finding
+from autotune_db.store import SqlStore
+from tests.fakes.compiler import TOOLCHAIN, FakeCompilers
+from tests.samples import matching
+from tests.samples.database import new_store
+from tests.samples.records import save_trial
+from tests.samples.repository import repository
+from tests.samples.simulations import simulation
+from tests.samples.traces import MIB, V5E, scratch, trace
+
+REF = KernelRef(path="mm.py", attribute="MM")
+REFS = {"mm": REF}
+OWN = Choices(
+    axes={"bm": [128, 256], "unroll": [True]},
+    default={"bm": 128, "unroll": True},
+    grid=("m",),
+)
+OLD = Toolchain(jax="0.1", jaxlib="0.1", libtpu="0.1")
+
+
+def published(time_us: float = 50.0, *, model: str = MODEL, chip: Chip = Chip.V5E) -> Record:
+    own = matching.record(matching.question(chip=chip))
+    estimate = replace(own.estimate, time_us=time_us, model=model, resolution=0.05)
+    return replace(own, key=replace(own.key, toolchain=OLD), estimate=estimate)
+
+
+def times(**by_block: float) -> dict[int, float]:
+    return {int(name[2:]): time for name, time in by_block.items()}
+
+
+def needs(config: Config, mib: int = 4) -> Trace:
+    return trace(
+        scratch=(scratch((mib * MIB // 512, 128)),), vmem_limit_bytes=config.vmem_limit_bytes
+    )
+
+
+def compilers(
+    taking: dict[int, float],
+    *,
+    mib: dict[int, int] | None = None,
+    refused: dict[int, Failure] | None = None,
+    passes_limit: bool = True,
+    meanwhile: dict[int, Callable[[], object]] | None = None,
+) -> FakeCompilers:
+    """``taking``: microseconds by block; ``mib``: of VMEM, for certain; ``meanwhile``: what happens
+    while a block is compiled."""
+
+    def traced(config: Config) -> list[Trace] | Failure:
+        kept = config if passes_limit else config.replace(vmem_limit_bytes=None)
+        return [needs(kept, (mib or {}).get(config["bm"], 4))]
+
+    def compiled(config: Config) -> tuple[Trace, Compiled] | Failure:
+        block = config["bm"]
+        (meanwhile or {}).get(block, lambda: None)()
+        if block in (refused or {}):
+            return (refused or {})[block]
+        done = Compiled(
+            seconds=0.1,
+            vmem_used_bytes=MIB * (mib or {}).get(block, 4),
+            program=str(block),
+            simulation=simulation(taking[block]),
+            refusal="",
+            simulate_s=0.0,
+        )
+        return needs(config, (mib or {}).get(block, 4)), done
+
+    return FakeCompilers(
+        spec=matching.SPEC,
+        compiled=compiled,
+        traced=traced,
+        verified=lambda _: Verdict(ok=True, reason="right"),
+        choices=OWN,
+        chip=V5E,
+    )
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with new_store(tmp_path / "checks.db") as opened:
+        yield opened
+
+
+def check(
+    store: SqlStore, fake: FakeCompilers, *records: Record, chips: tuple[Chip, ...] = ()
+) -> list[Check]:
+    known = {record.key for record in store.records()}
+    for record in records:
+        if record.key not in known:
+            store.save_record(record)
+    return CheckRun(compilers=fake, store=store, refs=REFS).run(
+        [prior_of(one) for one in records], chips, lambda _: None
+    )
+
+
+@pytest.mark.parametrize(
+    ("taking", "verdict"),
+    [
+        (times(bm128=90, bm256=50), CheckVerdict.SAME),
+        (times(bm128=90, bm256=60), CheckVerdict.SLOWER),
+        (times(bm128=90, bm256=40), CheckVerdict.FASTER),
+        (times(bm128=30, bm256=50), CheckVerdict.DEFAULT_WINS),
+    ],
+)
+def test_the_verdict_is_of_the_times(
+    store: SqlStore, taking: dict[int, float], verdict: CheckVerdict
+) -> None:
+    (found,) = check(store, compilers(taking), published())
+    assert found.verdict is verdict
+    assert (found.after_us, found.default_us) == (taking[256], taking[128])
+
+
+def test_a_trial_is_kept_beside_those_of_another_thread_on_the_same_key(store: SqlStore) -> None:
+    """As when records of two chips are checked on one: both have the same key there."""
+    record = published()
+    target = replace(record.key, toolchain=TOOLCHAIN)
+    theirs = Trial(
+        number=1,
+        config=replace(record.config, dimension_semantics=("arbitrary",)),
+        outcome=CompileFailed(reason="no"),
+        seconds=0.0,
+        created_at=matching.NOON,
+    )
+    fake = compilers(
+        times(bm128=90, bm256=50), meanwhile={256: lambda: save_trial(store, target, theirs)}
+    )
+    check(store, fake, record)
+    kept = store.trials(target)
+    assert [(trial.number, trial.config) for trial in kept[1:]] == [
+        (1, theirs.config),
+        (2, record.config),
+    ]
+
+
+def test_what_cannot_fit_by_arithmetic_is_not_compiled(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50), mib={256: 200})
+    (found,) = check(store, fake, published())
+    assert found.verdict is CheckVerdict.BROKEN
+    assert isinstance(found.winner, OutOfVmem) and found.winner.by_rule
+    assert [config["bm"] for config in fake.compiled_configs] == [128]
+
+
+def test_what_needs_a_limit_is_compiled_once_under_the_least(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50), mib={256: 20})
+    (found,) = check(store, fake, published())
+    assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
+    assert (found.needed_bytes, found.allowed_bytes) == (20 * MIB, 16 * MIB)
+    limits = [config.vmem_limit_bytes for config in fake.compiled_configs if config["bm"] == 256]
+    assert limits == [20 * MIB]
+
+
+def test_a_kernel_that_passes_no_limit_is_told_the_least(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50), mib={256: 20}, passes_limit=False)
+    (found,) = check(store, fake, published())
+    assert (found.verdict, found.least_limit_bytes) == (CheckVerdict.NEEDS_LIMIT, 20 * MIB)
+    assert not found.passes_limit
+    assert [config["bm"] for config in fake.compiled_configs] == [128]
+
+
+def test_times_of_two_models_are_not_compared(store: SqlStore) -> None:
+    (found,) = check(store, compilers(times(bm128=90, bm256=60)), published(model="an older one"))
+    assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, Unchecked.OTHER_MODEL)
+
+
+def test_not_even_where_the_default_wins(store: SqlStore) -> None:
+    record, fake = published(model="an older one"), compilers(times(bm128=30, bm256=60))
+    (found,) = check(store, fake, record)
+    assert (found.verdict, found.before_us) == (CheckVerdict.DEFAULT_WINS, None)
+    assert not parse_fail_on("slower:5%").fails(found)
+
+
+def test_what_an_older_model_estimated_is_estimated_again(store: SqlStore) -> None:
+    record = published()
+    target = replace(record.key, toolchain=TOOLCHAIN)
+    stale = Estimated(estimate=replace(record.estimate, time_us=1.0, model="old"), program="")
+    kept = Trial(
+        number=1, config=record.config, outcome=stale, seconds=0.0, created_at=matching.NOON
+    )
+    save_trial(store, target, kept)
+    (found,) = check(store, compilers(times(bm128=90, bm256=50)), record)
+    assert found.after_us == 50
+    (trial,) = [one for one in store.trials(target) if one.config == record.config]
+    assert trial.number == 1
+    assert trial.estimate is not None and trial.estimate.time_us == 50
+
+
+def test_what_is_kept_is_not_compiled_again(store: SqlStore) -> None:
+    first, second = (compilers(times(bm128=90, bm256=50)) for _ in range(2))
+    check(store, first, published())
+    CheckRun(compilers=second, store=store, refs=REFS, again=True).run(
+        [prior_of(published())], (), lambda _: None
+    )
+    assert len(first.compiled_configs) == 2
+    assert second.compiled_configs == []
+
+
+def test_all_that_is_found_is_one_snapshot(store: SqlStore) -> None:
+    records = [published(), published(chip=Chip.V6E)]
+    check(store, compilers(times(bm128=90, bm256=50)), *records)
+    assert store.snapshots(1)[0].number == 3
+    assert [one.checks[0].verdict for one in store.records()] == [CheckVerdict.SAME] * 2
+    check(store, compilers(times(bm128=90, bm256=50)), *records)
+    assert store.snapshots(1)[0].number == 3
+
+
+def test_what_is_published_after_a_check_has_the_default_with_its_config(store: SqlStore) -> None:
+    record = published()
+    fails = {128: CompileFailed(reason="no such thing")}
+    fake = compilers(times(bm256=50), refused=fails)
+    (found,) = check(store, fake, record)
+    assert publish_checked(fake, store, found, record, REF).verified
+    kept = store.record(found.target)
+    assert kept is not None
+    assert kept.default.config == record.default.config
+    assert kept.default.note == "compile failed: no such thing"
+
+
+def test_a_chip_that_the_toolchain_does_not_know_stops_no_other(store: SqlStore) -> None:
+    """As jax 0.6 does not know v7x."""
+
+    class WithoutV7x(FakeCompilers):
+        def chip_info(self, chip: Chip) -> ChipInfo:
+            if chip is Chip.V7X:
+                raise CompilerUnavailableError("this libtpu cannot compile for v7x")
+            return super().chip_info(chip)
+
+    fake = compilers(times(bm128=90, bm256=50))
+    fake.__class__ = WithoutV7x
+    known, unknown = check(store, fake, published(), published(chip=Chip.V7X))[::-1]
+    assert (known.verdict, unknown.cause) == (CheckVerdict.SAME, Unchecked.NO_CHIP)
+    assert finding(unknown) == "the toolchain does not know the chip"
+    assert "cannot compile for v7x" in action(unknown)
+
+
+def test_another_chip_is_checked_under_the_toolchain_that_searched(store: SqlStore) -> None:
+    fake = compilers(times(bm128=90, bm256=50))
+    searched = replace(published(), key=replace(published().key, toolchain=fake.toolchain()))
+    (found,) = check(store, fake, searched, chips=(searched.key.chip, Chip.V6E))
+    assert (found.chip, found.verdict) == (Chip.V6E, CheckVerdict.SAME)
+
+
+def test_that_a_problem_has_no_legal_config_there_is_kept(store: SqlStore) -> None:
+    record, said = published(), list[str]()
+    fake = compilers(times(), mib={128: 200, 256: 200})
+    found = check(store, fake, record)
+    assert found[0].verdict is CheckVerdict.BROKEN
+    retuner = Retuner(compilers=fake, store=store, limits=SearchLimits(trials=2))
+    retuner.retune_each(found, REFS, lambda _: nullcontext(Silent()), said.append)
+    assert len(said) == 1 and said[0].startswith("not searched: no legal configuration")
+    kept = store.check(found[0].key, found[0].target)
+    assert kept is not None and kept.detail.startswith("no legal configuration")
+    served = store.record(record.key)
+    assert served is not None and "no legal configuration" in served.checks[0].finding
+
+
+def compared(store: SqlStore, fake: FakeCompilers, prior: PriorConfig) -> Check:
+    run = CheckRun(compilers=fake, store=store, refs=REFS, against="main (abc)")
+    (found,) = run.run([prior], (), lambda _: None)
+    return found
+
+
+def test_another_source_is_compared_only_where_that_is_asked_for(store: SqlStore) -> None:
+    own = published()
+    record = replace(own, key=replace(own.key, fingerprint="older"))
+    fake = compilers(times(bm128=10, bm256=60))
+    (refused,) = check(store, fake, record)
+    assert (refused.cause, fake.compiled_configs) == (Unchecked.SOURCE_CHANGED, [])
+    assert action(refused).startswith("retune: autotune search mm.py:MM --shape m=")
+    found = compared(store, fake, prior_of(record))
+    assert (found.verdict, found.before_us, found.after_us) == (CheckVerdict.SLOWER, 50, 60)
+    assert (found.key.fingerprint, found.target.fingerprint) == ("older", "f00d")
+    assert [config["bm"] for config in fake.compiled_configs] == [256]
+    assert [trial.number for trial in store.trials(found.target)] == [1]  # 0 is the default's
+    assert [one.checks for one in store.records()] == [()]
+
+
+def test_a_decorated_function_is_searched_again_by_its_call(store: SqlStore) -> None:
+    """As the place of this machine has it; a service is not told where that is."""
+    own = published()
+    record = replace(own, key=replace(own.key, fingerprint="older"))
+    older = replace(matching.SPEC, fingerprint="older", form="{'x': ['m', 'k']} []")
+    run = CheckRun(compilers=compilers({}), store=store, refs=REFS)
+    (found,) = run.run([prior_of(record, [older])], (), lambda _: None)
+    assert action(found).startswith(
+        "retune: autotune search mm.py:MM --args 'x=bfloat16[1024,128]' --chip v5e --jax "
+    )
+    assert "mm.py" not in action(possible_check(found, older, found.checked_at))
+
+
+def test_the_default_of_a_source_is_compared_with_its_own(store: SqlStore) -> None:
+    before = prior_of(published(50.0)).outcome
+    prior = PriorConfig(key=published().key, config=None, outcome=before, is_default=True)
+    found = compared(store, compilers(times(bm128=90, bm256=50)), prior)
+    assert (found.verdict, found.config["bm"], found.after_us) == (CheckVerdict.SLOWER, 128, 90)
+
+
+@pytest.mark.parametrize(
+    ("before", "works", "verdict"),
+    [
+        (None, True, CheckVerdict.NOT_CHECKED),
+        (None, False, CheckVerdict.BROKEN),
+        (CompileFailed(reason="no"), True, CheckVerdict.NOT_CHECKED),
+        (CompileFailed(reason="no"), False, CheckVerdict.NOT_CHECKED),
+    ],
+)
+def test_what_has_nothing_to_be_compared_with(
+    store: SqlStore, before: Outcome | None, works: bool, verdict: CheckVerdict
+) -> None:
+    own = published()
+    prior = PriorConfig(key=own.key, config=own.config, outcome=before, why="it had another name")
+    refused: dict[int, Failure] = {} if works else {256: CompileFailed(reason="no such thing")}
+    found = compared(store, compilers(times(bm256=50), refused=refused), prior)
+    assert found.verdict is verdict
+    if verdict is CheckVerdict.NOT_CHECKED:
+        assert found.cause is Unchecked.NO_BASELINE
+        assert action(found) == "it did not work before: " + (
+            "it had another name" if before is None else "compile failed: no"
+        )
+
+
+@pytest.mark.parametrize(
+    ("before", "cause"),
+    [
+        (TimedOut(reason="slow", limit_s=1), Unchecked.NO_ANSWER),
+        (Crashed(reason="died"), Unchecked.NO_ANSWER),
+        (NotEstimated(reason="a loop", vmem_used_bytes=1, program="p"), Unchecked.NO_ESTIMATE),
+    ],
+)
+def test_a_baseline_that_is_not_known_is_not_one_that_failed(
+    store: SqlStore, before: Outcome, cause: Unchecked
+) -> None:
+    own = published()
+    prior = PriorConfig(key=own.key, config=own.config, outcome=before)
+    found = compared(store, compilers(times(bm256=50)), prior)
+    assert (found.verdict, found.cause) == (CheckVerdict.NOT_CHECKED, cause)
+    assert action(found) == f"before: {before.kind}: {before.reason}"
+    assert ALL_WRONG.exit_code([found]) == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("raised", "cause", "code"),
+    [
+        (KernelImportError("no jnp2"), Unchecked.NO_ANSWER, UNKNOWN),
+        (NoDeclarationError("no MM"), Unchecked.NO_BASELINE, 0),
+        (InvalidInputError("no such size"), Unchecked.NO_BASELINE, 0),
+    ],
+)
+def test_a_revision_that_cannot_be_loaded_is_not_one_without_the_kernel(
+    tmp_path: Path, raised: Exception, cause: Unchecked, code: int
+) -> None:
+    class Refusing(FakeCompilers):
+        def describe(self, ref: KernelRef) -> KernelSpec:
+            raise raised
+
+    tree = repository(tmp_path / "r", {"mm.py": ""})
+    refusing, stores = compilers({}), iter("ab")
+    refusing.__class__ = Refusing
+    check = RevisionCheck(
+        revision="main",
+        new_compilers=lambda: nullcontext(refusing),
+        new_store=lambda: new_store(tmp_path / f"{next(stores)}.db"),
+    )
+    refs = {"mm": KernelRef(path=str(tree / "mm.py"), attribute="MM")}
+    asked = [PriorConfig(key=published().key, config=published().config, outcome=None)]
+    fake, done = compilers(times(bm256=50)), list[Check]()
+    (found,) = check.run(fake, refs, asked, done.append, lambda _: None)
+    assert (found.cause, found.detail, done) == (cause, str(raised), [found])
+    assert ALL_WRONG.exit_code([found]) == code
+
+
+def test_more_vmem_is_said(store: SqlStore) -> None:
+    record = published()
+    estimate = replace(record.estimate, vmem_used_bytes=2 * MIB)
+    found = compared(
+        store,
+        compilers(times(bm256=50)),
+        prior_of(replace(record, estimate=estimate)),
+    )
+    assert found.verdict is CheckVerdict.SAME
+    assert "VMEM 2.00 MiB before, 4.00 MiB now" in finding(found)

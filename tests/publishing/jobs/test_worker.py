@@ -1,0 +1,520 @@
+"""What a worker does with jobs, with a real queue and a scripted search."""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from autotune.domain.chip import Chip
+from autotune.domain.errors import NoLegalConfigError, StoreError
+from autotune.domain.job import Ability, Job, Progress, Request, State
+from autotune.domain.outcome import Estimated, TimedOut
+from autotune.publishing import timing
+from autotune.publishing.jobs import worker as module
+from autotune.publishing.jobs.sign_of_life import SignOfLife
+from autotune.publishing.jobs.worker import Lease, Worker
+from autotune.publishing.timing import Timing
+from autotune.searching.limits import SearchLimits
+from autotune_db import SqlStore
+from tests.fakes.compiler import FakeCompilers
+from tests.samples.database import new_store
+from tests.samples.matching import SPEC, question
+from tests.samples.records import estimate, trial
+from tests.servers.service import Failing
+
+LEASE_S = 1.0
+
+
+class Script:
+    """Stands for the search; ``during`` runs in it and may look at its limits."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.during: Callable[[SearchLimits, Any], str] = lambda limits, watch: "trials"
+        self.published: list[str] = []
+        self.record: object | None = object()
+        self.measured: object = None
+        self.refs: list[Any] = []
+        monkeypatch.setattr(module, "describe_subject", self._described)
+        monkeypatch.setattr(module, "explore_space", lambda pool, subject, tracing: tracing(1, 2))
+        monkeypatch.setattr(module, "run_search", self._search)
+        monkeypatch.setattr(module, "publish", self._publish)
+
+    def _described(self, pool: Any, ref: Any, chip: Chip, of: Callable[[Any], Any]) -> Any:
+        self.refs.append(ref)
+        chip_info = SimpleNamespace(chip=chip)
+        return SimpleNamespace(ref=ref, problem=of(SPEC), spec=SPEC, chip=chip_info)
+
+    def _search(
+        self,
+        pool: Any,
+        store: Any,
+        subject: Any,
+        space: Any,
+        limits: SearchLimits,
+        watch: Any,
+        start_from: Any,
+    ) -> Any:
+        return SimpleNamespace(stopped_by=self.during(limits, watch))
+
+    def _publish(self, pool: Any, store: Any, result: Any, announce: Any, measure: Any) -> Any:
+        if measure is not None:
+            self.measured = measure([], None)
+        self.published.append("it")
+        return SimpleNamespace(record=self.record, reason="twice as fast")
+
+
+def until_stopped(limits: SearchLimits, _: Any = None) -> str:
+    deadline = time.monotonic() + 120
+    while not limits.stop():
+        assert time.monotonic() < deadline, "it was never told to stop"
+        time.sleep(0.01)
+    return "interrupted"
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Script:
+    return Script(monkeypatch)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[SqlStore]:
+    with new_store(tmp_path / "jobs.db") as store:
+        yield store
+
+
+def ask(store: SqlStore, m: int = 1024, **changes: Any) -> Job:
+    key = question(m)
+    asked = Request(kernel="mm", problem=key.problem, chip=key.chip, **changes)
+    return store.jobs.add(asked)[0]
+
+
+def new_worker(store: SqlStore, name: str = "w1", timing: Timing | None = None) -> Worker:
+    refs: Any = {"mm": object()}
+    return Worker(
+        FakeCompilers(spec=SPEC),
+        store,
+        store.jobs,
+        refs,
+        name=name,
+        lease_s=LEASE_S,
+        poll_s=0.01,
+        timing=timing,
+    )
+
+
+def job(store: SqlStore, number: int = 1) -> Job:
+    found = store.jobs.get(number)
+    assert found is not None
+    return found
+
+
+def said(store: SqlStore, number: int = 1) -> list[str]:
+    """The log of the last attempt, without the times at which it was said."""
+    *_, log = store.jobs.logs(number)
+    return [line.partition(" ")[2] for line in log.text.splitlines()]
+
+
+def test_all_jobs_one_after_another(store: SqlStore, script: Script) -> None:
+    ask(store, 1), ask(store, 2)
+    assert new_worker(store).run(drain=True) == 2
+    assert [one.state for one in store.jobs.list()] == [State.DONE, State.DONE]
+    assert (job(store).message, job(store).worker) == ("twice as fast", "w1")
+    assert store.kernels() == [SPEC]  # so that jobs for it can be asked for
+
+
+def test_nothing_to_publish_is_a_failure(store: SqlStore, script: Script) -> None:
+    ask(store)
+    script.record = None
+    new_worker(store).run(drain=True)
+    assert (job(store).state, job(store).message) == (State.FAILED, "twice as fast")
+
+
+def test_progress_is_told(store: SqlStore, script: Script) -> None:
+    def search(limits: SearchLimits, watch: Any) -> str:
+        watch.announce("compiling \udc80")
+        for number, time_us in enumerate((9.0, 3.0, None)):
+            slow = TimedOut(reason="60 s", limit_s=60.0)
+            outcome = Estimated(estimate=estimate(time_us), program="") if time_us else slow
+            watch.trial_done(trial(number, outcome))
+        deadline = time.monotonic() + 120
+        while job(store).progress.done < 3 or not store.jobs.logs(1):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        return "trials"
+
+    ask(store)
+    script.during = search
+    new_worker(store).run(drain=True)
+    note = r"compiling \udc80"
+    assert job(store).progress == Progress(done=3, best_us=3.0, default_us=9.0, note=note)
+    begin, told, first, second, end = said(store)
+    assert begin == f"attempt 1: mm {question().problem} on v5e"
+    assert (told, end) == (note, "twice as fast")
+    assert "best 9.0 µs (1.00×)" in first and "best 3.0 µs (3.00×)" in second
+
+
+@pytest.mark.parametrize(
+    ("problem", "states", "line"),
+    [
+        (NoLegalConfigError("a \udc80 fits"), [State.FAILED], r"a \udc80 fits"),
+        (RuntimeError("a \x1b[2J bug"), [State.QUEUED], r"RuntimeError: a \x1b[2J bug"),
+        (StoreError("gone"), [State.QUEUED], "gone"),
+    ],
+)
+def test_the_log_ends_with_what_went_wrong(
+    store: SqlStore,
+    script: Script,
+    problem: Exception,
+    states: list[State],
+    line: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def search(limits: SearchLimits, watch: Any) -> str:
+        raise problem
+
+    ask(store)
+    script.during = search
+    one = new_worker(store)
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert [one.state for one in store.jobs.list()] == states
+    assert said(store)[-1] == line
+    assert (caplog.records[-1].levelname, caplog.messages[-1]) == ("WARNING", f"job 1: {line}")
+
+
+def test_a_log_that_cannot_be_written_stops_nothing(
+    store: SqlStore,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As by a service of an older version. It is told once."""
+    again = threading.Event()
+
+    def refused(*_: Any) -> bool:
+        again.set()
+        raise StoreError("it answered with status 404")
+
+    monkeypatch.setattr(store.jobs, "write_log", refused)
+    ask(store)
+    script.during = lambda limits, watch: "trials" if again.wait(120) else ""
+    new_worker(store).run(drain=True)
+    assert (job(store).state, store.jobs.logs(1)) == (State.DONE, [])
+    assert caplog.text.count("status 404") == 1
+
+
+def test_a_job_that_another_one_ended_is_not_called_done(
+    store: SqlStore,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level("INFO", "autotune.worker")
+    ask(store, 1), ask(store, 2)
+    finish = store.jobs.finish
+    monkeypatch.setattr(
+        store.jobs, "finish", lambda one, *how: one.number == 2 and finish(one, *how)
+    )
+    new_worker(store).run(drain=True)
+    assert [said(store, number)[-1] for number in (1, 2)] == ["twice as fast"] * 2
+    assert "job 2 is done" in caplog.text and "job 1 is done" not in caplog.text
+
+
+def test_cancelled_while_it_runs(store: SqlStore, script: Script) -> None:
+    def search(limits: SearchLimits, watch: Any) -> str:
+        store.jobs.cancel(1)
+        return until_stopped(limits)
+
+    ask(store)
+    script.during = search
+    new_worker(store).run(drain=True)
+    assert job(store).state is State.CANCELLED
+    assert said(store)[-1].startswith("it was cancelled")
+    assert script.published == []
+
+
+def test_a_worker_that_lost_its_job_stops_and_publishes_nothing(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could not be heard for longer than its lease; another one has taken the job."""
+    real = store.jobs.heartbeat
+
+    def search(limits: SearchLimits, watch: Any) -> str:
+        deaf = threading.Event()
+        monkeypatch.setattr(
+            store.jobs, "heartbeat", lambda *a: (_ for _ in ()).throw(StoreError("gone"))
+        )
+        deaf.wait(2 * LEASE_S)
+        able = new_worker(store).ability()
+        assert store.jobs.claim("w2", able, LEASE_S) is not None
+        monkeypatch.setattr(store.jobs, "heartbeat", real)
+        return until_stopped(limits)
+
+    ask(store)
+    script.during = search
+    new_worker(store).run(drain=True)
+    assert script.published == []
+    assert (job(store).state, job(store).worker, job(store).attempt) == (State.RUNNING, "w2", 2)
+
+
+def test_one_that_nobody_hears_stops(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot know whether another one has its job by now."""
+
+    def gone(*_: Any) -> bool:
+        raise StoreError("gone")
+
+    def search(limits: SearchLimits, watch: Any) -> str:
+        monkeypatch.setattr(store.jobs, "heartbeat", gone)
+        return until_stopped(limits)
+
+    ask(store)
+    script.during = search
+    one = new_worker(store)
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert script.published == []
+    assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)  # no attempt that failed
+
+
+def test_a_second_ctrl_c_gives_the_job_back_too(store: SqlStore, script: Script) -> None:
+    def search(limits: SearchLimits, watch: Any) -> str:
+        raise KeyboardInterrupt
+
+    ask(store)
+    script.during = search
+    with pytest.raises(KeyboardInterrupt):
+        new_worker(store).run(drain=True)
+    assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)
+
+
+def test_one_that_lost_it_at_the_very_end_publishes_nothing(
+    store: SqlStore, script: Script
+) -> None:
+    """Between two heartbeats: it asks once more before it publishes."""
+
+    def search(limits: SearchLimits, watch: Any) -> str:
+        store.jobs.give_back(job(store), "", counts=False)
+        return "trials"
+
+    ask(store)
+    script.during = search
+    one = new_worker(store)
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert script.published == []
+    assert job(store).state is State.QUEUED
+
+
+class _Once:
+    """A queue that gives one job."""
+
+    def __init__(self, jobs: Any) -> None:
+        self._jobs, self._given = jobs, False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._jobs, name)
+
+    def claim(self, *arguments: Any) -> Any:
+        if self._given:
+            return None
+        self._given = True
+        return self._jobs.claim(*arguments)
+
+
+def test_one_that_is_stopped_gives_its_job_back(store: SqlStore, script: Script) -> None:
+    one = new_worker(store)
+
+    def search(limits: SearchLimits, watch: Any) -> str:
+        one.stop()
+        return until_stopped(limits)
+
+    ask(store)
+    script.during = search
+    assert one.run() == 1
+    assert (job(store).state, job(store).attempt) == (State.QUEUED, 0)
+    script.during = lambda limits, watch: "trials"
+    new_worker(store, "w2").run(drain=True)
+    assert (job(store).state, job(store).worker) == (State.DONE, "w2")
+
+
+@pytest.mark.parametrize(
+    "error, state, message",
+    [
+        (NoLegalConfigError("none is legal"), State.FAILED, "none is legal"),
+        (ZeroDivisionError("bug"), State.FAILED, "ZeroDivisionError: bug"),
+        (StoreError("the database is gone"), State.FAILED, "the database is gone"),
+    ],
+)
+def test_what_goes_wrong_is_said(
+    store: SqlStore, script: Script, error: Exception, state: State, message: str
+) -> None:
+    runs = []
+
+    def search(limits: SearchLimits, watch: Any) -> str:
+        runs.append(1)
+        raise error
+
+    ask(store)
+    script.during = search
+    new_worker(store).run(drain=True)
+    assert (job(store).state, job(store).message) == (state, message)
+    assert len(runs) == (1 if isinstance(error, NoLegalConfigError) else 3)  # others may pass
+
+
+def test_another_version_of_the_kernel_says_so(store: SqlStore, script: Script) -> None:
+    from dataclasses import replace
+
+    key = question(512)
+    wrong = replace(key.problem, dims=(("m", 512), ("z", 1)))
+    store.jobs.add(Request(kernel="mm", problem=wrong, chip=key.chip))
+    new_worker(store).run(drain=True)
+    assert "unknown dimension 'z'" in job(store).message
+
+
+def test_a_database_that_is_away_is_waited_for(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, calls = store.jobs.claim, []
+
+    def claim(*arguments: Any) -> Job | None:
+        calls.append(1)
+        if len(calls) < 3:
+            raise StoreError("gone")
+        return real(*arguments)
+
+    ask(store)
+    one = new_worker(store)
+    monkeypatch.setattr(store.jobs, "claim", claim)
+    assert one.run(drain=True) == 1
+    assert job(store).state is State.DONE
+
+
+class Device:
+    """Stands for the session that measures; ``during`` runs while it does."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *attached: Chip) -> None:
+        self.during: Callable[[], object] = lambda: None
+        self.asked: list[Any] = []
+        monkeypatch.setattr(timing, "attached_chips", lambda: list(attached))
+        monkeypatch.setattr(timing, "Session", self._session)
+
+    def _session(self, pool: Any, process: Any, work: Any, **options: Any) -> Any:
+        self.asked.append((work.chip, options["number"], options["limits"].seconds))
+
+        def measure(candidates: Any, default: Any) -> str:
+            self.during()
+            return "measured"
+
+        return SimpleNamespace(measure=measure)
+
+
+def test_finalists_are_timed_where_the_chip_is_attached(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, Chip.V5E)
+    ask(store)
+    new_worker(store, timing=Timing(device=2, seconds=7.0)).run(drain=True)
+    assert device.asked == [(Chip.V5E, 2, 7.0)] and script.measured == "measured"
+    assert (job(store).state, job(store).message) == (State.DONE, "twice as fast")
+
+
+@pytest.mark.parametrize(
+    ("attached", "says"),
+    [
+        ([], ". Estimated, not measured: no TPU is attached to this machine."),
+        ([Chip.V6E], ". Estimated, not measured: a v6e is attached, no v5e."),
+    ],
+)
+def test_an_estimate_says_why_it_is_one(
+    store: SqlStore,
+    script: Script,
+    monkeypatch: pytest.MonkeyPatch,
+    attached: list[Chip],
+    says: str,
+) -> None:
+    device = Device(monkeypatch, *attached)
+    ask(store)
+    new_worker(store, timing=Timing()).run(drain=True)
+    assert device.asked == [] and script.published == ["it"]
+    assert job(store).message == "twice as fast" + says
+
+
+def test_one_that_is_not_to_measure_does_not(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, Chip.V5E)
+    ask(store)
+    new_worker(store).run(drain=True)
+    assert device.asked == [] and job(store).message == "twice as fast"
+
+
+def test_one_that_lost_its_job_while_it_measured_publishes_nothing(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = Device(monkeypatch, Chip.V5E)
+    device.during = lambda: store.jobs.give_back(job(store), "", counts=False)
+    ask(store)
+    one = new_worker(store, timing=Timing())
+    one._jobs = _Once(store.jobs)  # type: ignore[assignment]
+    one.run(drain=True)
+    assert script.published == [] and job(store).state is State.QUEUED
+
+
+def test_a_lease_is_held_while_it_is_told(store: SqlStore) -> None:
+    ask(store)
+    mine = store.jobs.claim("w1", new_worker(store).ability(), LEASE_S)
+    assert mine is not None
+    with Lease(store.jobs, mine, LEASE_S) as lease:
+        time.sleep(2 * LEASE_S)
+        assert store.jobs.claim("w2", new_worker(store).ability(), LEASE_S) is None
+        assert lease.holds()
+
+
+def test_a_job_stays_its_worker_s_while_its_end_is_told(
+    store: SqlStore, script: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over HTTP that sends the record and its trials, which may take longer than a lease."""
+    finish = store.jobs.finish
+
+    def slowly(mine: Job, state: State, message: str) -> bool:
+        time.sleep(2 * LEASE_S)
+        assert store.jobs.claim("w2", new_worker(store).ability(), LEASE_S) is None
+        return finish(mine, state, message)
+
+    monkeypatch.setattr(store.jobs, "finish", slowly)
+    ask(store)
+    new_worker(store).run(drain=True)
+    assert (job(store).state, job(store).worker, job(store).attempt) == (State.DONE, "w1", 1)
+
+
+def test_its_file_says_that_it_lives(store: SqlStore, tmp_path: Path) -> None:
+    """Only what the queue has answered counts: a worker without one does nothing."""
+    file = tmp_path / "alive"
+    queue = SignOfLife(store.jobs, file)
+    able = Ability(kernels={SPEC.name: SPEC.fingerprint}, toolchain=question().toolchain)
+    assert queue.claim("w", able, LEASE_S) is None
+    assert file.exists()
+
+    file.unlink()
+    asked = question()
+    store.jobs.add(Request(kernel=asked.kernel, problem=asked.problem, chip=asked.chip))
+    job = queue.claim("w", able, LEASE_S)
+    assert job is not None
+    os.utime(file, (0, 0))
+    assert queue.heartbeat(job, Progress(done=1))
+    assert file.stat().st_mtime > 0
+    assert queue.give_back(job, "later", counts=False)
+
+    file.unlink()
+    gone = SignOfLife(Failing(store).jobs, file)
+    gone.queue._whole.gone = True  # type: ignore[attr-defined]
+    with pytest.raises(StoreError):
+        gone.claim("w", able, LEASE_S)
+    assert not file.exists()
