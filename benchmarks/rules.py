@@ -27,9 +27,9 @@ from rich.table import Table
 from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated, NotEstimated
-from autotune.domain.ports.search import WorkerStore
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
+from autotune.domain.store import Store
 from autotune.domain.verdict import Verdict
 from autotune.publishing.tuning import Plan, tune
 from autotune.searching.limits import SearchLimits
@@ -138,7 +138,7 @@ def _cases(kernel: str, chip: str, count: int) -> list[SpaceCase]:
 
 
 def _ruled(
-    pool: CompilerPool, store: WorkerStore, cases: Sequence[SpaceCase], trials: int
+    pool: CompilerPool, store: Store, cases: Sequence[SpaceCase], trials: int
 ) -> tuple[ShapeRule | str, Sequence[LeftOut]]:
     """A rule of all, or why there is none, and what became of each that was left out."""
     records = [_searched(pool, store, case, trials) for case in cases]
@@ -149,9 +149,7 @@ def _ruled(
     return maker.make(), maker.left_out
 
 
-def _searched(
-    pool: CompilerPool, store: WorkerStore, case: SpaceCase, trials: int
-) -> Record | None:
+def _searched(pool: CompilerPool, store: Store, case: SpaceCase, trials: int) -> Record | None:
     """None where nothing was published. What is there is not searched again."""
     subject = subject_of(pool, case)
     there = (record for record in store.records(subject.spec.name) if record.key == subject.key)

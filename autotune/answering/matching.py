@@ -31,7 +31,7 @@ from autotune.domain.toolchain import Toolchain
 from autotune.wording import match as words
 
 if TYPE_CHECKING:
-    from autotune.domain.ports.lookup import LookupStore
+    from autotune.domain.store import Store
 
 
 class MatchKind(StrEnum):
@@ -263,7 +263,7 @@ def exact_match(record: Record) -> Match:
     return _match(EXACT, record, words.EXACT)
 
 
-def match_in(store: "LookupStore", key: Key, accept: Collection[str] = KINDS) -> Match:
+def match_in(store: "Store", key: Key, accept: Collection[str] = KINDS) -> Match:
     """From the newest snapshot of a database. Raises ``StoreError``."""
     if EXACT in accept and (record := store.record(key)):
         return exact_match(record)

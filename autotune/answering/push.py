@@ -15,10 +15,10 @@ from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import DEVICE_TIME
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.domain.ports.push import ResultStore
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.store import Store
 
 MOST_CHARACTERS = 100_000  # of a text, such as a compiler's message
 
@@ -209,7 +209,7 @@ def _part(
     return _Batch(kernels=kernels, results=some)
 
 
-def whole_result(store: ResultStore, record: Record) -> KeyResult:
+def whole_result(store: Store, record: Record) -> KeyResult:
     """A record with all that its search has found."""
     trials, refusals = store.trials(record.key), store.refusals(record.key)
     return KeyResult(record=record, trials=tuple(trials), refusals=refusals)

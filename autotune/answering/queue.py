@@ -14,20 +14,20 @@ from autotune.domain.errors import ServiceError, StoreError
 from autotune.domain.job import Ability, Job, Progress, State
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.ports.push import JobResultStore
+from autotune.domain.store import Store
 
 _TOLD_WITHIN_S = 10.0  # a fraction of a lease
 
 
 class RemoteJobs:
-    """Implements ``autotune.domain.ports.jobs.Queue`` with calls to the service.
+    """Implements ``autotune.domain.queue.Queue`` with calls to the service.
 
     ``store``: the worker's own database, where its searches and the descriptions of its kernels
     are. What a job has found is sent from there before the job is called done. ``StoreError`` where
     the service may be back soon, ``ServiceError`` where it refuses.
     """
 
-    def __init__(self, remote: Remote, store: JobResultStore) -> None:
+    def __init__(self, remote: Remote, store: Store) -> None:
         self._remote, self._store = remote, store
         self._able: Ability | None = None
         self._described: list[dict[str, Any]] = []

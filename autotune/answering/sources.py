@@ -25,7 +25,7 @@ from autotune.answering.matching import (
 )
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.ports.lookup import RuntimeStore
+from autotune.domain.store import Store
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
 ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*
@@ -66,7 +66,7 @@ class BundleSource:
 class StoreSource:
     """Records of a database, such as ``autotune_db.open_store(url)``; it keeps the misses."""
 
-    def __init__(self, store: RuntimeStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._store = store
 
     def __str__(self) -> str:

@@ -23,10 +23,10 @@ from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import catalogue, find_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers
 from autotune.domain.errors import InvalidInputError, StoreError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.publishing.checking.against import RevisionCheck, kernels_here, priors_of

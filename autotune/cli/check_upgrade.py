@@ -19,6 +19,7 @@ from autotune.declaring.calls.from_problem import call_of
 from autotune.declaring.discovery import find_kernel, installed_kernels
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers
 from autotune.domain.errors import (
     AutotuneError,
     KernelImportError,
@@ -27,7 +28,6 @@ from autotune.domain.errors import (
 )
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.record import Record
 from autotune.publishing.checking.follow_up import Retuner, publish_all_checked
 from autotune.publishing.checking.prior import prior_of

@@ -27,7 +27,7 @@ from autotune.wording.publication import times_default, who_says
 from autotune.wording.units import micros
 
 if TYPE_CHECKING:
-    from autotune.domain.ports.lookup import LookupStore
+    from autotune.domain.store import Store
 
 _PATIENCE_S = 10.0  # of a person
 
@@ -110,7 +110,7 @@ def _print_match(found: Match, snapshot: int | None, as_json: bool) -> None:
         echo(f"{found.kind}: {found.why}{of}", err=True)
 
 
-def _spec(store: "LookupStore", name: str) -> KernelSpec:
+def _spec(store: "Store", name: str) -> KernelSpec:
     """The kernel as it is here if it was ever searched, else as last searched."""
     from autotune.declaring.discovery import catalogue, find_kernel, fingerprint
     from autotune.domain.errors import AutotuneError
@@ -139,7 +139,7 @@ def _spec(store: "LookupStore", name: str) -> KernelSpec:
     return found
 
 
-def _others(store: "LookupStore", key: Key) -> list[str]:
+def _others(store: "Store", key: Key) -> list[str]:
     """What is published for the same kernel: so that a miss tells where it missed."""
     lines = []
     for record in store.records(key.kernel):

@@ -11,10 +11,10 @@ from autotune.cli.output import echo
 from autotune.domain.errors import StoreError
 from autotune.domain.job import Progress
 from autotune.domain.key import Key
-from autotune.domain.ports.search import SearchStatuses
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.searching.progress import ProgressObserver, Tally, space_line
+from autotune_db.searches import SqlSearches
 
 if TYPE_CHECKING:
     from autotune.searching.result import SearchResult
@@ -29,7 +29,7 @@ class ReportingObserver:
     def __init__(
         self,
         terminal: ProgressObserver,
-        searches: SearchStatuses,
+        searches: SqlSearches,
         key: Key,
         asked: str = "",
         clock: Callable[[], float] = time.monotonic,

@@ -15,9 +15,9 @@ from autotune.domain.check import Check
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError, ServiceError
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.ports.push import PushSource, ResultStore
 from autotune.domain.record import Record
 from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.store import Store
 
 _TIMEOUT_S = 60.0
 _MOST_CHECKS = 100_000
@@ -81,7 +81,7 @@ def push(
 
 
 def _good_checks(
-    store: PushSource,
+    store: Store,
     kernels: Sequence[KernelSpec],
     kernel: str | None,
     chip: Chip | None,
@@ -102,7 +102,7 @@ def _good_checks(
 
 
 def _good(
-    store: ResultStore,
+    store: Store,
     kernels: Sequence[KernelSpec],
     records: Sequence[Record],
     left: list[str],

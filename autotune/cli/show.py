@@ -12,8 +12,8 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import UnknownNameError
 from autotune.domain.key import Key
 from autotune.domain.outcome import CompileFailed, Crashed, Estimate, NotEstimated, WrongResult
-from autotune.domain.ports.history import TrialHistory
 from autotune.domain.record import Record, measured_config
+from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune.wording.baseline import estimated_baseline
 from autotune.wording.command import reproduce
@@ -75,7 +75,7 @@ def show(trial_id: int, database: str | None, as_json: bool) -> None:
     echo(f"reproduce: {reproduce(found.key, found.trial, asked)}")
 
 
-def find_trial(store: TrialHistory, trial_id: int) -> StoredTrial:
+def find_trial(store: Store, trial_id: int) -> StoredTrial:
     """Raises ``UnknownNameError`` when there is none with this number."""
     found = store.trial(trial_id)
     if found is None:

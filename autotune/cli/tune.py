@@ -30,7 +30,7 @@ from autotune.wording.command import asked
 
 if TYPE_CHECKING:
     from autotune.cli.workload_report import TunedProblem
-    from autotune.domain.ports.compilers import Compilers
+    from autotune.domain.compilers import Compilers
     from autotune.publishing.publish import Publication
     from autotune.publishing.tuning import Plan
     from autotune.publishing.whole_model import ModelProblem

@@ -32,7 +32,7 @@ MAX_COMPILERS = 2
 
 
 class PooledCompilers(ABC):
-    """``domain.ports.Compilers`` of whatever answers ``threads`` questions side by side. Leaves
+    """``domain.compilers.Compilers`` of whatever answers ``threads`` questions side by side. Leaves
     none of them behind its ``with``."""
 
     def __init__(self, threads: int) -> None:
@@ -160,7 +160,7 @@ class PooledCompilers(ABC):
 
 
 class CompilerPool(PooledCompilers):
-    """``domain.ports.Compilers`` with ``size`` children, each used by one question at a time.
+    """``domain.compilers.Compilers`` with ``size`` children, each used by one question at a time.
 
     Leaves no child behind its ``with``.
     """

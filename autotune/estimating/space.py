@@ -12,12 +12,12 @@ from random import Random
 from typing import Any, TypeVar
 
 from autotune.domain.chip import ChipInfo
+from autotune.domain.compilers import Tracer
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.errors import InvalidInputError, NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
-from autotune.domain.ports.compilers import Tracer
 from autotune.domain.problem import Problem
 from autotune.domain.trace import Trace
 from autotune.estimating import rules

@@ -9,10 +9,10 @@ from pathlib import Path
 from autotune.compiling.measuring_protocol import Device
 from autotune.compiling.process import CompilerProcess
 from autotune.domain.chip import parse_chip
+from autotune.domain.compilers import ExecutableCompiler
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, UnknownNameError
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured, Timed
-from autotune.domain.ports.compilers import ExecutableCompiler
 from autotune.measuring.process import CannotMeasureError, Child, MeasuringTask, Program
 from autotune.measuring.race import Decision, DeviceLostError, decide
 from autotune.wording.measurement import NOT_COMPARED, SAME_PROGRAM, compiled_here_note

@@ -6,13 +6,13 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import Verifier
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.measurement import Measurement, NotMeasured
 from autotune.domain.outcome import Estimated, Outcome, WrongResult
-from autotune.domain.ports.compilers import Verifier
-from autotune.domain.ports.search import PublishStore
 from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.store import Store
 from autotune.domain.trial import Trial, default_trial
 from autotune.domain.verdict import Verdict
 from autotune.publishing import measured
@@ -52,7 +52,7 @@ class Publication:
 
 def publish(
     verifier: Verifier,
-    store: PublishStore,
+    store: Store,
     result: "SearchResult",
     *,
     allow_unverified: bool = False,
@@ -89,7 +89,7 @@ def unpublished(result: "SearchResult", reason: str) -> Publication:
     )
 
 
-def _verified_before(store: PublishStore, key: Key) -> Record | None:
+def _verified_before(store: Store, key: Key) -> Record | None:
     """What an earlier run with this database has published for the key."""
     own = (r for r in store.records(key.kernel, key.chip) if r.key == key and not r.pushed_by)
     return next((record for record in own if record.verified), None)
@@ -101,7 +101,7 @@ class _Gate:
     verified again."""
 
     verifier: Verifier
-    store: PublishStore
+    store: Store
     subject: "Subject"
     announce: Callable[[str], None]
     allow_unverified: bool

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip
-from autotune.domain.ports.compilers import ExecutableCompiler
+from autotune.domain.compilers import ExecutableCompiler
 from autotune.measuring.attached import attached_chips
 from autotune.measuring.process import MeasuringTask, measuring_process
 from autotune.measuring.session import RaceLimits, Session

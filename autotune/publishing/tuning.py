@@ -6,10 +6,10 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Protocol, TypeVar
 
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.search import WorkerStore
+from autotune.domain.store import Store
 from autotune.estimating.space import Space
 from autotune.publishing.publish import Publication, publish, unpublished
 from autotune.publishing.timing import Timing, is_timed, new_measure
@@ -45,7 +45,7 @@ class Plan:
 
 def tune(
     compilers: Compilers,
-    store: WorkerStore,
+    store: Store,
     subject: Subject,
     space: Space,
     plan: Plan,
@@ -133,7 +133,7 @@ class TuningTask:
 
 def tune_all(
     compilers: Compilers,
-    store: WorkerStore,
+    store: Store,
     tasks: Sequence[TuningTask],
     plan: Plan,
     published: Callable[[SearchResult, Publication], None] = lambda _, __: None,
@@ -151,14 +151,14 @@ def tune_all(
     )
 
 
-def _with_known(compilers: Compilers, store: WorkerStore, task: TuningTask) -> TuningTask:
+def _with_known(compilers: Compilers, store: Store, task: TuningTask) -> TuningTask:
     known = tuned_elsewhere(compilers, store, task.subject, task.watcher.announce)
     return replace(task, start_from=tuple(dict.fromkeys((*task.start_from, *known))))
 
 
 def _side_by_side(
     compilers: Compilers,
-    store: WorkerStore,
+    store: Store,
     tasks: Sequence[TuningTask],
     plan: Plan,
     published: Callable[[SearchResult, Publication], None],
@@ -195,7 +195,7 @@ def _side_by_side(
         ]
 
 
-def _opened(compilers: Compilers, store: WorkerStore, task: TuningTask, plan: Plan) -> Search:
+def _opened(compilers: Compilers, store: Store, task: TuningTask, plan: Plan) -> Search:
     return open_search(
         compilers,
         store,
@@ -211,7 +211,7 @@ def _opened(compilers: Compilers, store: WorkerStore, task: TuningTask, plan: Pl
 
 
 def _published(
-    compilers: Compilers, store: WorkerStore, result: SearchResult, plan: Plan, watcher: Watcher
+    compilers: Compilers, store: Store, result: SearchResult, plan: Plan, watcher: Watcher
 ) -> Publication:
     timing, subject = plan.timing, result.subject
     timer = new_measure(compilers, subject, timing, watcher.announce) if timing else None

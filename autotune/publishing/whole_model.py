@@ -8,12 +8,12 @@ from typing import NamedTuple
 
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import ChipInfo, parse_chip
+from autotune.domain.compilers import Compilers, Describer
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.ports.compilers import Compilers, Describer
 from autotune.domain.problem import Problem
 from autotune.domain.workload import InvalidProblem, WorkloadProblem
 from autotune.estimating.space import Space

@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 from autotune.domain.chip import ChipInfo
 from autotune.domain.compiled import Attempt
+from autotune.domain.compilers import CandidateCompiler
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Outcome
-from autotune.domain.ports.compilers import CandidateCompiler
-from autotune.domain.ports.search import SearchStore
+from autotune.domain.store import SearchStore
 from autotune.domain.trial import Trial, default_trial
 from autotune.estimating import rules
 from autotune.estimating.cost_model.estimate import estimate

@@ -9,11 +9,11 @@ from math import exp, inf
 from typing import NamedTuple, Protocol
 
 from autotune.domain.compiled import Attempt
+from autotune.domain.compilers import CandidateCompiler
 from autotune.domain.config import Config
 from autotune.domain.outcome import Estimated, NotEstimated, Outcome, OutOfVmem, WrongResult
-from autotune.domain.ports.compilers import CandidateCompiler
-from autotune.domain.ports.search import SearchStore
 from autotune.domain.record import Evidence
+from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.space import Candidate, Space, climb, limit_named
@@ -45,7 +45,7 @@ class Observer(Protocol):
 
 def open_search(
     compilers: CandidateCompiler,
-    store: SearchStore,
+    store: Store,
     subject: Subject,
     space: Space,
     limits: SearchLimits,
@@ -111,7 +111,7 @@ class Search:
     """
 
     compilers: CandidateCompiler
-    store: SearchStore
+    store: Store
     subject: Subject
     space: Space
     study: CandidateStudy

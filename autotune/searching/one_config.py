@@ -4,11 +4,11 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from autotune.domain.compilers import Compilers, Tracer
 from autotune.domain.config import ARBITRARY, PARALLEL, AxisValue, Config, make_config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_spec import Choices
 from autotune.domain.outcome import Failure, Illegal, Outcome, OutOfVmem
-from autotune.domain.ports.compilers import Compilers, Tracer
 from autotune.domain.trace import Trace
 from autotune.estimating import rules
 from autotune.estimating.space import PassedOn, default_config, passed_on_of, refusal

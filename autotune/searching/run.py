@@ -9,10 +9,10 @@ from math import inf
 
 from threadpoolctl import threadpool_limits
 
+from autotune.domain.compilers import CandidateCompiler
 from autotune.domain.config import Config
 from autotune.domain.errors import StoreError
-from autotune.domain.ports.compilers import CandidateCompiler
-from autotune.domain.ports.search import SearchStore
+from autotune.domain.store import Store
 from autotune.estimating.space import Space
 from autotune.searching.limits import SearchLimits
 from autotune.searching.loop import Observer, Search, open_search
@@ -24,7 +24,7 @@ _FIRST_TRIALS = 4  # of each search, before any has more
 
 def run_search(
     compilers: CandidateCompiler,
-    store: SearchStore,
+    store: Store,
     subject: Subject,
     space: Space,
     limits: SearchLimits,

@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compilers import Compilers, Describer
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.ports.compilers import Compilers, Describer
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.estimating.space import Space, explore

@@ -4,12 +4,12 @@ won for it on other chips and with other toolchains."""
 from collections.abc import Callable, Sequence
 from math import inf
 
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.known_configs import KnownConfigs
 from autotune.domain.record import Record
+from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Candidate, Space
 from autotune.searching.one_config import config_judge
@@ -21,7 +21,7 @@ _FEWEST_TRIALS = 3  # with a time, before the fastest of them says something
 
 
 def tuned_elsewhere(
-    compilers: Compilers, store: KnownConfigs, subject: Subject, announce: Callable[[str], None]
+    compilers: Compilers, store: Store, subject: Subject, announce: Callable[[str], None]
 ) -> list[Config]:
     """The fastest first where their tables have times. ``announce`` hears of each."""
     known = [

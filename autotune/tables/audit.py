@@ -12,15 +12,15 @@ from pathlib import Path
 from autotune.declaring.discovery import named_kernel
 from autotune.domain.check import Check
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import InvalidInputError, KernelImportError, NoLegalConfigError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.known_config import KnownConfig, named
 from autotune.domain.outcome import Estimate, Estimated, NotEstimated, Outcome
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.search import WorkerStore
 from autotune.domain.problem import OptionValue, Problem
 from autotune.domain.record_check import CheckVerdict
+from autotune.domain.store import Store
 from autotune.estimating.cost_model.comparison import margin
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.publishing.checking.follow_up import RetuneObserver
@@ -151,7 +151,7 @@ class TableAudit:
         rows: Sequence[_Row],
         chip: Chip,
         compilers: Compilers,
-        store: WorkerStore,
+        store: Store,
         watching: Callable[[], AbstractContextManager[RetuneObserver]],
         done: Callable[[RowAudit], None],
     ) -> list[RowAudit]:
@@ -242,7 +242,7 @@ class _Judge:
     """One row, compiled."""
 
     compilers: Compilers
-    store: WorkerStore
+    store: Store
     one: _Row
     chip: Chip
     assumed: Mapping[str, str]

@@ -10,16 +10,16 @@ from statistics import mean, median
 from autotune.answering.distance import size_of
 from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config, unshown_config
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import WrongResult
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.search import SearchStore
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
 from autotune.domain.rule import ShapeRule
+from autotune.domain.store import Store
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
@@ -115,7 +115,7 @@ class RuleMaker:
     it would have answered for each of them: these trials are kept, and teach the next round."""
 
     pool: Compilers
-    store: SearchStore
+    store: Store
     ref: KernelRef
     spec: KernelSpec
     records: Sequence[Record]

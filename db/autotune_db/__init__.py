@@ -1,4 +1,4 @@
-"""The database behind ``domain.ports``: SQLite or PostgreSQL. Rows never leave here.
+"""The database behind ``domain.store``: SQLite or PostgreSQL. Rows never leave here.
 
 It needs the extra ``store``, which ``search``, ``serve`` and ``postgres`` bring along.
 """

@@ -43,7 +43,7 @@ def some_of(names: Iterable[object]) -> str:
 
 
 class SqlAudit(Adapter):
-    """Implements ``autotune.domain.ports.access.AuditLog``."""
+    """What was written, and by whom."""
 
     def entries(self, limit: int = 50, before: int | None = None) -> Sequence[AuditEntry]:
         newest = query.page(select(AUDIT), AUDIT.c.id, before, limit)

@@ -73,7 +73,7 @@ _ORDERS: dict[KeyOrder, tuple[Any, ...]] = {
 
 
 class SqlBrowse(SqlCheckPages):
-    """Implements ``autotune.domain.ports.pages.Pages``."""
+    """What the pages ask."""
 
     def targets(self) -> Sequence[TargetCount]:
         columns = (KEYS.c.kernel, KEYS.c.chip, KEYS.c.jax, KEYS.c.jaxlib, KEYS.c.libtpu)

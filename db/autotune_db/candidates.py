@@ -21,7 +21,7 @@ from autotune_db.tables import CANDIDATES
 
 
 class SqlCandidates(Adapter):
-    """Implements ``autotune.domain.ports.push.CandidateTarget`` and ``CandidateStore``."""
+    """Implements that part of ``domain.store.Store``."""
 
     def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
         specs = list(kernels)

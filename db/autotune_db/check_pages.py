@@ -22,7 +22,7 @@ _Of, _Target = KEYS.alias(), KEYS.alias()
 
 
 class SqlCheckPages(Adapter):
-    """Implements ``autotune.domain.ports.pages.CheckPages``."""
+    """What the page of an upgrade asks."""
 
     def check_counts(self) -> Sequence[CheckCount]:
         columns = (_Target.c.kernel, _Target.c.chip, *_versions(_Of), *_versions(_Target))

@@ -16,7 +16,7 @@ from autotune_db.tables import CHECKS
 
 
 class SqlChecks(Adapter):
-    """Implements ``autotune.domain.ports.checks.CheckStore``."""
+    """Implements that part of ``domain.store.Store``."""
 
     def save_check(self, check: Check) -> None:
         def write(connection: Connection, _: bool) -> None:

@@ -32,7 +32,7 @@ _GONE = "its workers died: {n} of them, the last was {worker}"
 
 
 class SqlJobs(Adapter):
-    """Implements ``domain.ports.Jobs``. Leases go by the clock of the database where it has
+    """Tuning requests. Leases go by the clock of the database where it has
     one, so that the clocks of workers do not decide."""
 
     def add(self, request: Request, by: str = "") -> tuple[Job, bool]:

@@ -13,7 +13,7 @@ from autotune_db.tables import KNOWN_CONFIGS
 
 
 class SqlKnownConfigs(Adapter):
-    """Implements ``autotune.domain.ports.known_configs.KnownConfigStore``."""
+    """Implements that part of ``domain.store.Store``."""
 
     def save_known_configs(self, found: Sequence[KnownConfig]) -> int:
         def write(connection: Connection, _: bool) -> int:

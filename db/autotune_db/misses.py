@@ -33,7 +33,7 @@ _USES = (
 
 
 class SqlMisses(Adapter):
-    """Implements ``MissLog``."""
+    """What was asked for and is not published."""
 
     def save_misses(
         self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False

@@ -15,7 +15,7 @@ from autotune_db.tables import SEARCHES
 
 
 class SqlSearches(Adapter):
-    """Implements ``autotune.domain.ports.search.SearchStatuses``."""
+    """How far searches are, for those who watch."""
 
     def report(self, key: Key, space: str, progress: Progress, *, over: bool) -> None:
         said = {

@@ -70,7 +70,7 @@ class SqlStore(
 ):
     """Everything that is kept in one database: safe to share between threads.
 
-    The ports of ``domain.ports`` that keep results are methods of its own; ``jobs``, ``tokens``,
+    The ports of ``domain.store`` that keep results are methods of its own; ``jobs``, ``tokens``,
     ``searches`` (their statuses), ``workloads`` and ``browse`` (the pages) are apart.
     """
 

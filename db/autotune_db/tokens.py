@@ -24,7 +24,7 @@ def digest_of(secret: str) -> str:
 
 
 class SqlTokens(Adapter):
-    """Implements ``autotune.domain.ports.access.Tokens``."""
+    """Bearer tokens. Only digests of the secrets are kept."""
 
     def create(self, name: str, role: str, expires_at: datetime | None) -> tuple[Token, str]:
         check_name(name)

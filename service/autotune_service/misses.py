@@ -6,7 +6,7 @@ from functools import partial
 
 from autotune.domain.errors import StoreError
 from autotune.domain.key import Key
-from autotune.domain.ports.lookup import MissCounter
+from autotune.domain.store import Store
 
 _log = logging.getLogger("autotune.service")
 
@@ -19,7 +19,7 @@ MOST_KEYS = 2_000  # between two writes: what is beyond is dropped, so that nobo
 class MissBuffer:
     """Counts by key and by what was answered. Only ``write`` touches the database."""
 
-    def __init__(self, store: MissCounter, *, known_only: bool = True) -> None:
+    def __init__(self, store: Store, *, known_only: bool = True) -> None:
         self._store, self._known_only = store, known_only
         self._counts: dict[tuple[Key, str], int] = {}
         self._one_write = asyncio.Lock()

@@ -14,9 +14,9 @@ from autotune.domain.chip import Chip
 from autotune.domain.errors import StoreError
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Identity, Key, identity_of
-from autotune.domain.ports.lookup import SnapshotStore
 from autotune.domain.record import Record
 from autotune.domain.snapshot import Change
+from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
 from autotune_service.api.answers import encode
 from autotune_service.errors import HttpError, unavailable
@@ -153,7 +153,7 @@ class SnapshotCache:
     start with the same questions.
     """
 
-    def __init__(self, store: SnapshotStore) -> None:
+    def __init__(self, store: Store) -> None:
         self._put_in_force(EMPTY)
         self._store = store
         self._older: OrderedDict[int, IndexedSnapshot] = OrderedDict()

@@ -1,4 +1,4 @@
-"""The contract of ``domain.ports.Jobs`` and ``Tokens``, on SQLite and a real PostgreSQL."""
+"""The contract of jobs and tokens, on SQLite and a real PostgreSQL."""
 
 import subprocess
 import sys
@@ -10,11 +10,11 @@ import pytest
 
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.job import Ability, Progress, Request, State
-from autotune.domain.ports.access import Tokens
-from autotune.domain.ports.jobs import Jobs
 from autotune.domain.token import ADMIN, READER, WRITER
 from autotune_db import query
+from autotune_db.jobs import SqlJobs
 from autotune_db.store import SqlStore, open_store
+from autotune_db.tokens import SqlTokens
 from tests.samples.records import NOON, key
 
 ABLE = Ability(kernels={"matmul": "f00d", "rmsnorm": "1111"}, toolchain=key().toolchain)
@@ -28,12 +28,12 @@ def request(kernel: str = "matmul", m: int = 4096, **changes: object) -> Request
 
 
 @pytest.fixture
-def jobs(store: SqlStore) -> Jobs:
+def jobs(store: SqlStore) -> SqlJobs:
     return store.jobs
 
 
 class TestQueue:
-    def test_a_request_comes_back_equal(self, jobs: Jobs) -> None:
+    def test_a_request_comes_back_equal(self, jobs: SqlJobs) -> None:
         asked = request(fingerprint="f00d", toolchain=key().toolchain, trials=7)
         made, is_new = jobs.add(asked, "ann")
         assert is_new
@@ -41,7 +41,7 @@ class TestQueue:
         assert jobs.get(made.number) == made
         assert jobs.counts() == {"queued": 1}
 
-    def test_the_same_request_is_the_same_job_while_it_is_open(self, jobs: Jobs) -> None:
+    def test_the_same_request_is_the_same_job_while_it_is_open(self, jobs: SqlJobs) -> None:
         first, _ = jobs.add(request())
         assert jobs.add(request()) == (first, False)
         jobs.cancel(first.number)
@@ -49,7 +49,7 @@ class TestQueue:
         assert is_new and other.number != first.number
 
     def test_the_same_job_ends_before_it_is_read(
-        self, jobs: Jobs, monkeypatch: pytest.MonkeyPatch
+        self, jobs: SqlJobs, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """It was in the way, and is gone."""
         real, answers = query.insert, [False]
@@ -61,14 +61,14 @@ class TestQueue:
 
 
 class TestCancel:
-    def test_queued(self, jobs: Jobs) -> None:
+    def test_queued(self, jobs: SqlJobs) -> None:
         jobs.add(request())
         found = jobs.cancel(1)
         assert found is not None and found.state is State.CANCELLED
         assert jobs.claim("a", ABLE, LONG) is None
         assert jobs.cancel(7) is None
 
-    def test_running(self, jobs: Jobs) -> None:
+    def test_running(self, jobs: SqlJobs) -> None:
         jobs.add(request())
         mine = jobs.claim("a", ABLE, LONG)
         assert mine is not None
@@ -121,7 +121,7 @@ def test_exactly_one_of_many_processes_gets_each(url: str) -> None:
 
 class TestTokens:
     def test_only_the_secret_finds_it(self, store: SqlStore) -> None:
-        tokens: Tokens = store.tokens
+        tokens: SqlTokens = store.tokens
         made, secret = tokens.create("ci", WRITER, None)
         assert tokens.find(secret) == made
         assert tokens.find(secret + "x") is None and tokens.find("") is None

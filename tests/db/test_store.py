@@ -5,7 +5,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from inspect import signature
 from pathlib import Path
-from typing import Protocol
 
 import pytest
 from sqlalchemy import event, select
@@ -13,28 +12,12 @@ from sqlalchemy import event, select
 from autotune.domain.chip import Chip
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Illegal, OutcomeKind, WrongResult
-from autotune.domain.ports import (
-    access,
-    checks,
-    history,
-    jobs,
-    known_configs,
-    lookup,
-    pages,
-    push,
-    search,
-)
 from autotune.domain.problem import Problem
+from autotune.domain.store import Store
 from autotune.domain.trial import KeySummary
 from autotune_db import query
-from autotune_db.audit import SqlAudit
-from autotune_db.browse import SqlBrowse
-from autotune_db.candidates import SqlCandidates
-from autotune_db.jobs import SqlJobs
-from autotune_db.searches import SqlSearches
 from autotune_db.store import SqlStore, open_store
 from autotune_db.tables import KEYS
-from autotune_db.tokens import SqlTokens
 from tests.samples.matching import ruled
 from tests.samples.records import (
     NASTY,
@@ -50,48 +33,13 @@ from tests.samples.records import (
     trial,
 )
 
-MODULES = (access, checks, history, jobs, known_configs, lookup, pages, push, search)
-PORTS = (
-    (SqlStore, search.WorkerStore),
-    (SqlStore, lookup.RuntimeStore),
-    (SqlStore, lookup.LookupStore),
-    (SqlStore, lookup.MissLog),
-    (SqlStore, lookup.SnapshotStore),
-    (SqlStore, push.PushSource),
-    (SqlStore, push.PushTarget),
-    (SqlStore, push.JobResultStore),
-    (SqlStore, history.TrialHistory),
-    (SqlStore, history.ReleaseStore),
-    (SqlCandidates, push.CandidateTarget),
-    (SqlStore, push.CandidateStore),
-    (SqlStore, checks.CheckStore),
-    (SqlStore, known_configs.KnownConfigStore),
-    (SqlBrowse, pages.Pages),
-    (SqlJobs, jobs.Jobs),
-    (SqlSearches, search.SearchStatuses),
-    (SqlTokens, access.Tokens),
-    (SqlAudit, access.AuditLog),
-)
 
-
-@pytest.mark.parametrize(("adapter", "port"), PORTS, ids=lambda one: one.__name__)
-def test_every_method_of_a_port_takes_what_the_port_says(adapter: type, port: type) -> None:
-    names = [name for name in dir(port) if not name.startswith("_")]
-    assert names
+def test_every_method_takes_what_the_port_says() -> None:
+    names = [name for name in dir(Store) if not name.startswith("_")]
+    assert len(names) > 20
     for name in names:
-        asked = list(signature(getattr(port, name)).parameters)
-        assert list(signature(getattr(adapter, name)).parameters)[: len(asked)] == asked
-
-
-def test_no_port_is_left_out() -> None:
-    checked = {part.__name__ for _, port in PORTS for part in port.__mro__}
-    there = {
-        name
-        for module in MODULES
-        for name, one in vars(module).items()
-        if one is not Protocol and getattr(one, "_is_protocol", False)
-    }
-    assert len(there) > 20 and there <= checked
+        asked = list(signature(getattr(Store, name)).parameters)
+        assert list(signature(getattr(SqlStore, name)).parameters)[: len(asked)] == asked
 
 
 class TestTrials:

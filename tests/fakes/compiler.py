@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from autotune.domain.chip import Chip, ChipInfo
 from autotune.domain.compiled import Attempt, Compiled, XlaCost
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Failure, Outcome
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace
@@ -25,7 +25,7 @@ TOOLCHAIN = Toolchain(jax="1", jaxlib="1", libtpu="1")
 
 
 class FakeCompilers:
-    """Implements ``domain.ports.Compilers`` without a process: each answer is there at
+    """Implements ``domain.compilers.Compilers`` without a process: each answer is there at
     once, by functions of the config where it depends on one. Remembers what it was asked."""
 
     size = 2

@@ -1,4 +1,4 @@
-"""The contract of ``domain.ports.Compilers``, which each implementation inherits: this
+"""The contract of ``domain.compilers.Compilers``, which each implementation inherits: this
 machine's processes, a Ray cluster, and the fake that stands for them in other tests."""
 
 from collections.abc import Iterator
@@ -11,10 +11,10 @@ from autotune.compiling.pool import CompilerPool
 from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.domain.compiled import Compiled, XlaCost
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config, make_config
 from autotune.domain.kernel_spec import Choices, KernelSpec
 from autotune.domain.outcome import CompileFailed, OutcomeKind
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.problem import Problem, ProblemSpec
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trace import Trace

@@ -1,4 +1,4 @@
-"""The contract of ``domain.ports.Queue``, which each implementation inherits: the database's
+"""The contract of ``domain.queue.Queue``, which each implementation inherits: the database's
 own queue, on SQLite and PostgreSQL, and the one that a worker reaches over HTTP."""
 
 import threading
@@ -23,7 +23,7 @@ from autotune.domain.job import (
     Request,
     State,
 )
-from autotune.domain.ports.jobs import Queue
+from autotune.domain.queue import Queue
 from autotune.domain.token import WRITER
 from autotune.publishing.jobs.worker import Lease
 from autotune_db import SqlStore, open_store

@@ -10,7 +10,7 @@ import autotune
 from autotune.answering.bundle import new_bundle, write_bundle
 from autotune.domain.errors import InvalidInputError
 from autotune.python import notebook
-from tests.answering.test_decorator import W, X
+from tests.python.test_decorator import W, X
 from tests.samples.decorated import scaled
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from autotune.domain.key import Key
-from autotune.domain.ports.lookup import SnapshotStore
 from autotune.domain.record import Record
+from autotune.domain.store import Store
 from autotune_db import SqlStore, open_store
 from tests.samples.matching import SPEC, question, record
 
@@ -37,12 +37,12 @@ def two_records(store: SqlStore) -> None:
     store.save_record(record(question(4096, 256)))
 
 
-def latest_snapshot(store: SnapshotStore) -> int:
+def latest_snapshot(store: Store) -> int:
     """Its number; 0, which is empty, before anything is published."""
     return next((snapshot.number for snapshot in store.snapshots(1)), 0)
 
 
-def snapshot_records(store: SnapshotStore, number: int) -> Sequence[Record] | None:
+def snapshot_records(store: Store, number: int) -> Sequence[Record] | None:
     """All records of a snapshot, newest first; None for a number that there is not."""
     change = store.snapshot_change(number, since=0)
     return None if change is None else list(change.records)

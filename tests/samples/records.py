@@ -18,9 +18,9 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
-from autotune.domain.ports.search import SearchStore
 from autotune.domain.problem import Option, Problem, ProblemSpec
 from autotune.domain.record import Evidence, Method, Record
+from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
 from autotune.domain.trial import Trial
 
@@ -123,6 +123,6 @@ def spec(name: str = "matmul", fingerprint: str = "f00d") -> KernelSpec:
     )
 
 
-def save_trial(store: SearchStore, key: Key, trial: Trial) -> bool:
+def save_trial(store: Store, key: Key, trial: Trial) -> bool:
     """Keep one; false where its number or its config is there already."""
     return store.save_trials(key, [trial]) == 1

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from autotune.domain.compilers import Compilers
 from autotune.domain.job import State
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.toolchain import Toolchain

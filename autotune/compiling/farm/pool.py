@@ -1,4 +1,4 @@
-"""``autotune.domain.ports.Compilers`` of a cluster: each question goes to a slot that is free."""
+"""``Compilers`` of a cluster: each question goes to a slot that is free."""
 
 import hashlib
 import json

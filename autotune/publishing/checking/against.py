@@ -7,20 +7,21 @@ from pathlib import Path
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.problem import Problem
 from autotune.domain.record import Record
+from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.revision import Revision, checked_out, working_tree
-from autotune.publishing.checking.run import CheckingStore, CheckRun
+from autotune.publishing.checking.run import CheckRun
 
 NewCompilers = Callable[[], AbstractContextManager[Compilers]]
-NewStore = Callable[[], AbstractContextManager[CheckingStore]]
+NewStore = Callable[[], AbstractContextManager[Store]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

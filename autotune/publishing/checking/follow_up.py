@@ -9,16 +9,15 @@ from typing import Protocol
 
 from autotune.declaring.calls.from_problem import called
 from autotune.domain.check import Check
+from autotune.domain.compilers import Compilers, Verifier
 from autotune.domain.config import Config
 from autotune.domain.errors import NoLegalConfigError
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.outcome import Estimated, WrongResult
-from autotune.domain.ports.compilers import Compilers, Verifier
-from autotune.domain.ports.search import PublishStore, WorkerStore
 from autotune.domain.record import Method, Record
 from autotune.domain.record_check import CheckVerdict
+from autotune.domain.store import Store
 from autotune.publishing.checking.noting import tell_of
-from autotune.publishing.checking.run import CheckingStore
 from autotune.publishing.publish import NO_DEFAULT, Publication, evidence_of
 from autotune.publishing.tuning import Plan, Watcher, tune
 from autotune.searching.limits import SearchLimits
@@ -33,12 +32,8 @@ class RetuneObserver(Watcher, Protocol):
     def tracing(self, done: int, total: int) -> None: ...
 
 
-class RetuneStore(CheckingStore, WorkerStore, Protocol):
-    """Where checks and searches are kept."""
-
-
 def publish_checked(
-    verifier: Verifier, store: PublishStore, check: Check, record: Record, ref: KernelRef
+    verifier: Verifier, store: Store, check: Check, record: Record, ref: KernelRef
 ) -> Check:
     """Run the gate under the new toolchain, and publish the config that it passes: answers are
     exact then. The check again, with what the gate found; nothing is published that is broken,
@@ -81,7 +76,7 @@ def publish_checked(
 
 def publish_all_checked(
     verifier: Verifier,
-    store: CheckingStore,
+    store: Store,
     checks: Sequence[Check],
     records: Iterable[Record],
     refs: Mapping[str, KernelRef],
@@ -116,7 +111,7 @@ class Retuner:
     found."""
 
     compilers: Compilers
-    store: RetuneStore
+    store: Store
     limits: SearchLimits
 
     def retune(self, check: Check, ref: KernelRef, watch: RetuneObserver) -> Publication:

@@ -4,12 +4,12 @@ and nothing of how they are made."""
 from collections.abc import Sequence
 
 from autotune.domain.check import Check
-from autotune.domain.ports.checks import CheckStore
 from autotune.domain.record_check import RecordCheck
+from autotune.domain.store import Store
 from autotune.wording.checks import finding
 
 
-def tell_of(store: CheckStore, checks: Sequence[Check], by: str = "") -> None:
+def tell_of(store: Store, checks: Sequence[Check], by: str = "") -> None:
     """The published records say what is known of them: what is broken is not handed out. All in
     one new snapshot; a check on another chip says nothing of what a record is used for."""
     told = [

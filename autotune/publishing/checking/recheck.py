@@ -6,11 +6,11 @@ from datetime import UTC, datetime
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimated, Outcome
-from autotune.domain.ports.compilers import Compilers
 from autotune.domain.record import Evidence, Method, Record
 from autotune.domain.record_candidate import CandidateDecision, CandidateState, Rechecked
 from autotune.domain.record_check import CheckVerdict

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.compiled import XlaCost
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.outcome import (
     Crashed,
@@ -13,9 +14,8 @@ from autotune.domain.outcome import (
     OutOfVmem,
     TimedOut,
 )
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.search import SearchStore
 from autotune.domain.record_check import CheckVerdict
+from autotune.domain.store import SearchStore
 from autotune.domain.trace import Trace
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.comparison import margin

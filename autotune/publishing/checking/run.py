@@ -4,10 +4,10 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from autotune.domain.check import Check, Unchecked
 from autotune.domain.chip import Chip, ChipInfo
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import (
     CompilerUnavailableError,
@@ -16,20 +16,14 @@ from autotune.domain.errors import (
     NoDeclarationError,
 )
 from autotune.domain.kernel_ref import KernelRef
-from autotune.domain.ports.checks import CheckStore
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.search import WorkerStore
 from autotune.domain.record_check import CheckVerdict
+from autotune.domain.store import Store
 from autotune.domain.toolchain import Toolchain
 from autotune.publishing.checking.noting import tell_of
 from autotune.publishing.checking.prior import PriorConfig
 from autotune.publishing.checking.record_check import RecordChecker
 from autotune.searching.subject import Subject
 from autotune.wording.command import asked
-
-
-class CheckingStore(CheckStore, WorkerStore, Protocol):
-    """What checking needs: verdicts, trials, and the records that they are about."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -39,7 +33,7 @@ class CheckRun:
     was tuned is not checked. ``xla``: as ``RecordChecker`` has it."""
 
     compilers: Compilers
-    store: CheckingStore
+    store: Store
     refs: Mapping[str, KernelRef]
     again: bool = False
     against: str = ""

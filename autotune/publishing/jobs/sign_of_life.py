@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.domain.job import Ability, Job, Progress, State
-from autotune.domain.ports.jobs import Queue
+from autotune.domain.queue import Queue
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,25 +7,23 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Protocol
 
 from autotune.declaring.calls.from_problem import call_text
 from autotune.declaring.discovery import fingerprint
 from autotune.domain.chip import Chip
+from autotune.domain.compilers import Compilers
 from autotune.domain.config import Config
 from autotune.domain.errors import AutotuneError, InvalidInputError, KernelImportError, StoreError
 from autotune.domain.job import LEASE_S, Ability, Job, Progress, State, log_end
 from autotune.domain.kernel_ref import KernelRef
 from autotune.domain.kernel_spec import KernelSpec
 from autotune.domain.measurement import Measurement, MeasurementCandidate, NotMeasured
-from autotune.domain.ports.compilers import Compilers
-from autotune.domain.ports.jobs import Queue
-from autotune.domain.ports.push import CandidateStore
-from autotune.domain.ports.search import WorkerStore
 from autotune.domain.problem import Problem
+from autotune.domain.queue import Queue
 from autotune.domain.record import Record
 from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
+from autotune.domain.store import Store
 from autotune.domain.trial import Trial
 from autotune.estimating.space import Space
 from autotune.publishing.measured import Measure
@@ -48,13 +46,6 @@ _LOST = "it was cancelled, or may be another worker's by now"
 
 Recheck = Callable[[Compilers, Record, KernelRef, str], Rechecked]
 """As ``autotune.publishing.checking.recheck`` has it."""
-
-
-class JobStore(WorkerStore, CandidateStore, Protocol):
-    """What jobs need: some search and publish, others check what was pushed."""
-
-    def kernels(self) -> Sequence[KernelSpec]:
-        """As ``LookupStore`` has it."""
 
 
 class Lease:
@@ -175,7 +166,7 @@ class Worker:
     def __init__(
         self,
         compilers: Compilers,
-        store: JobStore,
+        store: Store,
         jobs: Queue,
         refs: Mapping[str, KernelRef],
         *,

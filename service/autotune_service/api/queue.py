@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request
 
 from autotune.domain.job import Ability, Job, Progress, State
 from autotune.domain.kernel_spec import KernelSpec
-from autotune.domain.ports.jobs import Queue
+from autotune.domain.queue import Queue
 from autotune.domain.toolchain import Toolchain
 from autotune_db import SqlStore
 from autotune_service.api.bodies import BodyRoute

@@ -10,9 +10,8 @@ from http.cookies import CookieError, SimpleCookie
 
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from autotune.domain.ports.access import Tokens
 from autotune.domain.token import READER, WRITER, Token
-from autotune_db.tokens import digest_of
+from autotune_db.tokens import SqlTokens, digest_of
 from autotune_service.database import DatabaseThreads
 from autotune_service.errors import HttpError
 from autotune_service.middleware.headers import headers_of, refuse_doubled
@@ -102,7 +101,7 @@ class Access:
     """Readers are known from memory, a refresh old; a writer is looked up at each call, so that a
     token is worth nothing from the moment it is revoked."""
 
-    def __init__(self, tokens: Tokens, database: DatabaseThreads, *, closed: bool) -> None:
+    def __init__(self, tokens: SqlTokens, database: DatabaseThreads, *, closed: bool) -> None:
         self._tokens, self._database, self.closed = tokens, database, closed
         self._known: Mapping[str, Token] = {}
 

@@ -10,12 +10,12 @@ from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
-from autotune.domain.ports.pages import Pages
 from autotune.estimating.cost_model.comparison import compare
 from autotune.wording.comparison import why
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS
 from autotune.wording.units import error_bar, micros
+from autotune_db.browse import SqlBrowse
 from autotune_service.dependencies import ask, snapshots_of, store
 from autotune_service.pages.filters import query_of
 from autotune_service.pages.problem import served, share_text
@@ -84,7 +84,7 @@ async def show(request: Request) -> Response:
     )
 
 
-def _key(browse: Pages, number: int, snapshot: IndexedSnapshot) -> Compared | None:
+def _key(browse: SqlBrowse, number: int, snapshot: IndexedSnapshot) -> Compared | None:
     """What is served for a problem, or else the best trial of it."""
     searched = browse.searched(number)
     if searched is None:
@@ -104,7 +104,7 @@ def _key(browse: Pages, number: int, snapshot: IndexedSnapshot) -> Compared | No
     return _compared(f"the best trial of {place}", searched, best[0]) if best else None
 
 
-def _trial(browse: Pages, number: int, _: IndexedSnapshot) -> Compared | None:
+def _trial(browse: SqlBrowse, number: int, _: IndexedSnapshot) -> Compared | None:
     found = find(browse, number)
     return _compared(f"trial {number}", *found) if found else None
 

@@ -7,9 +7,9 @@ from math import exp, log
 from statistics import median
 
 from autotune.domain.key import Key
-from autotune.domain.ports.pages import KeyPages
 from autotune.domain.record import Record
 from autotune.wording.units import ratio
+from autotune_db.browse import SqlBrowse
 from autotune_service.pages.speed import speed
 from autotune_service.snapshot_cache import IndexedSnapshot
 
@@ -41,7 +41,7 @@ class Dot:
     text: str
 
 
-def gains(browse: KeyPages, snapshot: IndexedSnapshot) -> list[Gain]:
+def gains(browse: SqlBrowse, snapshot: IndexedSnapshot) -> list[Gain]:
     """Of all records in a snapshot, the oldest first."""
     records = sorted(snapshot.index, key=lambda record: record.created_at)
     numbers = browse.numbers([record.key for record in records])

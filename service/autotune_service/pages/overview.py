@@ -10,10 +10,10 @@ from autotune.answering.versions import versions_of
 from autotune.domain.browsing import History, RunningSearch, TargetCount
 from autotune.domain.chip import Chip
 from autotune.domain.job import Job
-from autotune.domain.ports.pages import KeyPages
 from autotune.domain.problem import Problem
 from autotune.domain.toolchain import Toolchain
 from autotune.wording.units import ratio
+from autotune_db.browse import SqlBrowse
 from autotune_service.pages.filters import toolchain_name
 from autotune_service.pages.gains import (
     DEFAULT,
@@ -88,7 +88,7 @@ class Gained:
 _gained: "WeakKeyDictionary[IndexedSnapshot, Gained]" = WeakKeyDictionary()
 
 
-def gained(browse: KeyPages, snapshot: IndexedSnapshot) -> Gained:
+def gained(browse: SqlBrowse, snapshot: IndexedSnapshot) -> Gained:
     """Computed once for each snapshot. For a thread: all records are looked at."""
     if snapshot not in _gained:
         each = gains(browse, snapshot)

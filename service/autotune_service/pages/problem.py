@@ -10,7 +10,6 @@ from autotune.domain.comparison import NamedEstimate
 from autotune.domain.config import Config
 from autotune.domain.explanation import PARTS
 from autotune.domain.outcome import Estimate
-from autotune.domain.ports.pages import ProblemPages
 from autotune.domain.record import Record
 from autotune.domain.refusals import Refusals
 from autotune.estimating.cost_model.comparison import compare
@@ -19,6 +18,7 @@ from autotune.wording.config import parts_of
 from autotune.wording.facts import FACTS, part_us
 from autotune.wording.publication import not_served
 from autotune.wording.units import micros
+from autotune_db.browse import SqlBrowse
 from autotune_service.pages.axes import Axes, axes
 from autotune_service.pages.candidates import (
     DEFAULT,
@@ -58,7 +58,7 @@ class StoredProblem:
     newest: int
 
 
-def find(browse: ProblemPages, key_id: int, record: Record | None) -> StoredProblem | None:
+def find(browse: SqlBrowse, key_id: int, record: Record | None) -> StoredProblem | None:
     """None: there is no such key."""
     searched = browse.searched(key_id)
     if searched is None:

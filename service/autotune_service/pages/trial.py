@@ -14,12 +14,12 @@ from autotune.domain.outcome import (
     TimedOut,
     WrongResult,
 )
-from autotune.domain.ports.pages import TrialPages
 from autotune.domain.record import Record
 from autotune.wording.command import reproduce
 from autotune.wording.config import spelled_parts
 from autotune.wording.facts import FACTS
 from autotune.wording.units import mebibytes, micros
+from autotune_db.browse import SqlBrowse
 from autotune_service.pages import measured
 from autotune_service.pages.candidates import ShownTrial, candidates
 from autotune_service.pages.problem import share_text
@@ -48,7 +48,7 @@ class TrialView:
     after: NumberedTrial | None
 
 
-def find(browse: TrialPages, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | None:
+def find(browse: SqlBrowse, trial_id: int) -> tuple[SearchedKey, NumberedTrial] | None:
     key_id = browse.key_of(trial_id)
     searched = browse.searched(key_id) if key_id else None
     one = browse.trial(trial_id) if searched else None
@@ -56,7 +56,7 @@ def find(browse: TrialPages, trial_id: int) -> tuple[SearchedKey, NumberedTrial]
 
 
 def neighbours(
-    browse: TrialPages, key_id: int, one: NumberedTrial
+    browse: SqlBrowse, key_id: int, one: NumberedTrial
 ) -> tuple[NumberedTrial | None, ...]:
     number = one.trial.number
     return tuple(browse.by_number(key_id, n) for n in (number - 1, number + 1))

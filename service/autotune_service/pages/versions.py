@@ -5,9 +5,9 @@ from dataclasses import dataclass
 
 from autotune.domain.browsing import NumberedTrial, SameConfig, SearchedKey
 from autotune.domain.config import Config
-from autotune.domain.ports.pages import KeyPages
 from autotune.domain.record import Record
 from autotune.wording.units import error_bar, mebibytes, micros
+from autotune_db.browse import SqlBrowse
 from autotune_service.pages.candidates import ESTIMATED, GROUPS, LEAST_US, escaped, group_of
 from autotune_service.pages.overview import newest_first
 from autotune_service.pages.plots import Figure, time_axis
@@ -55,7 +55,7 @@ class ConfigRow:
 
 
 def columns(
-    browse: KeyPages, searched: SearchedKey, snapshot: IndexedSnapshot
+    browse: SqlBrowse, searched: SearchedKey, snapshot: IndexedSnapshot
 ) -> list[ToolchainColumn]:
     """The newest toolchain first."""
     found = browse.other_toolchains(searched.key)

@@ -1,9 +1,8 @@
-"""The queue of tuning requests: as workers see it, and as those who ask do."""
+"""The queue of tuning requests, as workers see it."""
 
-from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from autotune.domain.job import Ability, Job, JobLog, Progress, Request, State
+from autotune.domain.job import Ability, Job, Progress, State
 
 
 class Queue(Protocol):
@@ -28,27 +27,3 @@ class Queue(Protocol):
     def give_back(self, job: Job, message: str, *, counts: bool) -> bool:
         """Leave a claimed job to others, or end it where it was cancelled. ``counts``: as one of
         the attempts after which it has failed. False: it is another worker's now."""
-
-
-class Jobs(Queue, Protocol):
-    """Tuning requests. Every method commits before it returns; ``StoreError`` as above."""
-
-    def add(self, request: Request, by: str = "") -> tuple[Job, bool]:
-        """Queue a request; False beside the job that is open for the same one already."""
-
-    def get(self, number: int) -> Job | None:
-        """One by its number."""
-
-    def logs(self, number: int) -> Sequence[JobLog]:
-        """What its workers have said, by attempt."""
-
-    def list(
-        self, state: State | None = None, limit: int = 50, before: int | None = None
-    ) -> Sequence[Job]:
-        """The newest first; ``before``: those with smaller numbers."""
-
-    def counts(self) -> Mapping[str, int]:
-        """How many jobs there are by state."""
-
-    def cancel(self, number: int) -> Job | None:
-        """At once where it is queued; where it runs, its worker is told at its next heartbeat."""

@@ -1,0 +1,185 @@
+"""What the engine asks of a database. Its one implementation is ``autotune_db``, which the engine
+does not import; tests stand fakes in its place."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from autotune.domain.check import Check
+from autotune.domain.chip import Chip
+from autotune.domain.config import Config
+from autotune.domain.kernel_spec import KernelSpec
+from autotune.domain.key import Key
+from autotune.domain.known_config import KnownConfig
+from autotune.domain.miss import Miss
+from autotune.domain.outcome import Outcome
+from autotune.domain.record import Record
+from autotune.domain.record_candidate import CandidateDecision, CandidateState, RecordCandidate
+from autotune.domain.record_check import RecordCheck
+from autotune.domain.refusals import Refusals
+from autotune.domain.result import KeyResult, Pushed
+from autotune.domain.snapshot import Change, Snapshot
+from autotune.domain.trial import KeySummary, Trial
+
+
+class SearchStore(Protocol):
+    """What a search needs: the trials of a key, and what earlier searches found. A check of what
+    others pushed has one in memory."""
+
+    def save_kernel(self, spec: KernelSpec) -> None:
+        """Keep the description of a kernel that is here, in the place of one that was pushed for
+        the same (name, fingerprint)."""
+
+    def save_refusals(self, key: Key, refusals: Refusals) -> None:
+        """Keep where the rules leave nothing of the space of a key, in the place of what was kept
+        before."""
+
+    def records(self, kernel: str | None = None, chip: Chip | None = None) -> Sequence[Record]:
+        """Those of the newest snapshot, newest first: what won elsewhere is tried here."""
+
+    def trials(self, key: Key) -> Sequence[Trial]:
+        """All trials of a key, by number."""
+
+    def timed_trials(self, key: Key, most: int) -> Sequence[tuple[Key, Trial]]:
+        """Those of other keys of the kernel that were compiled here and have a time: first those
+        of the chip and the toolchain of the key, then the newest."""
+
+    def save_trials(self, key: Key, trials: Sequence[Trial]) -> int:
+        """Keep finished trials, all or none where it is cut short: those before the first of which
+        the (key, config) or (key, number) is there already. How many those are."""
+
+    def replace_outcome(self, key: Key, number: int, outcome: Outcome) -> None:
+        """Put another outcome in the place of a trial's: a newer model's estimate, or *wrong
+        result*."""
+
+
+class Store(SearchStore, Protocol):
+    """A whole database: records, snapshots, checks, misses and what is pushed. A method commits
+    before it returns, and raises ``StoreError`` when the database cannot be used."""
+
+    def save_record(self, record: Record) -> None:
+        """Publish, which makes a new snapshot; an earlier record of the same key stays in the
+        history and in the snapshots that had it."""
+
+    def record(self, key: Key) -> Record | None:
+        """The record of exactly this key in the newest snapshot."""
+
+    def save_misses(
+        self, counts: Mapping[tuple[Key, str], int], *, known_only: bool = False
+    ) -> None:
+        """Count, all or none, how often a key was asked for and got this other answer instead.
+
+        What nobody asks for any more, and what was asked for the least beyond a bound, is
+        forgotten. ``known_only``: only keys of kernels that are described here.
+        """
+
+    def misses(self, limit: int = 50, after: tuple[int, int] | None = None) -> Sequence[Miss]:
+        """Keys that were asked for and still have no record, the most wanted first; ``after``:
+        those behind the one with this count and number."""
+
+    def miss(self, number: int) -> Miss | None:
+        """One by its number."""
+
+    def kernel(self, name: str, fingerprint: str | None = None) -> KernelSpec | None:
+        """The description with that fingerprint, or the one saved last."""
+
+    def kernels(self) -> Sequence[KernelSpec]:
+        """All descriptions, by name, the one saved last first."""
+
+    def snapshots(self, limit: int = 50, before: int | None = None) -> Sequence[Snapshot]:
+        """The newest first, none before anything is published; with ``before`` those with smaller
+        numbers."""
+
+    def snapshot_change(self, number: int, since: int) -> Change | None:
+        """What makes the snapshot of the other one; all of it where there is no other one, as 0 is
+        none. For a number always the same. None for a number that there is not."""
+
+    def save_check(self, check: Check) -> None:
+        """Keep a verdict, in the place of an earlier one on the same."""
+
+    def publish_checks(
+        self, found: Sequence[tuple[Key, Config, RecordCheck]], by: str = ""
+    ) -> None:
+        """Note on each published record what is known of its config, all in one new snapshot; none
+        where that was known, or another config is published by now. A pin stays. ``by``:
+        the name of the token that brought it."""
+
+    def check(self, key: Key, target: Key) -> Check | None:
+        """The verdict on the record of ``key`` under the toolchain and chip of ``target``."""
+
+    def checks(self, limit: int = 1000) -> Sequence[Check]:
+        """The newest first."""
+
+    def known_configs(self, kernel: str | None = None) -> Sequence[KnownConfig]:
+        """In the order in which they came."""
+
+    def save_known_configs(self, found: Sequence[KnownConfig]) -> int:
+        """How many were not there yet. One that was has the time and the source of one with a
+        time from now on."""
+
+    def history(
+        self, kernel: str | None = None, chip: Chip | None = None, limit: int = 50
+    ) -> Sequence[KeySummary]:
+        """The keys whose trials came in last, those with the latest trial first."""
+
+    def trial(self, trial_id: int) -> tuple[Key, Trial] | None:
+        """One trial by its number in the whole database."""
+
+    def trial_id(self, key: Key, number: int) -> int | None:
+        """The database-wide number of a trial."""
+
+    def published(
+        self,
+        kernel: str | None = None,
+        chip: Chip | None = None,
+        limit: int = 50,
+        before: int | None = None,
+    ) -> Sequence[tuple[int, Record]]:
+        """All that was ever published, each with its number, newest first; ``before``: those with
+        smaller numbers."""
+
+    def roll_back(self, number: int, by: str = "") -> int | None:
+        """Make a new snapshot with the records of an older one, pins included; its number. What is
+        published later goes on from there. None: there is no such snapshot."""
+
+    def pin(self, record: int, by: str = "") -> int | None:
+        """Make a new snapshot from which on the key of a record keeps it, whatever is published.
+        None: there is no such record."""
+
+    def unpin(self, record: int, by: str = "") -> int | None:
+        """Make a new snapshot from which on the key of a record has its newest one again."""
+
+    def prune(self, before: datetime) -> int:
+        """Forget the snapshots made before a time, but the newest and what it rests on; how many.
+        Records stay."""
+
+    def refusals(self, key: Key) -> Refusals | None:
+        """Where the rules leave nothing of its space; None where nothing was kept."""
+
+    def hold(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        """Keep the records, but no trials, which nobody could check, and queue a job for each. What
+        ``push`` would leave out is left out; the same again changes nothing, but queues its job
+        again where that ended without a decision."""
+
+    def candidates(
+        self, state: CandidateState | None = None, limit: int = 50, before: int | None = None
+    ) -> Sequence[RecordCandidate]:
+        """The newest first; ``before``: those with smaller numbers."""
+
+    def candidate(self, number: int) -> RecordCandidate | None:
+        """One by its number."""
+
+    def decide(self, number: int, decision: CandidateDecision) -> None:
+        """Keep what was found out; a decision that was made already stays."""
+
+    def push(self, kernels: Iterable[KernelSpec], results: Sequence[KeyResult], by: str) -> Pushed:
+        """Publish what another machine has found, all or nothing, in at most one new snapshot.
+
+        A record that is older than the published one of its key, or slower by the same kind of
+        evidence, is left out. What is there already changes nothing: it may be pushed again.
+        Refusals are kept where there are none yet.
+        """
+
+    def push_checks(self, checks: Sequence[Check], by: str) -> Sequence[Check]:
+        """Keep what another machine has found of records under other toolchains; those that are in
+        force then: a newer one of the same record, toolchain and chip stays."""
