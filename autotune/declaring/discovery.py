@@ -18,10 +18,10 @@ GROUP = "autotune.kernels"
 
 def catalogue() -> Mapping[str, KernelRef | str]:
     """Installed kernels by name; a sentence instead of a reference for one that is broken."""
-    found: dict[str, KernelRef | str] = {}
+    kernels: dict[str, KernelRef | str] = {}
     for point in sorted(entry_points(group=GROUP), key=lambda p: p.name):
-        found[point.name] = _installed(point)
-    return found
+        kernels[point.name] = _installed(point)
+    return kernels
 
 
 def installed_kernels() -> dict[str, KernelRef]:
@@ -45,10 +45,10 @@ def named_kernel(name: str) -> KernelRef:
             f"unknown kernel {name!r}: choose one of {', '.join(known) or 'none installed'}, or "
             "give path/to/file.py:NAME"
         )
-    found = known[name]
-    if isinstance(found, str):
-        raise KernelImportError(found)
-    return found
+    kernel = known[name]
+    if isinstance(kernel, str):
+        raise KernelImportError(kernel)
+    return kernel
 
 
 def fingerprint(ref: KernelRef, form: str = "") -> str:

@@ -17,8 +17,8 @@ def plain(stmt: ast.stmt, axes: Mapping[str, set[str]]) -> None:
     for node in ast.walk(stmt):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
-            own = (_axes(one) for one in node.decorator_list)
-            _forget(node.args, axes.get(node.name, set()).union(*own))
+            declared = (_axes(decorator) for decorator in node.decorator_list)
+            _forget(node.args, axes.get(node.name, set()).union(*declared))
             node.body = without_docstring(node.body)
         elif isinstance(node, ast.ClassDef):
             node.body = without_docstring(node.body)
@@ -28,13 +28,13 @@ def plain(stmt: ast.stmt, axes: Mapping[str, set[str]]) -> None:
 
 def tuned(body: list[ast.stmt]) -> dict[str, set[str]]:
     """The axes of each function that is the argument of ``tunable(…)(function)``."""
-    found: dict[str, set[str]] = {}
+    doubles: dict[str, set[str]] = {}
     for stmt in body:
         if isinstance(stmt, ast.Assign | ast.AnnAssign) and isinstance(stmt.value, ast.Call):
             call = stmt.value
             if call.args and isinstance(call.args[0], ast.Name):
-                found.setdefault(call.args[0].id, set()).update(_axes(call.func))
-    return found
+                doubles.setdefault(call.args[0].id, set()).update(_axes(call.func))
+    return doubles
 
 
 def _axes(call: ast.expr) -> set[str]:
@@ -57,9 +57,9 @@ def _called(node: ast.expr) -> str:
 def _forget(arguments: ast.arguments, axes: set[str]) -> None:
     """No annotations, and no defaults of axes."""
     by_place = [*arguments.posonlyargs, *arguments.args]
-    for one in (*by_place, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
-        if one is not None:
-            one.annotation = None
+    for argument in (*by_place, *arguments.kwonlyargs, arguments.vararg, arguments.kwarg):
+        if argument is not None:
+            argument.annotation = None
     nothing = ast.Constant(value=None)
     first = len(by_place) - len(arguments.defaults)
     arguments.defaults = [
@@ -67,8 +67,8 @@ def _forget(arguments: ast.arguments, axes: set[str]) -> None:
         for n, value in enumerate(arguments.defaults)
     ]
     arguments.kw_defaults = [
-        nothing if one.arg in axes else value
-        for one, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+        nothing if argument.arg in axes else value
+        for argument, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     ]
 
 

@@ -19,16 +19,16 @@ def reachable(
     needed = {*wanted, "*"}  # what `from x import *` binds cannot be read here
     called = needed | {stmt.name for stmt in body if isinstance(stmt, _FUNCTIONS)}
     defined = [_defines(stmt, called) for stmt in body]
-    found: set[int] = set()
+    reached: set[int] = set()
     while True:
         more = [
             place
             for place, names in enumerate(defined)
-            if place not in found and not needed.isdisjoint(names)
+            if place not in reached and not needed.isdisjoint(names)
         ]
         if not more:
-            return [body[place] for place in sorted(found)], needed
-        found.update(more)
+            return [body[place] for place in sorted(reached)], needed
+        reached.update(more)
         for place in more:
             prepare(body[place])
             needed |= used_names(body[place], needed)
@@ -40,14 +40,14 @@ def bound_names(stmt: ast.stmt) -> set[str]:
         return {stmt.name}
     if isinstance(stmt, ast.Import | ast.ImportFrom):
         return {bound_by(alias) for alias in stmt.names}
-    found: set[str] = set()
+    names: set[str] = set()
     for node in ast.walk(stmt):
         if isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
             if isinstance(node.ctx, ast.Store | ast.Del):
-                found.add(_root(node))
+                names.add(_root(node))
         elif isinstance(node, ast.stmt) and node is not stmt:
-            found |= bound_names(node)
-    return found
+            names |= bound_names(node)
+    return names
 
 
 def bound_by(alias: ast.alias) -> str:
@@ -65,8 +65,8 @@ def _within(node: ast.AST) -> Iterator[ast.AST]:
     """Without what is inside functions of its own."""
     yield node
     if not isinstance(node, (*_FUNCTIONS, ast.Lambda)):
-        for one in ast.iter_child_nodes(node):
-            yield from _within(one)
+        for child in ast.iter_child_nodes(node):
+            yield from _within(child)
 
 
 def _free(node: ast.AST) -> set[str]:
@@ -76,12 +76,14 @@ def _free(node: ast.AST) -> set[str]:
     if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
         return set().union(*map(_free, children))
     body = node.body if isinstance(node.body, list) else [node.body]
-    inside = [one for part in body for one in _within(part)]
-    own = {one.arg for one in ast.walk(node.args) if isinstance(one, ast.arg)}
-    if not any(isinstance(one, ast.Global | ast.Nonlocal) for one in inside):
-        own |= {n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)}
-    outside = [one for one in children if one not in body]
-    return set().union(*map(_free, body)) - own | set().union(*map(_free, outside))
+    inside = [inner for part in body for inner in _within(part)]
+    arguments = {argument.arg for argument in ast.walk(node.args) if isinstance(argument, ast.arg)}
+    if not any(isinstance(inner, ast.Global | ast.Nonlocal) for inner in inside):
+        arguments |= {
+            n.id for n in inside if isinstance(n, ast.Name) and isinstance(n.ctx, ast.Store)
+        }
+    outside = [child for child in children if child not in body]
+    return set().union(*map(_free, body)) - arguments | set().union(*map(_free, outside))
 
 
 def _defines(stmt: ast.stmt, called: set[str]) -> set[str]:
@@ -108,5 +110,7 @@ def texts(source: str, statements: list[ast.stmt]) -> Iterator[str]:
     """Each as it is written, with its decorators."""
     lines = re.split(r"\r\n?|\n", source)  # as ``ast`` counts them: a form feed ends none
     for stmt in statements:
-        first = min([stmt.lineno, *(one.lineno for one in getattr(stmt, "decorator_list", []))])
+        first = min(
+            [stmt.lineno, *(decorator.lineno for decorator in getattr(stmt, "decorator_list", []))]
+        )
         yield "\n".join(lines[first - 1 : stmt.end_lineno])

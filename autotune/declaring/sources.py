@@ -27,10 +27,10 @@ def code(path: Path, attribute: str, source: str = "") -> list[str]:
     the file. Raises ``OSError``."""
     path = path.resolve()
     modules = _reached(path, attribute, source)
-    found: list[str] = []
+    lines: list[str] = []
     for file in [path, *sorted(modules.keys() - {path})]:
-        found += modules[file].text
-    return found
+        lines += modules[file].text
+    return lines
 
 
 def files(path: Path, attribute: str) -> list[Path]:
@@ -43,9 +43,9 @@ def all_files(path: Path) -> tuple[Path, list[Path]]:
     """What a module needs to be imported, as far as it is beside it, its own file first; and the
     folder that holds all of it with the packages that it is in. Raises ``OSError``."""
     path = path.resolve()
-    found = [path, *sorted(_reached(path, None, "").keys() - {path})]
-    home = commonpath([_package_root(path).folder, *(file.parent for file in found)])
-    return Path(home), found
+    files = [path, *sorted(_reached(path, None, "").keys() - {path})]
+    home = commonpath([_package_root(path).folder, *(file.parent for file in files)])
+    return Path(home), files
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,24 +104,24 @@ class _Module:
 def _reached(path: Path, attribute: str | None, source: str) -> dict[Path, _Module]:
     """``attribute``: None for all of each module."""
     root = _package_root(path)
-    found = {path: _Module(path, source)}
+    modules = {path: _Module(path, source)}
     first = None if attribute is None else {attribute.partition(".")[0]}
     todo: list[tuple[Path, Names]] = [(path, first)]
     while todo:
         file, names = todo.pop()
-        if file not in found:
+        if file not in modules:
             try:
-                found[file] = _Module(file, "")
+                modules[file] = _Module(file, "")
             except (OSError, ValueError):
                 continue
-        statements = found[file].want(names if attribute else None)
+        statements = modules[file].want(names if attribute else None)
         if statements is None:
             continue
         if attribute is None:
             todo += [(package, None) for package in _packages(file)]
         for stmt in statements:
-            todo += _imported(stmt, statements, found[file], root)
-    return found
+            todo += _imported(stmt, statements, modules[file], root)
+    return modules
 
 
 def _text(stmt: ast.stmt, needed: set[str]) -> str:
@@ -133,8 +133,8 @@ def _needed_part(stmt: ast.stmt, needed: set[str], whole: bool) -> ast.stmt:
     if whole or not isinstance(stmt, ast.Import | ast.ImportFrom):
         return stmt
     names = sorted(
-        (one for one in stmt.names if bound_by(one) in needed or one.name == "*"),
-        key=lambda one: (one.name, one.asname or ""),
+        (alias for alias in stmt.names if bound_by(alias) in needed or alias.name == "*"),
+        key=lambda alias: (alias.name, alias.asname or ""),
     )
     if isinstance(stmt, ast.Import):
         return ast.Import(names=names)
@@ -143,14 +143,14 @@ def _needed_part(stmt: ast.stmt, needed: set[str], whole: bool) -> ast.stmt:
 
 def _used_of(name: str, statements: Sequence[ast.stmt]) -> Names:
     """What is taken of a module; all where it is not only asked for attributes."""
-    found, asked = set[str](), set[int]()
+    names, asked = set[str](), set[int]()
     for node in (node for stmt in statements for node in ast.walk(stmt)):
         base = node.value if isinstance(node, ast.Attribute) else None
         if isinstance(node, ast.Attribute) and isinstance(base, ast.Name) and base.id == name:
-            found.add(node.attr)
+            names.add(node.attr)
             asked.add(id(base))
     bare = (n for stmt in statements for n in ast.walk(stmt) if isinstance(n, ast.Name))
-    return None if any(n.id == name and id(n) not in asked for n in bare) else found
+    return None if any(n.id == name and id(n) not in asked for n in bare) else names
 
 
 def _imported(

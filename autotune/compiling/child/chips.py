@@ -79,8 +79,8 @@ def mesh_of(devices: Sequence[Any], axes: Axes) -> Any:
     """A mesh of just as many devices."""
     from jax.sharding import Mesh
 
-    found = np.array(devices, dtype=object).reshape(tuple(axes.values()))
-    return Mesh(found, tuple(axes), **_automatic(len(axes)))
+    grid = np.array(devices, dtype=object).reshape(tuple(axes.values()))
+    return Mesh(grid, tuple(axes), **_automatic(len(axes)))
 
 
 @contextmanager
@@ -277,10 +277,10 @@ def _scoped_limit(chip: Chip, device: Any, capacity: int) -> int:
     refusal = _try(device, _copy_kernel(8, 8, scratch_bytes=capacity // 4 * 3))
     if refusal is None:
         return capacity
-    found = _LIMIT.search(refusal)
-    if not found:
+    match = _LIMIT.search(refusal)
+    if not match:
         raise ValueError(f"the compiler does not tell its VMEM limit for {chip}: {refusal!r:.200}")
-    return min(round(float(found.group(1) or found.group(2)) * 2**20), capacity)
+    return min(round(float(match.group(1) or match.group(2)) * 2**20), capacity)
 
 
 def _drops_double_buffering(device: Any, limit: int) -> bool:
@@ -303,9 +303,13 @@ def _places_operands(chip: Chip, device: Any, dump: Path) -> bool:
     """A small copy: does its listing take an operand from VMEM instead of HBM?"""
     libtpu.clear(dump)
     _try(device, _copy_kernel(1024, 256))
-    found = [parse(one.listing) for one in listings(dump, chip).values() if one.is_kernel]
+    parsed = [
+        parse(listing.listing) for listing in listings(dump, chip).values() if listing.is_kernel
+    ]
     libtpu.clear(dump)
-    return any(operand.memory == "vmem" for one in found for operand in one.operands)
+    return any(
+        operand.memory == "vmem" for bundle_list in parsed for operand in bundle_list.operands
+    )
 
 
 def _copy_kernel(

@@ -50,11 +50,11 @@ def kernels_of(
         return function(*first, **every)
 
     tries: list[tuple[Heard, Any]] = []
-    for told in _surroundings(chip):
-        tries.append(_traced(step, dynamic, told))
+    for surroundings in _surroundings(chip):
+        tries.append(_traced(step, dynamic, surroundings))
         if not isinstance(tries[-1][1], Exception):
             break
-    traced = [one for one in tries if not isinstance(one[1], Exception)]
+    traced = [attempt for attempt in tries if not isinstance(attempt[1], Exception)]
     heard, closed = (traced or tries)[0]
     if isinstance(closed, Exception):
         errors = dict.fromkeys(f"{type(error).__name__}: {error}" for _, error in tries)
@@ -82,7 +82,7 @@ def _surroundings(chip: Chip | None) -> Iterator[AbstractContextManager[Any]]:
 
 
 def _traced(
-    step: Callable[[Any], Any], arrays: Any, told: AbstractContextManager[Any]
+    step: Callable[[Any], Any], arrays: Any, surroundings: AbstractContextManager[Any]
 ) -> tuple["Heard", Any]:
     """What was heard, and the jaxpr, or what it was ended by."""
     import jax
@@ -90,7 +90,7 @@ def _traced(
     heard = Heard()
     token = LISTENER.set(heard)
     try:
-        with told:
+        with surroundings:
             return heard, jax.make_jaxpr(step)(arrays)
     except Exception as error:
         return heard, error
@@ -106,28 +106,28 @@ def _named(heard: "Heard", calls: ModelCalls, known: KnownKernels) -> Collected:
     tuned = dict.fromkeys(heard.problems, 0)
     for is_of in (known.is_just, known.is_of):  # problems can differ in an option alone
         for ref, problem in tuned:
-            for one in [one for one in left if is_of(ref, problem, one)]:
-                tuned[ref, problem] += left.pop(one) * one.batch
+            for call in [undeclared for undeclared in left if is_of(ref, problem, undeclared)]:
+                tuned[ref, problem] += left.pop(call) * call.batch
     for (ref, problem), times in tuned.items():
         weight = float(times or heard.problems.count((ref, problem)))
         problems.append(workload_problem(f"{ref.path}:{ref.attribute}", problem, weight))
     undeclared = []
-    for one, times in left.items():
-        match = known.match(one)
+    for call, times in left.items():
+        match = known.match(call)
         if match is not None:
-            problems.append(replace(match, weight=float(times * one.batch)))
+            problems.append(replace(match, weight=float(times * call.batch)))
         else:
-            undeclared.append(replace(one.undeclared, weight=float(times)))
+            undeclared.append(replace(call.undeclared, weight=float(times)))
     return Collected(merged(problems), undeclared)
 
 
-def merged(found: Iterable[_Weighted]) -> list[_Weighted]:
+def merged(weighted: Iterable[_Weighted]) -> list[_Weighted]:
     """Equal ones are one, with the sum of their weights."""
     weights: dict[_Weighted, float] = {}
-    for one in found:
-        alike = replace(one, weight=1.0)
-        weights[alike] = weights.get(alike, 0.0) + one.weight
-    return [replace(one, weight=weight) for one, weight in weights.items()]
+    for problem in weighted:
+        alike = replace(problem, weight=1.0)
+        weights[alike] = weights.get(alike, 0.0) + problem.weight
+    return [replace(problem, weight=weight) for problem, weight in weights.items()]
 
 
 def _of_ref(ref: KernelRef, weight: float) -> WorkloadProblem:

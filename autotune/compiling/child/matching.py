@@ -37,13 +37,13 @@ class KnownKernels:
             for problem in _problems(kernel, call):
                 configs = _configs(kernel, problem, call)
                 default = self._made(ref, problem, next(configs))
-                if default in alike or not any(one.could_be(call) for one in default):
+                if default in alike or not any(made.could_be(call) for made in default):
                     continue  # an option that changes nothing, or another kernel
                 alike.append(default)
                 for config, _ in zip(
                     chain([_default(kernel, problem)], configs), tries, strict=False
                 ):
-                    if any(one.alike(call) for one in self._made(ref, problem, config)):
+                    if any(made.alike(call) for made in self._made(ref, problem, config)):
                         axes = ",".join(f"{axis}={value}" for axis, value in config.axes)
                         return replace(workload_problem(name, problem, 1.0), config=axes)
         return None
@@ -54,7 +54,7 @@ class KnownKernels:
         if not self.is_of(ref, problem, call):
             return False
         configs = islice(_configs(self._loader.kernel(ref), problem, call), _MOST_TRACED)
-        return any(one.same_as(call) for c in configs for one in self._made(ref, problem, c))
+        return any(made.same_as(call) for c in configs for made in self._made(ref, problem, c))
 
     def is_of(self, ref: KernelRef, problem: Problem, call: PallasCall) -> bool:
         """Whether a call is that of a kernel for a problem, in some config: by its name, and its
@@ -63,7 +63,7 @@ class KnownKernels:
             config = _default(self._loader.kernel(ref), problem)
         except Exception:  # a declaration that is not where it was said to be
             return False
-        return any(one.could_be(call) for one in self._made(ref, problem, config))
+        return any(made.could_be(call) for made in self._made(ref, problem, config))
 
     def _made(self, ref: KernelRef, problem: Problem, config: Config) -> list[PallasCall]:
         import jax
@@ -113,13 +113,13 @@ def _sizes(
     for place, operand in enumerate(operands):
         if len(operand.shape) != len(shape) or operand.dtype != str(dtype):
             continue
-        found = dict(known)
+        bindings = dict(known)
         pairs = list(zip(shape, operand.shape, strict=True))
         if all(
-            found.setdefault(names[size], have) == have if size in names else size == have
+            bindings.setdefault(names[size], have) == have if size in names else size == have
             for size, have in pairs
         ):
-            yield from _sizes(rest, operands[place + 1 :], primes, found)
+            yield from _sizes(rest, operands[place + 1 :], primes, bindings)
     yield from _sizes(rest, operands, primes, known)  # it is reshaped ahead of the call
 
 

@@ -52,12 +52,16 @@ class PallasCall:
 
     @property
     def undeclared(self) -> UndeclaredKernel:
-        moved = [one for one in self.operands if one.space not in ("any", "hbm", "smem")]
+        moved = [
+            operand for operand in self.operands if operand.space not in ("any", "hbm", "smem")
+        ]
         return UndeclaredKernel(
             name=self.name,
             grid=self.grid if self.batch == 1 else (self.batch, *self.grid),
-            blocks=tuple(one.block for one in self.operands),
-            vmem_bytes=sum(_BUFFERS * prod(one.block) * bits(one.dtype) // 8 for one in moved),
+            blocks=tuple(operand.block for operand in self.operands),
+            vmem_bytes=sum(
+                _BUFFERS * prod(operand.block) * bits(operand.dtype) // 8 for operand in moved
+            ),
             limit_bytes=self.limit_bytes,
         )
 
@@ -65,7 +69,11 @@ class PallasCall:
         """In another config: of the same name, on the same arrays. Some of what it gives back may
         have the size of a block."""
         arrays = [
-            [(one.shape, one.dtype) for one in call.operands[: call.inputs] if one.space != "smem"]
+            [
+                (operand.shape, operand.dtype)
+                for operand in call.operands[: call.inputs]
+                if operand.space != "smem"
+            ]
             for call in (self, other)
         ]
         return self.name == other.name and arrays[0] == arrays[1]
@@ -97,7 +105,7 @@ def _read(eqn: Any) -> PallasCall:
     return PallasCall(
         name=name_of(eqn),
         grid=tuple(size for axis, size in enumerate(grid) if axis not in added),
-        operands=tuple(_operand(one, added) for one in mapping.block_mappings),
+        operands=tuple(_operand(block_mapping, added) for block_mapping in mapping.block_mappings),
         inputs=mapping.num_inputs,
         others=tuple((tuple(var.aval.shape), str(var.aval.dtype)) for var in scalars),
         body=_ADDRESS.sub("", str(body)),
@@ -148,8 +156,8 @@ def _batch(eqn: Any, around: int) -> int:
     call = as_pallas_call(eqn)
     if call is None:
         inner = inner_jaxprs(eqn, [None] * max(1, len(eqn.invars)))
-        within = (one for jaxpr, _ in inner for one in open_jaxpr(jaxpr).eqns)
-        return max((_batch(one, around) for one in within), default=1)
+        within = (inner_eqn for jaxpr, _ in inner for inner_eqn in open_jaxpr(jaxpr).eqns)
+        return max((_batch(inner_eqn, around) for inner_eqn in within), default=1)
     mapping = call.params["grid_mapping"]
     added = sorted(getattr(mapping, "vmapped_dims", ()))[:around]
     return prod(mapping.grid[axis] for axis in added)
@@ -160,7 +168,9 @@ def _operand(mapping: Any, added: Sequence[int]) -> BlockedArray:
     array, index = array_of(mapping), open_jaxpr(mapping.index_map_jaxpr)
     mapped = [index.invars[axis] for axis in added]
     skipped = 0
-    while skipped < len(index.outvars) and any(index.outvars[skipped] is one for one in mapped):
+    while skipped < len(index.outvars) and any(
+        index.outvars[skipped] is mapped_var for mapped_var in mapped
+    ):
         skipped += 1
     shape, block = tuple(array.shape)[skipped:], tuple(block_shape(mapping))[skipped:]
     return BlockedArray(shape, str(array.dtype), block, memory_space(mapping.block_aval))
@@ -204,5 +214,5 @@ class ModelCalls:
                 often = times * (1 if turns is None else turns)
                 inside = counted or mark is not None
                 self.walk(inner, often, counted=inside, around=f"{around}{stack}/")
-        for one, batch in here.items():
-            self._marked[one] += times * batch
+        for place, batch in here.items():
+            self._marked[place] += times * batch

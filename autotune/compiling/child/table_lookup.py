@@ -52,9 +52,9 @@ def _row(module: ModuleType, request: dict[str, Any], row: dict[str, Any]) -> di
     classes = {name: getattr(module, name) for name in request["classes"] if name}
     value = _live(row["value"], classes)
     paths: list[Plain] = []
-    found: dict[str, Any] = {"paths": paths}
+    answers: dict[str, Any] = {"paths": paths}
     for arguments in row["asks"]:
-        given = {name: _live(one, classes) for name, one in arguments.items()}
+        given = {name: _live(argument, classes) for name, argument in arguments.items()}
         asked: list[Any] = []
         try:
             with patch.object(module, request["variable"], Willing(asked, row["depth"], value)):
@@ -62,18 +62,18 @@ def _row(module: ModuleType, request: dict[str, Any], row: dict[str, Any]) -> di
             with patch.object(module, request["variable"], {}):
                 fallback = getattr(module, request["function"])(**given)
             if request["file"] is not None:
-                found["own"] = _plain(getattr(module, request["function"])(**given))
+                answers["own"] = _plain(getattr(module, request["function"])(**given))
         except Exception as error:  # whatever their function has against the question
             paths.append(None)
-            found.setdefault("error", f"{type(error).__name__}: {error}"[:300])
+            answers.setdefault("error", f"{type(error).__name__}: {error}"[:300])
             continue
-        paths.append([_plain(one) for one in asked])
-        found.setdefault("fallback", _plain(fallback))
-        found.setdefault("made", _plain(made))
+        paths.append([_plain(path) for path in asked])
+        answers.setdefault("fallback", _plain(fallback))
+        answers.setdefault("made", _plain(made))
         if paths[-1] == row["path"]:
-            found |= {"fallback": _plain(fallback), "made": _plain(made)}
+            answers |= {"fallback": _plain(fallback), "made": _plain(made)}
             break
-    return found
+    return answers
 
 
 def _module(name: str, file: str | None) -> ModuleType:
@@ -95,7 +95,7 @@ def _live(data: Plain, classes: dict[str, Any]) -> Any:
     if isinstance(data, dict):
         fields = {name: _live(value, classes) for name, value in data["fields"].items()}
         return classes[data["made"]](**fields)
-    return tuple(_live(one, classes) for one in data) if isinstance(data, list) else data
+    return tuple(_live(item, classes) for item in data) if isinstance(data, list) else data
 
 
 def _plain(value: Any) -> Plain:
@@ -103,7 +103,7 @@ def _plain(value: Any) -> Plain:
         fields = {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
         return {"made": type(value).__name__, "fields": fields}
     if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     if value is None or isinstance(value, (bool, str, float)):
         return value
     return int(value) if isinstance(value, int) or hasattr(value, "__index__") else str(value)
@@ -112,10 +112,10 @@ def _plain(value: Any) -> Plain:
 def _main() -> None:
     try:
         with redirect_stdout(sys.stderr):  # what a library prints is no answer
-            found: Plain = {"rows": answer(json.load(sys.stdin))}
+            reply: Plain = {"rows": answer(json.load(sys.stdin))}
     except Exception as error:
-        found = {"error": f"{type(error).__name__}: {error}"[:500]}
-    json.dump(found, sys.stdout)
+        reply = {"error": f"{type(error).__name__}: {error}"[:500]}
+    json.dump(reply, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ def answer(request: Named) -> Any:
 
 
 def _read_all(request: Named) -> Named:
-    return {"files": [_read(one) for one in request["files"]]}
+    return {"files": [_read(file) for file in request["files"]]}
 
 
 def _read(request: Named) -> Named:
@@ -62,13 +62,13 @@ def _write(request: Named) -> Named:
     from tokamax._src import benchmarking
     from tokamax._src.autotuning import autotuner, cache
 
-    found: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}
     for call in request["calls"]:
         bound, config = _bound(call)
         data = benchmarking.BenchmarkData(0.0, 0.0, (call["time_ms"],), call["metadata"])
-        found[bound.autotuning_cache_key] = autotuner.AutotuningData({config: data})
+        known[bound.autotuning_cache_key] = autotuner.AutotuningData({config: data})
     adapter = cache._get_cache_adapter(_op("pallas_mosaic_tpu_ragged_dot"))
-    return {"text": adapter.dump_json(found, indent=2, round_trip=True).decode() + "\n"}
+    return {"text": adapter.dump_json(known, indent=2, round_trip=True).decode() + "\n"}
 
 
 def _look_up(request: Named) -> Named:
@@ -126,9 +126,9 @@ def _op(name: str) -> Any:
 
 
 def _below(cls: type[Any]) -> Iterator[type[Any]]:
-    for one in cls.__subclasses__():
-        yield one
-        yield from _below(one)
+    for subclass in cls.__subclasses__():
+        yield subclass
+        yield from _below(subclass)
 
 
 def _said(error: Exception) -> str:
@@ -138,10 +138,10 @@ def _said(error: Exception) -> str:
 def _main() -> None:
     try:
         with redirect_stdout(sys.stderr):  # what a library prints is no answer
-            found = answer(json.load(sys.stdin))
+            reply = answer(json.load(sys.stdin))
     except Exception as error:
-        found = {"error": _said(error)}
-    json.dump(found, sys.stdout)
+        reply = {"error": _said(error)}
+    json.dump(reply, sys.stdout)
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def _text(node: ast.expr, path: str, problem: Problem) -> str:
     if isinstance(node, ast.Constant):
         return _static(problem, path)
     if isinstance(node, ast.List) and all(map(_is_dimension, node.elts)):
-        sizes = [str(problem[ast.literal_eval(one)]) for one in node.elts]
+        sizes = [str(problem[ast.literal_eval(element)]) for element in node.elts]
         dtype = dict(problem.options).get(f"{path}.dtype", problem.dtype)
         return f"{dtype}[{','.join(sizes) or '()'}]"
     if isinstance(node, ast.Dict):
@@ -51,7 +51,7 @@ def _text(node: ast.expr, path: str, problem: Problem) -> str:
         fields = [f"{w.arg}={_text(w.value, f'{path}.{w.arg}', problem)}" for w in node.keywords]
         return f"{ast.unparse(node.func)}({', '.join(fields)})"
     assert isinstance(node, ast.List | ast.Tuple)
-    parts = [_text(one, f"{path}.{place}", problem) for place, one in enumerate(node.elts)]
+    parts = [_text(element, f"{path}.{place}", problem) for place, element in enumerate(node.elts)]
     if isinstance(node, ast.List):
         return f"[{', '.join(parts)}]"
     return f"({', '.join(parts)}{',' * (len(parts) == 1)})"

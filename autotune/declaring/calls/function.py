@@ -78,16 +78,16 @@ class FunctionKernel:
         ``TypeError`` as the call would."""
         bound = self.signature.bind(*args, **{k: v for k, v in kwargs.items() if k not in PARAMS})
         bound.apply_defaults()
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for name, value in bound.arguments.items():
             kind = self.signature.parameters[name].kind
             if name in self.axes or name in PARAMS:
                 continue
             if kind is inspect.Parameter.VAR_KEYWORD:
-                found |= {key: abstract(item) for key, item in value.items()}
+                arguments |= {key: abstract(item) for key, item in value.items()}
             else:
-                found[name] = abstract(value)
-        return found
+                arguments[name] = abstract(value)
+        return arguments
 
     def read(self, text: str) -> Arguments:
         """Of a call in words. Raises ``InvalidInputError``."""
@@ -123,7 +123,7 @@ class FunctionKernel:
         return Kernel(
             name=self.name,
             dims=tuple(sizes),
-            dtypes=(form.dtype, *(one for one in DTYPES if one != form.dtype)),
+            dtypes=(form.dtype, *(dtype for dtype in DTYPES if dtype != form.dtype)),
             options=tuple(
                 Option(name=name, choices=(), default=value)
                 for name, value in form.options().items()
@@ -150,8 +150,8 @@ class FunctionKernel:
         if isinstance(values, Blocks):
             axis = values.axis(name, form.dim_named(name, values.dim))
         else:
-            some = list(values)
-            axis = Axis(name=name, choices=lambda _: some)
+            offered = list(values)
+            axis = Axis(name=name, choices=lambda _: offered)
 
         def choices(problem: Problem) -> list[AxisValue]:
             return list(dict.fromkeys([*axis.choices(problem), default]))
@@ -191,7 +191,7 @@ class _Form:
         if not self.arrays:
             raise InvalidInputError(f"{kernel.name} is called without an array")
         dtypes = [array.dtype for array in self.arrays.values()]
-        self.dtype = next((one for one in dtypes if "float" in one), dtypes[0])
+        self.dtype = next((dtype for dtype in dtypes if "float" in dtype), dtypes[0])
         self._named = self._declared()
 
     def _note(self, path: str, leaf: Any) -> None:
@@ -205,15 +205,15 @@ class _Form:
         given = self.kernel.dims
         if isinstance(given, str):
             given = dict(zip(self.arrays, filter(None, given.split(",")), strict=False))
-        found = {path: names.split() for path, names in given.items()}
-        for path, names in found.items():
+        names_of = {path: names.split() for path, names in given.items()}
+        for path, names in names_of.items():
             array = self.arrays.get(path)
             if array is not None and len(array.shape) != len(names):
                 raise InvalidInputError(
                     f"{path} of {self.kernel.name} is {array}: dims= names {len(names)} "
                     f"dimensions, {' '.join(names)}"
                 )
-        return found
+        return names_of
 
     def names(self, path: str) -> list[str]:
         """Of the dimensions of an array: argument and place where none are given."""
@@ -222,16 +222,16 @@ class _Form:
 
     def sizes(self) -> dict[str, int]:
         """All dimensions. Raises ``InvalidInputError`` where a name has two sizes."""
-        found: dict[str, tuple[int, str]] = {}
+        places: dict[str, tuple[int, str]] = {}
         for path, array in self.arrays.items():
             for name, size in zip(self.names(path), array.shape, strict=True):
-                known, other = found.setdefault(name, (size, path))
+                known, other = places.setdefault(name, (size, path))
                 if known != size:
                     raise InvalidInputError(
                         f"dimension {name} of {self.kernel.name} is {known} in {other} and {size} "
                         f"in {path}"
                     )
-        return {name: size for name, (size, _) in found.items()}
+        return {name: size for name, (size, _) in places.items()}
 
     def options(self) -> dict[str, Any]:
         """Static arguments, and dtypes that are not that of the problem."""
@@ -254,7 +254,9 @@ class _Form:
 
     def call(self, problem: Problem) -> str:
         """In words."""
-        arrays = {one.name: AbstractArray(one.shape, one.dtype) for one in self.inputs(problem)}
+        arrays = {
+            array.name: AbstractArray(array.shape, array.dtype) for array in self.inputs(problem)
+        }
         return self.kernel.text(self._filled(arrays))
 
     def _filled(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
@@ -320,12 +322,12 @@ class _Form:
         for path in self.arrays:
             for place, name in enumerate(self.names(path)[:-2]):
                 places.setdefault(place, set()).add(name)
-        found: dict[str, int] = {}
+        sizes: dict[str, int] = {}
         for names in places.values():
             common = gcd(*(problem[name] for name in names))
             if common > 2:
-                found |= {n: problem[n] // common * 2 for n in names if n not in cut}
-        return found
+                sizes |= {n: problem[n] // common * 2 for n in names if n not in cut}
+        return sizes
 
     def _traces(self, problem: Problem, config: Config) -> bool:
         import jax
@@ -345,7 +347,7 @@ def _called(function: Callable[..., Any], values: dict[str, Any], *, lenient: bo
     """With arguments by name. ``lenient``: what it does not take is left out."""
     signature = inspect.signature(function)
     known = signature.parameters
-    if lenient and not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+    if lenient and not any(parameter.kind is parameter.VAR_KEYWORD for parameter in known.values()):
         values = {name: value for name, value in values.items() if name in known}
     args, kwargs = _placed(signature, values)
     return function(*args, **kwargs)
@@ -356,10 +358,11 @@ def _placed(
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments by name, those that take no name in their places, after defaults where there are
     arguments before ``*args`` that are not given."""
-    own = OrderedDict(
-        (name, values.get(name, one.default))
-        for name, one in signature.parameters.items()
-        if one.kind is not one.VAR_KEYWORD and (name in values or one.default is not one.empty)
+    ordered = OrderedDict(
+        (name, values.get(name, parameter.default))
+        for name, parameter in signature.parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+        and (name in values or parameter.default is not parameter.empty)
     )
-    bound = inspect.BoundArguments(signature, own)
-    return bound.args, bound.kwargs | {n: v for n, v in values.items() if n not in own}
+    bound = inspect.BoundArguments(signature, ordered)
+    return bound.args, bound.kwargs | {n: v for n, v in values.items() if n not in ordered}

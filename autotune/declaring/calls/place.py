@@ -44,7 +44,9 @@ def _part(path: Path, attribute: str) -> str:
     source = path.read_text(encoding="utf-8")
     body = ast.parse(source).body
     statements, _ = reachable(body, {attribute.partition(".")[0]})
-    future = [one for one in body if isinstance(one, ast.ImportFrom) and one.module == "__future__"]
+    future = [
+        stmt for stmt in body if isinstance(stmt, ast.ImportFrom) and stmt.module == "__future__"
+    ]
     return "\n".join(texts(source, future + statements)) + "\n"
 
 
@@ -71,8 +73,8 @@ def _collect(name: str, home: dict[str, Any], pieces: dict[str, None], seen: set
         pieces[_line(name, value, home)] = None
         return
     statements, needed = reachable(ast.parse(cell).body, {name})
-    own = {one for stmt in statements for one in bound_names(stmt)}
-    for other in sorted(needed - own):
+    bound = {name for stmt in statements for name in bound_names(stmt)}
+    for other in sorted(needed - bound):
         _collect(other, home, pieces, seen)
     for stmt, text in zip(statements, texts(cell, statements), strict=True):
         seen |= bound_names(stmt)
@@ -84,7 +86,7 @@ def _cell(value: Any, home: dict[str, Any]) -> str | None:
     filename = getattr(value, "filename", None)  # of a decorated function
     if filename is None and getattr(value, "__module__", None) == home.get("__name__"):
         parts = (value, *getattr(value, "__dict__", {}).values())
-        code = next((one.__code__ for one in parts if hasattr(one, "__code__")), None)
+        code = next((part.__code__ for part in parts if hasattr(part, "__code__")), None)
         filename = code and code.co_filename
     lines = linecache.getlines(filename) if isinstance(filename, str) else []
     return "".join(lines) or None

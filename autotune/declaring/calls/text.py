@@ -81,8 +81,8 @@ def option_value(value: Any, home: str = "") -> OptionValue:
     """A static argument in a problem: as it is, or its text. ``x.dtype``, ``jnp.float32`` and
     ``np.float32`` are one."""
     if type(value) in (bool, int):
-        found: OptionValue = value
-        return found
+        option: OptionValue = value
+        return option
     if type(value) is str and not _is_literal(value):
         node = expression(value)
         is_known = isinstance(node, ast.Name) and not _is_defined(value, home)
@@ -108,7 +108,7 @@ def expression(text: str) -> ast.expr | None:
     if not isinstance(call, ast.Call) or call.args or len(call.keywords) != 1:
         return None
     node = call.keywords[0].value
-    known = _is_literal(text) or all(isinstance(one, _WRITTEN) for one in ast.walk(node))
+    known = _is_literal(text) or all(isinstance(part, _WRITTEN) for part in ast.walk(node))
     return node if known else None
 
 
@@ -194,13 +194,13 @@ def _found(name: str, home: Mapping[str, Any]) -> Any:
     raise InvalidInputError(f"{name} cannot be imported")
 
 
-def _attribute(found: Any, names: list[str], whole: str) -> Any:
+def _attribute(value: Any, names: list[str], whole: str) -> Any:
     for name in names:
         try:
-            found = getattr(found, name)
+            value = getattr(value, name)
         except AttributeError as error:
             raise InvalidInputError(f"there is no {whole}: {error}") from error
-    return found
+    return value
 
 
 def _container_text(value: Any, home: str) -> str:
@@ -233,7 +233,9 @@ def _public(value: Any, module: str, name: str) -> str:
     """``jax.nn`` rather than ``jax._src.nn.functions``, which may be moved at any time."""
     parts = [part for part in module.split(".") if not part.startswith("_")]
     shorter = (".".join(parts[:length]) for length in range(len(parts), 0, -1))
-    return next((one for one in shorter if _is_under(value, one, name)), module)
+    return next(
+        (shorter_name for shorter_name in shorter if _is_under(value, shorter_name, name)), module
+    )
 
 
 def _is_defined(name: str, home: str) -> bool:
@@ -241,10 +243,10 @@ def _is_defined(name: str, home: str) -> bool:
 
 
 def _is_under(value: Any, module: str, name: str) -> bool:
-    found: Any = sys.modules.get(module)
+    target: Any = sys.modules.get(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found is value
+        target = getattr(target, part, None)
+    return target is value
 
 
 def _is_literal(text: str) -> bool:

@@ -82,13 +82,13 @@ def placements(log: str) -> dict[str, dict[str, int]]:
     """By function, as it was packed last: the bundle of each operation, by name. Bundles count
     what is empty too."""
     packing: dict[str, dict[str, int]] = {}
-    found: dict[str, dict[str, int]] = {}
+    places: dict[str, dict[str, int]] = {}
     for thread, function, bundle, name in _MESSAGE.findall(log):
         if not bundle:
-            packing[thread] = found[function] = {}
+            packing[thread] = places[function] = {}
         elif thread in packing:
             packing[thread][name] = int(bundle, 16)
-    return found
+    return places
 
 
 def function_name(operations: str) -> str:
@@ -124,7 +124,7 @@ def assemble(operations: str, placed: Mapping[str, int], *, delay_slots: int) ->
         operations,
         bundles,
         {region: numbers[start] for region, start in starts.items()},
-        tuple((numbers[one], numbers[end] - numbers[one] - 1) for one, end in ends.items()),
+        tuple((numbers[start], numbers[end] - numbers[start] - 1) for start, end in ends.items()),
     )
     return Assembled(listing, _digest(bundles))
 
@@ -157,7 +157,8 @@ def _listing(
         grid=grid_of(text),
         pipelined=is_pipelined(text),
         spill_bundles=sum(
-            any("_spill" in one.text and is_spill(one.text) for one in bundle) for bundle in bundles
+            any("_spill" in packed.text and is_spill(packed.text) for packed in bundle)
+            for bundle in bundles
         ),
         shadows=shadows,
     )
@@ -211,7 +212,7 @@ def _end_of_comments(text: str, line: re.Match[str]) -> int:
 def _bundles(function: _Function, placed: Mapping[str, int]) -> list[int]:
     """Of each operation. Those that take no slot are in none by the log: operands come first, phis
     stand at the start of their region, and a pointer beside what it is made of."""
-    found: dict[str, int] = {}
+    bundles: dict[str, int] = {}
     for name, opcode, text, _ in function.operations:
         bundle = placed.get(name)
         if bundle is None:
@@ -220,13 +221,15 @@ def _bundles(function: _Function, placed: Mapping[str, int]) -> list[int]:
             elif opcode.endswith("phi"):
                 bundle = _AT_THE_START
             elif opcode.startswith("int_to_ptr"):
-                bundle = max((found.get(one, 0) for one in _NAME.findall(text)[1:]), default=0)
+                bundle = max(
+                    (bundles.get(operand, 0) for operand in _NAME.findall(text)[1:]), default=0
+                )
             else:
                 raise AssemblyError(f"the log does not place {text[:80]!r}")
-        found[name] = bundle
-    if len(found) != len(function.operations):
+        bundles[name] = bundle
+    if len(bundles) != len(function.operations):
         raise AssemblyError("a name stands for two operations")
-    return list(found.values())
+    return list(bundles.values())
 
 
 def _target(branch: _Operation) -> int:
@@ -276,15 +279,15 @@ def _printed_numbers(
     that end a block as one, except where the function ends soon after.
     """
     full = {0, *where}
-    kept = {start for start in starts.values() if start > max(full)}
-    count = 1 + max([*full, *kept, *(bundle + delay_slots + 1 for bundle in branches)])
+    lasting = {start for start in starts.values() if start > max(full)}
+    count = 1 + max([*full, *lasting, *(bundle + delay_slots + 1 for bundle in branches)])
     for bundle in branches:
         behind = range(bundle + 1, bundle + delay_slots + 2)
-        empty = [one for one in behind if one not in full]
+        empty = [number for number in behind if number not in full]
         merges = delay_slots > SLOTS_NEVER_MERGED and bundle + 2 * delay_slots < count - 1
         merges = merges and max(empty, default=0) >= bundle + delay_slots
         while merges and empty[-1] - 1 in empty:
             empty.pop()
-        kept.update(empty)
-    printed = (bundle in full or bundle in kept for bundle in range(count))
+        lasting.update(empty)
+    printed = (bundle in full or bundle in lasting for bundle in range(count))
     return list(accumulate(printed, initial=0))

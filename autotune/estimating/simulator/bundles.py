@@ -134,8 +134,8 @@ def _bundle(body: str, depth: int, memories: Mapping[str, str]) -> Bundle:
         return Bundle((), *_regions(markers), depth, True, False)
     if len(_ANY_OPERATION.findall(code)) != code.count(";;") + 1:
         raise UnfitError("a bundle holds something that is no operation")
-    kept = _kept(code, memories)
-    return Bundle(kept, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
+    shown = _kept(code, memories)
+    return Bundle(shown, *_regions(markers), depth, False, _VECTOR.search(code) is not None)
 
 
 def is_decisive(name: str, opcode: str) -> bool:
@@ -206,19 +206,19 @@ def strip_comments(text: str) -> tuple[str, str]:
 def _regions(markers: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     if "region" not in markers:
         return (), ()
-    found = [(kind, int(number)) for kind, number in _REGION.findall(markers)]
-    starts = tuple(number for kind, number in found if kind.startswith("Start"))
-    return starts, tuple(number for kind, number in found if kind != "Start")
+    regions = [(kind, int(number)) for kind, number in _REGION.findall(markers)]
+    starts = tuple(number for kind, number in regions if kind.startswith("Start"))
+    return starts, tuple(number for kind, number in regions if kind != "Start")
 
 
 def call_operands(entry: str) -> tuple[CallOperand, ...]:
     """Those that an entry bundle declares."""
-    found = _OPERAND.findall(entry)
+    operands = _OPERAND.findall(entry)
     return tuple(
         CallOperand(
             name, memory, int(number), kind, dtype, tuple(map(int, filter(None, dims.split(","))))
         )
-        for name, memory, dtype, dims, number, kind in found
+        for name, memory, dtype, dims, number, kind in operands
     )
 
 

@@ -116,15 +116,15 @@ def resolution(limited_by: str) -> float:
 
 @lru_cache(maxsize=1)
 def _hardware() -> dict[str, Any]:
-    found: dict[str, Any] = json.loads((FOLDER / "hardware.json").read_text())
-    return found
+    hardware: dict[str, Any] = json.loads((FOLDER / "hardware.json").read_text())
+    return hardware
 
 
 @lru_cache(maxsize=1)
 def bars() -> dict[str, Any]:
     """Return what ``tools/calibration/error_bars.py`` wrote."""
-    found: dict[str, Any] = json.loads((FOLDER / "errors.json").read_text())
-    return found
+    errors: dict[str, Any] = json.loads((FOLDER / "errors.json").read_text())
+    return errors
 
 
 def _bar(which: str, name: str) -> float:
@@ -137,13 +137,13 @@ def files(chip: str) -> Mapping[str, Path]:
 
     A file holds several series where a fit to another left all of its constants (``also_fits``);
     one with a file of its own has that."""
-    own = {path.stem.partition("-")[2]: path for path in FOLDER.glob(f"{chip}-*.json")}
-    found: dict[str, Path] = {}
-    for path in own.values():
+    fitted = {path.stem.partition("-")[2]: path for path in FOLDER.glob(f"{chip}-*.json")}
+    files: dict[str, Path] = {}
+    for path in fitted.values():
         others = json.loads(path.read_text()).get("also_fits", {"value": ()})
-        found |= dict.fromkeys(others["value"], path)
-    found |= own
-    return {one: found[one] for one in sorted(found, key=_number)}
+        files |= dict.fromkeys(others["value"], path)
+    files |= fitted
+    return {version: files[version] for version in sorted(files, key=_number)}
 
 
 def nearest_series(chip: str, libtpu: str | None) -> str:

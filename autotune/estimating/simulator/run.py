@@ -131,7 +131,7 @@ def record(
     part = cut(listing, scalars)
     check_scalars(part, scalars, dynamic_grid=DYNAMIC_BOUND in listing.grid)
     graph = connect(listing, chip.delay_slots)
-    costs, told = price(listing, chip), watch is not None
+    costs, is_watched = price(listing, chip), watch is not None
     program = lower(
         listing,
         graph,
@@ -139,7 +139,7 @@ def record(
         costs,
         scalars,
         granule_bytes=chip.granule_bytes,
-        tell_blocks=told,
+        tell_blocks=is_watched,
     )
     events: list[Event] = []
     emit = events.append if watch is None else _fork(events, watch)

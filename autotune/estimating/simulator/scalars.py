@@ -68,35 +68,35 @@ def understand(operation: Operation) -> Instruction:
     if operation.opcode in ("sst", "sld"):
         slot, address, text = _split_memory(text)
     text = text.partition(" target ")[0] if operation.opcode == "sbr.rel" else text
-    found = [] if operation.opcode == "sbr.rel" else _arguments(text)
+    arguments = [] if operation.opcode == "sbr.rel" else _arguments(text)
     return Instruction(
         name=operation.name,
         opcode=operation.opcode,
         guard=guard,
-        arguments=tuple(_expression(argument) for _, argument in found),
-        argument_names=tuple(name for name, _ in found),
+        arguments=tuple(_expression(argument) for _, argument in arguments),
+        argument_names=tuple(name for name, _ in arguments),
         slot=slot,
         address=address,
     )
 
 
 def _split_guard(text: str) -> tuple[Guard | None, str]:
-    found = _GUARD.search(text)
-    if found is None:
+    match = _GUARD.search(text)
+    if match is None:
         return None, text
-    name = identifier(found[2])
-    old = _expression(found[3].strip()) if found[3] else None
-    guard = Guard(f"not {name}" if found[1] else name, found[2], old)
-    return guard, text[: found.start()] + text[found.end() :]
+    name = identifier(match[2])
+    old = _expression(match[3].strip()) if match[3] else None
+    guard = Guard(f"not {name}" if match[1] else name, match[2], old)
+    return guard, text[: match.start()] + text[match.end() :]
 
 
 def _split_memory(text: str) -> tuple[str, Expression | None, str]:
-    found = _MEMORY.search(text)
-    if found is None:
+    match = _MEMORY.search(text)
+    if match is None:
         raise UnfitError(f"unreadable scalar memory access: {text[:60]!r}")
-    rest = text[: found.start()] + text[found.end() :]
-    spill = _SPILL_SLOT.match(found[1])
-    return (spill[1], None, rest) if spill else ("", _sum(found[1]), rest)
+    rest = text[: match.start()] + text[match.end() :]
+    spill = _SPILL_SLOT.match(match[1])
+    return (spill[1], None, rest) if spill else ("", _sum(match[1]), rest)
 
 
 def _arguments(text: str) -> list[tuple[str, str]]:
@@ -107,10 +107,10 @@ def _arguments(text: str) -> list[tuple[str, str]]:
 
 def identifier(name: str) -> str:
     """Return the Python identifier for an SSA name."""
-    found = _NAME.match(name)
-    if found is None:
+    match = _NAME.match(name)
+    if match is None:
         raise UnfitError(f"unreadable name {name[:40]!r}")
-    return f"x_{found[1]}"
+    return f"x_{match[1]}"
 
 
 def _expression(text: str) -> Expression:
@@ -137,10 +137,10 @@ def _term(text: str) -> Expression:
 
 
 def _number(text: str) -> int:
-    found = _NUMBER.match(text)
-    if found is None:
+    match = _NUMBER.match(text)
+    if match is None:
         raise UnfitError(f"unreadable argument {text[:40]!r}")
-    return _signed(int(found[1], 0 if found[1].startswith("0x") else 10))
+    return _signed(int(match[1], 0 if match[1].startswith("0x") else 10))
 
 
 def _signed(value: int) -> int:

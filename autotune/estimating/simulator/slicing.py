@@ -65,11 +65,11 @@ def cut(listing: Listing, scalars: Scalars) -> Slice:
     to_smem = [root for root in roots.values() if root.opcode.endswith("_to_smem")]
     copies = search.copies(to_smem, scalars)
     return Slice(
-        instructions=search.found,
+        instructions=search.instructions,
         roots=roots,
-        stores=search.kept,
+        stores=search.lasting,
         poisoned=frozenset(search.poisoned),
-        phis_fed=_phis_fed(search.found),
+        phis_fed=_phis_fed(search.instructions),
         operands=operands,
         memory=layout(listing, scalars, opaque=None in copies.values()),
         bursts=_bursts(roots, definitions),
@@ -81,14 +81,14 @@ def _bursts(
     roots: Mapping[str, Instruction], definitions: Mapping[str, Operation]
 ) -> dict[str, int]:
     """The last argument of a strided DMA: steps of 512 bytes between two jumps, a constant."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for name, root in roots.items():
         if "steps_per_stride" in root.argument_names:
             steps = root.arguments[root.argument_names.index("steps_per_stride")]
             value = constant(steps, definitions)
             if value is not None:
-                found[name] = value * _STEP_BYTES
-    return found
+                sizes[name] = value * _STEP_BYTES
+    return sizes
 
 
 def _definitions(listing: Listing) -> tuple[dict[str, Operation], list[Operation]]:
@@ -176,8 +176,8 @@ class _Search:
     definitions: Mapping[str, Operation]
     stores: list[Operation]
     operands: Mapping[str, CallOperand]
-    found: dict[str, Instruction] = field(default_factory=dict)
-    kept: dict[str, Instruction] = field(default_factory=dict)
+    instructions: dict[str, Instruction] = field(default_factory=dict)
+    lasting: dict[str, Instruction] = field(default_factory=dict)
     poisoned: set[str] = field(default_factory=set)
 
     def include(self, names: list[str]) -> None:
@@ -185,10 +185,10 @@ class _Search:
         waiting = list(names)
         while waiting:
             name = waiting.pop()
-            if name in self.found or name in self.operands:
+            if name in self.instructions or name in self.operands:
                 continue
             instruction = self._define(name)
-            self.found[name] = instruction
+            self.instructions[name] = instruction
             waiting += instruction.reads()
             if instruction.opcode == "sld":
                 waiting += self._stored(instruction)
@@ -208,12 +208,12 @@ class _Search:
         """Keep the stores that this load may read; return the names they need."""
         needed: list[str] = []
         for operation in self.stores:
-            if operation.name in self.kept or "[smem:" not in operation.text:
+            if operation.name in self.lasting or "[smem:" not in operation.text:
                 continue
             store = understand(operation)
             if not _may_read(load, store):
                 continue
-            self.kept[operation.name] = store
+            self.lasting[operation.name] = store
             if load.slot or self._all_reads(store.arguments, self.operands) is not None:
                 needed += store.reads()
             else:
@@ -224,14 +224,18 @@ class _Search:
     def copies(self, waiting: list[Instruction], scalars: Scalars) -> dict[str, Copy | None]:
         """What those copies to scalar memory bring that some load of the slice may read. To follow
         one takes loads of its own."""
-        found: dict[str, Copy | None] = {}
+        copies: dict[str, Copy | None] = {}
         while read := [copy for copy in waiting if self._is_read(copy)]:
-            found |= {copy.name: self.copied(copy, scalars) for copy in read}
-            waiting = [copy for copy in waiting if copy.name not in found]
-        return found
+            copies |= {copy.name: self.copied(copy, scalars) for copy in read}
+            waiting = [copy for copy in waiting if copy.name not in copies]
+        return copies
 
     def _is_read(self, copy: Instruction) -> bool:
-        loads = [one for one in self.found.values() if one.opcode == "sld" and not one.slot]
+        loads = [
+            instruction
+            for instruction in self.instructions.values()
+            if instruction.opcode == "sld" and not instruction.slot
+        ]
         return any(_may_be_one(load.address, copy.arguments[2]) for load in loads)
 
     def copied(self, copy: Instruction, scalars: Scalars) -> Copy | None:
@@ -260,7 +264,7 @@ class _Search:
             trial.include([name for value in values for name in value.reads])
         except UnfitError:
             return None
-        read = (name for one in trial.found.values() for name in one.reads())
+        read = (name for instruction in trial.instructions.values() for name in instruction.reads())
         return {*read, *(name for value in values for name in value.reads)}
 
 
@@ -271,8 +275,8 @@ def _may_read(load: Instruction, store: Instruction) -> bool:
     return _may_be_one(load.address, store.address)
 
 
-def _may_be_one(one: Expression | None, other: Expression | None) -> bool:
-    bases = [base(one), base(other)]
+def _may_be_one(first: Expression | None, other: Expression | None) -> bool:
+    bases = [base(first), base(other)]
     return None in bases or bases[0] == bases[1]
 
 
@@ -287,14 +291,14 @@ def _all_but_value(store: Instruction) -> list[str]:
     return names + ([store.guard.predicate] if store.guard else [])
 
 
-def _phis_fed(found: Mapping[str, Instruction]) -> dict[str, tuple[str, ...]]:
+def _phis_fed(instructions: Mapping[str, Instruction]) -> dict[str, tuple[str, ...]]:
     """A phi takes the value its register got last: all its arguments share its register.
 
     (A phi is no instruction: final bundles run with registers allocated, so whatever reaches
     the phi must have been written to its own register.)
     """
     fed: dict[str, tuple[str, ...]] = {}
-    for phi in found.values():
+    for phi in instructions.values():
         if phi.opcode in PHIS:
             for name in _phi_arguments(phi):
                 fed[name] = (*fed.get(name, ()), phi.name)

@@ -76,14 +76,14 @@ def gradients(
     output times its gradient. Source: Dao et al., FlashAttention (2022), algorithm 4.
     """
     dtype = v.dtype
-    kept = weights(scores(q, k, visible, scale))  # [..., kv_heads, group, q_len, kv_len]
+    probabilities = weights(scores(q, k, visible, scale))  # [..., kv_heads, group, q_len, kv_len]
     if visible is not None:
-        kept = jnp.where(visible, kept, 0.0)
+        probabilities = jnp.where(visible, probabilities, 0.0)
     do_grouped, q_grouped = grouped(do, k), grouped(q, k)
     product = {"preferred_element_type": jnp.float32}
-    dv = jnp.einsum("...hgqk,...hgqd->...hkd", kept.astype(dtype), do_grouped, **product)
+    dv = jnp.einsum("...hgqk,...hgqd->...hkd", probabilities.astype(dtype), do_grouped, **product)
     slopes = jnp.einsum("...hgqd,...hkd->...hgqk", do_grouped, v, **product)
-    ds = kept * (slopes - grouped(di[..., None], k)) * scale
+    ds = probabilities * (slopes - grouped(di[..., None], k)) * scale
     dq = jnp.einsum("...hgqk,...hkd->...hgqd", ds.astype(dtype), k, **product)
     dk = jnp.einsum("...hgqk,...hgqd->...hkd", ds.astype(dtype), q_grouped, **product)
     return dq.reshape(q.shape), dk, dv

@@ -82,8 +82,8 @@ def _backward(
     )
 
     def gradient(q: Any, k: Any, v: Any, l: Any, m: Any, do: Any, di: Any) -> Any:  # noqa: E741
-        found = function(q, k, v, None, None, l, m, do, di, **settings)
-        return [array for array in found if array is not None]
+        gradients = function(q, k, v, None, None, l, m, do, di, **settings)
+        return [array for array in gradients if array is not None]
 
     return gradient
 
@@ -111,8 +111,10 @@ def _plain_backward(
             top, total = (attention.grouped(x[..., None], k) for x in (m, l))
             return jnp.exp(scores - top) / total
 
-        found = attention.gradients(q, k, v, do, di, weights, _visible(problem), _scale(problem))
-        by_name = dict(zip(("dq", "dk", "dv"), found, strict=True))
+        gradients = attention.gradients(
+            q, k, v, do, di, weights, _visible(problem), _scale(problem)
+        )
+        by_name = dict(zip(("dq", "dk", "dv"), gradients, strict=True))
         return [by_name[name].astype(dtype) for name in names]
 
     return gradient
@@ -133,14 +135,14 @@ def _axis(name: str, dim: str, *, cuts: bool) -> Axis:
 
 def _kernel(name: str, axes: tuple[Axis, ...], **parts: Any) -> Kernel:
     """JAX's default for every block size is 128, and 1 for the batch."""
-    own = {axis.name: _FORWARD_DEFAULT.get(axis.name, 128) for axis in axes}
+    defaults = {axis.name: _FORWARD_DEFAULT.get(axis.name, 128) for axis in axes}
     return Kernel(
         name=name,
         dims=("batch", "heads", "q_len", "kv_len", "head_dim"),
         dtypes=("bfloat16", "float32"),
         options=(Option(name="causal", choices=(False, True), default=False),),
         axes=axes,
-        default=lambda _: own,
+        default=lambda _: defaults,
         reduced=_reduced,
         **parts,
     )

@@ -35,11 +35,11 @@ def _mask(problem: Problem) -> Any:
     shape = (problem["seq"], problem["seq"])
     if problem.option("mask") == "local":
         window = (int(problem.option("window")), 0)
-        one = versions.op(_MASKS, "LocalMask")(shape, window, 0)
+        mask = versions.op(_MASKS, "LocalMask")(shape, window, 0)
     else:
         name = "CausalMask" if problem.option("mask") == "causal" else "FullMask"
-        one = versions.op(_MASKS, name)(shape)
-    return versions.op(_MASKS, "MultiHeadMask")([one] * problem["heads"])
+        mask = versions.op(_MASKS, name)(shape)
+    return versions.op(_MASKS, "MultiHeadMask")([mask] * problem["heads"])
 
 
 def _inputs(problem: Problem) -> list[Array]:
@@ -121,9 +121,9 @@ def _backward(kind: str, problem: Problem, config: Config) -> Callable[..., Any]
     )
 
     def gradient(q: Any, k: Any, v: Any, logsumexp: Any, do: Any, di: Any) -> Any:
-        found = function(q=q, k=k, v=v, logsumexp=logsumexp, do=do, di=di, **settings)
-        found = (found,) if name == "dq" else found
-        return [array for array in found if array is not None]
+        gradients = function(q=q, k=k, v=v, logsumexp=logsumexp, do=do, di=di, **settings)
+        gradients = (gradients,) if name == "dq" else gradients
+        return [array for array in gradients if array is not None]
 
     return gradient
 
@@ -148,8 +148,8 @@ def _plain_backward(kind: str, problem: Problem, *, convert: Any = None) -> Call
             return jnp.exp(scores - attention.grouped(logsumexp[..., None], k))
 
         dq, dk, dv = attention.gradients(q, k, v, do, di, weights, _visible(problem), 1.0)
-        found = {"dq": [dq], "dkv": [dk, dv], "fused": [dq, dk, dv]}[kind]
-        return [array.astype(dtype) for array in found]
+        expected = {"dq": [dq], "dkv": [dk, dv], "fused": [dq, dk, dv]}[kind]
+        return [array.astype(dtype) for array in expected]
 
     return gradient
 

@@ -34,7 +34,7 @@ def settings(function: Callable[..., Any], **wanted: Any) -> dict[str, Any]:
     import jax
 
     known = inspect.signature(function).parameters
-    found = {}
+    accepted = {}
     for name, value in wanted.items():
         names = [n for n in (name, *_OTHER_NAMES.get(name, ())) if n in known]
         if not names and value in (None, False):
@@ -42,5 +42,5 @@ def settings(function: Callable[..., Any], **wanted: Any) -> dict[str, Any]:
         if not names:
             label = getattr(function, "__name__", str(function))
             raise TypeError(f"{label} of jax {jax.__version__} has no parameter {name}")
-        found[names[0]] = value
-    return found
+        accepted[names[0]] = value
+    return accepted

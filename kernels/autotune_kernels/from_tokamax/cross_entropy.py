@@ -95,8 +95,8 @@ def _tokamax_config(problem: Problem, *, backward: bool) -> dict[str, int]:
         bound = getattr(ops, f"{name}Vjp")().bind((row,), scalar, scalar, x, labels, w)
     else:
         bound = getattr(ops, name)().bind(x, labels, w)
-    found = bound.heuristics_config
-    return {name: getattr(found, name) for name in _BLOCKS}
+    chosen = bound.heuristics_config
+    return {name: getattr(chosen, name) for name in _BLOCKS}
 
 
 def _default(problem: Problem) -> dict[str, int]:

@@ -85,8 +85,8 @@ def _tokamax_config(problem: Problem, _chip: str) -> dict[str, int]:
     bound = ops.PallasMosaicTpuRaggedDot().bind(
         lhs, rhs, group_sizes=sizes, ragged_dot_dimension_numbers=numbers
     )
-    found = bound.heuristics_config
-    return {name: getattr(found, name) for name in (*_TILES, "input_buffer_count")}
+    chosen = bound.heuristics_config
+    return {name: getattr(chosen, name) for name in (*_TILES, "input_buffer_count")}
 
 
 def _tile_m(problem: Problem) -> list[int]:

@@ -86,8 +86,8 @@ def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., A
         out = attention.forward(q, k, v, _visible(problem), 1.0).astype(problem.dtype)
         di = jnp.sum(out.astype(jnp.float32) * do.astype(jnp.float32), axis=-1)
         weights = partial(jax.nn.softmax, axis=-1)
-        found = attention.gradients(q, k, v, do, di, weights, _visible(problem), 1.0)
-        return [array.astype(problem.dtype) for array in found]
+        gradients = attention.gradients(q, k, v, do, di, weights, _visible(problem), 1.0)
+        return [array.astype(problem.dtype) for array in gradients]
 
     return gradient
 

@@ -23,13 +23,13 @@ def told(*modules: Any) -> Iterator[None]:
     of this machine, which has none."""
     version = _version()
     patches = [patch.object(module, "get_tpu_version", lambda: version) for module in modules]
-    for one in patches:
-        one.start()
+    for patched in patches:
+        patched.start()
     try:
         yield
     finally:
-        for one in patches:
-            one.stop()
+        for patched in patches:
+            patched.stop()
 
 
 def telling(function: Callable[..., Any], *modules: Any) -> Callable[..., Any]:

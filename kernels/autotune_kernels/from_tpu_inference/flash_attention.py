@@ -41,8 +41,8 @@ def _plain(problem: Problem, dtype: Any = None) -> Callable[..., Any]:
     def attend(*arrays: Any) -> Any:
         given = [array.astype(dtype or array.dtype) for array in arrays]
         function = part(_KERNEL).mha_reference_no_custom_vjp
-        found = function(*given, causal=_is_causal(problem), sm_scale=_scale(problem))
-        return found.astype(arrays[0].dtype)
+        output = function(*given, causal=_is_causal(problem), sm_scale=_scale(problem))
+        return output.astype(arrays[0].dtype)
 
     return attend
 

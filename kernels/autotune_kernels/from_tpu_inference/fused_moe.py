@@ -77,7 +77,7 @@ def _cut(result: Any) -> Any:
 
 
 def _all_experts(
-    top_k: int, kept: Callable[[Any], Any], tokens: Any, w1: Any, w2: Any, gating: Any
+    top_k: int, activation: Callable[[Any], Any], tokens: Any, w1: Any, w2: Any, gating: Any
 ) -> Any:
     """All experts for all tokens, weighted; of a result what is ``kept``."""
     scores = jax.nn.softmax(gating.astype(jnp.float32))
@@ -87,13 +87,13 @@ def _all_experts(
     x, gate, up, down = given
     inner = jax.nn.silu(jnp.einsum("th,ehi->tei", x, gate))
     inner = inner * jnp.einsum("th,ehi->tei", x, up)
-    results = kept(jnp.einsum("tei,eih->teh", inner, down))
+    results = activation(jnp.einsum("tei,eih->teh", inner, down))
     return jnp.einsum("teh,te->th", results, weights).astype(tokens.dtype)
 
 
 def _own_choice(problem: Problem, _chip: str) -> dict[str, int]:
     packing = 4 // jnp.dtype(problem.dtype).itemsize
-    found = part("tpu_inference.kernels.fused_moe.v1.tuned_block_sizes").get_tuned_block_sizes(
+    sizes = part("tpu_inference.kernels.fused_moe.v1.tuned_block_sizes").get_tuned_block_sizes(
         hidden_size=problem["hidden"],
         intermediate_size=problem["intermediate"],
         num_experts=problem["experts"],
@@ -103,7 +103,7 @@ def _own_choice(problem: Problem, _chip: str) -> dict[str, int]:
         num_tokens=problem["tokens"],
         ep_size=problem["devices"],
     )
-    return dict(zip(_BLOCKS, map(int, found), strict=True))
+    return dict(zip(_BLOCKS, map(int, sizes), strict=True))
 
 
 def _choices(name: str) -> Callable[[Problem], list[int]]:

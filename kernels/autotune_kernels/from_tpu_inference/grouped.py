@@ -50,8 +50,8 @@ def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
     """Its own table, or the formula that it has for all else."""
     m, k, n, groups = (problem[dim] for dim in ("m", "k", "n", "groups"))
     function = part(f"{_PACKAGE}.tuned_block_sizes").get_tuned_block_sizes
-    found = function(m, k, n, groups, groups, problem.dtype, problem.dtype, k)
-    return dict(zip(("tile_m", "tile_k", "tile_n"), found, strict=True))
+    sizes = function(m, k, n, groups, groups, problem.dtype, problem.dtype, k)
+    return dict(zip(("tile_m", "tile_k", "tile_n"), sizes, strict=True))
 
 
 def _tile_m(problem: Problem) -> list[int]:

@@ -74,12 +74,12 @@ def _reference(problem: Problem) -> Callable[..., Any]:
     def attend(q: Any, q_pe: Any, kv: Any, k_pe: Any, cache: Any, *_: Any) -> Any:
         known = {name: jnp.asarray(values) for name, values in integers.items()}
         updated = part(_PLAIN).update_kv_cache(kv, k_pe, cache, **known)
-        found = []
-        for (start, end), own in zip(tokens, pages, strict=True):
-            rows = updated[own].reshape(-1, updated.shape[-1])[: problem["kv_len"]]
+        outputs = []
+        for (start, end), sequence_pages in zip(tokens, pages, strict=True):
+            rows = updated[sequence_pages].reshape(-1, updated.shape[-1])[: problem["kv_len"]]
             given = (q[:, start:end], q_pe[start:end], rows[:, :latent], rows[:, first:])
-            found.append(_attention(*given, scale=_scale(problem)))
-        return jnp.concatenate(found, axis=1).astype(q.dtype), updated
+            outputs.append(_attention(*given, scale=_scale(problem)))
+        return jnp.concatenate(outputs, axis=1).astype(q.dtype), updated
 
     return attend
 

@@ -117,8 +117,8 @@ def plain_attention(problem: Problem, function: Callable[..., Any]) -> Callable[
     """A reference of the package, which wants its integers as numbers."""
 
     def attend(q: Any, k: Any, v: Any, cache: Any, *_: Any) -> Any:
-        found, cache = function(q, k, v, cache, **page_integers(problem))
-        return found.astype(q.dtype), cache
+        output, cache = function(q, k, v, cache, **page_integers(problem))
+        return output.astype(q.dtype), cache
 
     return attend
 
@@ -128,7 +128,7 @@ def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
     block to compute than to fetch, which it refuses: that is cut."""
     module, dtype = part(_KERNEL), jnp.dtype(problem.dtype)
     shape = (problem["heads"], problem["kv_heads"], problem["head_dim"], problem["page_size"])
-    found: dict[str, int] = {}
+    blocks: dict[str, int] = {}
     with told(module):
         for case, kind in (("d", module.RpaCase.DECODE), ("m", module.RpaCase.MIXED)):
             sizes = module.get_default_block_sizes(
@@ -141,8 +141,8 @@ def _heuristics(problem: Problem, _chip: str) -> dict[str, int]:
                 case=kind,
             )
             sizes |= {f"{b}_csz": min(sizes[f"{b}_csz"], sizes[f"{b}_sz"]) for b in ("bq", "bkv")}
-            found |= {f"{case}_{name}": int(sizes[name]) for name in _PARTS}
-    return found
+            blocks |= {f"{case}_{name}": int(sizes[name]) for name in _PARTS}
+    return blocks
 
 
 def _kv_blocks(problem: Problem) -> list[int]:

@@ -45,10 +45,10 @@ def _tuned(problem: Problem, chip: str) -> dict[str, int]:
     shape = (problem["heads"], problem["kv_heads"], _HEAD_DIM, problem["page_size"])
     device = "TPU v7" if chip == "v7x" else f"TPU {chip}"
     with told(module), patch.object(module, "get_device_name", lambda: device):
-        found = module.get_tuned_block_sizes(
+        sizes = module.get_tuned_block_sizes(
             dtype, dtype, *shape, problem["tokens"], pages_per_seq(problem)
         )
-    return dict(zip(_BLOCKS, map(int, found), strict=True))
+    return dict(zip(_BLOCKS, map(int, sizes), strict=True))
 
 
 def _page_counts(problem: Problem) -> list[int]:

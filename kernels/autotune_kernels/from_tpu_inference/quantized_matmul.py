@@ -54,10 +54,10 @@ def _tuned(problem: Problem, _chip: str) -> dict[str, int]:
     """Its own table for the TPU that the code is told of; 128 each for what is not in it."""
     module, weights = part(f"{_PACKAGE}.tuned_block_sizes"), str(problem.option("weights"))
     with told(module):
-        found = module.get_tuned_block_sizes(
+        sizes = module.get_tuned_block_sizes(
             problem["m"], problem["n"], problem["k"], weights, weights
         )
-    return {name: getattr(found, name) for name in _BLOCKS}
+    return {name: getattr(sizes, name) for name in _BLOCKS}
 
 
 def _sizes(dim: str, problem: Problem) -> list[int]:

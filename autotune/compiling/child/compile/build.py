@@ -84,12 +84,12 @@ def trace_config(
     turned = reader.all_orders(len(kernel.grid)) if orders and kernel.grid else None
     staged = _staged(kernel, problem, config, chip)
     with _refusing():
-        found = reader.traces(staged.calls, turned)
-    if turned is None or not found[0].more:
-        return found
+        traces = reader.traces(staged.calls, turned)
+    if turned is None or not traces[0].more:
+        return traces
     # Each call has a grid of its own: the kernel itself says what an order means for it.
     ordered = [config.replace(grid_order=order) for order in permutations(config.grid_order)]
-    return [trace_config(kernel, problem, one, orders=False, chip=chip)[0] for one in ordered]
+    return [trace_config(kernel, problem, other, orders=False, chip=chip)[0] for other in ordered]
 
 
 def compile_config(
@@ -101,7 +101,11 @@ def compile_config(
         {"seconds": made.seconds, "program": made.program, **_simulated(call, chip)}
         for call in made.calls
     ]
-    return trace, {**first, "more": more, "schedule": [to_data(one) for one in made.schedule]}
+    return trace, {
+        **first,
+        "more": more,
+        "schedule": [to_data(call_made) for call_made in made.schedule],
+    }
 
 
 def draw_config(
@@ -188,11 +192,11 @@ def _by_call(
 ) -> list[_MadeCall]:
     """What became of each call that runs."""
     made = zip(calls, matching.match(calls, compiled), strict=True)
-    return [_made(call, one, listed) for call, one in made if call.runs != 0]
+    return [_made(call, compiled, listed) for call, compiled in made if call.runs != 0]
 
 
-def _made(call: Call, one: KernelCall | None, listed: Mapping[str, FinalListing]) -> _MadeCall:
-    final = None if one is None else listed.get(one.name)
+def _made(call: Call, compiled: KernelCall | None, listed: Mapping[str, FinalListing]) -> _MadeCall:
+    final = None if compiled is None else listed.get(compiled.name)
     listing, refusal = final and final.listing, ""
     if call.runs is None:
         listing, refusal = None, _DEPENDS_ON_DATA
@@ -201,10 +205,10 @@ def _made(call: Call, one: KernelCall | None, listed: Mapping[str, FinalListing]
     elif listing is None:
         refusal = f"the compiler lists no program of its own for {call.name}"
     return _MadeCall(
-        name=one.name if one else "",
+        name=compiled.name if compiled else "",
         listing=listing,
         refusal=refusal,
-        vmem_bytes=one.vmem_bytes if one else 0,
+        vmem_bytes=compiled.vmem_bytes if compiled else 0,
         scalars=_flat(call.scalar_operands()),
     )
 
@@ -251,12 +255,12 @@ def in_hbm(function: Callable[..., Any], arrays: Sequence[Array]) -> Callable[..
     from jax.experimental.pallas import tpu as pltpu
 
     constrained = getattr(pltpu, "with_memory_space_constraint", None)  # older ones have none
-    kept = [array.memory == "hbm" and not array.donated for array in arrays]
-    if constrained is None or not any(kept):
+    in_hbm = [array.memory == "hbm" and not array.donated for array in arrays]
+    if constrained is None or not any(in_hbm):
         return function
 
     def constrained_function(*given: Any) -> Any:
-        known = zip(given, kept, strict=True)
+        known = zip(given, in_hbm, strict=True)
         return function(*(constrained(x, pltpu.HBM) if here else x for x, here in known))
 
     return constrained_function
@@ -289,8 +293,10 @@ def specs(arrays: Sequence[Array], target: Any) -> list[Any]:
     import jax
 
     return [
-        jax.ShapeDtypeStruct(one.shape, one.dtype, sharding=target and placed(array, target))
-        for array, one in zip(arrays, reader.abstract(arrays), strict=True)
+        jax.ShapeDtypeStruct(
+            abstract.shape, abstract.dtype, sharding=target and placed(array, target)
+        )
+        for array, abstract in zip(arrays, reader.abstract(arrays), strict=True)
     ]
 
 
@@ -339,19 +345,19 @@ def _scheduled(
     """All that runs of a compiled module. ``kernels``: names of the compiled calls, in the order of
     the function's; other Pallas calls are branches that are not taken, or turns of a loop that XLA
     has unrolled, which count as runs of the call. None: of a plain version, which is XLA's."""
-    found = []
-    for one in module.schedule(text):
-        if kernels is not None and one.name in kernels:
-            found.append(replace(one, kernel=kernels.index(one.name)))
+    operations = []
+    for operation in module.schedule(text):
+        if kernels is not None and operation.name in kernels:
+            operations.append(replace(operation, kernel=kernels.index(operation.name)))
             continue
-        final = listed.get(one.name)
+        final = listed.get(operation.name)
         if kernels is not None and final and final.is_kernel:
             continue
         result = _of_xla(final.listing, chip) if final else None
         us = result.us_shared if isinstance(result, Simulation) else None
         refusal = result.reason if isinstance(result, NotSimulated) else ""
-        found.append(replace(one, simulated_us=us, refusal=refusal))
-    return found
+        operations.append(replace(operation, simulated_us=us, refusal=refusal))
+    return operations
 
 
 @lru_cache(maxsize=256)  # candidates have most of XLA's operations in common

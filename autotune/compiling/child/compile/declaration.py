@@ -25,12 +25,12 @@ def complaint(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
 def choices(kernel: Kernel, problem: Problem, chip: str | None) -> dict[str, list[AxisValue]]:
     """The values of each axis, that of the default on a chip among them: what heuristics or a
     table of a kernel's authors say is always worth trying."""
-    found = {axis.name: list(axis.choices(problem)) for axis in kernel.axes}
+    choices = {axis.name: list(axis.choices(problem)) for axis in kernel.axes}
     if kernel.default_on is not None:
         for name, value in kernel.default_axes(problem, chip).items():
-            if value not in found.get(name, [value]):
-                found[name].append(value)
-    return found
+            if value not in choices.get(name, [value]):
+                choices[name].append(value)
+    return choices
 
 
 def _other_default(kernel: Kernel, problem: Problem) -> str | None:
@@ -57,18 +57,19 @@ def _other_outputs(kernel: Kernel, problem: Problem, chip: Chip) -> str | None:
     inputs = abstract(kernel.inputs(problem))
     config = make_config(kernel.default_axes(problem, chip.value), grid_order=kernel.grid)
     try:
-        own = _outputs(kernel.build(problem, config), inputs)
+        kernel_outputs = _outputs(kernel.build(problem, config), inputs)
     except Exception:
         return None
     for name, make in (("reference", kernel.reference), ("baseline", kernel.baseline)):
         if make is None:
             continue
         try:
-            found = _outputs(make(problem), inputs)
+            outputs = _outputs(make(problem), inputs)
         except Exception as error:
             return f"its {name} raises {type(error).__name__}: {error}".splitlines()[0]
-        if found != own:
-            return f"its {name} gives {', '.join(found)}, the kernel gives {', '.join(own)}"
+        if outputs != kernel_outputs:
+            got = ", ".join(outputs)
+            return f"its {name} gives {got}, the kernel gives {', '.join(kernel_outputs)}"
     return None
 
 

@@ -28,8 +28,8 @@ class KernelCall:
 
 def kernel_calls(hlo: str) -> list[KernelCall]:
     """The Pallas calls of a module, in the order in which XLA made them."""
-    found = [_kernel_call(text) for text in _pallas_calls(hlo)]
-    return sorted(found, key=lambda call: [int(n) for n in _NUMBER.findall(call.name)])
+    kernels = [_kernel_call(text) for text in _pallas_calls(hlo)]
+    return sorted(kernels, key=lambda call: [int(n) for n in _NUMBER.findall(call.name)])
 
 
 def _kernel_call(text: str) -> KernelCall:
@@ -53,8 +53,8 @@ def _shapes(text: str) -> tuple[tuple[int, ...], ...]:
 
 def kernel_cycles(hlo: str) -> list[int]:
     """Cycles that libtpu expects of each Pallas call; none without its static profile."""
-    found = (CYCLES.search(call) for call in _pallas_calls(hlo))
-    return [int(cycles[1]) for cycles in found if cycles]
+    matches = (CYCLES.search(call) for call in _pallas_calls(hlo))
+    return [int(cycles[1]) for cycles in matches if cycles]
 
 
 def _pallas_calls(hlo: str) -> list[str]:

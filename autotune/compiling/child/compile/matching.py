@@ -14,12 +14,20 @@ def match(calls: Sequence[Call], compiled: Sequence[KernelCall]) -> list[KernelC
     of its name; those that are alike in both go in their order. None for one that XLA has dropped,
     or merged with another that does the same to the same operands."""
     left = list(compiled)
-    found: list[KernelCall | None] = []
+    matched: list[KernelCall | None] = []
     for call in calls:
-        alike = [one for one in left if (list(one.operands), list(one.results)) == call.shapes()]
-        named = [one for one in alike if one.name.startswith(_OTHER.sub("_", call.name))]
+        alike = [
+            candidate
+            for candidate in left
+            if (list(candidate.operands), list(candidate.results)) == call.shapes()
+        ]
+        named = [
+            candidate
+            for candidate in alike
+            if candidate.name.startswith(_OTHER.sub("_", call.name))
+        ]
         chosen = next(iter(named or alike), None)
         if chosen is not None:
             left.remove(chosen)
-        found.append(chosen)
-    return found
+        matched.append(chosen)
+    return matched

@@ -41,8 +41,8 @@ class _Instruction:
     @property
     def called(self) -> tuple[str, ...]:
         """Computations that it calls, a loop's condition apart."""
-        found = (n for what, n in _CALLED.findall(self.text) if what != "condition")
-        return tuple(name for names in found for name in _NAME.findall(names))
+        called = (n for what, n in _CALLED.findall(self.text) if what != "condition")
+        return tuple(name for names in called for name in _NAME.findall(names))
 
 
 _Computation = Mapping[str, _Instruction]
@@ -58,11 +58,13 @@ def _parsed(hlo: str) -> tuple[dict[str, _Computation], str]:
     """All computations by name, and the name of the entry."""
     heads = list(_COMPUTATION.finditer(hlo))
     ends = [head.start() for head in heads[1:]] + [len(hlo)]
-    found: dict[str, _Computation] = {
-        head[2]: {one.name: one for one in _instructions(hlo[head.end() : end])}
+    computations: dict[str, _Computation] = {
+        head[2]: {
+            instruction.name: instruction for instruction in _instructions(hlo[head.end() : end])
+        }
         for head, end in zip(heads, ends, strict=True)
     }
-    return found, next((head[2] for head in heads if head[1]), "")
+    return computations, next((head[2] for head in heads if head[1]), "")
 
 
 def _instructions(body: str) -> Iterator[_Instruction]:
@@ -98,51 +100,55 @@ class _Walk:
 
     def operations(self, name: str, runs: int | None) -> Iterator[ScheduledOperation]:
         """Those of a computation and of what it calls. ``runs``: None where it is not known."""
-        own = self.computations.get(name, {})
-        for one in own.values():
-            if one.opcode == "while":
-                trips = self._trips(one, own)
+        computation = self.computations.get(name, {})
+        for instruction in computation.values():
+            if instruction.opcode == "while":
+                trips = self._trips(instruction, computation)
                 often = None if runs is None or trips is None else runs * trips
-                yield from self._of_all(one, often)
-            elif one.opcode == "conditional":
-                yield from self._of_all(one, None)
-            elif one.opcode == "call":
-                yield from self._of_all(one, runs)
-            elif one.opcode not in _FREE and "S(6)" not in one.result:
-                yield self._operation(one, own, runs)
+                yield from self._of_all(instruction, often)
+            elif instruction.opcode == "conditional":
+                yield from self._of_all(instruction, None)
+            elif instruction.opcode == "call":
+                yield from self._of_all(instruction, runs)
+            elif instruction.opcode not in _FREE and "S(6)" not in instruction.result:
+                yield self._operation(instruction, computation, runs)
 
-    def _of_all(self, one: _Instruction, runs: int | None) -> Iterator[ScheduledOperation]:
-        for called in one.called:
+    def _of_all(self, instruction: _Instruction, runs: int | None) -> Iterator[ScheduledOperation]:
+        for called in instruction.called:
             yield from self.operations(called, runs)
 
     def _operation(
-        self, one: _Instruction, own: _Computation, runs: int | None
+        self, instruction: _Instruction, computation: _Computation, runs: int | None
     ) -> ScheduledOperation:
-        cycles = CYCLES.search(one.text)
+        cycles = CYCLES.search(instruction.text)
         expected = int(cycles[1]) if cycles else 0
-        phase = next((p for p in (Phase.START, Phase.DONE) if one.opcode.endswith(f"-{p}")), None)
+        phase = next(
+            (p for p in (Phase.START, Phase.DONE) if instruction.opcode.endswith(f"-{p}")), None
+        )
         return ScheduledOperation(
-            name=one.name,
-            opcode=one.opcode.removesuffix(f"-{phase}") if phase else one.opcode,
+            name=instruction.name,
+            opcode=instruction.opcode.removesuffix(f"-{phase}") if phase else instruction.opcode,
             runs=runs,
             phase=phase or Phase.WHOLE,
-            awaits=one.operands[0] if phase == Phase.DONE and one.operands else "",
-            hbm_bytes=0 if phase == Phase.DONE else self._hbm_bytes(one, own),
+            awaits=instruction.operands[0] if phase == Phase.DONE and instruction.operands else "",
+            hbm_bytes=0 if phase == Phase.DONE else self._hbm_bytes(instruction, computation),
             expected_cycles=0 if expected >= _NO_IDEA else expected,
         )
 
-    def _hbm_bytes(self, one: _Instruction, own: _Computation) -> int:
+    def _hbm_bytes(self, instruction: _Instruction, computation: _Computation) -> int:
         """What it reads and writes in HBM, tiles padded."""
-        if one.opcode.endswith("-start"):
-            return _copied_bytes(one.result)
-        written = sum(_arrays_bytes(one.result))
-        operands = [own[name].result for name in one.operands if name in own]
-        if one.opcode in _PARTIAL:
-            operands = [one.result]
-        if one.opcode == "dynamic-update-slice":
+        if instruction.opcode.endswith("-start"):
+            return _copied_bytes(instruction.result)
+        written = sum(_arrays_bytes(instruction.result))
+        operands = [
+            computation[name].result for name in instruction.operands if name in computation
+        ]
+        if instruction.opcode in _PARTIAL:
+            operands = [instruction.result]
+        if instruction.opcode == "dynamic-update-slice":
             return 2 * sum(_arrays_bytes(operands[1])) if len(operands) > 1 else 0
-        if one.opcode == "fusion" and one.called:
-            return self._fused_bytes(one.called[0], operands, written)
+        if instruction.opcode == "fusion" and instruction.called:
+            return self._fused_bytes(instruction.called[0], operands, written)
         return written + sum(sum(_arrays_bytes(text)) for text in operands)
 
     def _fused_bytes(self, name: str, operands: list[str], written: int) -> int:
@@ -162,7 +168,7 @@ class _Walk:
                 total += whole
         return max(0, total)
 
-    def _trips(self, loop: _Instruction, own: _Computation) -> int | None:
+    def _trips(self, loop: _Instruction, computation: _Computation) -> int | None:
         """How often a loop runs, where XLA says it, or where nothing but a count from zero by one
         to a constant ends it."""
         known = _TRIPS.search(loop.text)
@@ -176,52 +182,56 @@ class _Walk:
         place = _place(counter)
         if place is None or not _counts_by_one(body, place):
             return None
-        start = self._constant(counter, loop, own)
-        last = self._constant(limit, loop, own)
+        start = self._constant(counter, loop, computation)
+        last = self._constant(limit, loop, computation)
         return last if start == 0 and last is not None and last >= 0 else None
 
     def _named(self, what: str, loop: _Instruction) -> _Computation:
-        found = re.search(rf"{what}=%([\w.-]+)", loop.text)
-        return self.computations.get(found[1], {}) if found else {}
+        match = re.search(rf"{what}=%([\w.-]+)", loop.text)
+        return self.computations.get(match[1], {}) if match else {}
 
     def _constant(
-        self, one: _Instruction | None, loop: _Instruction, own: _Computation
+        self, instruction: _Instruction | None, loop: _Instruction, computation: _Computation
     ) -> int | None:
         """An integer of a loop's condition, through the tuple that the loop begins with."""
-        place = _place(one)
+        place = _place(instruction)
         if place is not None:
-            start = own.get(loop.operands[0])
+            start = computation.get(loop.operands[0])
             if start is None or start.opcode != "tuple":
                 return None
-            one = own.get(start.operands[place])
-        return _integer(_copied(one, own))
+            instruction = computation.get(start.operands[place])
+        return _integer(_copied(instruction, computation))
 
 
 def _root(computation: _Computation) -> _Instruction | None:
     """What a computation returns."""
-    return next((one for one in computation.values() if one.is_root), None)
+    return next((instruction for instruction in computation.values() if instruction.is_root), None)
 
 
-def _copied(one: _Instruction | None, own: _Computation) -> _Instruction | None:
+def _copied(instruction: _Instruction | None, computation: _Computation) -> _Instruction | None:
     """What an instruction is a copy of, or itself."""
-    while one is not None and one.opcode in ("copy", "bitcast"):
-        one = own.get(one.operands[0])
-    return one
+    while instruction is not None and instruction.opcode in ("copy", "bitcast"):
+        instruction = computation.get(instruction.operands[0])
+    return instruction
 
 
-def _place(one: _Instruction | None) -> int | None:
+def _place(instruction: _Instruction | None) -> int | None:
     """Which element of a tuple an instruction takes."""
-    if one is None or one.opcode != "get-tuple-element":
+    if instruction is None or instruction.opcode != "get-tuple-element":
         return None
-    index = re.search(r"index=(\d+)", one.text)
+    index = re.search(r"index=(\d+)", instruction.text)
     return int(index[1]) if index else None
 
 
-def _integer(one: _Instruction | None) -> int | None:
-    if one is None or one.opcode != "constant" or not one.result.startswith(("s32", "u32")):
+def _integer(instruction: _Instruction | None) -> int | None:
+    if (
+        instruction is None
+        or instruction.opcode != "constant"
+        or not instruction.result.startswith(("s32", "u32"))
+    ):
         return None
-    found = _NUMBER.match(one.text)
-    return int(found[0]) if found else None
+    match = _NUMBER.match(instruction.text)
+    return int(match[0]) if match else None
 
 
 def _counts_by_one(body: _Computation, place: int) -> bool:
@@ -239,13 +249,16 @@ def _counts_by_one(body: _Computation, place: int) -> bool:
 def _users(inner: _Computation, number: int) -> list[_Instruction]:
     """What takes a parameter of a fused computation as its first operand; none where something
     takes it as another one."""
-    given = next((one.name for one in inner.values() if _is_parameter(one, number)), None)
-    users = [one for one in inner.values() if given in one.operands]
-    return users if all(one.operands[0] == given for one in users) else []
+    given = next(
+        (instruction.name for instruction in inner.values() if _is_parameter(instruction, number)),
+        None,
+    )
+    users = [instruction for instruction in inner.values() if given in instruction.operands]
+    return users if all(user.operands[0] == given for user in users) else []
 
 
-def _is_parameter(one: _Instruction, number: int) -> bool:
-    return one.opcode == "parameter" and one.text.startswith(f"{number})")
+def _is_parameter(instruction: _Instruction, number: int) -> bool:
+    return instruction.opcode == "parameter" and instruction.text.startswith(f"{number})")
 
 
 def _arrays_bytes(types: str, placed_as: str | None = None) -> list[int]:

@@ -128,12 +128,12 @@ def timed(
     return read(order, _profiled(run))
 
 
-def read(order: Sequence[str], found: Sequence[Plane] | NotMeasured) -> list[int | NotMeasured]:
+def read(order: Sequence[str], planes: Sequence[Plane] | NotMeasured) -> list[int | NotMeasured]:
     """The time of each run in an order, from the planes of its profile."""
-    if isinstance(found, NotMeasured):
-        return [found] * len(order)
+    if isinstance(planes, NotMeasured):
+        return [planes] * len(order)
     by_name = {
-        name: call_times_ps(found, module_name(name), calls)
+        name: call_times_ps(planes, module_name(name), calls)
         for name, calls in Counter(order).items()
     }
     seen: Counter[str] = Counter()

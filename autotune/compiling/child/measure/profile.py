@@ -33,15 +33,15 @@ def call_times_ps(planes: Sequence[Plane], module: str, calls: int) -> Times:
     gpus = [plane for plane in planes if _GPU.fullmatch(plane.name)]
     if not tpus and not gpus:
         return NotMeasured("the profile has no plane of a device")
-    found = [_tpu_times(plane, module, calls) for plane in tpus if _runs(plane, module)]
-    found += [_gpu_times(plane, module, calls) for plane in gpus if _kernels(plane, module)]
-    if not found:
+    device_times = [_tpu_times(plane, module, calls) for plane in tpus if _runs(plane, module)]
+    device_times += [_gpu_times(plane, module, calls) for plane in gpus if _kernels(plane, module)]
+    if not device_times:
         return NotMeasured(f"the profile shows no run of {module}, {calls} were made")
-    for times in found:
+    for times in device_times:
         if isinstance(times, NotMeasured):
             return times
-    by_device = [times for times in found if not isinstance(times, NotMeasured)]
-    return tuple(max(one) for one in zip(*by_device, strict=True))
+    by_device = [times for times in device_times if not isinstance(times, NotMeasured)]
+    return tuple(max(same_run) for same_run in zip(*by_device, strict=True))
 
 
 def union_ps(events: Iterable[Event]) -> int:
@@ -112,10 +112,10 @@ def _broken(plane: Plane, events: Sequence[Event], *, nested: bool = False) -> N
                 f"{plane.name} gives {event.name[:60]} {event.duration_ps} ps: its clock wrapped"
             )
     if not nested:
-        for one, after in pairwise(events):
-            if after.start_ps < one.end_ps:
+        for before, after in pairwise(events):
+            if after.start_ps < before.end_ps:
                 return NotMeasured(
-                    f"{plane.name} shows {after.name[:60]} before the end of {one.name[:60]}: an "
+                    f"{plane.name} shows {after.name[:60]} before {before.name[:60]} ends: an "
                     "event is doubled, or its clock wrapped"
                 )
     return None
@@ -123,15 +123,15 @@ def _broken(plane: Plane, events: Sequence[Event], *, nested: bool = False) -> N
 
 def _runs(plane: Plane, module: str) -> list[Event]:
     """The runs of a program, which the profile names ``module`` or ``module(fingerprint)``."""
-    found = [e for e in _events(plane, _MODULES) if e.name.partition("(")[0] == module]
-    return sorted(found, key=lambda e: e.start_ps)
+    runs = [e for e in _events(plane, _MODULES) if e.name.partition("(")[0] == module]
+    return sorted(runs, key=lambda e: e.start_ps)
 
 
 def _kernels(plane: Plane, module: str) -> list[Event]:
     lines = [line for line in plane.lines if line.name.startswith(_STREAM)]
-    found = [e for line in lines for e in line.events if e.module == module]
-    return sorted(found, key=lambda e: e.start_ps)
+    operations = [e for line in lines for e in line.events if e.module == module]
+    return sorted(operations, key=lambda e: e.start_ps)
 
 
 def _events(plane: Plane, line: str) -> list[Event]:
-    return [event for one in plane.lines if one.name == line for event in one.events]
+    return [event for group in plane.lines if group.name == line for event in group.events]

@@ -72,8 +72,8 @@ def _entry(data: int | bytes) -> tuple[int, str]:
 def _line(data: int | bytes, names: Mapping[int, str], stats: Mapping[int, str]) -> Line:
     fields = list(_fields(data))
     origin_ps = _signed(_last(fields, 3, 0)) * 1000
-    found = [_event(value, names, stats, origin_ps) for number, value in fields if number == 4]
-    return Line(name=_text(_last(fields, 2, b"")), events=tuple(found))
+    events = [_event(value, names, stats, origin_ps) for number, value in fields if number == 4]
+    return Line(name=_text(_last(fields, 2, b"")), events=tuple(events))
 
 
 def _event(

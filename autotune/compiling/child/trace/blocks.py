@@ -12,7 +12,7 @@ from autotune.domain.tiling import round_up, sublane_tile, values_per_word
 from autotune.domain.trace import Operand
 
 
-def operand_of(mapping: Any, found: Visits, is_output: bool) -> Operand:
+def operand_of(mapping: Any, block_visits: Visits, is_output: bool) -> Operand:
     """What a ``BlockMapping`` says, and what is known of its visits."""
     array = array_of(mapping)
     shape, block, dtype = tuple(array.shape), block_shape(mapping), str(array.dtype)
@@ -24,28 +24,28 @@ def operand_of(mapping: Any, found: Visits, is_output: bool) -> Operand:
         block=block,
         dtype=dtype,
         space=memory_space(mapping.block_aval),
-        varies=found.varies,
-        exclusive=found.exclusive,
-        fetches=found.fetches,
-        blocks=found.blocks,
+        varies=block_visits.varies,
+        exclusive=block_visits.exclusive,
+        fetches=block_visits.fetches,
+        blocks=block_visits.blocks,
         blocks_total=prod(-(-s // b) for s, b in zip(shape, block, strict=True)),
-        hbm_bytes=_operand_bytes(mapping, found, dtype),
-        exact=found.exact,
+        hbm_bytes=_operand_bytes(mapping, block_visits, dtype),
+        exact=block_visits.exact,
         buffers=int(getattr(mode, "buffer_count", 0) or 0),
     )
 
 
-def _operand_bytes(mapping: Any, found: Any, dtype: str) -> int:
+def _operand_bytes(mapping: Any, aval: Any, dtype: str) -> int:
     """An operand that the kernel moves by hand is counted once, whole."""
     if memory_space(mapping.block_aval) in ("any", "hbm"):
         return int(prod(array_of(mapping).shape)) * memory_bits(dtype) // 8
-    return int(found.elements) * memory_bits(dtype) // 8
+    return int(aval.elements) * memory_bits(dtype) // 8
 
 
 def array_of(mapping: Any) -> Any:
     """Shape and dtype of the whole array, over JAX versions."""
-    found = getattr(mapping, "array_aval", None)
-    return mapping.array_shape_dtype if found is None else found
+    aval = getattr(mapping, "array_aval", None)
+    return mapping.array_shape_dtype if aval is None else aval
 
 
 def block_shape(mapping: Any) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ def moved_sizes(mapping: Any, index: Sequence[Any], rank: int) -> tuple[Any, ...
     bounds = zip(
         _starts(mapping, index), block_shape(mapping), array_of(mapping).shape, strict=True
     )
-    return tuple(_padded([_moved(*one, rank) for one in bounds], mapping))
+    return tuple(_padded([_moved(*bound, rank) for bound in bounds], mapping))
 
 
 def _starts(mapping: Any, index: Sequence[Any]) -> list[Any]:

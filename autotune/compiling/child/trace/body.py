@@ -216,8 +216,8 @@ class _Walker:
                 state.update({s: reset for s in after if s not in state})
             ends.append((share, after))
         self.body.sure_flops = before
-        for dtype in {dtype for one in sure for dtype in one}:
-            self._sure(dtype, (sum if is_alone else min)(one.get(dtype, 0.0) for one in sure))
+        for dtype in {dtype for counts in sure for dtype in counts}:
+            self._sure(dtype, (sum if is_alone else min)(counts.get(dtype, 0.0) for counts in sure))
         self._merge(ends, state)
 
     def _merge(self, ends: list[tuple[float, _State]], state: _State) -> None:

@@ -66,8 +66,8 @@ def _used(plain: Any) -> frozenset[Any]:
     return _variables([*read, *plain.outvars])
 
 
-def _variables(found: Iterable[Any]) -> frozenset[Any]:
-    return frozenset(v for v in found if not hasattr(v, "val"))
+def _variables(atoms: Iterable[Any]) -> frozenset[Any]:
+    return frozenset(v for v in atoms if not hasattr(v, "val"))
 
 
 def _calls(
@@ -86,9 +86,9 @@ def _calls(
         if call is not None:
             yield TracedCall(eqn=call, known=inputs, boundary=boundary, runs=runs)
             continue
-        found = known_values(eqn, inputs)
-        if all(one is not None for one in found):
-            values.update(zip(eqn.outvars, found, strict=True))
+        folded = known_values(eqn, inputs)
+        if all(value is not None for value in folded):
+            values.update(zip(eqn.outvars, folded, strict=True))
             continue
         for inner, times in inner_jaxprs(eqn, inputs):
             passed = _passed(eqn, inputs)
@@ -139,8 +139,11 @@ def _passed(eqn: Any, inputs: list[Any]) -> list[Any]:
     if eqn.primitive.name == "cond":
         return inputs[1:]  # the first chooses the branch
     if eqn.primitive.name == _DIVIDED:
-        own = open_jaxpr(eqn.params["jaxpr"]).invars
-        return [_of_first_device(one, v.aval.shape) for one, v in zip(inputs, own, strict=True)]
+        inner_vars = open_jaxpr(eqn.params["jaxpr"]).invars
+        return [
+            _of_first_device(value, v.aval.shape)
+            for value, v in zip(inputs, inner_vars, strict=True)
+        ]
     return inputs if called_jaxpr(eqn) is not None else []
 
 
@@ -157,7 +160,7 @@ def known_values(eqn: Any, inputs: Sequence[Any]) -> list[Any]:
     """The outputs of an equation whose inputs are all known and whose outputs are small; each is
     None otherwise."""
     across_devices = {"axis_name", "axis_index_groups"} & set(eqn.params)
-    known = all(one is not None for one in inputs) and not across_devices
+    known = all(value is not None for value in inputs) and not across_devices
     known = known and eqn.primitive.name != _DIVIDED
     if known and _is_small(eqn) and not _holds_a_call(eqn):
         return _compute(eqn, list(inputs))
@@ -168,8 +171,8 @@ def _holds_a_call(eqn: Any) -> bool:
     """Whether it is a ``pallas_call``, or has one inside."""
     if as_pallas_call(eqn) is not None:
         return True
-    inner = [plain for one, _ in inner_jaxprs(eqn, [None]) if (plain := open_jaxpr(one))]
-    return any(_holds_a_call(one) for plain in inner for one in plain.eqns)
+    inner = [plain for jaxpr, _ in inner_jaxprs(eqn, [None]) if (plain := open_jaxpr(jaxpr))]
+    return any(_holds_a_call(inner_eqn) for plain in inner for inner_eqn in plain.eqns)
 
 
 def _is_small(eqn: Any) -> bool:
@@ -194,8 +197,8 @@ def _compute(eqn: Any, inputs: list[Any]) -> list[Any]:
         return list(out) if eqn.primitive.multiple_results else [out]
 
     with entered(nothing):
-        found = computed()
-        if any(isinstance(one, jax.core.Tracer) for one in found):  # somebody traces around this
+        results = computed()
+        if any(isinstance(result, jax.core.Tracer) for result in results):  # traced from outside
             with jax.ensure_compile_time_eval():  # always: jax 0.12 refuses some of a mesh
-                found = computed()
-        return list(map(np.asarray, found))
+                results = computed()
+        return list(map(np.asarray, results))

@@ -29,9 +29,9 @@ class Call:
     ``io_bytes``: of the whole function where it makes no other call.
     """
 
-    def __init__(self, found: TracedCall, io_bytes: int | None) -> None:
-        eqn, known = found.eqn, found.known
-        self.eqn, self.boundary, self.runs, self.known = eqn, found.boundary, found.runs, known
+    def __init__(self, call: TracedCall, io_bytes: int | None) -> None:
+        eqn, known = call.eqn, call.known
+        self.eqn, self.boundary, self.runs, self.known = eqn, call.boundary, call.runs, known
         self.name = name_of(eqn)
         self.io_bytes = _moved_bytes(eqn) if io_bytes is None else io_bytes
         self.mapping = eqn.params["grid_mapping"]
@@ -66,9 +66,9 @@ class Call:
         """Outputs that nothing uses, by number among the arrays that a call needs: inputs first,
         then the outputs that have memory of their own."""
         aliased = set(dict(self.eqn.params["input_output_aliases"]).values())
-        own = [n for n in range(len(self.eqn.outvars)) if n not in aliased]
+        places = [n for n in range(len(self.eqn.outvars)) if n not in aliased]
         first = self.mapping.num_inputs
-        return tuple(first + place for place, n in enumerate(own) if self._is_unread(n))
+        return tuple(first + place for place, n in enumerate(places) if self._is_unread(n))
 
     def _is_unread(self, output: int) -> bool:
         return self.eqn.outvars[output] not in self.boundary.used
@@ -89,10 +89,10 @@ class Call:
         for number, (mapping, walk) in enumerate(
             zip(self.mapping.block_mappings, walks, strict=True)
         ):
-            found = visits(walk, grid)
-            if not found.exact:
+            block_visits = visits(walk, grid)
+            if not block_visits.exact:
                 notes.append(f"block visits of operand {number} are not known exactly")
-            operand = operand_of(mapping, found, number >= self.mapping.num_inputs)
+            operand = operand_of(mapping, block_visits, number >= self.mapping.num_inputs)
             operands.append(self._outside(number, operand))
         aliases, safe = self._aliases(walks)
         params = compiler_params(self.eqn)
@@ -116,14 +116,15 @@ class Call:
             name=self.name,
             runs=self.runs,
             added_axes=tuple(
-                axis for axis, own in enumerate(order) if own not in self._named_axes()
+                axis for axis, place in enumerate(order) if place not in self._named_axes()
             ),
         )
 
     def shapes(self) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
         """Of what goes in and of what comes out."""
         given, made = (
-            [tuple(var.aval.shape) for var in some] for some in (self.eqn.invars, self.eqn.outvars)
+            [tuple(var.aval.shape) for var in variables]
+            for variables in (self.eqn.invars, self.eqn.outvars)
         )
         return given, made
 
@@ -192,14 +193,14 @@ class Call:
     def _scratch(self, order: tuple[int, ...]) -> tuple[Scratch, ...]:
         invars = open_jaxpr(self.eqn.params["jaxpr"]).invars
         declared = len(invars) - self.mapping.num_scratch_operands
-        found = []
+        buffers = []
         for position in self._scratch_places():
             var = invars[position]
             space = "output" if position < declared else memory_space(var.aval)
             if "sem" in space:
                 continue
             reset = self.body.carried.get(position, ())
-            found.append(
+            buffers.append(
                 Scratch(
                     shape=tuple(var.aval.shape),
                     dtype=str(var.aval.dtype),
@@ -208,20 +209,20 @@ class Call:
                     reset_axes=None if reset is None else tuple(order.index(a) for a in reset),
                 )
             )
-        return tuple(found)
+        return tuple(buffers)
 
     def _aliases(self, walks: list[BlockWalk]) -> tuple[tuple[tuple[int, int], ...], bool]:
         skipped = self.mapping.num_dynamic_grid_bounds + self.mapping.num_index_operands
-        found, safe = [], True
+        aliases, safe = [], True
         for given, out in dict(self.eqn.params["input_output_aliases"]).items():
             source, target = given - skipped, self.mapping.num_inputs + out
-            found.append((source, target))
+            aliases.append((source, target))
             blocks = (self.mapping.block_mappings[source], self.mapping.block_mappings[target])
             if memory_space(blocks[0].block_aval) in ("any", "hbm"):
                 continue
             same_block = block_shape(blocks[0]) == block_shape(blocks[1])
             safe = safe and same_block and same_walk(walks[source], walks[target])
-        return tuple(found), safe
+        return tuple(aliases), safe
 
 
 def name_of(eqn: Any) -> str:

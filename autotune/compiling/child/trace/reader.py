@@ -35,14 +35,14 @@ def calls(closed: Any, arrays: Sequence[Array]) -> list[Call]:
     """Each ``pallas_call`` in the jaxpr of a function of ``arrays``, those in branches that are not
     taken included. Raises ``NotTunableError``."""
     known = [_known(array) for array in arrays]
-    found = list(pallas_calls(closed, known))
-    if all(one.runs == 0 for one in found):
+    calls = list(pallas_calls(closed, known))
+    if all(call.runs == 0 for call in calls):
         raise NoPallasCallError(_without(closed))
-    for one in found:
-        _check_left_in(one.eqn)
-    alone = len(found) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
+    for call in calls:
+        _check_left_in(call.eqn)
+    alone = len(calls) == 1 and all(eqn.primitive.name != "shard_map" for eqn in walked(closed))
     whole = _io_bytes(arrays, [v.aval for v in closed.jaxpr.outvars]) if alone else None
-    return [Call(one, whole) for one in found]
+    return [Call(call, whole) for call in calls]
 
 
 def traces(calls: Sequence[Call], orders: Sequence[Sequence[int]] | None = None) -> list[Trace]:

@@ -123,8 +123,10 @@ def parameters(eqn: Any, jaxpr: Any) -> Sequence[Any]:
     """The variables inside ``jaxpr`` that the operands of ``eqn`` become: ``run_scoped`` hands over
     what its body closes over, and the body's arguments are new memory."""
     plain = open_jaxpr(jaxpr)
-    found: Sequence[Any] = plain.constvars if eqn.primitive.name == "run_scoped" else plain.invars
-    return found
+    inner_vars: Sequence[Any] = (
+        plain.constvars if eqn.primitive.name == "run_scoped" else plain.invars
+    )
+    return inner_vars
 
 
 def called_jaxpr(eqn: Any) -> Any | None:
@@ -212,18 +214,20 @@ def mean_turns(eqn: Any, env: ScalarEnvironment) -> float | None:
     """How often a ``while`` runs, in the mean over the grid: one that counts up by one to a limit
     that stays, as ``fori_loop`` makes it. None for any other, and where the ends are not known."""
     condition, body = (open_jaxpr(eqn.params[name]) for name in ("cond_jaxpr", "body_jaxpr"))
-    outer, own = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
-    if [one.primitive.name for one in condition.eqns] != ["lt"]:
+    outer, consts = eqn.params["cond_nconsts"], eqn.params["body_nconsts"]
+    if [step_eqn.primitive.name for step_eqn in condition.eqns] != ["lt"]:
         return None
     known = {var: place - outer for place, var in enumerate(condition.invars)}
     ends = condition.eqns[0].invars
     places = [None if hasattr(var, "val") else known.get(var) for var in ends]
-    if places[0] is None or not _adds_one(body, own, places[0]):
+    if places[0] is None or not _adds_one(body, consts, places[0]):
         return None
-    if places[1] is not None and places[1] >= 0 and not _stays(body, own, places[1]):
+    if places[1] is not None and places[1] >= 0 and not _stays(body, consts, places[1]):
         return None
     start, limit = (
-        env.read(var if place is None else eqn.invars[place + outer + (own if place >= 0 else 0)])
+        env.read(
+            var if place is None else eqn.invars[place + outer + (consts if place >= 0 else 0)]
+        )
         for var, place in zip(ends, places, strict=True)
     )
     if start is None or limit is None:
@@ -231,17 +235,19 @@ def mean_turns(eqn: Any, env: ScalarEnvironment) -> float | None:
     return float(np.mean(np.maximum(limit - start, 0)))
 
 
-def _adds_one(body: Any, own: int, place: int) -> bool:
+def _adds_one(body: Any, consts: int, place: int) -> bool:
     """Whether a loop's body adds one to an element of what it carries."""
-    step = next((one for one in body.eqns if body.outvars[place] in one.outvars), None)
+    step = next(
+        (candidate for candidate in body.eqns if body.outvars[place] in candidate.outvars), None
+    )
     if place < 0 or step is None or step.primitive.name != "add":
         return False
-    one = [var.val for var in step.invars if hasattr(var, "val")]
-    return body.invars[own + place] in step.invars and one == [1]
+    literals = [var.val for var in step.invars if hasattr(var, "val")]
+    return body.invars[consts + place] in step.invars and literals == [1]
 
 
-def _stays(body: Any, own: int, place: int) -> bool:
-    return body.outvars[place] is body.invars[own + place]
+def _stays(body: Any, consts: int, place: int) -> bool:
+    return body.outvars[place] is body.invars[consts + place]
 
 
 def scalar_indices(eqn: Any, read: Callable[[Any], Value]) -> list[Value] | None:

@@ -21,13 +21,15 @@ class Difference:
     where: str = ""
 
 
-def compare(found: Sequence[Any], expected: Sequence[Any], allowed: Sequence[Errors]) -> Difference:
+def compare(
+    results: Sequence[Any], expected: Sequence[Any], allowed: Sequence[Errors]
+) -> Difference:
     """NumPy arrays of a kernel and of its reference, output by output."""
-    if len(found) != len(expected):
-        reason = f"{len(found)} outputs, the reference has {len(expected)}"
+    if len(results) != len(expected):
+        reason = f"{len(results)} outputs, the reference has {len(expected)}"
         return Difference(check=FailedCheck.OUTPUTS, reason=reason)
     worst = Difference()
-    for number, (got, want, limit) in enumerate(zip(found, expected, allowed, strict=True)):
+    for number, (got, want, limit) in enumerate(zip(results, expected, allowed, strict=True)):
         other = _other_type(number, got, want)
         if other:
             return Difference(check=FailedCheck.OUTPUTS, reason=other)

@@ -76,8 +76,8 @@ def _check(kernel: Kernel, problem: Problem, config: Config, chip: Chip | None) 
         for shorten in (True, False)
     )
     verdict = _verdict(short)
-    is_same = [one.problem for one in short] == [one.problem for one in whole]
-    is_little = all(one.is_bounded for one in whole) and _is_little(whole)
+    is_same = [run.problem for run in short] == [run.problem for run in whole]
+    is_little = all(run.is_bounded for run in whole) and _is_little(whole)
     return verdict if is_same or not verdict.ok or not is_little else _verdict(whole)
 
 
@@ -214,13 +214,13 @@ class _Subject:
             for n, array in enumerate(self.arrays)
         ]
         expected = self._expected(given, run.level)
-        found = interpreter.outputs(self._build, given, run, self.chip, self.axes)
+        results = interpreter.outputs(self._build, given, run, self.chip, self.axes)
         inputs = [array.dtype for array in given]
         allowed = [
             allowed_errors([*inputs, want.dtype], self._length, natural)
             for want, natural in zip(expected, self._natural_errors(given, expected), strict=True)
         ]
-        return compare(found, expected, allowed)
+        return compare(results, expected, allowed)
 
     def _expected(self, given: Sequence[Any], level: ProofLevel) -> list[Any]:
         """Of the reference, or of the default config where there is none. Raises ``NotRunError``
@@ -256,8 +256,8 @@ class _Subject:
         declaration has no baseline."""
         if self.baseline is None:
             return [None] * len(expected)
-        found = _outputs(self.baseline, given)
-        return [errors_of(got, want) for got, want in zip(found, expected, strict=True)]
+        results = _outputs(self.baseline, given)
+        return [errors_of(got, want) for got, want in zip(results, expected, strict=True)]
 
 
 def fitting_default(kernel: Kernel, problem: Problem, chip: Chip | None) -> Config:

@@ -73,8 +73,8 @@ def _outputs(eqn: Any, inputs: list[Any], seen: list[Any]) -> list[Any]:
         inputs, params = _static(params, inputs, seen)
     bound = eqn.primitive.get_bind_params(params)
     functions, params = bound if isinstance(bound, tuple) else ((), bound)  # a pair up to 0.8
-    found = eqn.primitive.bind(*functions, *inputs, **params)
-    return list(found) if eqn.primitive.multiple_results else [found]
+    results = eqn.primitive.bind(*functions, *inputs, **params)
+    return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def _static(params: Any, inputs: list[Any], seen: list[Any]) -> tuple[list[Any], Any]:

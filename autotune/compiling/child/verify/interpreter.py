@@ -95,7 +95,7 @@ def outputs(
             _on_mesh(axes),
         ):
             compiled = _compiled(_built(build), given, chip, axes)
-            found = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
+            arrays = [np.asarray(array) for array in jax.tree_util.tree_leaves(compiled(*given))]
     except NotRunError:
         pltpu.reset_tpu_interpret_mode_state()
         raise
@@ -111,7 +111,7 @@ def outputs(
     if raced:
         reason = f"a data race between grid steps, cores or DMAs: {raced[0]}"
         raise WrongRunError(FailedCheck.RACE, reason)
-    return found
+    return arrays
 
 
 def _built(build: Callable[[], Callable[..., Any]]) -> Callable[..., Any]:

@@ -23,14 +23,14 @@ def _pack(*parts: Any, packed_dtype: Any) -> Any:
     import jax.numpy as jnp
 
     bits, unsigned = _bits(packed_dtype), f"uint{_bits(parts[0].dtype)}"
-    found = jnp.zeros(parts[0].shape, unsigned)
+    packed = jnp.zeros(parts[0].shape, unsigned)
     for number, part in enumerate(parts):
         if jnp.issubdtype(part.dtype, jnp.floating):
-            own = part.astype(packed_dtype).view(f"uint{bits}").astype(unsigned)
+            part_bits = part.astype(packed_dtype).view(f"uint{bits}").astype(unsigned)
         else:
-            own = part.view(unsigned) & ((1 << bits) - 1)
-        found |= own << (number * bits)
-    return found
+            part_bits = part.view(unsigned) & ((1 << bits) - 1)
+        packed |= part_bits << (number * bits)
+    return packed
 
 
 def _unpack(packed: Any, *, index: int, packed_dtype: Any, unpacked_dtype: Any) -> Any:

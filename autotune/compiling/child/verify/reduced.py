@@ -42,17 +42,17 @@ def reduced_problems(
     small = kernel.reduced(problem) if kernel.reduced else problem
     blocks = _blocks_by_dim(kernel, config)
 
-    def accepts(found: Problem) -> bool:
-        is_legal = kernel.check is None or kernel.check(found) is None
-        is_allowed = kernel.constraint is None or kernel.constraint(found, config) is None
-        return is_legal and is_allowed and can_build(found)
+    def accepts(candidate: Problem) -> bool:
+        is_legal = kernel.check is None or kernel.check(candidate) is None
+        is_allowed = kernel.constraint is None or kernel.constraint(candidate, config) is None
+        return is_legal and is_allowed and can_build(candidate)
 
     if shorten and not kernel.reduced:
         small = _shortened(kernel, small, blocks, accepts)
     devices = prod(kernel.mesh_axes(small).values())  # each has its own part of some dimension
     counts = [devices * count for count in BLOCK_COUNTS]
-    found = [_with_blocks(blocks, small, problem, accepts, count) for count in counts]
-    return list(dict.fromkeys(found))
+    problems = [_with_blocks(blocks, small, problem, accepts, count) for count in counts]
+    return list(dict.fromkeys(problems))
 
 
 def _shortened(
@@ -96,17 +96,17 @@ def _with_blocks(
     :data:`_MOST_TIMES` as many, or dimensions keep their full size.
     """
     doubled = [count << n for n in range(1, _MOST_TIMES.bit_length())]
-    found, more, *longer_ones = (
+    reduced, more, *longer_ones = (
         small.with_dims(**{d: _extent(problem[d], blocks[d], n) for d in blocks})
         for n in (count, count + 1, *doubled)
     )
-    for likely in (found, *_followed(found, blocks, problem), more):
+    for likely in (reduced, *_followed(reduced, blocks, problem), more):
         if accepts(likely):
             return likely
-    longest = max((found[dim] for dim in blocks), default=0)
+    longest = max((reduced[dim] for dim in blocks), default=0)
     for dim in blocks:
         enough = -(-longest // max(blocks[dim]))
-        longer = found.with_dims(**{dim: _extent(problem[dim], blocks[dim], enough)})
+        longer = reduced.with_dims(**{dim: _extent(problem[dim], blocks[dim], enough)})
         for likely in (longer, *_followed(longer, blocks, problem)):
             if accepts(likely):
                 return likely
@@ -114,14 +114,14 @@ def _with_blocks(
         if accepts(likely):
             return likely
     for dim in blocks:
-        found = found.with_dims(**{dim: problem[dim]})
-        if accepts(found):
+        reduced = reduced.with_dims(**{dim: problem[dim]})
+        if accepts(reduced):
             break
-    return found
+    return reduced
 
 
 def _followed(
-    found: Problem, blocks: Mapping[str, Sequence[int]], problem: Problem
+    candidate: Problem, blocks: Mapping[str, Sequence[int]], problem: Problem
 ) -> Iterator[Problem]:
     """Dimensions that no axis cuts, and that are as long as one that is cut, made as short: values
     have as many rows as keys, whatever their dimensions are called."""
@@ -132,18 +132,20 @@ def _followed(
         if name not in blocks
     }
     for place in (-1, 0):
-        yield found.with_dims(**{n: found[dims[place]] for n, dims in alike.items() if dims})
+        yield candidate.with_dims(
+            **{n: candidate[dims[place]] for n, dims in alike.items() if dims}
+        )
 
 
 def _blocks_by_dim(kernel: Kernel, config: Config) -> dict[str, list[int]]:
     """The block sizes that cut each dimension."""
-    found: dict[str, list[int]] = {}
+    blocks: dict[str, list[int]] = {}
     values = dict(config.axes)
     for axis in kernel.axes:
         size = values[axis.name]
         if axis.dim is not None and isinstance(size, int):
-            found.setdefault(axis.dim, []).append(size * axis.unit)
-    return found
+            blocks.setdefault(axis.dim, []).append(size * axis.unit)
+    return blocks
 
 
 def _extent(extent: int, blocks: Iterable[int], count: int) -> int:

@@ -110,10 +110,12 @@ def _waiting(wait: Callable[..., None]) -> Callable[..., None]:
 def _with_added_axes(semantics: Callable[..., Any]) -> Callable[..., Any]:
     @wraps(semantics)
     def of_whole_grid(params: Any, rank: int) -> tuple[bool, ...]:
-        own = params.dimension_semantics
-        if own is None or len(own) >= rank:
+        semantic_names = params.dimension_semantics
+        if semantic_names is None or len(semantic_names) >= rank:
             return tuple(semantics(params, rank))
-        return (True,) * (rank - len(own)) + tuple(semantics(params, len(own)))
+        return (True,) * (rank - len(semantic_names)) + tuple(
+            semantics(params, len(semantic_names))
+        )
 
     return of_whole_grid
 
@@ -182,9 +184,9 @@ def _whole(
     block, _ = _block(shape, dtype, transforms)
     given.arguments["transforms"] = (_plain(block, shape),)
     known = inspect.signature(get).parameters
-    token, found = get(**{n: value for n, value in given.arguments.items() if n in known})
-    whole = np.zeros(shape, found.dtype)
-    whole[block] = found
+    token, result = get(**{n: value for n, value in given.arguments.items() if n in known})
+    whole = np.zeros(shape, result.dtype)
+    whole[block] = result
     return token, whole
 
 
@@ -204,8 +206,8 @@ def _placing(store: Callable[..., Any], calls: Any) -> Callable[..., Any]:
         if not exact:
             raise NotImplementedError("a store through a transformed ref to what is no block")
         whole = np.zeros(shape, dtype)
-        found, _ = _put(whole, transforms, np.asarray(given.arguments["val"]), None)
-        given.arguments.update(transforms=(_plain(block, shape),), val=found[block])
+        stored, _ = _put(whole, transforms, np.asarray(given.arguments["val"]), None)
+        given.arguments.update(transforms=(_plain(block, shape),), val=stored[block])
         return store(*given.args, **given.kwargs)
 
     return place
@@ -227,8 +229,8 @@ def _exchanging(
         block, _ = _block(shape, dtype, transforms)
         token, whole = _whole(get, calls, given, transforms)
         mask = None if given.arguments["mask"] is None else np.asarray(given.arguments["mask"])
-        found, before = _put(whole, transforms, np.asarray(given.arguments["val"]), mask)
-        given.arguments.update(token=token, val=found[block], mask=None)
+        stored, before = _put(whole, transforms, np.asarray(given.arguments["val"]), mask)
+        given.arguments.update(token=token, val=stored[block], mask=None)
         token, _ = swap(*given.args, **given.kwargs)
         return token, np.ascontiguousarray(before)
 
@@ -237,8 +239,8 @@ def _exchanging(
 
 def _buffer(calls: Any, given: Mapping[str, Any]) -> tuple[tuple[int, ...], Any]:
     """Shape and dtype of what is in the simulated memory."""
-    found = calls._get_shared_memory().mem[_key(calls, given)]
-    return tuple(found.logical_shape), np.dtype(found.dtype)
+    memory = calls._get_shared_memory().mem[_key(calls, given)]
+    return tuple(memory.logical_shape), np.dtype(memory.dtype)
 
 
 def _key(calls: Any, given: Mapping[str, Any]) -> tuple[str, int, int, int]:

@@ -133,15 +133,15 @@ class Activity:
 
     def units(self, visits: list[Visit]) -> dict[str, list[Stretch]]:
         """When each MXU and XLU is occupied."""
-        found: dict[str, list[Piece]] = {}
+        by_unit: dict[str, list[Piece]] = {}
         for visit in visits:
             for unit, begin, end, _ in self._units(visit):
-                pieces = found.setdefault(unit, [])
+                pieces = by_unit.setdefault(unit, [])
                 at = self._clock.after(round(visit.clock + begin, _DIGITS))
                 free = max(at, pieces[-1].end) if pieces else at  # a block jumped to elsewhere
                 if at + end - begin > free:
                     pieces.append(Piece("busy", free, at + end - begin))
-        return {unit: _merged(pieces) for unit, pieces in sorted(found.items())}
+        return {unit: _merged(pieces) for unit, pieces in sorted(by_unit.items())}
 
     def _occupy(self, unit: str, address: int, begin: float, end: float) -> None:
         self._occupied.setdefault(address, []).append((unit, begin, end))
@@ -210,42 +210,42 @@ def _joined(sections: list[list[Piece]]) -> list[Stretch]:
     """At most about MOST_SLICES stretches: what is too short goes to its neighbour, counted."""
     shortest, most = 2.0, max(MOST_SLICES, len(sections))
     while True:
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         for pieces in sections:
-            _absorb(found, pieces, shortest)
-        if len(found) <= most:
-            return found
+            _absorb(stretches, pieces, shortest)
+        if len(stretches) <= most:
+            return stretches
         shortest *= 2
 
 
-def _absorb(found: list[Stretch], pieces: list[Piece], shortest: float) -> None:
+def _absorb(stretches: list[Stretch], pieces: list[Piece], shortest: float) -> None:
     for n, (kind, begin, end, operations) in enumerate(pieces):
-        last = found[-1] if found else None
+        last = stretches[-1] if stretches else None
         follows = last is not None and abs(last.end - begin) < 10**-_DIGITS
         short = last is not None and min(end - begin, _length(last)) < shortest
         if n and last and follows and (short or last.kind == kind):
             cycles = Counter(last.cycles)
             cycles[kind] += end - begin  # type: ignore[assignment]
-            found[-1] = Stretch(last.begin, end, dict(cycles), last.operations + operations)
+            stretches[-1] = Stretch(last.begin, end, dict(cycles), last.operations + operations)
         else:
             edge = last.end if last and follows else begin
-            found.append(Stretch(edge, end, {kind: end - begin}, operations))
+            stretches.append(Stretch(edge, end, {kind: end - begin}, operations))
 
 
 def _merged(pieces: list[Piece]) -> list[Stretch]:
     """At most MOST_SLICES stretches: the smallest gaps between pieces are closed."""
     gap = 0.0
     while True:
-        found: list[Stretch] = []
+        stretches: list[Stretch] = []
         for kind, begin, end, operations in pieces:
-            last = found[-1] if found else None
+            last = stretches[-1] if stretches else None
             if last and begin - last.end <= gap + 10**-_DIGITS:
                 busy = {kind: last.cycles[kind] + end - begin}
-                found[-1] = Stretch(last.begin, end, busy, last.operations + operations)
+                stretches[-1] = Stretch(last.begin, end, busy, last.operations + operations)
             else:
-                found.append(Stretch(begin, end, {kind: end - begin}, operations))
-        if len(found) <= MOST_SLICES:
-            return found
+                stretches.append(Stretch(begin, end, {kind: end - begin}, operations))
+        if len(stretches) <= MOST_SLICES:
+            return stretches
         gap = gap * 2 or 1.0
 
 

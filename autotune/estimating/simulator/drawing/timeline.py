@@ -178,10 +178,10 @@ class _Drawing:
     def _drawn(self, shown: list[int]) -> Iterator[tuple[Transfer, str]]:
         """DMAs that are issued in the sections shown, or on their way when one begins."""
         gaps = [self._bounds[n] for n in shown if n and n - 1 not in shown]
-        for one in self._transfers:
-            section = min(bisect_right(self._bounds, one.issued), len(self._bounds) - 1) - 1
-            if section in shown or any(one.issued < gap < one.arrived for gap in gaps):
-                yield one, self._name(section)
+        for transfer in self._transfers:
+            section = min(bisect_right(self._bounds, transfer.issued), len(self._bounds) - 1) - 1
+            if section in shown or any(transfer.issued < gap < transfer.arrived for gap in gaps):
+                yield transfer, self._name(section)
 
     def _notes(self, shown: list[int]) -> Iterator[str]:
         passes, left = self._recording.passes, self._recording.passes_left

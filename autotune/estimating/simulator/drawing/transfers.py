@@ -45,24 +45,24 @@ def tracks(
     DMAs that are under way at the same time lie on tracks of their own.
     """
     rows: dict[int, list[tuple[float, list[TraceSlice]]]] = {kind: [] for kind in _TRACKS}
-    for one, step in transfers:
-        found = rows[one.kind]
-        free = next((n for n, (end, _) in enumerate(found) if end <= one.issued), len(found))
-        slices = found[free][1] if free < len(found) else []
-        found[free : free + 1] = [(one.arrived, slices)]
-        slices.extend(_slices(one, step, to_us))
+    for transfer, step in transfers:
+        lanes = rows[transfer.kind]
+        free = next((n for n, (end, _) in enumerate(lanes) if end <= transfer.issued), len(lanes))
+        slices = lanes[free][1] if free < len(lanes) else []
+        lanes[free : free + 1] = [(transfer.arrived, slices)]
+        slices.extend(_slices(transfer, step, to_us))
     return [
-        Track(f"{_TRACKS[kind][0]} {n + 1}" if len(found) > 1 else _TRACKS[kind][0], slices)
-        for kind, found in rows.items()
-        for n, (_, slices) in enumerate(found)
+        Track(f"{_TRACKS[kind][0]} {n + 1}" if len(lanes) > 1 else _TRACKS[kind][0], slices)
+        for kind, lanes in rows.items()
+        for n, (_, slices) in enumerate(lanes)
     ]
 
 
-def _slices(one: Transfer, step: str, to_us: Callable[[float], float]) -> Iterator[TraceSlice]:
+def _slices(transfer: Transfer, step: str, to_us: Callable[[float], float]) -> Iterator[TraceSlice]:
     """The whole DMA, and in it the queue for HBM, the transfer and the latency."""
-    issued, begun, moved, arrived = map(to_us, one[1:5])
-    name = f"{_TRACKS[one.kind][1]} {one.size / 1024:g} KiB"
-    yield TraceSlice(name, issued, arrived, {BYTES: round(one.size), ISSUED_IN: step})
+    issued, begun, moved, arrived = map(to_us, transfer[1:5])
+    name = f"{_TRACKS[transfer.kind][1]} {transfer.size / 1024:g} KiB"
+    yield TraceSlice(name, issued, arrived, {BYTES: round(transfer.size), ISSUED_IN: step})
     phases = (("queue", issued, begun), ("transfer", begun, moved), ("latency", moved, arrived))
     for phase, begin, end in phases:
         if end > begin:
