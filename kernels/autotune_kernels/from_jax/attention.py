@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from autotune import Axis, Kernel, Option, Problem
 from autotune.declaring.kernel import block_sizes
 
 _HIDDEN = -0.7 * float(np.finfo(np.float32).max)
@@ -91,3 +92,61 @@ def gradients(
 
 def scale_of(head_dim: int) -> float:
     return 1 / math.sqrt(head_dim)
+
+
+def plain(
+    visible: Callable[[Problem], Any],
+    scale: Callable[[Problem], float],
+    problem: Problem,
+    *,
+    convert: Any = None,
+) -> Callable[..., Any]:
+    """XLA's attention of q, k, v as they are or converted first, in the problem's dtype."""
+
+    def attend(*given: Any) -> Any:
+        q, k, v = (x if convert is None else x.astype(convert) for x in given)
+        return forward(q, k, v, visible(problem), scale(problem)).astype(problem.dtype)
+
+    return attend
+
+
+def splash_kernel(
+    name: str, dims: tuple[str, ...], blocks: tuple[str, ...], **parts: Any
+) -> Kernel:
+    """A splash attention whose default for every block size is 128. A block that only the loop
+    inside runs over (*compute*) cuts no dimension."""
+    return Kernel(
+        name=name,
+        dims=("heads", "kv_heads", "seq", *dims),
+        dtypes=("bfloat16", "float32"),
+        options=(
+            Option(name="mask", choices=("causal", "local", "full"), default="causal"),
+            Option(name="window", choices=(128, 256, 512, 1024, 2048, 4096), default=1024),
+        ),
+        axes=tuple(
+            Axis(
+                name=block,
+                choices=lambda problem: dividing_blocks(problem["seq"]),
+                dim=None if block.endswith("compute") else "seq",
+            )
+            for block in blocks
+        ),
+        default=lambda _: dict.fromkeys(blocks, 128),
+        **parts,
+    )
+
+
+def splash_check(problem: Problem) -> str | None:
+    """What splash attention refuses, in a sentence."""
+    heads, kv_heads, seq = problem["heads"], problem["kv_heads"], problem["seq"]
+    if heads % kv_heads:
+        return f"heads={heads} must be a multiple of kv_heads={kv_heads}"
+    return f"seq={seq} must be a multiple of 128" if seq % 128 else None
+
+
+def splash_reduced(window: int, problem: Problem) -> Problem:
+    """Two heads of keys with two of queries each; a ``window`` so narrow that it skips blocks."""
+    kv_heads = min(2, problem["kv_heads"])
+    group = min(2, problem["heads"] // problem["kv_heads"])
+    small = problem.with_dims(kv_heads=kv_heads, heads=kv_heads * group)
+    return small.with_options(window=window) if small.option("mask") == "local" else small

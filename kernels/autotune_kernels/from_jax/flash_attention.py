@@ -88,14 +88,7 @@ def _backward(
     return gradient
 
 
-def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
-    dtype = jnp.dtype(problem.dtype)
-
-    def attend(*given: Any) -> Any:
-        q, k, v = (x if convert is None else x.astype(convert) for x in given)
-        return attention.forward(q, k, v, _visible(problem), _scale(problem)).astype(dtype)
-
-    return attend
+_plain = partial(attention.plain, _visible, _scale)
 
 
 def _plain_backward(

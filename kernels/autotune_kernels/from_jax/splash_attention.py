@@ -13,7 +13,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune import Array, Config, Kernel, Problem
 from autotune_kernels.from_jax import attention, versions
 
 _MODULE = "splash_attention.splash_attention_kernel"
@@ -128,16 +128,6 @@ def _backward(kind: str, problem: Problem, config: Config) -> Callable[..., Any]
     return gradient
 
 
-def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
-    dtype = jnp.dtype(problem.dtype)
-
-    def attend(*given: Any) -> Any:
-        q, k, v = (x if convert is None else x.astype(convert) for x in given)
-        return attention.forward(q, k, v, _visible(problem), 1.0).astype(dtype)
-
-    return attend
-
-
 def _plain_backward(kind: str, problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
     dtype = jnp.dtype(problem.dtype)
 
@@ -154,21 +144,6 @@ def _plain_backward(kind: str, problem: Problem, *, convert: Any = None) -> Call
     return gradient
 
 
-def _check(problem: Problem) -> str | None:
-    heads, kv_heads, seq = problem["heads"], problem["kv_heads"], problem["seq"]
-    if heads % kv_heads:
-        return f"heads={heads} must be a multiple of kv_heads={kv_heads}"
-    return f"seq={seq} must be a multiple of 128" if seq % 128 else None
-
-
-def _reduced(problem: Problem) -> Problem:
-    """Two heads of keys with two of queries each; a window so narrow that blocks are skipped."""
-    kv_heads = min(2, problem["kv_heads"])
-    group = min(2, problem["heads"] // problem["kv_heads"])
-    small = problem.with_dims(kv_heads=kv_heads, heads=kv_heads * group)
-    return small.with_options(window=_NARROW) if small.option("mask") == "local" else small
-
-
 _BLOCKS = {
     "forward": ("block_q", "block_kv", "block_kv_compute"),
     "dkv": ("block_q_dkv", "block_kv_dkv", "block_kv_dkv_compute"),
@@ -176,35 +151,19 @@ _BLOCKS = {
 }
 
 
-def _kernel(name: str, blocks: tuple[str, ...], **parts: Any) -> Kernel:
-    """JAX's default for every block size is 128."""
-    return Kernel(
-        name=name,
-        dims=("heads", "kv_heads", "seq", "qk_dim", "v_dim"),
-        dtypes=("bfloat16", "float32"),
-        options=(
-            Option(name="mask", choices=("causal", "local", "full"), default="causal"),
-            Option(name="window", choices=(128, 256, 512, 1024, 2048, 4096), default=1024),
-        ),
-        axes=tuple(
-            Axis(
-                name=block,
-                choices=lambda problem: attention.dividing_blocks(problem["seq"]),
-                dim=None if block.endswith("compute") else "seq",
-            )
-            for block in blocks
-        ),
-        default=lambda _: dict.fromkeys(blocks, 128),
-        check=_check,
-        reduced=_reduced,
-        **parts,
-    )
+_kernel = partial(
+    attention.splash_kernel,
+    dims=("qk_dim", "v_dim"),
+    check=attention.splash_check,
+    reduced=partial(attention.splash_reduced, _NARROW),
+)
+_plain = partial(attention.plain, _visible, lambda _: 1.0)
 
 
 def _backward_kernel(name: str, kind: str, blocks: tuple[str, ...], doc: str) -> Kernel:
     return _kernel(
         name,
-        blocks,
+        blocks=blocks,
         inputs=_backward_inputs,
         build=partial(_backward, kind),
         reference=partial(_plain_backward, kind, convert=jnp.float32),
@@ -215,7 +174,7 @@ def _backward_kernel(name: str, kind: str, blocks: tuple[str, ...], doc: str) ->
 
 FORWARD = _kernel(
     "jax_splash_attention",
-    _BLOCKS["forward"],
+    blocks=_BLOCKS["forward"],
     inputs=_inputs,
     build=_build,
     reference=partial(_plain, convert=jnp.float32),

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from autotune import Array, Axis, Config, Kernel, Option, Problem
+from autotune import Array, Config, Problem
 from autotune_kernels.from_jax import attention
 from autotune_kernels.packages import needing, part
 
@@ -69,14 +69,6 @@ def _gradient(problem: Problem, config: Config) -> Callable[..., Any]:
     return lambda q, k, v, do: jax.vjp(made, q, k, v)[1](do)
 
 
-def _plain(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
-    def attend(*given: Any) -> Any:
-        q, k, v = (x if convert is None else x.astype(convert) for x in given)
-        return attention.forward(q, k, v, _visible(problem), 1.0).astype(problem.dtype)
-
-    return attend
-
-
 def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., Any]:
     """As any flash attention has it: the sums of output times its gradient are those of the output
     that the forward pass has rounded."""
@@ -92,13 +84,6 @@ def _plain_gradient(problem: Problem, *, convert: Any = None) -> Callable[..., A
     return gradient
 
 
-def _check(problem: Problem) -> str | None:
-    heads, kv_heads, seq = problem["heads"], problem["kv_heads"], problem["seq"]
-    if heads % kv_heads:
-        return f"heads={heads} must be a multiple of kv_heads={kv_heads}"
-    return f"seq={seq} must be a multiple of 128" if seq % 128 else None
-
-
 def _constraint(_: Problem, config: Config) -> str | None:
     for end in ("", "_dkv"):
         whole, compute = f"block_kv{end}", f"block_kv{end}_compute"
@@ -107,43 +92,18 @@ def _constraint(_: Problem, config: Config) -> str | None:
     return None
 
 
-def _reduced(problem: Problem) -> Problem:
-    """Two heads of keys with two of queries each; a window so narrow that blocks are skipped."""
-    kv_heads = min(2, problem["kv_heads"])
-    group = min(2, problem["heads"] // problem["kv_heads"])
-    small = problem.with_dims(kv_heads=kv_heads, heads=kv_heads * group)
-    return small.with_options(window=128) if small.option("mask") == "local" else small
-
-
-def _kernel(name: str, blocks: tuple[str, ...], **parts: Any) -> Kernel:
-    """tokamax's default (``SplashConfig.get_default``) is 128 for every block."""
-    return Kernel(
-        name=name,
-        dims=("heads", "kv_heads", "seq", "head_dim"),
-        dtypes=("bfloat16", "float32"),
-        options=(
-            Option(name="mask", choices=("causal", "local", "full"), default="causal"),
-            Option(name="window", choices=(128, 256, 512, 1024, 2048, 4096), default=1024),
-        ),
-        axes=tuple(
-            Axis(
-                name=block,
-                choices=lambda problem: attention.dividing_blocks(problem["seq"]),
-                dim=None if block.endswith("compute") else "seq",
-            )
-            for block in blocks
-        ),
-        default=lambda _: dict.fromkeys(blocks, 128),
-        check=needing("tokamax", "tokamax", _check),
-        constraint=_constraint,
-        reduced=_reduced,
-        **parts,
-    )
-
+_plain = partial(attention.plain, _visible, lambda _: 1.0)
+_kernel = partial(  # tokamax's own default, too: SplashConfig.get_default
+    attention.splash_kernel,
+    dims=("head_dim",),
+    check=needing("tokamax", "tokamax", attention.splash_check),
+    constraint=_constraint,
+    reduced=partial(attention.splash_reduced, 128),
+)
 
 FORWARD = _kernel(
     "tokamax_splash_attention",
-    _FORWARD,
+    blocks=_FORWARD,
     inputs=_inputs,
     build=_made,
     reference=partial(_plain, convert=jnp.float32),
@@ -152,7 +112,7 @@ FORWARD = _kernel(
 )
 GRADIENT = _kernel(
     "tokamax_splash_attention_gradient",
-    (*_FORWARD, *_BACKWARD),
+    blocks=(*_FORWARD, *_BACKWARD),
     inputs=_gradient_inputs,
     build=_gradient,
     reference=partial(_plain_gradient, convert=jnp.float32),
