@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, Text, column, inspect, select, table,
 from autotune.domain.errors import StoreError
 from autotune_db.engine import open_engine, use_write_ahead_log, writing
 from autotune_db.failure import translated
-from autotune_db.tables import PREFIX
+from autotune_db.tables import METADATA, PREFIX
 from autotune_db.url import Database, parse_database
 
 if TYPE_CHECKING:
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 VERSION_TABLE = PREFIX + "alembic_version"  # Optuna has an alembic_version in the same database
 HEAD = "0013"  # kept here so that opening a database does not import Alembic
+OLDEST = "0013"  # that is brought along
 
 _SCRIPTS = Path(__file__).parent / "migrations"
 _LOCK_NUMBER = 0x6175746F74756E65  # "autotune": PostgreSQL's advisory lock
@@ -51,10 +52,10 @@ def current(url: str | None = None) -> str | None:
 
 
 def bring_to_head(engine: Engine, database: Database) -> None:
-    found = _version(engine)
-    if found == HEAD:
+    version = _version(engine)
+    if version == HEAD:
         return
-    _require_known(found, database)
+    _require_known(version, database)
     if database.path is not None:
         use_write_ahead_log(database.path)
     with _one_thread, writing(engine).begin() as connection:
@@ -62,13 +63,13 @@ def bring_to_head(engine: Engine, database: Database) -> None:
 
 
 def require_head(engine: Engine, database: Database) -> None:
-    found = _version(engine)
-    if found == HEAD:
+    version = _version(engine)
+    if version == HEAD:
         return
-    _require_known(found, database)
-    if found is None:
+    _require_known(version, database)
+    if version is None:
         raise StoreError(f"there are no tuning results in {database} yet: run a search first")
-    raise StoreError(f"{database} is of the older version {found}: run autotune db upgrade")
+    raise StoreError(f"{database} is of the older version {version}: run autotune db upgrade")
 
 
 def config_for(connection: Connection) -> "Config":
@@ -83,24 +84,39 @@ def config_for(connection: Connection) -> "Config":
 
 def _version(engine: Engine) -> str | None:
     with engine.connect() as connection:
-        if not inspect(connection).has_table(VERSION_TABLE):
-            return None
-        return connection.scalar(_FIND_VERSION)
+        return _version_of(connection)
+
+
+def _version_of(connection: Connection) -> str | None:
+    if not inspect(connection).has_table(VERSION_TABLE):
+        return None
+    return connection.scalar(_FIND_VERSION)
 
 
 def _require_known(version: str | None, database: Database) -> None:
     known = {path.name.partition("_")[0] for path in (_SCRIPTS / "versions").glob("[0-9]*.py")}
-    if version is not None and version not in known:
+    if version is None or version in known:
+        return
+    if version < OLDEST:
         raise StoreError(
-            f"{database} was written by a newer version of autotune (its tables are of version "
-            f"{version}, this one knows {HEAD}): upgrade pallas-autotune"
+            f"{database} is of version {version}, {OLDEST} is the oldest that is brought along: run "
+            "autotune db upgrade of pallas-autotune 0.1.0 first"
         )
+    raise StoreError(
+        f"{database} was written by a newer version of autotune (its tables are of version "
+        f"{version}, this one knows {HEAD}): upgrade pallas-autotune"
+    )
 
 
 def _migrate(connection: Connection) -> None:
-    """Alembic looks at the version again here, where no other process can change it."""
+    """Looks at the version again, where no other process can change it. New tables are made as they
+    are today, without the steps that led there."""
     from alembic import command
 
     if connection.dialect.name == "postgresql":
         connection.execute(text(f"SELECT pg_advisory_xact_lock({_LOCK_NUMBER})"))
-    command.upgrade(config_for(connection), "head")
+    if _version_of(connection) is None:
+        METADATA.create_all(connection)
+        command.stamp(config_for(connection), "head")
+    else:
+        command.upgrade(config_for(connection), "head")
