@@ -18,20 +18,24 @@ PYTEST := $(BIN)/python -m pytest -n $(JOBS)
 # their order, in which tests/conftest.py puts the long ones first.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
-.PHONY: search test test-fast test-slow check docs ready lock dist beside clean
+.PHONY: search test test-fast test-slow test-nightly check docs ready lock dist beside clean
 
 # A real search with the real TPU compiler, on a machine without a TPU.
 search: $(READY)
 	$(BIN)/autotune search matmul --shape m=1024,k=1024,n=1024 --chip v5e --trials 24
 
 test: $(READY)
-	$(PYTEST) $(BY_FILE) $(ARGS)
+	$(PYTEST) $(BY_FILE) -m "not nightly" $(ARGS)
 
 test-fast: $(READY)
 	$(PYTEST) --dist worksteal -m "not slow" $(ARGS)
 
 test-slow: $(READY)
-	$(PYTEST) $(BY_FILE) -m slow $(ARGS)
+	$(PYTEST) $(BY_FILE) -m "slow and not nightly" $(ARGS)
+
+# What rarely breaks and takes long: whoever touches those parts runs it.
+test-nightly: $(READY)
+	$(PYTEST) $(BY_FILE) -m nightly $(ARGS)
 
 check: $(READY) docs
 	$(BIN)/ruff format --check .

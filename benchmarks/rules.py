@@ -9,6 +9,9 @@ the best that is known of the problem the rule takes, the nearest record, and th
 default. What was compiled stays in --db, so that the same command goes on where it was. With
 --shapes 100 the compiler is asked about what each rule gives for so many other shapes. Exit
 code 1 when a bar is missed, or one of these does not compile.
+
+With --grid no rule is made: a grid of shapes is searched once, and the nearest record of it that is
+safe for a shape answers the same drawn problems.
 """
 
 import argparse
@@ -16,6 +19,7 @@ import random
 import sys
 from collections.abc import Callable, Sequence
 from itertools import product
+from math import inf
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -24,6 +28,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.table import Table
 
+from autotune.answering.matching import NEAREST, Index
 from autotune.answering.rule_answers import ruled_config
 from autotune.compiling.pool import CompilerPool
 from autotune.domain.outcome import Estimated, NotEstimated
@@ -76,6 +81,20 @@ _DRAWN: dict[str, tuple[Callable[[Draw], str], tuple[str, ...]]] = {
 }
 
 
+_GRIDS: dict[str, Sequence[str]] = {
+    "rmsnorm": [f"{128 << n}x{width}" for n in range(8) for width in (2048, 4096)],
+    "matmul": [
+        f"{128 << m}x{1024 << k}x{1024 << n}" for m in range(6) for k in range(4) for n in range(4)
+    ],
+    "flash_attention": [
+        f"1x8x{kv_heads}x{512 << q}x{512 << k}x128"
+        for kv_heads in (8, 2)
+        for k in range(5)
+        for q in range(k + 1)
+    ],
+}
+
+
 class _TimesAlone(CompilerPool):
     """Judged are times, and nobody uses a config from here: the gate would take most of the run."""
 
@@ -87,6 +106,8 @@ class _TimesAlone(CompilerPool):
 def main() -> int:
     options = _options()
     options.db.parent.mkdir(parents=True, exist_ok=True)
+    if options.grid:
+        return _grids(options)
     table = Table("kernel, chip", "left out", "answered", "rule", "nearest", "default", "rule made")
     found: list[LeftOut] = []
     wrong: list[str] = []
@@ -96,7 +117,7 @@ def main() -> int:
             cases = _cases(kernel, chip, options.count + options.shapes)
             made, left_out = _ruled(pool, store, cases[: options.count], options.trials)
             found += left_out
-            why = made if isinstance(made, str) else f"yes, {'a tree' if made.tree else 'costs'}"
+            why = made if isinstance(made, str) else "yes"
             table.add_row(f"{kernel}, {chip}", *_regrets(left_out), why)
             print(f"{kernel}, {chip}:", *_regrets(left_out), why, file=sys.stderr, flush=True)
             if isinstance(made, ShapeRule):
@@ -110,6 +131,47 @@ def main() -> int:
     return int(bool(wrong) or not _is_held(found))
 
 
+def _grids(options: argparse.Namespace) -> int:
+    """Of the drawn problems, how many the nearest record of a grid answers, and how well."""
+    table = Table("kernel, chip", "grid", "asked", "answered", "nearest", "default")
+    with _TimesAlone(1) as pool, open_store(str(options.db), create=True) as store:
+        for kernel, chip in product(options.kernels.split(","), options.chips.split(",")):
+            choices = _DRAWN[kernel][1]
+            cases = [
+                SpaceCase(kernel=kernel, shape=shape, chip=chip, options=choices)
+                for shape in _GRIDS[kernel]
+            ]
+            searched = [_searched(pool, store, case, options.trials) for case in cases]
+            spec = pool.describe(subject_of(pool, cases[0]).ref)
+            index = Index([record for record in searched if record is not None], [spec])
+            asked = _cases(kernel, chip, options.count)
+            regrets = [_beside_nearest(pool, store, index, case, options.trials) for case in asked]
+            near = [regret for regret, _ in regrets]
+            answered = [regret for regret in near if regret is not None]
+            default = [regret for _, regret in regrets]
+            row = [str(len(index)), str(len(near)), str(len(answered)), _said(near), _said(default)]
+            table.add_row(f"{kernel}, {chip}", *row)
+    _console.print(table)
+    return 0
+
+
+def _beside_nearest(
+    pool: CompilerPool, store: Store, index: Index, case: SpaceCase, trials: int
+) -> tuple[float | None, float | None]:
+    """Of the nearest safe record and of the default; None where there is none."""
+    record = _searched(pool, store, case, trials)
+    assert record is not None, case
+    subject = subject_of(pool, case)
+    known = {t.config: t.estimate.time_us for t in store.trials(record.key) if t.estimate}
+    nearest, default = index.match(record.key, (NEAREST,)).config, record.default.config
+    for config in {c for c in (nearest, default) if c is not None} - known.keys():
+        outcome = config_judge(pool, subject).outcome(config)
+        known[config] = outcome.estimate.time_us if isinstance(outcome, Estimated) else inf
+    best_us = min(known.values())
+    regrets = (known[c] / best_us - 1 if c else None for c in (nearest, default))
+    return next(regrets), next(regrets)
+
+
 def _options() -> argparse.Namespace:
     kind = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=kind)
@@ -117,6 +179,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--chips", default="v5e,v6e,v7x")
     parser.add_argument("--count", type=int, default=10, help="problems of each kernel")
     parser.add_argument("--trials", type=int, default=8, help="of each problem, at most")
+    parser.add_argument("--grid", action="store_true", help="the nearest record of a grid alone")
     parser.add_argument("--shapes", type=int, default=0, help="others, for the compiler")
     cache = user_cache_path("pallas-autotune") / "rules.db"
     parser.add_argument("--db", type=Path, default=cache, help=f"default: {cache}")

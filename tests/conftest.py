@@ -33,23 +33,38 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).parent
 
-# Files that take a minute or more of processor time, or wait as long: begun last, one would be all
-# that is left to do.
-_LONG = (
-    "service/test_schemathesis.py",
-    "service/pages/test_chromium.py",
-    "service/test_service_faults.py",
-    "docs/test_blocks.py",
-    "e2e/test_search_command.py",
-    "e2e/test_from_jax.py",
-    "answering/test_safe_is_legal.py",
-    "compiling/child/verify/test_broken_kernels.py",
-    "service/pages/test_tasks.py",
-    "e2e/test_check_command.py",
-    "e2e/test_check_against.py",
-    "e2e/test_physical_bound.py",
-    "compiling/farm/test_cluster.py",
-)
+# Files with slow tests that rarely break and take long: ``make test-nightly`` has them. Those that
+# begin with one of the names beside a file are in every run.
+_NIGHTLY: dict[str, tuple[str, ...]] = {
+    "answering/test_safe_is_legal.py": (),
+    "compiling/child/verify/test_broken_kernels.py": ("test_a_broken_config",),
+    "compiling/farm/test_cluster.py": ("test_what_dies_costs_nothing",),
+    "docker/test_built_images.py": (),
+    "docker/test_compose_runs.py": (),
+    "docker/test_database_roles.py": ("test_a_service_can_do", "test_a_worker_can_do"),
+    "docker/test_proxy.py": ("test_it_answers_over_tls",),
+    "docker/test_service_image.py": (),
+    "docs/test_blocks.py": ("test_a_page_is_run[start",),
+    "e2e/test_check_against.py": ("test_what_slows", "test_what_breaks"),
+    "e2e/test_from_jax.py": ("test_the_default_compiles_is_estimated_and_is_right[jax_gmm",),
+    "e2e/test_physical_bound.py": ("test_the_catalogue_is_never_below_it[matmul",),
+    "e2e/test_search_command.py": (
+        "test_a_search",
+        "test_lookup",
+        "test_show",
+        "test_the_same",
+        "test_the_table",
+        "test_a_timeout",
+    ),
+    "e2e/test_worker_command.py": ("test_from_a_miss_to_a_config_with_one_call[the database",),
+    "kernels/test_from_jax_attention.py": (),
+    "kernels/test_from_jax_grouped.py": (),
+    "kernels/test_from_jax_paged.py": (),
+    "service/pages/test_chromium.py": ("test_filters_and_links", "test_a_miss_is_requested"),
+    "service/pages/test_tasks.py": ("test_what_is_missing",),
+    "service/test_schemathesis.py": ("test_without_a_token_nothing_is_written",),
+    "service/test_service_faults.py": ("test_a_killed_service_under_load[kill_process",),
+}
 
 
 @pytest.hookimpl(wrapper=True)
@@ -64,9 +79,14 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long files come first."""
-    order = {ROOT / name: place for place, name in enumerate(_LONG)}
-    items.sort(key=lambda item: order.get(item.path, len(_LONG)))
+    """Marks what is nightly, after folders have marked what is slow. Files with nightly tests come
+    first: begun last, one of them would be all that is left to do."""
+    files = {ROOT / name: names for name, names in _NIGHTLY.items()}
+    for item in items:
+        is_slow = item.path in files and item.get_closest_marker("slow") is not None
+        if is_slow and not item.name.startswith(files[item.path] or ("-",)):
+            item.add_marker(pytest.mark.nightly)
+    items.sort(key=lambda item: item.path not in files)
 
 
 @pytest.fixture(scope="session")

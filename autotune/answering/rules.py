@@ -23,8 +23,6 @@ MOST_AXES = 6
 MOST_COMPILED = 200
 MOST_COSTS = 150
 MOST_MOVED = 6
-MOST_NODES = 50
-MOST_BLOCKS = 20  # of a leaf
 
 _Costs = Sequence[Sequence[float]]
 _Partial = tuple[tuple[int, ...], int, tuple[int, ...], _Costs]
@@ -48,7 +46,7 @@ class Chooser:
         self._allowed = max((one.vmem_allowed_bytes for one in rule.compiled), default=0)
         named = {*rule.grows, *rule.runs, *(one.dim for one in (*rule.axes, *rule.costs))}
         named |= {name for one in rule.costs for name in (one.axis, one.each_block)}
-        terms = (*rule.costs, *rule.vmem, *rule.hbm, *rule.tree)
+        terms = (*rule.costs, *rule.vmem, *rule.hbm)
         named |= {name for names in (*rule.divides, *(one.of for one in terms)) for name in names}
         if not is_small(rule) or not named <= {"", *self._names, *self._least}:
             raise ValueError("the rule offers too many sizes, or rests on too much")
@@ -98,7 +96,7 @@ class Chooser:
     def _timed(self, dims: Mapping[str, int]) -> list[_Timed]:
         """All that is legal, shown to be or not."""
         shown = self._shown(dims)
-        return (self._by_tree if self._rule.tree else self._by_costs)(dims, shown) if shown else []
+        return self._by_costs(dims, shown) if shown else []
 
     def _fitting(self, dims: Mapping[str, int], timed: Iterable[_Timed]) -> list[_Timed]:
         """Those that should fit VMEM."""
@@ -114,26 +112,6 @@ class Chooser:
             term.bytes_each * prod(both[name] for name in term.of) for term in self._rule.vmem
         )
         return found
-
-    def _by_tree(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
-        """The legal blocks of a leaf."""
-        node = self._rule.tree[0]
-        while node.of:
-            is_below = prod(dims[name] for name in node.of) <= node.most
-            node = self._rule.tree[node.below if is_below else node.above]
-        options = [axis.options(dims) for axis in self._axes]
-        timed: list[_Timed] = []
-        for blocks, time in zip(node.blocks, node.times, strict=True):
-            legal: list[_Timed] = [(time, shown, ())]
-            for axis, own, block in zip(self._axes, options, blocks, strict=True):
-                legal = [
-                    (time, shown & mask, (*sizes, size))
-                    for _, shown, sizes in legal
-                    for size, mask, _, _ in own
-                    if size == axis.clipped(dims, block) and axis.divides(sizes, size)
-                ]
-            timed += legal
-        return timed
 
     def _by_costs(self, dims: Mapping[str, int], shown: int) -> list[_Timed]:
         """All that is legal."""
@@ -265,9 +243,6 @@ class _AxisTable:
             own.append((whole, larger if is_seen else 0, 1, 0.0))
         return own
 
-    def clipped(self, dims: Mapping[str, int], block: int) -> int:
-        return min(block, dims[self._axis.dim]) if self._axis.dim else block
-
     def divides(self, earlier: Sequence[int], size: int) -> bool:
         """What always divided another one, or was divided, still does or is."""
         if not self._multiples and not self._divisors:
@@ -280,26 +255,16 @@ class _AxisTable:
 def is_small(rule: Any) -> bool:
     """Whether it may be asked while a model waits."""
     return (
-        offered(rule.axes) <= MOST_SIZES
+        len(rule.costs) > 0  # older versions made rules without
+        and offered(rule.axes) <= MOST_SIZES
         and len(rule.axes) <= MOST_AXES
         and len(rule.compiled) <= MOST_COMPILED
         and max(len(rule.costs), len(rule.vmem)) <= MOST_COSTS
         and len(rule.seen) <= MOST_COMPILED
         and len(rule.hbm) <= MOST_MOVED
-        and len(rule.tree) <= MOST_NODES
         and all(size > 0 for axis in rule.axes for size in axis.sizes)
         and len(rule.diagonal) in (0, 2)
         and {*rule.diagonal} <= {axis.name for axis in rule.axes if axis.dim}
-        and all(_is_node(rule, place, node) for place, node in enumerate(rule.tree))
-    )
-
-
-def _is_node(rule: Any, place: int, node: Any) -> bool:
-    """One that leads on, never back, or a leaf."""
-    if node.of:
-        return all(place < one < len(rule.tree) for one in (node.below, node.above))
-    return len(node.blocks) == len(node.times) <= MOST_BLOCKS and all(
-        len(blocks) == len(rule.axes) for blocks in node.blocks
     )
 
 

@@ -1,10 +1,7 @@
 """``autotune calibrate``: what measurements say of the estimates, and what would fit better."""
 
-import json
 from dataclasses import asdict
-from datetime import UTC, datetime
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
@@ -17,10 +14,6 @@ if TYPE_CHECKING:
     from autotune.estimating.cost_model.calibration import EstimateErrors, Proposal
 
 _MOST_KEYS = 10_000
-_LABEL = (
-    "Proposed from measurements on this machine's accelerator. Nothing reads this file: whoever "
-    "wants the factors puts them into the chip's constants by hand."
-)
 
 
 @click.command()
@@ -32,17 +25,10 @@ _LABEL = (
     is_flag=True,
     help="Compare the times of imported tables, whose toolchain nobody knows.",
 )
-@click.option(
-    "--write",
-    metavar="FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="Write the proposals to a file of their own.",
-)
 @database_and_json
 def calibrate(
     from_measurements: bool,
     from_tables: bool,
-    write: Path | None,
     database: str | None,
     as_json: bool,
 ) -> None:
@@ -73,8 +59,6 @@ def calibrate(
             keys = [one.key for one in store.history(limit=_MOST_KEYS)]
             found += points_elsewhere(store.known_configs(), keys, store.trials)
     group_errors, proposed = errors(found), proposals(found)
-    if write is not None:
-        _write(write, proposed)
     if as_json:
         print_json(
             {
@@ -102,15 +86,3 @@ def _print(group_errors: "list[EstimateErrors]", proposed: "list[Proposal]") -> 
             f"{p.chip}, proposed from {p.points} configs, not applied: {factors}; typical "
             f"error {p.before:.1%} without, {p.after:.1%} with them"
         )
-
-
-def _write(file: Path, proposed: "list[Proposal]") -> None:
-    data = {
-        "what": _LABEL,
-        "made_at": datetime.now(UTC).isoformat(),
-        "proposals": [asdict(p) for p in proposed],
-    }
-    try:
-        file.write_text(json.dumps(data, indent=2) + "\n")
-    except OSError as error:
-        raise InvalidInputError(f"{file} cannot be written: {error.strerror}") from error

@@ -87,22 +87,6 @@ class HbmTerm:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TreeNode:
-    """Problems whose product of the dimensions ``of`` is at most ``most`` go on at the node
-    ``below``, the others at the one ``above``, places in the tree. Without ``of`` it is a leaf:
-    ``blocks`` are sizes of all axes, those that were the fastest for such problems first; one that
-    is longer than its dimension is the whole of it. ``times``: how many times as long
-    as the best of a problem each takes, by the mean of logarithms."""
-
-    of: tuple[str, ...] = ()
-    most: int = 0
-    below: int = 0
-    above: int = 0
-    blocks: tuple[tuple[int, ...], ...] = ()
-    times: tuple[float, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ShapeRule:
     """The arithmetic is in ``answering.rules``. Of one kernel, chip, toolchain, element type
     and set of options.
@@ -114,12 +98,11 @@ class ShapeRule:
     that only the grid runs over; the others that nothing cuts are ``inside`` a block. ``diagonal``:
     two axes, of rows and of columns, where nothing is done in blocks that lie behind the diagonal
     that ends with the last row and column, as with a causal mask; where it ``clips``, a block of
-    columns that hangs over takes what is there. What is
-    fastest is said by a ``tree``, from its first node on, or, where there is none, by the time of a
-    call, which is the sum of its ``costs``. ``hbm``: all traffic of a call, where that is known:
-    core and HBM work side by side then, with a latency of ``latency_us`` for the reads of a step,
-    and what ``waits`` is added. ``vmem``: what blocks take that nobody compiled, about:
-    where some that seem to fit seem much faster than what is known to be safe, there is no answer.
+    columns that hangs over takes what is there. The fastest is what takes the least by the sum of
+    its ``costs``. ``hbm``: all traffic of a call, where that is known: core and HBM work side by
+    side then, with a latency of ``latency_us`` for the reads of a step, and what ``waits`` is
+    added. ``vmem``: what blocks take that nobody compiled, about: where some that seem to fit seem
+    much faster than what is known to be safe, there is no answer.
 
     Of ``left_out`` problems, each left out once with all that is known of it, the rule answered
     ``problems``; the regrets are shares of the best time that is known of each: the rule's median
@@ -137,7 +120,6 @@ class ShapeRule:
     inside: tuple[str, ...]
     compiled: tuple[CompiledBlocks, ...]
     costs: tuple[CostTerm, ...]
-    tree: OmitDefault[tuple[TreeNode, ...]] = ()
     hbm: OmitDefault[tuple[HbmTerm, ...]] = ()
     latency_us: OmitDefault[float] = 0.0
     vmem: OmitDefault[tuple[VmemTerm, ...]] = ()

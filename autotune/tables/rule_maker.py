@@ -28,7 +28,6 @@ from autotune.publishing.publish import wrong_result
 from autotune.searching.evaluation import keep_trial
 from autotune.searching.one_config import ConfigJudge, config_judge, trace_one
 from autotune.searching.subject import describe_subject
-from autotune.tables.rule_tree import make_tree
 from autotune.tables.shape_rule import (
     FEWEST_ANSWERED,
     FEWEST_PROBLEMS,
@@ -174,14 +173,13 @@ class RuleMaker:
         return words.not_passed(problem, trial.config, verdict)
 
     def _forms(self, grows: Sequence[str], without: Key | None = None) -> list[ShapeRule | None]:
-        """Costs, more of them, those without traffic, and a tree, of all that is known but of one
-        problem."""
+        """Costs, more of them, and those without traffic, of all problems but one."""
         known = {key: pairs for key, pairs in self._known().items() if key != without}
         passed = [one for one in self._passed if one[0] != without]
         rule = self._costs(known, passed, grows)
         more = self._costs(known, passed, grows, each_block=True)
         plain = self._costs(known, passed, grows, traffic=False) if rule and rule.hbm else None
-        return [rule, more, plain, rule and make_tree(rule, known, passed)]
+        return [rule, more, plain]
 
     def _costs(
         self, known: Known, passed: Passed, grows: Sequence[str], **form: bool

@@ -21,14 +21,13 @@ from autotune.domain.errors import InvalidInputError
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
 from autotune.domain.record import Record
-from autotune.domain.rule import CostTerm, HbmTerm, SeenRange, ShapeRule, TreeNode, VmemTerm
+from autotune.domain.rule import CostTerm, HbmTerm, SeenRange, ShapeRule, VmemTerm
 from autotune.domain.snapshot import Change
 from autotune.domain.trial import Trial
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.tables.rule_costs import call_us, term_us
 from autotune.tables.rule_maker import LeftOut, best_form, judged
 from autotune.tables.rule_source import rule_source
-from autotune.tables.rule_tree import make_tree
 from autotune.tables.shape_rule import Known, Passed, known_of, make_rule, undivided
 from autotune.wording import match as words
 from tests.samples.matching import NOON, SPEC, older, question, record
@@ -67,19 +66,9 @@ def rule(known: Known) -> ShapeRule:
     return made_by(make_rule, known)
 
 
-def tree_of(known: Known, right: Passed, cuts: Sequence[tuple[str, str]]) -> ShapeRule | None:
-    rule = make_rule(known, right, cuts)
-    return rule and make_tree(rule, known, right)
-
-
-@pytest.fixture(scope="module", params=[make_rule, tree_of], ids=["costs", "tree"])
-def either(request: pytest.FixtureRequest, known: Known) -> ShapeRule:
-    return made_by(request.param, known)
-
-
 def made_by(form: Callable[..., ShapeRule | None], known: Known) -> ShapeRule:
     made = form(known, passed(known), SPEC.cuts)
-    assert made is not None and bool(made.tree) == (form is tree_of) != bool(made.costs)
+    assert made is not None and made.costs
     return replace(made, problems=9, median_regret=0.01, worst_regret=0.05, default_regret=0.4)
 
 
@@ -94,11 +83,11 @@ def shapes(count: int) -> Iterator[dict[str, int]]:
 
 
 def test_hundreds_of_shapes_get_what_nothing_larger_or_uncut_was_compiled_than(
-    known: Known, either: ShapeRule
+    known: Known, rule: ShapeRule
 ) -> None:
     answered = 0
     for dims in shapes(500):
-        found = rules.Chooser(either).choose(dims)
+        found = rules.Chooser(rule).choose(dims)
         if found is None:
             continue
         answered += 1
@@ -133,9 +122,9 @@ def test_what_a_problem_takes_whatever_its_blocks_hides_nothing(known: Known) ->
 
 
 @pytest.mark.parametrize("dims", [{"m": 299, "k": 128}, {"m": 5001, "k": 128}, {"m": 512, "k": 1}])
-def test_nothing_is_said_outside_of_what_was_seen(either: ShapeRule, dims: dict[str, int]) -> None:
-    assert rules.Chooser(either).choose(dims) is None
-    assert rules.Chooser(either).choose({**dims, "n": 128}) is None
+def test_nothing_is_said_outside_of_what_was_seen(rule: ShapeRule, dims: dict[str, int]) -> None:
+    assert rules.Chooser(rule).choose(dims) is None
+    assert rules.Chooser(rule).choose({**dims, "n": 128}) is None
 
 
 def test_vmem_that_grows_with_a_dimension_must_still_be_allowed(known: Known) -> None:
@@ -173,75 +162,27 @@ def test_it_costs_what_was_fitted(rule: ShapeRule, costs: tuple[CostTerm, ...]) 
         assert found is not None and times[found[0]["bm"]] == pytest.approx(min(times.values()))
 
 
-def test_what_nothing_cuts_must_be_as_it_was(either: ShapeRule) -> None:
-    assert rules.Chooser(either).choose({"m": 2560, "k": 128}) is not None
-    assert rules.Chooser(either).choose({"m": 2560, "k": 200}) is None
+def test_what_nothing_cuts_must_be_as_it_was(rule: ShapeRule) -> None:
+    assert rules.Chooser(rule).choose({"m": 2560, "k": 128}) is not None
+    assert rules.Chooser(rule).choose({"m": 2560, "k": 200}) is None
 
 
-@pytest.mark.parametrize("form", [make_rule, tree_of])
-def test_it_divides_wherever_all_that_the_gate_passed_does(
-    known: Known, form: Callable[..., ShapeRule | None]
-) -> None:
+def test_it_divides_wherever_all_that_the_gate_passed_does(known: Known) -> None:
     right = [(key, config(128)) for key in known if key.problem["m"] % 128 == 0]
-    made = form(known, right, SPEC.cuts)
+    made = make_rule(known, right, SPEC.cuts)
     assert made is not None
     assert rules.Chooser(made).choose({"m": 1111, "k": 128}) is None
     assert rules.Chooser(made).choose({"m": 1152, "k": 128}) is not None
     assert make_rule(known, (), SPEC.cuts) is None
 
 
-@pytest.mark.parametrize(("m", "best"), [(1100, 128), (1600, 256), (4900, 512)])
-def test_a_tree_gives_what_was_fast_for_problems_of_that_size(
-    known: Known, m: int, best: int
-) -> None:
-    """Which no sum of costs of steps says."""
-    fast = {300: 128, 512: 128, 640: 128, 1024: 128, 1500: 256, 2048: 256}
-    other = {
-        key: [
-            (c, replace(e, time_us=1.0 + (c["bm"] != fast.get(key.problem["m"], 512))))
-            for c, e in pairs
-        ]
-        for key, pairs in known.items()
-    }
-    made = tree_of(other, passed(other), SPEC.cuts)
-    assert made is not None
-    found = rules.Chooser(made).choose({"m": m, "k": 256})
-    assert found is not None and found[0] == {"bm": best}
-
-
-def test_of_a_leaf_the_first_blocks_that_are_shown_are_given(rule: ShapeRule) -> None:
-    for blocks, given in (((384, 256, 128), {"bm": 256}), ((384, 5000), None)):
-        leaf = TreeNode(
-            blocks=tuple((size,) for size in blocks), times=(1.0, 2.0, 3.0)[: len(blocks)]
-        )
-        found = rules.Chooser(replace(rule, tree=(leaf,))).choose({"m": 2560, "k": 128})
-        assert (found and found[0]) == given
-
-
-def test_axes_of_a_leaf_divide_each_other_as_they_did(known: Known) -> None:
-    turns = {
-        key: [
-            (replace(c, axes=(*c.axes, ("chunk", size))), e) for c, e in pairs for size in (4, 64)
-        ]
-        for key, pairs in known.items()
-    }
-    right = {k: pairs[0][0] for k, pairs in turns.items()}  # of 4: it divides 300, too
-    right |= {k: pairs[1][0] for k, pairs in turns.items() if k.problem["m"] > 512}
-    made = make_rule(turns, right.items(), SPEC.cuts)
-    assert made is not None and ("chunk", "bm") in made.divides
-    assert [axis.name for axis in made.axes] == ["bm", "chunk"]
-    leaf = TreeNode(blocks=((512, 64), (512, 4)), times=(1.0, 2.0))
-    chooser = rules.Chooser(replace(made, tree=(leaf,)))
-    for m, given in ((300, {"bm": 300, "chunk": 4}), (512, {"bm": 512, "chunk": 64})):
-        found = chooser.choose({"m": m, "k": 128})
-        assert found is not None and found[0] == given
-
-
 def test_a_rule_with_many_sizes_offers_those_that_are_good_most_often() -> None:
     known: dict[Key, list[tuple[Config, Estimate]]] = {}
     for m in range(1024, 1024 + 9 * 512, 512):
         blocks = range(8, 8 * 200, 8)
-        known[question(m)] = [(config(b), replace(estimated(m, b), time_us=1.0)) for b in blocks]
+        known[question(m)] = [
+            (config(b), replace(estimated(m, b), time_us=1.0 + m / b / 1e4)) for b in blocks
+        ]
     made = make_rule(known, passed(known), SPEC.cuts)
     assert made is not None and rules.offered(made.axes) == rules.MOST_SIZES
     assert min(made.axes[0].sizes) > 8
@@ -427,14 +368,13 @@ def test_what_a_step_does_in_turns_takes_longer_the_shorter_they_are(known: Know
         assert min(timed, key=lambda size: timed[size]) == 64
 
 
-def test_nothing_is_answered_where_only_slow_blocks_are_shown(either: ShapeRule) -> None:
+def test_nothing_is_answered_where_only_slow_blocks_are_shown(rule: ShapeRule) -> None:
     dims = {"m": 2560, "k": 128}
-    assert rules.Chooser(either).choose(dims) is not None
-    small = replace(either, compiled=tuple(replace(c, config=config(128)) for c in either.compiled))
+    assert rules.Chooser(rule).choose(dims) is not None
+    small = replace(rule, compiled=tuple(replace(c, config=config(128)) for c in rule.compiled))
     assert rules.Chooser(small).choose(dims) is None
-    only = replace(either.axes[0], sizes=(128,))
-    leaf = either.tree and (TreeNode(blocks=((128,),), times=(1.0,)),)
-    assert rules.Chooser(replace(small, axes=(only,), tree=leaf)).choose(dims) is not None
+    only = replace(rule.axes[0], sizes=(128,))
+    assert rules.Chooser(replace(small, axes=(only,))).choose(dims) is not None
 
 
 def test_a_block_that_hangs_over_costs_what_it_did(rule: ShapeRule) -> None:
@@ -491,8 +431,8 @@ def test_the_newest_rule_answers(carrier: Record, rule: ShapeRule) -> None:
         assert Index(both, [SPEC]).match(question(2560)).expected_regret == 0.02
 
 
-def test_it_comes_back_as_it_was(either: ShapeRule) -> None:
-    carrier = carried(either)
+def test_it_comes_back_as_it_was(rule: ShapeRule) -> None:
+    carrier = carried(rule)
     assert from_data(Record, to_data(carrier)) == carrier
     (same,) = bundle_from_bytes(bundle_to_bytes(new_bundle([carrier]))).records
     assert same.rule == carrier.rule
@@ -505,11 +445,11 @@ def written(records: list[Record]) -> dict[str, Any]:
     return module
 
 
-def test_the_written_function_says_what_is_served(either: ShapeRule) -> None:
-    carrier = carried(either)
+def test_the_written_function_says_what_is_served(rule: ShapeRule) -> None:
+    carrier = carried(rule)
     module = written([carrier])
     for dims in (*shapes(100), {"m": 1, "k": 1}):
-        expected = ruled_config(either, replace(carrier.key.problem, dims=tuple(dims.items())))
+        expected = ruled_config(rule, replace(carrier.key.problem, dims=tuple(dims.items())))
         assert module["config"](**dims) == (
             expected
             and {
@@ -573,13 +513,7 @@ def test_a_rule_that_takes_too_long_to_ask_is_not_asked(carrier: Record) -> None
         replace(rule, grows=("nothing",)),
         replace(rule, diagonal=("bm",)),
         replace(rule, diagonal=("bm", "m")),
-        replace(rule, tree=(TreeNode(of=("m",)),)),  # for ever
-        replace(rule, tree=(TreeNode(of=("m",), below=1, above=2), TreeNode())),
-        replace(rule, tree=(TreeNode(of=("nothing",), below=1, above=1), TreeNode())),
-        replace(rule, tree=(TreeNode(),) * 51),
-        replace(rule, tree=(TreeNode(blocks=((128, 128),), times=(1.0,)),)),
-        replace(rule, tree=(TreeNode(blocks=((128,),) * 21, times=(1.0,) * 21),)),
-        replace(rule, tree=(TreeNode(blocks=((128,),)),)),
+        replace(rule, costs=()),
     ):
         there = Index([replace(carrier, rule=large)], [SPEC])
         assert there.match(question(2560)).kind == NEAREST

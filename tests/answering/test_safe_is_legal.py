@@ -16,7 +16,6 @@ from autotune.domain.chip import Chip
 from autotune.domain.config import Config
 from autotune.domain.key import Key
 from autotune.domain.outcome import Estimate, Estimated
-from autotune.domain.rule import ShapeRule
 from autotune.estimating.cost_model.estimate import MODEL
 from autotune.estimating.rules import violation
 from autotune.estimating.space import explore
@@ -24,7 +23,6 @@ from autotune.estimating.vmem import limit_bytes, vmem_use
 from autotune.searching.evaluation import evaluate
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.tables.shape_rule import make_rule
-from tests.answering.test_rules import tree_of
 from tests.samples.matching import record
 
 MANY_BYTES = 1 << 40
@@ -104,16 +102,14 @@ def lessons(request: pytest.FixtureRequest, pool: CompilerPool) -> tuple[Lessons
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("form", [make_rule, tree_of])
 def test_what_a_rule_answers_is_legal_and_needs_no_more_vmem(
     pool: CompilerPool,
     lessons: tuple[Lessons, list[Subject]],
-    form: Callable[..., ShapeRule | None],
 ) -> None:
     """Of random shapes: all are traced, and the compiler has the last word on some."""
     known, asked = lessons
     best = [(k, min(pairs, key=lambda pair: pair[1].time_us)[0]) for k, pairs in known.items()]
-    rule = form(known, best, asked[0].spec.cuts)
+    rule = make_rule(known, best, asked[0].spec.cuts)
     assert rule is not None
     compiled = answered = 0
     for one in asked:

@@ -103,7 +103,7 @@ def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
     assert (told["left_out"], told["problems"]) == (13, 11)  # the shortest, longest: out of range
     assert told["worst_regret"] <= 0.1 < told["default_regret"]
     (carrier,) = ruled(tmp_path)
-    assert carrier.key == asked(5000) and carrier.rule.problems == 11 and not carrier.rule.tree
+    assert carrier.key == asked(5000) and carrier.rule.problems == 11
     found = Index([carrier], [SPEC]).match(asked(2000))
     assert found.kind == RULE and found.config is not None and found.config["bm"] == 512
     done = autotune_here("export", "blocks.py", "--format", "rule", cwd=tmp_path)
@@ -111,28 +111,6 @@ def test_it_is_published_with_what_it_is_worth(tmp_path: Path) -> None:
     module: dict[str, Any] = {}
     exec((tmp_path / "blocks.py").read_text(), module)
     assert module["config"](m=2000, k=128)["axes"] == {"bm": 512, "unroll": True}
-
-
-def test_a_tree_is_published_where_it_is_better_than_costs(tmp_path: Path) -> None:
-    """Blocks that are twice as fast on one side of a length, by no cost of a step."""
-    with open_store(str(tmp_path / "test.db"), create=True) as store:
-        store.save_kernel(SPEC)
-        for m in sorted(MANY)[3:]:
-            fast = BLOCKS[1] if m <= 1500 else BLOCKS[2]
-            for number, block in enumerate(one for one in BLOCKS if one < m):
-                times = 1000.0 * (1 + (block != fast)) / estimated(m, block).time_us
-                estimate = save(store, m, number, block, times)
-            tuned = replace(record(asked(m)), config=config(min(fast, block)), estimate=estimate)
-            default = Evidence(config=config(BLOCKS[0]), time_us=2000.0)
-            store.save_record(replace(tuned, default=default))
-    done = autotune_here(*CALL, "--json", cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    (carrier,) = ruled(tmp_path)
-    assert carrier.rule.tree and not carrier.rule.costs and carrier.rule.worst_regret == 0.0
-    index = Index([carrier], [SPEC])
-    for m, block in ((1400, 256), (3000, 512)):
-        found = index.match(asked(m))
-        assert found.kind == RULE and found.config is not None and found.config["bm"] == block
 
 
 def test_lookup_in_a_database_answers_as_the_service_does(tmp_path: Path) -> None:

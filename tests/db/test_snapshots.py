@@ -12,16 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from alembic import command
 from sqlalchemy import func, select
 
 from autotune.domain.record import Record
-from autotune_db import misses, open_store, snapshots, upgrade
-from autotune_db.engine import open_engine, writing
-from autotune_db.migration import config_for
+from autotune_db import misses, open_store, snapshots
 from autotune_db.store import SqlStore
 from autotune_db.tables import KEYS
-from autotune_db.url import parse_database
 from tests.samples.dashboard import CHECKS
 from tests.samples.database import latest_snapshot, snapshot_records
 from tests.samples.records import NOON, key, record, save_trial, spec, trial
@@ -79,19 +75,6 @@ class TestSnapshots:
             store.save_record(record())
         monkeypatch.undo()
         assert (latest_snapshot(store), store.record(key())) == (0, None)
-
-    def test_what_was_published_before_there_were_any_is_the_first(self, url: str) -> None:
-        with open_store(url, create=True) as store:
-            store.save_record(record())
-            store.save_record(record(key(m=1)))
-        engine = open_engine(parse_database(url), create=False)
-        with writing(engine).begin() as connection:
-            command.downgrade(config_for(connection), "0002")
-        engine.dispose()
-        upgrade(url)
-        with open_store(url, create=False) as store:
-            (only,) = store.snapshots()
-            assert snapshot_records(store, only.number) == [record(key(m=1)), record()]
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from packaging.requirements import Requirement
 from tests.samples.dockerfiles import FOLDER, ROOT
 from tests.servers.images import wanted_python
 
-HEAVY = {"jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy", "scikit-learn"}
+HEAVY = {"jax", "jaxlib", "libtpu", "optuna", "numpy", "scipy"}
 Pins = dict[str, tuple[str, frozenset[str]]]
 
 
