@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from optuna.trial import TrialState
 
 from autotune.estimating.space import Candidate
-from autotune.searching.study import METHODS, CandidateStudy, coordinates
+from autotune.searching.sampler import ListedRandom, coordinates
+from autotune.searching.study import METHODS, CandidateStudy
 from tests.samples.candidates import candidate, fits, space, time_us
 
 SPACE = space()
@@ -92,6 +93,17 @@ def test_any_order_of_asking_telling_learning_and_adding(method: str, data: st.D
         assert coordinates(one) not in seen
         seen.add(coordinates(one))
     assert len(seen) == total
+
+
+def test_what_optuna_is_told_decides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The study searches: what it does not hear of changes nothing, and its sampler proposes."""
+    heard = _search(_study(), 20)
+    monkeypatch.setattr(optuna.Study, "tell", lambda *_, **__: None)
+    assert _search(_study(), 20) != heard
+    monkeypatch.undo()
+    study = _study()
+    study._study.sampler = ListedRandom(study._listed, 0)
+    assert _search(study, 20) == _search(_study("random"), 20) != heard
 
 
 def test_tpe_begins_at_random_and_learns_from_what_it_is_told() -> None:
