@@ -15,11 +15,11 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from statistics import median
 
-from benchmarks.harness.documents import write_below_mark
 from tools.calibration import agreement
 from tools.calibration.agreement import Pair, kendall, p90
 from tools.calibration.corpus import DEFAULT_FOLDER
 from tools.calibration.held_out import HeldOutPoint, compare, grouped, problem_of, sweep_of
+from tools.documents import write_below_mark
 
 # libtpu's own estimate is wrong there, not ours.
 # Counted all the same: docs/explanation/accuracy.md.

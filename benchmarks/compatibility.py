@@ -23,7 +23,7 @@ from autotune.declaring.discovery import find_kernel
 from autotune.domain.chip import Chip
 from autotune.estimating.simulator.constants import nearest_series
 from benchmarks.field import FieldRow, looked_at
-from benchmarks.harness.documents import DOCS, markdown_table, write_below_mark
+from tools.documents import DOCS, markdown_table, write_below_mark
 
 CHIPS = (Chip.V4, Chip.V5E, Chip.V5P, Chip.V6E, Chip.V7X)
 KERNEL, SHAPE = "matmul", "512x512x512"

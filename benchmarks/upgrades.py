@@ -41,7 +41,7 @@ from autotune.searching.subject import describe_subject, explore_space
 from autotune.wording.checks import finding, subject_line
 from autotune_db import SqlStore, open_store
 from benchmarks.catalogue import CHIPS, CatalogueSearch
-from benchmarks.harness.documents import markdown_table, write_below_mark
+from tools.documents import markdown_table, write_below_mark
 
 RELEASES = ("0.6.2", "0.9.2", "0.10.2", "0.12.0.1")
 STARTS = ("0.10.2", "0.6.2")

@@ -15,7 +15,7 @@ from autotune.cli.main import cli, main
 from autotune.wording.time_parts import PART_WORDS
 from autotune_service.app import create_app
 from autotune_service.settings import names
-from benchmarks.harness.documents import markdown_table
+from tools.documents import markdown_table
 
 _MARK = re.compile(r"^<!-- generated: (.+) -->$", re.MULTILINE)
 

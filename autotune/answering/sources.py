@@ -8,7 +8,7 @@ or ``AUTOTUNE_SOURCE`` in the environment. No JAX and no database is imported be
 import os
 from collections.abc import Collection
 from dataclasses import dataclass, replace
-from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Protocol
 
@@ -28,6 +28,7 @@ from autotune.domain.key import Key
 from autotune.domain.store import Store
 
 ENVIRONMENT = "AUTOTUNE_SOURCE"
+STORES = "autotune.stores"  # the entry points of what opens a database
 ACCEPT: tuple[str, ...] = KINDS[:-1]  # all but *default*
 
 
@@ -138,7 +139,14 @@ def open_source(source: "str | Path | Source") -> Source:
                 "that `autotune export` wrote, or a database"
             )
         return BundleSource(path)
-    return StoreSource(import_module("autotune_db").open_store(place))
+    return StoreSource(_open_database(place))
+
+
+def _open_database(place: str) -> Store:
+    """By the installed package that keeps databases, which the engine does not know."""
+    (opener,) = entry_points(group=STORES, name="database")
+    store: Store = opener.load()(place)
+    return store
 
 
 def _is_sqlite(path: Path) -> bool:

@@ -22,11 +22,11 @@ from autotune.cli.output import echo
 from autotune.cli.progress import terminal_observer
 from autotune.domain.chip import Chip, parse_chip
 from autotune.domain.errors import InvalidInputError
+from autotune.domain.visible import visible
 from autotune.searching.one_config import parts_of_text
 from autotune.tables.audit import Contest, Reach, RowAudit, RowStanding, TableAudit
 from autotune.tables.formats import FoundTable, find_tables
 from autotune.wording.units import micros
-from autotune.wording.visible import visible
 
 _NEAR, _SHOWN = 0.03, 20
 _UNREACHED = (Reach.OTHER_ROW, Reach.FALLBACK, Reach.NOT_IMPORTED, Reach.REFUSED)

@@ -17,9 +17,9 @@ from autotune.domain.codec import to_data
 from autotune.domain.errors import InvalidInputError
 from autotune.domain.record_check import CheckVerdict
 from autotune.domain.toolchain import Toolchain
+from autotune.domain.visible import visible
 from autotune.publishing.checking.failing import FailOn
 from autotune.wording.checks import action, finding, markdown, place_line, subject_line
-from autotune.wording.visible import visible
 
 _WIDTH = 160  # columns, where there is no terminal
 

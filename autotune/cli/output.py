@@ -4,7 +4,7 @@ import logging
 
 import click
 
-from autotune.wording.visible import visible, visible_lines
+from autotune.domain.visible import visible, visible_lines
 
 
 def echo(text: str, *, err: bool = False) -> None:

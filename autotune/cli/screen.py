@@ -5,7 +5,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
-from autotune.wording.visible import visible
+from autotune.domain.visible import visible
 
 LOG_WIDTH = 130
 

@@ -3,10 +3,8 @@
 import os
 import tempfile
 from collections.abc import Callable
-from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import click
@@ -15,13 +13,11 @@ from autotune.cli.options import database_option, open_database
 from autotune.domain.errors import AutotuneError
 
 
-def _settings() -> ModuleType:
-    return import_module("autotune_service.settings")
-
-
 def _setting_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """A flag for each setting of the service."""
-    for name in reversed(list(_settings().names())):
+    from autotune_service.settings import names
+
+    for name in reversed(list(names())):
         shown = f"{name.about}  [default: {name.default}]"
         flag = f"{name.flag}/--no-{name.flag[2:]}" if name.kind is bool else name.flag
         option = click.option(flag, name.field, type=name.kind, default=None, help=shown)
@@ -41,7 +37,9 @@ def serve(database: str | None, **given: Any) -> None:
     for name in ("fastapi", "jinja2", "plotly", "prometheus_client", "pythonjsonlogger", "uvicorn"):
         if find_spec(name) is None:
             raise AutotuneError(f"{name} is not installed: pip install 'pallas-autotune[serve]'")
-    settings = _settings().from_environment(**given)
+    from autotune_service.settings import from_environment, to_environment
+
+    settings = from_environment(**given)
     if settings.migrate:
         from autotune_db import upgrade
 
@@ -50,7 +48,7 @@ def serve(database: str | None, **given: Any) -> None:
     if database:
         os.environ["AUTOTUNE_DATABASE_URL"] = database
         os.environ.pop("AUTOTUNE_DATABASE_URL_FILE", None)
-    os.environ.update(_settings().to_environment(settings))
+    os.environ.update(to_environment(settings))
     with tempfile.TemporaryDirectory(prefix="autotune-metrics-", dir=_memory()) as folder:
         if settings.workers > 1:  # before the library is imported
             os.environ.setdefault("PROMETHEUS_MULTIPROC_DIR", folder)
@@ -67,10 +65,12 @@ def _memory() -> str | None:
 def _run(settings: Any) -> None:
     import uvicorn
 
+    from autotune_service.server import options
+
     uvicorn.run(
         "autotune_service.process:app_of_process",
         factory=True,
         workers=settings.workers,
         log_config=None,
-        **import_module("autotune_service.server").options(settings),
+        **options(settings),
     )

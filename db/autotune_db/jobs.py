@@ -19,7 +19,7 @@ from autotune.domain.job import (
     State,
     log_end,
 )
-from autotune.wording.visible import visible_lines
+from autotune.domain.visible import visible_lines
 from autotune_db import query, rows
 from autotune_db.adapter import Adapter
 from autotune_db.audit import note

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from autotune.cli.screen import PlainConsole
 from autotune.domain.outcome import CompileFailed
-from autotune.wording.visible import visible
+from autotune.domain.visible import visible
 from autotune_db.store import open_store
 from tests.samples import records as dbsamples
 from tests.samples.records import save_trial

@@ -25,6 +25,7 @@ from autotune.domain.record_candidate import CandidateState, Rechecked
 from autotune.domain.result import KeyResult
 from autotune.domain.store import Store
 from autotune.domain.trial import Trial
+from autotune.domain.visible import visible_lines
 from autotune.estimating.space import Space
 from autotune.publishing.measured import Measure
 from autotune.publishing.publish import Publication, publish
@@ -36,7 +37,6 @@ from autotune.searching.result import SearchResult
 from autotune.searching.run import run_search
 from autotune.searching.subject import Subject, describe_subject, explore_space
 from autotune.searching.tuned_elsewhere import tuned_elsewhere
-from autotune.wording.visible import visible_lines
 
 _log = logging.getLogger("autotune.worker")
 
